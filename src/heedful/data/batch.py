@@ -1,0 +1,57 @@
+"""A batch: the one place that owns the shift between inputs and targets, the layout and the counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from heedful.nn.layout import Tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Packed sequences for one forward pass.
+
+    Args:
+        inputs: what the model (its decoder) reads: for teacher forcing, ``<s> y_1 ... y_n``.
+        targets: what it should answer at each of those places: ``y_1 ... y_n </s>``.
+        source: what the encoder reads, or None.
+        samples: the numbers of the corpus rows it was made of.
+    """
+
+    inputs: Tokens
+    targets: Int[Tensor, " T"]
+    source: Tokens | None = None
+    samples: tuple[int, ...] = ()
+
+    @classmethod
+    def forced(
+        cls,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        *,
+        start: int,
+        end: int,
+        samples: Sequence[int] = (),
+    ) -> "Batch":
+        """Teacher forcing (lecture S0): inputs ``<s> y``, targets ``y </s>``; sources end in ``</s>``."""
+        source = Tokens.of([[*s, end] for s in sources])
+        inputs = Tokens.of([[start, *t] for t in targets])
+        wanted = [i for t in targets for i in (*t, end)]
+        return cls(inputs, torch.tensor(wanted, dtype=torch.int64), source, tuple(samples))
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens the model reads, both sides."""
+        return self.inputs.layout.n_tokens + (self.source.layout.n_tokens if self.source else 0)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on another device."""
+        return replace(
+            self,
+            inputs=self.inputs.to(device),
+            targets=self.targets.to(device, non_blocking=True),
+            source=self.source.to(device) if self.source else None,
+        )

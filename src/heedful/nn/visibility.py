@@ -1,0 +1,107 @@
+"""Who sees whom, as a value: it can be made dense, handed to a kernel, or asked for a hint."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from heedful.nn.layout import Layout
+
+Hint = Literal["all", "causal", "dense"]
+
+
+@dataclass(frozen=True, eq=False)
+class Visibility:
+    """The set S_i of keys that each query i may attend to (lecture S4: the sum runs over r in S_i).
+
+    A query sees a key of its own row when every condition that is set holds, with p and r the
+    positions (`Layout.positions`) of query and key:
+
+    | condition | holds when |
+    |---|---|
+    | always | the key is a real token |
+    | ``causal`` | r <= p |
+    | ``window`` w | abs(p - r) < w |
+    | ``block`` b | p // b == r // b |
+    | ``allowed`` | the given entry is true; any shape that broadcasts to [B, Q, K] |
+
+    Row n of the queries belongs to row n of the keys.
+    """
+
+    queries: "Layout"
+    keys: "Layout"
+    causal: bool = False
+    window: int | None = None
+    block: int | None = None
+    allowed: Bool[Tensor, "..."] | None = None
+
+    def __post_init__(self) -> None:
+        if self.queries.n_sequences != self.keys.n_sequences:
+            raise ValueError(
+                f"{self.queries.n_sequences} rows of queries but {self.keys.n_sequences} of keys"
+            )
+
+    @cached_property
+    def hint(self) -> Hint:
+        """How a kernel may treat it.
+
+        ``all``: every query sees every key of its row, and rows are full. ``causal``: query i sees
+        keys 0..i of the rectangle; keys that are padding lie after every real query, so ragged rows
+        are covered too. ``dense``: take the mask.
+        """
+        if self.window is not None or self.block is not None or self.allowed is not None:
+            return "dense"
+        if not self.causal:
+            return "all" if self.keys.is_rectangular else "dense"
+        if self._keys_all_past:
+            return "all"
+        same = self.queries.lengths == self.keys.lengths and self.queries.starts == self.keys.starts
+        return "causal" if same else "dense"
+
+    @cached_property
+    def _keys_all_past(self) -> bool:
+        """Whether causality hides nothing: one query a row, at or after its last key."""
+        rows = zip(self.queries.starts, self.keys.starts, self.keys.lengths, strict=True)
+        return self.keys.is_rectangular and all(q >= k + n - 1 for q, k, n in rows)
+
+    @cached_property
+    def hides_nonpadding(self) -> bool:
+        """Whether some real key may be invisible to some query of its own row."""
+        if self.window is not None or self.block is not None or self.allowed is not None:
+            return True
+        return self.causal and not self._keys_all_past
+
+    @cached_property
+    def every_query_sees_a_key(self) -> bool:
+        """Whether it is certain that no query is left without a key."""
+        if self.allowed is not None or min(self.keys.lengths, default=1) == 0:
+            return False
+        plain = not self.causal and self.window is None and self.block is None
+        # Otherwise a query is sure of a key when it is among the keys itself.
+        ends = zip(self.queries.starts, self.queries.lengths, self.keys.lengths, strict=True)
+        own = all(s + n <= k for s, n, k in ends) and not any(self.keys.starts)
+        return plain or own
+
+    @cached_property
+    def mask(self) -> Bool[Tensor, "B Q K"]:
+        """The dense form: true where the query sees the key. Padding queries see what they may."""
+        device = self.keys.device
+        shape = (self.queries.n_sequences, self.queries.max_length, self.keys.max_length)
+        q = torch.arange(shape[1], device=device) + self.queries.start_tensor[:, None]
+        k = torch.arange(shape[2], device=device) + self.keys.start_tensor[:, None]
+        q, k = q[:, :, None], k[:, None, :]
+        seen = self.keys.real[:, None, :].expand(shape)
+        if self.causal:
+            seen = seen & (k <= q)
+        if self.window is not None:
+            seen = seen & ((q - k).abs() < self.window)
+        if self.block is not None:
+            block = self.block
+            seen = seen & (q // block == k // block)
+        if self.allowed is not None:
+            seen = seen & self.allowed
+        return seen

@@ -1,0 +1,61 @@
+"""A loss is a list of terms; each is a sum over its valid items and has its own denominator."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from heedful.nn.layout import Tokens
+
+
+class Supervised(Protocol):
+    """What an objective reads of a batch."""
+
+    @property
+    def inputs(self) -> Tokens:
+        """What the model read."""
+        ...
+
+    @property
+    def targets(self) -> Int[Tensor, " T"]:
+        """The wanted id at every input position."""
+        ...
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a loss: ``weight * sum / (its count over the whole update)``.
+
+    Args:
+        name: also the key of its count, and its name in logs.
+        sum: the summed loss over this batch's valid items, a scalar tensor.
+        count: how many items ``sum`` runs over.
+        weight: its share of the loss; 0 for a figure that is only reported.
+    """
+
+    name: str
+    sum: Float[Tensor, ""]
+    count: int
+    weight: float = 1.0
+
+
+class Objective(Protocol):
+    """Selects rows of the hidden states, applies a head to them in chunks, and returns terms."""
+
+    def counts(self, batch: Supervised) -> dict[str, int]:
+        """The count of every term, known before the forward pass."""
+        ...
+
+    def __call__(
+        self, hidden: Float[Tensor, "T d"], heads: Mapping[str, nn.Module], batch: Supervised
+    ) -> list[Term]:
+        """The terms of this batch."""
+        ...
+
+
+def total(terms: Iterable[Term], counts: Mapping[str, int]) -> Tensor:
+    """The loss: each term's sum over its count in the whole update, weighted."""
+    parts = [t.weight * t.sum / max(counts[t.name], 1) for t in terms if t.weight]
+    return sum(parts[1:], parts[0])

@@ -1,0 +1,11 @@
+"""Shapes and types of the blocks are checked at run time in every test."""
+
+from jaxtyping import install_import_hook
+
+install_import_hook(
+    ["heedful.nn", "heedful.models", "heedful.objectives", "heedful.decoding"], "beartype.beartype"
+)
+
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
