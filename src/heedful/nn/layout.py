@@ -124,7 +124,7 @@ class Layout:
         return self._tensor(self.starts)
 
     @cached_property
-    def offsets(self) -> Int[Tensor, " B+1"]:
+    def offsets(self) -> Int[Tensor, " _"]:
         """Where each sequence begins in ``[T]``; the last entry is T (the kernels' ``cu_seqlens``)."""
         return self._tensor((0, *accumulate(self.lengths)))
 

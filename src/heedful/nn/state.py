@@ -11,7 +11,7 @@ A state that has been passed to a model is spent: caches are written in place.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -20,6 +20,7 @@ from torch import Tensor
 from heedful.nn.layout import Layout
 
 
+@runtime_checkable
 class Cache(Protocol):
     """What one layer remembers of each hypothesis."""
 
@@ -28,6 +29,7 @@ class Cache(Protocol):
         ...
 
 
+@runtime_checkable
 class Memory(Protocol):
     """What one layer reads of each sentence."""
 

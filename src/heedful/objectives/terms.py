@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from heedful.nn.layout import Tokens
 
 
+@runtime_checkable
 class Supervised(Protocol):
     """What an objective reads of a batch."""
 
@@ -41,6 +42,7 @@ class Term:
     weight: float = 1.0
 
 
+@runtime_checkable
 class Objective(Protocol):
     """Selects rows of the hidden states, applies a head to them in chunks, and returns terms."""
 
@@ -48,9 +50,7 @@ class Objective(Protocol):
         """The count of every term, known before the forward pass."""
         ...
 
-    def __call__(
-        self, hidden: Float[Tensor, "T d"], heads: Mapping[str, nn.Module], batch: Supervised
-    ) -> list[Term]:
+    def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
         """The terms of this batch."""
         ...
 

@@ -1,0 +1,120 @@
+"""The layout of a run's folder, and how its small files are written.
+
+run.json              what this is: format version, task, created, files with their hashes
+recipe.yaml           the resolved recipe
+source.tokenizer.json, target.tokenizer.json
+weights.safetensors   what predict uses: best, last or averaged, as the recipe says
+metrics.jsonl         what happened, one JSON object a line
+data.json             the data report, with hashes of what was read
+environment.json      versions, machine, command
+checkpoints/          to resume from
+cache/                tokenised training data; may be deleted
+tensorboard/          where asked for
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from heedful.errors import RequestError, WorkError
+
+FORMAT = 1
+
+
+class RunFolder:
+    """Paths inside a run."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @property
+    def card(self) -> Path:
+        """``run.json``: its presence is what makes a folder a run."""
+        return self.path / "run.json"
+
+    @property
+    def recipe(self) -> Path:
+        """The resolved recipe."""
+        return self.path / "recipe.yaml"
+
+    @property
+    def weights(self) -> Path:
+        """The weights that predictions use."""
+        return self.path / "weights.safetensors"
+
+    @property
+    def metrics(self) -> Path:
+        """Events, one JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def data_report(self) -> Path:
+        """What was read, kept and dropped."""
+        return self.path / "data.json"
+
+    @property
+    def environment(self) -> Path:
+        """Versions and machine."""
+        return self.path / "environment.json"
+
+    @property
+    def cache(self) -> Path:
+        """Tokenised training data."""
+        return self.path / "cache"
+
+    @property
+    def tensorboard(self) -> Path:
+        """TensorBoard's event files."""
+        return self.path / "tensorboard"
+
+    def tokenizer(self, side: str) -> Path:
+        """The tokenizer of ``source`` or ``target``."""
+        return self.path / f"{side}.tokenizer.json"
+
+    def require(self) -> dict[str, Any]:
+        """The run's card; an error that says what is missing when this is no run."""
+        if not self.path.exists():
+            raise RequestError(f"{self.path}: no such run")
+        if not self.card.is_file():
+            if self.recipe.is_file():
+                raise RequestError(
+                    f"{self.path}: training has not finished its first validation; "
+                    "continue it with `heedful train --resume`"
+                )
+            raise RequestError(f"{self.path} is not a run: it has no {self.card.name}")
+        card = read_json(self.card)
+        if card.get("version") != FORMAT:
+            raise RequestError(
+                f"{self.card}: format version {card.get('version')!r}, but this heedful reads {FORMAT}"
+            )
+        return card
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all: to a temporary name, synced, then renamed."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise WorkError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write_text` of indented JSON."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file of a run."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RequestError(f"{path}: no such file") from error
+    except (OSError, ValueError) as error:
+        raise WorkError(f"{path}: damaged ({error})") from error

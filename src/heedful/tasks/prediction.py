@@ -1,0 +1,41 @@
+"""What a run answers to one input."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer, with what is needed to recompute its score.
+
+    Args:
+        text: the answer.
+        score: what hypotheses were ranked by: the sum of ``log_probs`` after length and coverage
+            penalties (see `heedful.decoding.scoring`).
+        tokens: the pieces that were generated, the end token not among them.
+        log_probs: natural log-probabilities, one for each generated token; one more than ``tokens``
+            when the model ended by itself, for the end token.
+        alternatives: the next best answers, best first.
+        source_tokens: the pieces that the model read, where an alignment is given.
+        alignment: attention over the source, ``[layer][head][target token][source token]``; the last
+            target row belongs to the end token.
+        note: what was out of the ordinary, such as an input that was cut.
+    """
+
+    text: str
+    score: float = 0.0
+    tokens: list[str] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    alternatives: list["Prediction"] = field(default_factory=list)
+    source_tokens: list[str] | None = None
+    alignment: list[Any] | None = None
+    note: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; what was not asked for is left out."""
+        plain = asdict(self)
+        plain["alternatives"] = [a.to_dict() for a in self.alternatives]
+        for key in ("source_tokens", "alignment", "note"):
+            if plain[key] is None:
+                del plain[key]
+        return plain

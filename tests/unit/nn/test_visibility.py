@@ -1,0 +1,78 @@
+"""The dense form against a loop over every query and key; hints against the dense form."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.nn.layout import Layout
+
+
+@st.composite
+def cases(draw):
+    n = draw(st.integers(1, 4))
+    row = lambda lo, hi: draw(st.lists(st.integers(lo, hi), min_size=n, max_size=n))  # noqa: E731
+    return {
+        "starts": row(0, 4),
+        "lengths": row(0, 5),
+        "keys": row(0, 7),
+        "own": draw(st.booleans()),
+        "causal": draw(st.booleans()),
+        "window": draw(st.sampled_from([None, 1, 3])),
+        "block": draw(st.sampled_from([None, 2, 3])),
+    }
+
+
+def view_of(case):
+    queries = Layout.of(case["lengths"], case["starts"])
+    keys = queries.through if case["own"] else Layout.of(case["keys"])
+    return queries.sees(keys, causal=case["causal"], window=case["window"], block=case["block"])
+
+
+def loop(view):
+    seen = torch.zeros(len(view.queries.lengths), view.queries.max_length, view.keys.max_length).bool()
+    for b in range(seen.shape[0]):
+        for i in range(seen.shape[1]):
+            for j in range(view.keys.lengths[b]):
+                p, r = view.queries.starts[b] + i, view.keys.starts[b] + j
+                seen[b, i, j] = (
+                    (not view.causal or r <= p)
+                    and (view.window is None or abs(p - r) < view.window)
+                    and (view.block is None or p // view.block == r // view.block)
+                )
+    return seen
+
+
+@given(cases())
+def test_the_mask_equals_a_plain_loop(case):
+    view = view_of(case)
+    assert torch.equal(view.mask, loop(view))
+
+
+@given(cases())
+def test_hints_and_promises_agree_with_the_mask(case):
+    view = view_of(case)
+    real_queries = view.queries.real
+    mask, real = view.mask, view.keys.real[:, None, :].expand(view.mask.shape)
+    if view.hint == "all":
+        assert mask[real_queries].all()
+    if view.hint == "causal":
+        lower = torch.ones(mask.shape[1:]).tril().bool().expand(mask.shape)
+        assert torch.equal(mask[real_queries], lower[real_queries])
+    if not view.hides_nonpadding:
+        assert torch.equal(mask[real_queries], real[real_queries])
+    if view.every_query_sees_a_key:
+        assert mask[real_queries].any(-1).all()
+
+
+def test_an_arbitrary_set_of_keys_is_cut_with_the_rest():
+    layout = Layout.of([3, 2])
+    allowed = torch.tensor([[True, False, True], [False, True, True], [True, True, False]])
+    view = layout.sees(layout, causal=True, allowed=allowed)
+    wanted = torch.ones(3, 3).tril().bool() & allowed & layout.real[:, None]
+    assert torch.equal(view.mask, wanted)
+
+
+def test_a_view_is_made_once():
+    layout = Layout.of([3, 2])
+    assert layout.sees(layout, causal=True) is layout.sees(layout, causal=True)
+    assert layout.sees(layout, causal=True) is not layout.sees(layout)

@@ -1,0 +1,54 @@
+"""Imports go one way: a module may import only from its own layer's row or from rows above it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "heedful"
+
+# What each package may import besides itself. The order is the architecture.
+BELOW: dict[str, set[str]] = {"errors": set(), "config": set()}
+BELOW["nn"] = {"errors", "config"}
+BELOW["text"] = {"errors", "config"}
+BELOW["models"] = BELOW["objectives"] = BELOW["decoding"] = {"errors", "config", "nn"}
+BELOW["data"] = {"errors", "config", "nn", "text"}
+BELOW["tasks"] = {*BELOW["data"], "models", "data", "objectives", "decoding"}
+BELOW["training"] = BELOW["evaluation"] = BELOW["tasks"] | {"tasks"}
+BELOW["runs"] = BELOW["training"] | {"training", "evaluation"}
+BELOW["explain"] = BELOW["runs"] | {"runs"}
+BELOW["cli"] = BELOW["explain"] | {"explain"}
+
+
+def imported(path: Path) -> set[str]:
+    """First components below ``heedful`` of everything a file imports, at any depth of its code."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+    parts = [name.split(".") for name in names]
+    return {p[1] for p in parts if p[0] == "heedful" and len(p) > 1}
+
+
+def files() -> list[Path]:
+    return [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent != PACKAGE]
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_module_imports_only_what_lies_below_it(path):
+    layer = path.relative_to(PACKAGE).parts[0]
+    wrong = imported(path) - BELOW[layer] - {layer, "__version__"}
+    assert not wrong, f"{layer} may not import {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("name", ["errors", "config"])
+def test_the_base_imports_nothing_of_heedful(name):
+    assert imported(PACKAGE / f"{name}.py") <= BELOW[name] | {"errors"}
+
+
+def test_every_package_has_its_place():
+    packages = {p.name for p in PACKAGE.iterdir() if p.is_dir() and any(p.glob("*.py"))}
+    assert packages <= set(BELOW)
