@@ -11,7 +11,7 @@ A state that has been passed to a model is spent: caches are written in place.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +24,7 @@ from heedful.nn.layout import Layout
 class Cache(Protocol):
     """What one layer remembers of each hypothesis."""
 
-    def select(self, rows: Int[Tensor, " M"]) -> Self:
+    def select(self, rows: Int[Tensor, " M"]) -> Any:
         """The cache of the hypotheses ``rows``, in that order; a row may be asked for twice."""
         ...
 
@@ -33,7 +33,7 @@ class Cache(Protocol):
 class Memory(Protocol):
     """What one layer reads of each sentence."""
 
-    def select(self, sentences: Int[Tensor, " M"]) -> Self:
+    def select(self, sentences: Int[Tensor, " M"]) -> Any:
         """The memory of some of the sentences, in that order."""
         ...
 

@@ -1,0 +1,80 @@
+"""An encoder, a decoder that attends to it, and the contract that training and decoding rely on."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heedful.nn.attention.heads import CrossAttention
+from heedful.nn.blocks import DecoderStack, EncoderStack
+from heedful.nn.layout import Tokens
+from heedful.nn.state import KeyValueCache, State
+
+
+class EncoderDecoder(nn.Module):
+    """Source tokens → encoder → memories; target prefix → decoder → hidden states.
+
+    Args:
+        source_embedding: called on packed source tokens.
+        encoder: blocks over the source.
+        target_embedding: called on packed target tokens.
+        decoder: causal blocks with cross-attention.
+        head: hidden states to logits; reached by objectives and decoders as ``heads["token"]``.
+    """
+
+    def __init__(
+        self,
+        source_embedding: nn.Module,
+        encoder: EncoderStack,
+        target_embedding: nn.Module,
+        decoder: DecoderStack,
+        head: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.source_embedding, self.encoder = source_embedding, encoder
+        self.target_embedding, self.decoder = target_embedding, decoder
+        self.heads = nn.ModuleDict({"token": head})
+
+    def encode(self, source: Tokens) -> Float[Tensor, "T_s d"]:
+        """The encoder's top, packed."""
+        return self.encoder(self.source_embedding(source), source.layout)
+
+    def forward(self, inputs: Tokens, source: Tokens) -> Float[Tensor, "T d"]:
+        """Hidden states of all target positions at once, teacher forced."""
+        memories = self.decoder.remember(self.encode(source), source.layout)
+        return self.decoder(self.target_embedding(inputs), inputs.layout, memories)
+
+    def start(self, source: Tokens) -> State:
+        """Encode the source once; nothing is written yet."""
+        memories = self.decoder.remember(self.encode(source), source.layout)
+        caches: list[Any] = [KeyValueCache() for _ in self.decoder.blocks]
+        return State(list(memories), caches, (0,) * source.layout.n_sequences)
+
+    def extend(self, tokens: Tokens, state: State) -> tuple[Float[Tensor, "T d"], State]:
+        """Write the next tokens of every hypothesis; ``tokens.layout`` must be `State.next_layout`'s."""
+        layout = tokens.layout
+        hidden = self.decoder(self.target_embedding(tokens), layout, state.memories, state.caches)
+        return hidden, state.advanced(layout.lengths)
+
+    @property
+    def alignment_taps(self) -> list[str]:
+        """Names of the taps that see weights over the source, from the first layer to the last."""
+        return [f"{name}.weights" for name, part in self.named_modules() if isinstance(part, CrossAttention)]
+
+
+def embedding_table(n_tokens: int, d_model: int) -> nn.Parameter:
+    """E with entries of variance 1 / d_model, so that sqrt(d_model) times a row has entries of size 1."""
+    return nn.Parameter(torch.randn(n_tokens, d_model) * d_model**-0.5)
+
+
+def token_head(d_model: int, n_tokens: int, tied: nn.Parameter | None, *, bias: bool = False) -> nn.Linear:
+    """The output layer, with ``tied`` as its weight where one is given."""
+    head = nn.Linear(d_model, n_tokens, bias=bias)
+    if tied is None:
+        nn.init.normal_(head.weight, std=d_model**-0.5)
+    else:
+        head.weight = tied
+    if bias:
+        nn.init.zeros_(head.bias)
+    return head

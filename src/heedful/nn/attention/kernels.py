@@ -1,0 +1,113 @@
+"""Which kernel computes an attention, and why.
+
+Two kernels give the same numbers: the *explicit* one forms scores and weights, works for every
+score, and can show its weights; the *fused* one (torch's scaled_dot_product_attention) never forms
+them. `choose` is the only place that decides.
+
+Whatever the kernel: what is invisible changes nothing, even where it holds NaN, and a query with no
+key gets exactly 0 and gives gradient 0.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from heedful.nn.attention.scores import Score
+from heedful.nn.attention.weights import attention_weights, weighted_sum
+from heedful.nn.dropout import Dropout
+from heedful.nn.taps import Tap
+from heedful.nn.visibility import Visibility
+
+Kernel = Literal["explicit", "fused"]
+
+# On a CPU, plain batched products win over the fused kernel for short sequences and whenever bf16
+# gradients are wanted (forward and backward at 16 tokens, bf16: 2 ms plain, 18 ms fused, 4 ms fused in
+# fp32; plain won at 24, 256 and 512 tokens in bf16 too). Fused saves memory for long fp32 sequences.
+CPU_FUSED_FROM = 256
+
+
+def choose(queries: Tensor, keys: Tensor, *, is_product: bool, wants_weights: bool, has_bias: bool) -> Kernel:
+    """Pick the kernel from the score, the device, the type, the lengths and what is asked for."""
+    if not is_product or wants_weights or has_bias:
+        return "explicit"
+    if queries.device.type != "cpu":
+        return "fused"
+    if queries.dtype == torch.bfloat16 and queries.requires_grad:
+        return "explicit"
+    return "fused" if queries.shape[2] * keys.shape[2] >= CPU_FUSED_FROM**2 else "explicit"
+
+
+def attend(
+    queries: Float[Tensor, "B H Q d_k"],
+    keys: Float[Tensor, "B G K d_p"],
+    values: Float[Tensor, "B G K d_v"],
+    visibility: Visibility,
+    score: Score,
+    *,
+    dropout: Dropout,
+    scores_tap: Tap,
+    weights_tap: Tap,
+    bias: Float[Tensor, "..."] | None = None,
+    kernel: Kernel | None = None,
+) -> Float[Tensor, "B H Q d_v"]:
+    """Attention over rectangles.
+
+    Args:
+        queries: one row for each query; padding rows may hold anything finite.
+        keys: prepared by ``score.prepare``; G heads, each shared by H / G heads of queries.
+        values: as many as keys.
+        visibility: which keys each query sees.
+        score: how a query and a key are compared.
+        dropout: applied to the weights.
+        scores_tap: sees the scores when active.
+        weights_tap: sees the weights when active.
+        bias: added to the scores (relative positions, ALiBi); broadcasts to [B, H, Q, K].
+        kernel: force one; by default `choose` decides.
+    """
+    if visibility.hides_nonpadding:
+        queries, keys, values = (_finite(x) for x in (queries, keys, values))
+    scale = score.product_scale(queries.shape[-1])
+    wants = scores_tap.active or weights_tap.active
+    if kernel is None:
+        kernel = choose(
+            queries, keys, is_product=scale is not None, wants_weights=wants, has_bias=bias is not None
+        )
+    if kernel == "fused":
+        assert scale is not None
+        return _fused(queries, keys, values, visibility, scale, dropout)
+    groups = queries.shape[1] // keys.shape[1]
+    if groups > 1:
+        keys, values = (x.repeat_interleave(groups, dim=1) for x in (keys, values))
+    scores = scores_tap(score(queries, keys))
+    weights = weights_tap(attention_weights(scores if bias is None else scores + bias, visibility))
+    return weighted_sum(dropout(weights), values)
+
+
+def _finite(x: Tensor) -> Tensor:
+    """Read NaN and infinity as zero, so that a weight or gradient of zero stays zero."""
+    return torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _fused(
+    queries: Tensor, keys: Tensor, values: Tensor, visibility: Visibility, scale: float, dropout: Dropout
+) -> Tensor:
+    """torch's kernel, with rows that see no key settled here: its backends differ on them."""
+    mask = visibility.mask[:, None] if visibility.hint == "dense" else None
+    lonely = None
+    if mask is not None and not visibility.every_query_sees_a_key:
+        lonely = ~mask.any(-1, keepdim=True)
+        mask = mask | lonely
+    out = functional.scaled_dot_product_attention(
+        queries,
+        keys,
+        values,
+        attn_mask=mask,
+        dropout_p=dropout.p if dropout.training else 0.0,
+        is_causal=visibility.hint == "causal",
+        scale=scale,
+        enable_gqa=queries.shape[1] != keys.shape[1],
+    )
+    return out if lonely is None else out.masked_fill(lonely, 0.0)

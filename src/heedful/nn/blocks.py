@@ -1,0 +1,97 @@
+"""Blocks: mix across positions, then across channels. Stacks: blocks in series.
+
+ EncoderBlock             DecoderBlock
+┌────────────┐           ┌────────────┐
+│ feed-fwd   │           │ feed-fwd   │
+│ self-att.  │           │ cross-att. │◄── memory of the encoder's top
+└─────▲──────┘           │ causal s.-a│
+      x                  └─────▲──────┘
+                               x
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heedful.nn.layout import Layout
+from heedful.nn.residual import Residual
+from heedful.nn.state import Cache, Memory
+from heedful.nn.taps import Tap
+
+
+class EncoderBlock(nn.Module):
+    """``R = FF(Mix(x))``, each with its residual and norm (Vaswani et al. 2017, figure 1, left)."""
+
+    def __init__(self, mixing: Residual, feed_forward: Residual) -> None:
+        super().__init__()
+        self.mixing, self.feed_forward, self.output = mixing, feed_forward, Tap()
+
+    def forward(
+        self, x: Float[Tensor, "T d"], layout: Layout, cache: Cache | None = None
+    ) -> Float[Tensor, "T d"]:
+        """One block; with a cache, the tokens continue the sequences held there."""
+        return self.output(self.feed_forward(self.mixing(x, layout, cache)))
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-attention, cross-attention, feed-forward (Vaswani et al. 2017, figure 1, right)."""
+
+    def __init__(self, mixing: Residual, cross_attention: Residual, feed_forward: Residual) -> None:
+        super().__init__()
+        self.mixing, self.cross_attention = mixing, cross_attention
+        self.feed_forward, self.output = feed_forward, Tap()
+
+    def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> Memory:
+        """What this block's cross-attention keeps of the encoder's output."""
+        part: Any = self.cross_attention.part
+        return part.remember(encoded, layout)
+
+    def forward(
+        self, x: Float[Tensor, "T d"], layout: Layout, memory: Memory, cache: Cache | None = None
+    ) -> Float[Tensor, "T d"]:
+        """One block; with a cache, the tokens continue the sequences held there."""
+        x = self.cross_attention(self.mixing(x, layout, cache), layout, memory)
+        return self.output(self.feed_forward(x))
+
+
+class EncoderStack(nn.Module):
+    """Encoder blocks in series, then a norm (an identity in post-norm stacks)."""
+
+    def __init__(self, blocks: Sequence[EncoderBlock], norm: nn.Module) -> None:
+        super().__init__()
+        self.blocks, self.norm = nn.ModuleList(blocks), norm
+
+    def forward(
+        self, x: Float[Tensor, "T d"], layout: Layout, caches: Sequence[Any] | None = None
+    ) -> Float[Tensor, "T d"]:
+        """Parallel across tokens, serial up the stack."""
+        for i, block in enumerate(self.blocks):
+            x = block(x, layout, None if caches is None else caches[i])
+        return self.norm(x)
+
+
+class DecoderStack(nn.Module):
+    """Decoder blocks in series; every block sees the top of the encoder, through its own memory."""
+
+    def __init__(self, blocks: Sequence[DecoderBlock], norm: nn.Module) -> None:
+        super().__init__()
+        self.blocks, self.norm = nn.ModuleList(blocks), norm
+
+    def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> list[Memory]:
+        """One memory for each block."""
+        blocks: Any = self.blocks
+        return [block.remember(encoded, layout) for block in blocks]
+
+    def forward(
+        self,
+        x: Float[Tensor, "T d"],
+        layout: Layout,
+        memories: Sequence[Any],
+        caches: Sequence[Any] | None = None,
+    ) -> Float[Tensor, "T d"]:
+        """All positions at once, or, with caches, the next ones."""
+        for i, block in enumerate(self.blocks):
+            x = block(x, layout, memories[i], None if caches is None else caches[i])
+        return self.norm(x)

@@ -1,0 +1,39 @@
+"""Tokens to vectors."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from heedful.nn.dropout import Dropout
+from heedful.nn.layout import Tokens
+
+
+class TokenEmbedding(nn.Module):
+    """``x_t = Dropout(combine(scale * E[id_t], PE(position_t)))``.
+
+    Args:
+        weight: E, ``[V, d]``. Passing the same parameter to two embeddings and an output layer ties
+            them (Press and Wolf 2016).
+        positions: combines the embedded tokens with their positions: called as
+            ``positions(x [T, d], positions [T])``.
+        scale: the paper multiplies embeddings by sqrt(d_model) (Vaswani et al. 2017, section 3.4;
+            missing from every lecture), so that they are not drowned by positions of size 1 when E is
+            tied to the output layer and therefore small.
+        dropout: on the sum.
+
+    The lectures disagree on where E comes from (S0 learned, S4 pretrained, S3 either): it is learned
+    unless filled by `heedful.nn.pretrained`.
+    """
+
+    def __init__(
+        self, weight: nn.Parameter, positions: nn.Module, *, scale: float = 1.0, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.weight, self.positions, self.scale = weight, positions, scale
+        self.dropout = Dropout(dropout)
+
+    def forward(self, tokens: Tokens) -> Float[Tensor, "T d"]:
+        """Embed packed ids."""
+        x = functional.embedding(tokens.ids, self.weight)
+        x = x if self.scale == 1.0 else x * self.scale
+        return self.dropout(self.positions(x, tokens.layout.positions))

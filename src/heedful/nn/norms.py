@@ -1,0 +1,250 @@
+"""Normalisation of packed tokens. There is no padding in ``[T, d]``, so no norm needs a mask.
+
+A norm that computes statistics over the batch says so in ``couples_batch``: what a token becomes
+then depends, in training, on the other sequences of the batch.
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+
+class LayerNorm(nn.LayerNorm):
+    """Each token is normalised over its own features.
+
+    y = γ (x - μ) / √(σ² + ε) + β, where μ and σ² are the mean and the (biased) variance of the d
+    numbers of one token; γ and β are in R^d, 1 and 0 at the start.
+
+    Lecture S3 says "unit mean" (the mean becomes zero), has γ in R, and divides by σ without ε, which
+    is undefined for a token with equal features.
+
+    Source: Ba et al. 2016, section 3, equations 3 and 4.
+
+    Args:
+        d: width.
+        eps: ε.
+        bias: whether β is there.
+    """
+
+    couples_batch: ClassVar[bool] = False
+
+    def __init__(self, d: int, eps: float = 1e-5, bias: bool = True) -> None:
+        super().__init__(d, eps=eps, bias=bias)
+
+    def forward(self, input: Float[Tensor, "*axes d"]) -> Float[Tensor, "*axes d"]:
+        """Normalise the last axis."""
+        return super().forward(input)
+
+
+class BatchNorm(nn.Module):
+    """Each feature is normalised over all tokens of the batch.
+
+    In training, y = γ (x - μ) / √(σ² + ε) + β with μ and σ² (biased) taken over the T tokens of the
+    batch, and running ← (1 - momentum) running + momentum · batch, the variance unbiased (T - 1).
+    In evaluation, μ and σ² are the running ones.
+
+    A single token in training has σ² = 0, hence (x - μ) / √(σ² + ε) = 0 and y = β whatever x is, and
+    no gradient reaches x; its unbiased variance does not exist, so the running statistics stay. They
+    also stay when there is no token at all.
+
+    Statistics are those of one process and one forward pass: accumulated steps are not one large step.
+
+    Source: Ioffe & Szegedy 2015, algorithms 1 and 2.
+
+    Args:
+        d: width.
+        eps: ε.
+        momentum: the share of the new batch in the running statistics.
+    """
+
+    couples_batch: ClassVar[bool] = True
+
+    running_mean: Tensor
+    running_variance: Tensor
+
+    def __init__(self, d: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        if not 0.0 < momentum <= 1.0:
+            raise ValueError(f"momentum must lie in (0, 1], not {momentum}")
+        self.eps = eps
+        self.momentum = momentum
+        self.weight = nn.Parameter(torch.ones(d))
+        self.bias = nn.Parameter(torch.zeros(d))
+        self.register_buffer("running_mean", torch.zeros(d))
+        self.register_buffer("running_variance", torch.ones(d))
+
+    def forward(self, x: Float[Tensor, "T d"]) -> Float[Tensor, "T d"]:
+        """Normalise over the tokens (training) or by the running statistics (evaluation)."""
+        if self.training and x.shape[0] < 2:
+            return ((x - x) * self.weight + self.bias).to(x.dtype)
+        return functional.batch_norm(
+            x,
+            self.running_mean,
+            self.running_variance,
+            self.weight,
+            self.bias,
+            training=self.training,
+            momentum=self.momentum,
+            eps=self.eps,
+        )
+
+    def extra_repr(self) -> str:
+        """Width and settings, for printing."""
+        return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}"
+
+
+class GroupScaling(nn.Module):
+    """Each group of neighbouring features of a token is divided by its root mean square.
+
+    y = x / √(mean over the group of x² + ε). It has no parameters.
+
+    Source: Shen et al. 2020 put it before power normalisation in their released code.
+
+    Args:
+        d: width.
+        n_groups: how many groups; it divides d.
+        eps: ε.
+    """
+
+    couples_batch: ClassVar[bool] = False
+
+    def __init__(self, d: int, n_groups: int = 1, eps: float = 1e-5) -> None:
+        super().__init__()
+        if n_groups < 1 or d % n_groups:
+            raise ValueError(f"{d} features cannot be cut into {n_groups} equal groups")
+        self.n_groups = n_groups
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "*axes d"]) -> Float[Tensor, "*axes d"]:
+        """Scale every group of the last axis."""
+        groups = x.unflatten(-1, (self.n_groups, -1))
+        scaled = groups * torch.rsqrt(groups.square().mean(-1, keepdim=True) + self.eps)
+        return scaled.flatten(-2)
+
+
+class _DivideByPower(torch.autograd.Function):
+    """z = x / divisor, with the gradients of Shen et al., algorithms 1 (warm-up) and 2 (after it)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, divisor: Tensor, nu: Tensor, warm: Bool[Tensor, ""], rate: float
+    ) -> Tensor:
+        z = x / divisor
+        ctx.save_for_backward(z, divisor, warm)
+        # Not saved with the others: nu is to be read as it stands when the gradient arrives.
+        ctx.nu = nu
+        ctx.rate = rate
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        z, divisor, warm = ctx.saved_tensors
+        (g,) = grads
+        exact = (g * z).mean(0)  # the paper's Λ
+        power = z.square().mean(0)  # the paper's Γ
+        gradient = (g - torch.where(warm, exact, ctx.nu) * z) / divisor
+        ctx.nu += ctx.rate * (exact - power * ctx.nu)
+        return gradient, None, None, None, None
+
+
+class PowerNorm(nn.Module):
+    """Each feature is divided by a running quadratic mean; no mean is subtracted.
+
+    With ψ_B² the mean of x² over the tokens of the batch, and t counting batches:
+
+    | | forward | gradient of x, from g = γ ∂L/∂y |
+    |---|---|---|
+    | first ``warmup`` | z = x / √(ψ_B² + ε) | (g - Λ z) / √(ψ_B² + ε): exact |
+    | after them | z = x / √(ψ²_{t-1} + ε) | (g - ν_{t-1} z) / √(ψ²_{t-1} + ε): approximate |
+    | evaluation | z = x / √(ψ² + ε) | exact, ψ being constant |
+
+    y = γ z + β. In every training batch, the forward pass sets ψ²_t = α_fwd ψ²_{t-1} + (1 - α_fwd) ψ_B²
+    and the backward pass ν_t = ν_{t-1} + (1 - α_bkw) (Λ - Γ ν_{t-1}), where Γ and Λ are the means over
+    the tokens of z² and of g z. ψ² starts at 1 and ν at 0.
+
+    The length of the warm-up must suit the run: the released 10,000 batches outlast a small one, which
+    then trains on batch statistics throughout. The released code differs from the paper's algorithm 2
+    in two points, where the paper is followed here: it divides the gradient by the batch's quadratic
+    mean, not by the running one, and it uses ν in the warm-up too, where the exact gradient is at hand.
+
+    The state changes in the backward pass too. Statistics are those of one process and one forward
+    pass: accumulated steps are not one large step. A batch without tokens changes nothing.
+
+    Source: Shen et al. 2020 (PowerNorm), algorithms 1 and 2; group scaling from the released code.
+
+    Args:
+        d: width.
+        warmup: training batches that use their own quadratic mean (micro-batches count).
+        n_groups: scale this many groups of features of each token first (`GroupScaling`); None: do not.
+        alpha_fwd: α_fwd, what is kept of ψ².
+        alpha_bkw: α_bkw, what is kept of ν.
+        eps: ε.
+    """
+
+    couples_batch: ClassVar[bool] = True
+
+    running_quadratic_mean: Tensor
+    running_correction: Tensor
+    n_batches: Tensor
+
+    def __init__(
+        self,
+        d: int,
+        warmup: int,
+        n_groups: int | None = None,
+        alpha_fwd: float = 0.9,
+        alpha_bkw: float = 0.9,
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        if warmup < 0:
+            raise ValueError(f"warmup cannot be negative, not {warmup}")
+        for name, alpha in (("alpha_fwd", alpha_fwd), ("alpha_bkw", alpha_bkw)):
+            if not 0.0 <= alpha < 1.0:
+                raise ValueError(f"{name} must lie in [0, 1), not {alpha}")
+        self.warmup = warmup
+        self.alpha_fwd = alpha_fwd
+        self.alpha_bkw = alpha_bkw
+        self.eps = eps
+        self.scaling = nn.Identity() if n_groups is None else GroupScaling(d, n_groups, eps)
+        self.weight = nn.Parameter(torch.ones(d))
+        self.bias = nn.Parameter(torch.zeros(d))
+        self.register_buffer("running_quadratic_mean", torch.ones(d))
+        self.register_buffer("running_correction", torch.zeros(d))
+        self.register_buffer("n_batches", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Float[Tensor, "T d"]) -> Float[Tensor, "T d"]:
+        """Normalise by the quadratic mean that is due."""
+        # Squares need the range and precision of the buffers, whatever x is.
+        wide = self.scaling(x.to(torch.promote_types(x.dtype, self.running_quadratic_mean.dtype)))
+        if self.training and x.shape[0] > 0:
+            z = self._divide_in_training(wide)
+        else:
+            z = wide / self._root(self.running_quadratic_mean)
+        return (self.weight * z + self.bias).to(x.dtype)
+
+    def _divide_in_training(self, x: Tensor) -> Tensor:
+        quadratic_mean = x.detach().square().mean(0)
+        warm = self.n_batches < self.warmup
+        divisor = self._root(torch.where(warm, quadratic_mean, self.running_quadratic_mean))
+        z: Tensor = _DivideByPower.apply(x, divisor, self.running_correction, warm, 1 - self.alpha_bkw)
+        self.running_quadratic_mean.lerp_(
+            quadratic_mean.to(self.running_quadratic_mean.dtype), 1 - self.alpha_fwd
+        )
+        self.n_batches += 1
+        return z
+
+    def _root(self, quadratic_mean: Tensor) -> Tensor:
+        return torch.sqrt(quadratic_mean + self.eps)
+
+    def extra_repr(self) -> str:
+        """Width and settings, for printing."""
+        return (
+            f"{self.weight.shape[0]}, warmup={self.warmup}, "
+            f"alpha_fwd={self.alpha_fwd}, alpha_bkw={self.alpha_bkw}, eps={self.eps}"
+        )

@@ -1,0 +1,160 @@
+"""Both kernels against a loop over queries and keys, and the laws of what cannot be seen."""
+
+import math
+
+import pytest
+import torch
+
+from heedful.nn.attention.kernels import attend, choose
+from heedful.nn.attention.scores import AdditiveScore, ScaledDotScore
+from heedful.nn.dropout import Dropout
+from heedful.nn.layout import Layout
+from heedful.nn.taps import Tap
+
+H, G, D_K, D_V = 6, 2, 5, 7
+KERNELS = ["explicit", "fused"]
+
+
+def run(q, k, v, view, kernel, score=None, bias=None, tap=None):
+    return attend(
+        q,
+        k,
+        v,
+        view,
+        score or ScaledDotScore(),
+        dropout=Dropout(0.0),
+        scores_tap=Tap(),
+        weights_tap=tap or Tap(),
+        bias=bias,
+        kernel=kernel,
+    )
+
+
+def tensors(view, dtype=torch.float32):
+    torch.manual_seed(5)
+    b, q, k = view.mask.shape
+    shapes = ((b, H, q, D_K), (b, G, k, D_K), (b, G, k, D_V))
+    return [torch.randn(s, dtype=dtype, requires_grad=True) for s in shapes]
+
+
+def loop(q, k, v, view):
+    """One query at a time, over the keys that it sees."""
+    out = torch.zeros(q.shape[0], H, q.shape[2], D_V)
+    for b in range(q.shape[0]):
+        for h in range(H):
+            for i in range(view.queries.lengths[b]):
+                seen = [j for j in range(k.shape[2]) if view.mask[b, i, j]]
+                if not seen:
+                    continue
+                g = h // (H // G)
+                e = [math.exp(float(q[b, h, i] @ k[b, g, j]) / math.sqrt(D_K)) for j in seen]
+                for j, weight in zip(seen, e):
+                    out[b, h, i] += weight / sum(e) * v[b, g, j]
+    return out
+
+
+def views():
+    ragged, square, keys = Layout.of([3, 5, 2]), Layout.of([4, 4]), Layout.of([7, 1, 4])
+    later = Layout.of([2, 1, 2], [3, 6, 0])
+    allowed = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(1)) < 0.4
+    return {
+        "ragged": ragged.sees(ragged),
+        "causal": ragged.sees(ragged, causal=True),
+        "square": square.sees(square),
+        "cross": ragged.sees(keys),
+        "cached": later.sees(later.through, causal=True),
+        "window": ragged.sees(ragged, causal=True, window=2),
+        "block": square.sees(square, block=3),
+        "allowed": ragged.sees(keys, allowed=allowed),
+        "no keys": ragged.sees(Layout.of([0, 3, 0])),
+    }
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", views())
+def test_equals_a_plain_loop(name, kernel):
+    view = views()[name]
+    q, k, v = (x.detach() for x in tensors(view))
+    out = run(q, k, v, view, kernel)
+    real = view.queries.real[:, None, :, None]
+    torch.testing.assert_close(out * real, loop(q, k, v, view))
+
+
+@pytest.mark.parametrize("name", views())
+def test_fused_equals_explicit_in_gradients(name):
+    view = views()[name]
+    probe = torch.randn(view.mask.shape[0], H, view.mask.shape[1], D_V)
+    probe = probe * view.queries.real[:, None, :, None]
+    grads = []
+    for kernel in KERNELS:
+        inputs = tensors(view)
+        grads.append(torch.autograd.grad((run(*inputs, view, kernel) * probe).sum(), inputs))
+    torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", ["causal", "window", "allowed", "cached", "block"])
+def test_the_invisible_changes_nothing_even_when_it_is_nan(name, kernel):
+    view = views()[name]
+    q, k, v = tensors(view)
+    row = 0
+    unseen = [j for j in range(k.shape[2]) if not view.mask[row, 0, j]]
+    assert unseen
+    before = run(q, k, v, view, kernel)[row, :, 0]
+    grads = torch.autograd.grad(before.sum(), [k, v])
+    for grad in grads:
+        assert torch.equal(grad[row, :, unseen], torch.zeros_like(grad[row, :, unseen]))
+    with torch.no_grad():
+        k[row, :, unseen], v[row, :, unseen] = float("nan"), float("inf")
+    after = run(q, k, v, view, kernel)[row, :, 0]
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-6)
+    for grad, old in zip(torch.autograd.grad(after.sum(), [k, v]), grads):
+        torch.testing.assert_close(grad, old)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", ["allowed", "no keys"])
+def test_a_query_with_no_key_gets_exactly_zero_and_gives_no_gradient(name, kernel):
+    view = views()[name]
+    if name == "allowed":
+        view.allowed[1, 2] = False
+    lonely = ~view.mask.any(-1) & view.queries.real
+    assert lonely.any()
+    q, k, v = tensors(view)
+    out = run(q, k, v, view, kernel)
+    picked = out.transpose(1, 2)[lonely]
+    assert torch.equal(picked, torch.zeros_like(picked))
+    for grad in torch.autograd.grad(picked.sum(), [q, k, v]):
+        assert torch.equal(grad, torch.zeros_like(grad))
+
+
+def test_weights_are_shown_without_changing_the_result():
+    view = views()["causal"]
+    q, k, v = tensors(view)
+    tap, seen = Tap(), []
+    tap.listeners.append(seen.append)
+    out = run(q, k, v, view, None, tap=tap)
+    real = view.queries.real[:, None, :, None]
+    torch.testing.assert_close(out * real, run(q, k, v, view, "fused") * real)
+    weights = seen[0]
+    torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+    assert not weights[~view.mask[:, None].expand_as(weights)].any()
+    torch.testing.assert_close(weights @ v.repeat_interleave(H // G, 1), out)
+
+
+def test_a_bias_is_added_to_the_scores():
+    view = views()["square"]
+    q, k, v = tensors(view)
+    bias = torch.randn(H, 4, 4)
+    kv = [x.repeat_interleave(H // G, 1) for x in (k, v)]
+    wanted = torch.softmax(q @ kv[0].mT / math.sqrt(D_K) + bias, -1) @ kv[1]
+    torch.testing.assert_close(run(q, k, v, view, None, bias=bias), wanted)
+
+
+def test_only_scaled_products_can_be_fused():
+    q, k = torch.randn(1, 2, 1000, 4), torch.randn(1, 2, 1000, 4)
+    ask = {"wants_weights": False, "has_bias": False}
+    assert choose(q, k, is_product=True, **ask) == "fused"
+    assert choose(q, k, is_product=False, **ask) == "explicit"
+    assert choose(q, k, is_product=True, wants_weights=True, has_bias=False) == "explicit"
+    assert AdditiveScore(3, 4, 5).product_scale(3) is None
