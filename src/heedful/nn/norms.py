@@ -159,7 +159,7 @@ class PowerNorm(nn.Module):
 
     | | forward | gradient of x, from g = γ ∂L/∂y |
     |---|---|---|
-    | first ``warmup`` | z = x / √(ψ_B² + ε) | (g - Λ z) / √(ψ_B² + ε): exact |
+    | first ``warmup`` batches | z = x / √(ψ_B² + ε) | (g - Λ z) / √(ψ_B² + ε): exact |
     | after them | z = x / √(ψ²_{t-1} + ε) | (g - ν_{t-1} z) / √(ψ²_{t-1} + ε): approximate |
     | evaluation | z = x / √(ψ² + ε) | exact, ψ being constant |
 
@@ -179,7 +179,7 @@ class PowerNorm(nn.Module):
 
     Args:
         d: width.
-        warmup: training batches that use their own quadratic mean (micro-batches count).
+        warmup: how many training batches use their own quadratic mean (micro-batches count).
         n_groups: scale this many groups of features of each token first (`GroupScaling`); None: do not.
         alpha_fwd: α_fwd, what is kept of ψ².
         alpha_bkw: α_bkw, what is kept of ν.

@@ -176,7 +176,7 @@ class ConstantPositions(Positions):
         scale: what a step of one position adds to every element.
     """
 
-    def __init__(self, d: int, *, scale: float = 1.0) -> None:
+    def __init__(self, d: int, scale: float = 1.0) -> None:
         super().__init__()
         self.d = d
         self.scale = scale

@@ -1,0 +1,247 @@
+"""Word vectors from elsewhere: word2vec's text and binary files, and GloVe's text files.
+
+Text: one word a line, followed by its numbers, separated by single spaces; word2vec (and fastText)
+put a line "words width" before them, GloVe does not. Binary: that line, then for each word its bytes,
+a space and its numbers as little-endian 32-bit floats; a newline may follow. All may be gzipped.
+What a file is shows in its content, not in its name. Files are read as a stream, and numbers are
+parsed for the words asked for alone.
+"""
+
+import codecs
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heedful.errors import DataError
+
+_CHUNK = 1 << 20
+_WIDEST = 100_000  # no vectors are wider; a header that says so is damaged
+_LONGEST_WORD = 1 << 12  # bytes; a longer "word" in a binary file means that the file is damaged
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Vectors for some of the words that were asked for.
+
+    Args:
+        matrix: the vectors, one row for each word found.
+        ids: the id of each row's word.
+        found: the words of the rows, in the same order (that of the request).
+        missing: the words that the file does not have, in the order of the request.
+    """
+
+    matrix: Float[Tensor, "n d"]
+    ids: Int[Tensor, " n"]
+    found: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def d(self) -> int:
+        """Width of the vectors."""
+        return self.matrix.shape[1]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many words received a vector, and which did not."""
+
+    n_words: int
+    n_found: int
+    missing: tuple[str, ...]
+
+    def __str__(self) -> str:
+        share = self.n_found / self.n_words if self.n_words else 0.0
+        return f"{self.n_found:,} of {self.n_words:,} words have a pretrained vector ({share:.1%})"
+
+
+def read_vectors(path: str | Path, words: Mapping[str, int]) -> Vectors:
+    """Read the vectors of ``words`` (word to id) from a word2vec or GloVe file.
+
+    Words are compared as they are, letter case included. If a file has a word twice, the first counts.
+
+    Raises:
+        DataError: the file is missing or damaged, or it is no file of vectors.
+    """
+    try:
+        with _opened(path) as stream:
+            source = _recognised(stream, str(path))
+            rows = _wanted_rows(source, words)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    found = tuple(word for word in words if word in rows)
+    matrix = np.stack([rows[word] for word in found]) if found else np.zeros((0, source.d), np.float32)
+    return Vectors(
+        matrix=torch.from_numpy(matrix),
+        ids=torch.tensor([words[word] for word in found], dtype=torch.int64),
+        found=found,
+        missing=tuple(word for word in words if word not in rows),
+    )
+
+
+def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors) -> Coverage:
+    """Write the vectors into the rows of ``weight`` that their ids name; leave the others as they are.
+
+    Raises:
+        DataError: the vectors have another width than the embedding.
+        ValueError: an id lies outside the embedding.
+    """
+    n_rows, d = weight.shape
+    if vectors.d != d:
+        raise DataError(
+            f"the pretrained vectors have width {vectors.d}, the embedding {d}: "
+            f"use vectors of width {d}, or an embedding of width {vectors.d}"
+        )
+    if vectors.ids.numel() and not 0 <= int(vectors.ids.min()) <= int(vectors.ids.max()) < n_rows:
+        raise ValueError(f"an id lies outside the {n_rows} rows of the embedding")
+    with torch.no_grad():
+        weight[vectors.ids.to(weight.device)] = vectors.matrix.to(weight)
+    n_found = len(vectors.found)
+    return Coverage(n_found + len(vectors.missing), n_found, vectors.missing)
+
+
+class _Record(NamedTuple):
+    """A word and its numbers, not parsed yet; ``place`` names them in messages."""
+
+    word: bytes
+    numbers: bytes
+    place: str
+
+
+class _Source(NamedTuple):
+    """A file whose format is known: the width, the records, and how to parse their numbers."""
+
+    d: int
+    records: Iterator[_Record]
+    parse: Callable[[bytes], np.ndarray]
+
+
+def _opened(path: str | Path) -> io.BufferedReader:
+    """The content as a buffered stream, unpacked if it is gzip."""
+    plain = io.BufferedReader(io.FileIO(path), _CHUNK)
+    if plain.peek(2)[:2] != b"\x1f\x8b":
+        return plain
+    plain.close()
+    return io.BufferedReader(gzip.open(path), _CHUNK)  # type: ignore[arg-type]
+
+
+def _recognised(stream: io.BufferedReader, path: str) -> _Source:
+    """Tell the three formats apart by their beginning."""
+    first = stream.readline(_CHUNK)
+    fields = first.split()
+    if len(fields) == 2 and all(field.isdigit() and len(field) < 12 for field in fields):
+        n, d = int(fields[0]), int(fields[1])
+        if not 0 < d <= _WIDEST:
+            raise DataError(f"{path}:1: no vectors have the width {d} that the first line gives")
+        if _looks_binary(stream.peek(4 * d), d):
+            return _Source(d, _binary_records(stream, n, d, path), _floats_of_bytes)
+        return _Source(d, _counted(_text_records(stream, 2, d, path), n, path), _floats_of_text)
+    d = len(fields) - 1
+    if d < 1 or not all(map(_is_number, fields[1:])):
+        raise DataError(
+            f"{path}:1: neither two counts (word2vec) nor a word and its numbers (GloVe), "
+            f"but {first[:60].decode(errors='replace').strip()!r}"
+        )
+    return _Source(d, _text_records(chain([first], stream), 1, d, path), _floats_of_text)
+
+
+def _looks_binary(ahead: bytes, d: int) -> bool:
+    """Whether what follows the first word is no text: it has control characters, or is no UTF-8."""
+    sample = ahead.partition(b" ")[2][: 4 * d]
+    if any(byte < 32 and byte not in b"\t\n\r" for byte in sample):
+        return True
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _text_records(lines: Iterable[bytes], first: int, d: int, path: str) -> Iterator[_Record]:
+    for number, line in enumerate(lines, first):
+        place = f"{path}:{number}"
+        line = line.rstrip(b" \r\n")
+        extra = line.count(b" ") - d
+        if extra < 0:
+            raise DataError(f"{place}: expected a word and {d} numbers, found {extra + d + 1} fields")
+        # Some of GloVe's words contain spaces; numbers in front of the last d are damage, though.
+        word, *_ = line.split(b" ", 1) if extra == 0 else line.rsplit(b" ", d)
+        if extra and _is_number(word.rpartition(b" ")[2]):
+            raise DataError(f"{place}: expected a word and {d} numbers, found more numbers")
+        yield _Record(word, line[len(word) + 1 :], place)
+
+
+def _counted(records: Iterator[_Record], n: int, path: str) -> Iterator[_Record]:
+    """Pass the records on; fail unless there are n."""
+    seen = 0
+    for seen, record in enumerate(records, 1):
+        if seen > n:
+            raise DataError(f"{record.place}: the first line promises {n} words, and there are more")
+        yield record
+    if seen < n:
+        raise DataError(f"{path}: ends after {seen} of the {n} words that the first line promises")
+
+
+def _binary_records(stream: io.BufferedReader, n: int, d: int, path: str) -> Iterator[_Record]:
+    held, at, size = b"", 0, 4 * d
+    for row in range(1, n + 1):
+        space = held.find(b" ", at)
+        while space < 0 or len(held) < space + 1 + size:
+            if space < 0 and len(held) - at > _LONGEST_WORD:
+                raise DataError(f"{path}: damaged: no word ends where word {row} of {n} should")
+            more = stream.read(_CHUNK)
+            if not more:
+                raise DataError(f"{path}: ends within word {row} of the {n} that the first line promises")
+            held, at = held[at:] + more, 0
+            space = held.find(b" ")
+        end = space + 1 + size
+        yield _Record(held[at:space].lstrip(b"\n"), held[space + 1 : end], f"{path}: word {row}")
+        at = end
+    if (held[at:] + stream.read(_CHUNK)).strip():
+        raise DataError(f"{path}: goes on after the {n} words that the first line promises")
+
+
+def _wanted_rows(source: _Source, words: Iterable[str]) -> dict[str, np.ndarray]:
+    """The parsed vectors of those of ``words`` that occur; the whole file is read and checked."""
+    wanted = {word.encode(errors="surrogatepass"): word for word in words}
+    rows: dict[str, np.ndarray] = {}
+    for record in source.records:
+        word = wanted.get(record.word)
+        if word is not None and word not in rows:
+            rows[word] = _parsed(record, source.parse)
+    return rows
+
+
+def _parsed(record: _Record, parse: Callable[[bytes], np.ndarray]) -> np.ndarray:
+    try:
+        vector = parse(record.numbers)
+    except ValueError as error:
+        raise DataError(f"{record.place}: {error}") from error
+    if not np.isfinite(vector).all():
+        raise DataError(f"{record.place}: a number is infinite or not a number")
+    return vector
+
+
+def _floats_of_bytes(numbers: bytes) -> np.ndarray:
+    return np.frombuffer(numbers, "<f4").astype(np.float32)
+
+
+def _floats_of_text(numbers: bytes) -> np.ndarray:
+    return np.array([float(field) for field in numbers.split(b" ")], dtype=np.float32)
+
+
+def _is_number(field: bytes) -> bool:
+    try:
+        return not math.isnan(float(field))
+    except ValueError:
+        return False
