@@ -1,0 +1,303 @@
+"""Recurrent encoder-decoders, with attention or without.
+
+| preset | from | what it is |
+|---|---|---|
+| rnn-tiny | – | RNNsearch in miniature |
+| rnnsearch | Bahdanau et al. 2014 | bidirectional GRU, additive attention, maxout readout |
+| rnnencdec | Cho et al. 2014, as Bahdanau's baseline | the same with one fixed context for every step |
+| seq2seq | Sutskever et al. 2014 | 4 layers of LSTM, source reversed, the final states copied |
+| luong | Luong et al. 2015 | 4 layers of LSTM, source reversed, general score, input feeding |
+| reverse-rnn | JoeyNMT's reversal task | bidirectional LSTM, general score, input feeding |
+
+Parameters, without the embeddings and the output layer (V the vocabulary of each side): the formulas
+are in the tests of this module.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from torch import nn
+
+from heedful.config import Config
+from heedful.models.encoder_decoder import embedding_table, token_head
+from heedful.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
+from heedful.nn.attention.recurrent import FixedContext, RecurrentAttention
+from heedful.nn.attention.scores import (
+    AdditiveScore,
+    BilinearScore,
+    CosineScore,
+    DotScore,
+    ScaledDotScore,
+    Score,
+)
+from heedful.nn.attentive import (
+    AnyDecoder,
+    AttendThenUpdate,
+    AttentiveDecoder,
+    FixedContextDecoder,
+    UpdateThenAttend,
+)
+from heedful.nn.bridges import CopyBridge, ProjectedBridge, ZeroBridge
+from heedful.nn.cells import Cell, ElmanCell, GRUCell, LSTMCell, StackedCell
+from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.positions import Added, NoPositions
+from heedful.nn.readouts import MaxoutReadout, TanhReadout
+from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentStack, ResidualRecurrence
+
+Positive = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+
+
+class DotAttention(Config):
+    """s . h, scaled or not; annotations and states must have one width."""
+
+    score: Literal["dot", "scaled-dot"]
+
+
+class BilinearAttention(Config):
+    """s^T W h (Luong's "general")."""
+
+    score: Literal["bilinear"]
+
+
+class AdditiveAttention(Config):
+    """v^T tanh(W s + U h), with ``d_attention`` units (d_hidden by default)."""
+
+    score: Literal["additive"]
+    d_attention: Positive | None = None
+
+
+class CosineAttention(Config):
+    """beta cos(s, h); ``key_strength`` is where a learned beta starts (none: beta is 1)."""
+
+    score: Literal["cosine"]
+    key_strength: Annotated[float, Field(gt=0)] | None = None
+
+
+Attention = Annotated[
+    DotAttention | BilinearAttention | AdditiveAttention | CosineAttention, Field(discriminator="score")
+]
+
+
+class RecurrentConfig(Config):
+    """Sizes and choices of a recurrent encoder-decoder.
+
+    Args:
+        cell: of all layers.
+        d_embedding, d_hidden: widths of embedded tokens and of every state.
+        n_layers: of the encoder and of the decoder.
+        direction: how the encoder reads; right-to-left is Sutskever's reversed source.
+        decoder: bahdanau attends, then updates its state; luong updates, then attends; plain reads
+            nothing of the source but its own first state.
+        attention: the score; without one, a bahdanau decoder gets one fixed context at every step.
+        bridge: how the decoder's first state is made: projected from the encoder's summary, copied
+            from its final states, or zero.
+        input_feeding: whether the cell also reads the last readout.
+        residual: whether layers after the first add their input to their output (encoder and plain
+            decoder).
+        d_readout: width of the readout (d_hidden by default).
+        dropout: on embeddings, between layers and on the readout.
+        tie: three-way (both embeddings and the output layer), target (the last two) or none.
+    """
+
+    kind: Literal["recurrent"] = "recurrent"
+    cell: Literal["rnn", "lstm", "gru"] = "gru"
+    d_embedding: Positive = 620
+    d_hidden: Positive = 1000
+    n_layers: Positive = 1
+    direction: Literal["left-to-right", "right-to-left", "both"] = "both"
+    decoder: Literal["bahdanau", "luong", "plain"] = "bahdanau"
+    attention: Attention | None = None
+    bridge: Literal["project", "copy", "zero"] = "project"
+    input_feeding: bool = False
+    residual: bool = False
+    d_readout: Positive | None = None
+    dropout: Rate = 0.0
+    tie: Literal["three-way", "target", "none"] = "none"
+
+    @model_validator(mode="after")
+    def _fits(self) -> "RecurrentConfig":
+        if self._plain_with_more:
+            raise ValueError("decoder=plain has no attention, input_feeding or d_readout: remove them")
+        if self.decoder == "luong" and self.attention is None:
+            raise ValueError("decoder=luong needs an attention (without one, take bahdanau or plain)")
+        if self._widths_differ:
+            raise ValueError(
+                "this score needs annotations as wide as the states, and direction=both makes them twice "
+                "as wide: take another direction, or score=bilinear or additive"
+            )
+        if self.bridge == "copy" and self.direction == "both":
+            raise ValueError("bridge=copy needs an encoder that reads one way: take bridge=project")
+        if self.bridge == "zero" and self.decoder == "plain":
+            raise ValueError(
+                "decoder=plain with bridge=zero knows nothing of the source: take project or copy"
+            )
+        if self.tie != "none" and self.readout_width != self.d_embedding:
+            raise ValueError(
+                f"tie={self.tie} needs a readout as wide as the embedding: d_embedding is "
+                f"{self.d_embedding}, the readout {self.readout_width}"
+            )
+        return self
+
+    @property
+    def _plain_with_more(self) -> bool:
+        more = self.attention is not None or self.input_feeding or self.d_readout is not None
+        return self.decoder == "plain" and more
+
+    @property
+    def _widths_differ(self) -> bool:
+        narrow = isinstance(self.attention, DotAttention | CosineAttention)
+        return narrow and self.d_annotation != self.d_hidden
+
+    @property
+    def d_annotation(self) -> int:
+        """Width of what the encoder says of each token."""
+        return self.d_hidden * (2 if self.direction == "both" else 1)
+
+    @property
+    def readout_width(self) -> int:
+        """Width of what the output layer reads."""
+        return self.d_readout or self.d_hidden
+
+
+PRESETS: dict[str, RecurrentConfig] = {
+    "rnn-tiny": RecurrentConfig(
+        d_embedding=64,
+        d_hidden=128,
+        d_readout=64,
+        attention=AdditiveAttention(score="additive"),
+        dropout=0.2,
+        tie="target",
+    ),
+    "rnnsearch": RecurrentConfig(attention=AdditiveAttention(score="additive"), d_readout=500),
+    "rnnencdec": RecurrentConfig(direction="left-to-right", d_readout=500),
+    "seq2seq": RecurrentConfig(
+        cell="lstm",
+        d_embedding=1000,
+        n_layers=4,
+        direction="right-to-left",
+        decoder="plain",
+        bridge="copy",
+    ),
+    "luong": RecurrentConfig(
+        cell="lstm",
+        d_embedding=1000,
+        n_layers=4,
+        direction="right-to-left",
+        decoder="luong",
+        attention=BilinearAttention(score="bilinear"),
+        bridge="copy",
+        input_feeding=True,
+        dropout=0.2,
+    ),
+    "reverse-rnn": RecurrentConfig(
+        cell="lstm",
+        d_embedding=16,
+        d_hidden=64,
+        decoder="luong",
+        attention=BilinearAttention(score="bilinear"),
+        bridge="zero",
+        input_feeding=True,
+        dropout=0.1,
+    ),
+}
+
+
+def build(config: RecurrentConfig, source_vocab: int, target_vocab: int) -> RecurrentEncoderDecoder:
+    """The model, freshly initialised; the vocabularies must be one where embeddings are tied three ways."""
+    if config.tie == "three-way" and source_vocab != target_vocab:
+        raise ValueError(
+            f"tie=three-way needs one vocabulary for both sides, not {source_vocab} and {target_vocab}"
+        )
+    source = embedding_table(source_vocab, config.d_embedding)
+    target = source if config.tie == "three-way" else embedding_table(target_vocab, config.d_embedding)
+    tied = None if config.tie == "none" else target
+    return RecurrentEncoderDecoder(
+        _embedding(config, source),
+        encoder_stack(config),
+        _embedding(config, target),
+        decoder(config),
+        token_head(config.readout_width, target_vocab, tied, bias=True),
+        config.dropout,
+    )
+
+
+_CELLS: dict[str, Callable[[int, int], Cell]] = {"rnn": ElmanCell, "lstm": LSTMCell, "gru": GRUCell}
+
+
+def _cell(config: RecurrentConfig, d_in: int) -> Cell:
+    return _CELLS[config.cell](d_in, config.d_hidden)
+
+
+def _embedding(config: RecurrentConfig, weight: nn.Parameter) -> TokenEmbedding:
+    return TokenEmbedding(weight, Added(NoPositions(config.d_embedding)), dropout=config.dropout)
+
+
+def encoder_stack(config: RecurrentConfig) -> RecurrentStack:
+    """n_layers of recurrence in the configured direction or both."""
+    return _stack(config, config.direction, config.d_annotation)
+
+
+def _stack(config: RecurrentConfig, direction: str, d_out: int) -> RecurrentStack:
+    layers = [_layer(config, direction, d_out if i else config.d_embedding) for i in range(config.n_layers)]
+    if config.residual:
+        layers = [layers[0], *(ResidualRecurrence(layer) for layer in layers[1:])]
+    return RecurrentStack(layers, config.dropout)
+
+
+def _layer(config: RecurrentConfig, direction: str, d_in: int) -> Any:
+    if direction == "left-to-right":
+        return Recurrence(_cell(config, d_in))
+    backwards = Recurrence(_cell(config, d_in), reverse=True)
+    return (
+        backwards
+        if direction == "right-to-left"
+        else Bidirectional(Recurrence(_cell(config, d_in)), backwards)
+    )
+
+
+def decoder(config: RecurrentConfig) -> AnyDecoder:
+    """The decoder, its bridge and, where there is one, its attention and readout."""
+    if config.decoder == "plain":
+        stack = _stack(config, "left-to-right", config.d_hidden)
+        return FixedContextDecoder(stack, _bridge(config, sum(stack.n_states)))
+    cells = [_cell(config, config.d_hidden if i else config.d_embedding) for i in range(config.n_layers)]
+    cell = cells[0] if len(cells) == 1 else StackedCell(cells, config.dropout)
+    attention = _attention(config)
+    sizes = (config.d_hidden, config.d_embedding, attention.d_context, config.readout_width)
+    step = AttendThenUpdate if config.decoder == "bahdanau" else UpdateThenAttend
+    readout = MaxoutReadout(*sizes) if config.decoder == "bahdanau" else TanhReadout(sizes[0], *sizes[2:])
+    return AttentiveDecoder(
+        step(cell, attention), readout, _bridge(config, cell.n_states), input_feeding=config.input_feeding
+    )
+
+
+_BRIDGES: dict[str, Callable[[int, int], nn.Module]] = {
+    "project": lambda d_hidden, n_states: ProjectedBridge(d_hidden, d_hidden, n_states),
+    "copy": lambda d_hidden, n_states: CopyBridge(),
+    "zero": ZeroBridge,
+}
+
+
+def _bridge(config: RecurrentConfig, n_states: int) -> nn.Module:
+    return _BRIDGES[config.bridge](config.d_hidden, n_states)
+
+
+def _attention(config: RecurrentConfig) -> RecurrentAttention | FixedContext:
+    if config.attention is None:
+        return FixedContext(config.d_hidden)
+    return RecurrentAttention(_score(config.attention, config), config.d_annotation)
+
+
+def _score(attention: Attention, config: RecurrentConfig) -> Score:
+    match attention:
+        case AdditiveAttention():
+            units = attention.d_attention or config.d_hidden
+            return AdditiveScore(config.d_hidden, config.d_annotation, units)
+        case BilinearAttention():
+            return BilinearScore(config.d_hidden, config.d_annotation)
+        case CosineAttention():
+            return CosineScore(attention.key_strength)
+        case _:
+            return DotScore() if attention.score == "dot" else ScaledDotScore()

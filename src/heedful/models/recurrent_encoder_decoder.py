@@ -1,0 +1,79 @@
+"""A recurrent encoder and decoder, and the contract that training and decoding rely on."""
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heedful.nn.attention.recurrent import Encoded
+from heedful.nn.attentive import AnyDecoder, AttentiveCache
+from heedful.nn.dropout import Dropout
+from heedful.nn.layout import Tokens
+from heedful.nn.recurrent import RecurrentStack
+from heedful.nn.state import State
+
+
+class RecurrentEncoderDecoder(nn.Module):
+    """Source tokens → recurrent encoder → decoder that reads its annotations or its final state.
+
+    Args:
+        source_embedding: called on packed source tokens.
+        encoder: recurrences over the source.
+        target_embedding: called on packed target tokens.
+        decoder: called as ``decoder(x, layout, memories, caches)``, begun from what was encoded.
+        head: readouts to logits; reached by objectives and decoders as ``heads["token"]``.
+        dropout: on the readouts.
+    """
+
+    def __init__(
+        self,
+        source_embedding: nn.Module,
+        encoder: RecurrentStack,
+        target_embedding: nn.Module,
+        decoder: AnyDecoder,
+        head: nn.Module,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.source_embedding, self.encoder = source_embedding, encoder
+        self.target_embedding, self.decoder = target_embedding, decoder
+        self.dropout = Dropout(dropout)
+        self.heads = nn.ModuleDict({"token": head})
+
+    def encode(self, source: Tokens) -> Encoded:
+        """The annotations of all source tokens, and the encoder's final states."""
+        annotations, finals = self.encoder.run(self.source_embedding(source), source.layout)
+        return Encoded(annotations, source.layout, finals, self.encoder.summary(finals))
+
+    def forward(self, inputs: Tokens, source: Tokens) -> Float[Tensor, "T d"]:
+        """Readouts at all target positions, teacher forced (Williams and Zipser 1989).
+
+        Every step reads the given token, whatever the model would have chosen (S0); when decoding, it
+        reads its own choices, which it never saw in training: exposure bias (Bengio et al. 2015).
+        """
+        memories, caches = self.decoder.begin(self.encode(source))
+        return self._decode(inputs, memories, caches)
+
+    def start(self, source: Tokens) -> State:
+        """Encode the source once; nothing is written yet."""
+        memories, caches = self.decoder.begin(self.encode(source))
+        return State(memories, caches, (0,) * source.layout.n_sequences)
+
+    def extend(self, tokens: Tokens, state: State) -> tuple[Float[Tensor, "T d"], State]:
+        """Write the next tokens of every hypothesis; ``tokens.layout`` must be `State.next_layout`'s.
+
+        `State.alignment` is the weights of each hypothesis' last token.
+        """
+        readouts = self._decode(tokens, state.memories, state.caches)
+        after = state.advanced(tokens.layout.lengths)
+        last = state.caches[0]
+        after.alignment = last.alignment if isinstance(last, AttentiveCache) else None
+        return readouts, after
+
+    def _decode(self, tokens: Tokens, memories: list[Any], caches: list[Any]) -> Float[Tensor, "T d"]:
+        return self.dropout(self.decoder(self.target_embedding(tokens), tokens.layout, memories, caches))
+
+    @property
+    def alignment_taps(self) -> list[str]:
+        """Names of the taps that see weights over the source: one, or none without attention."""
+        return ["decoder.weights"] if hasattr(self.decoder, "weights") else []
