@@ -1,0 +1,200 @@
+"""How a recipe or a request says how to decode, and the one function that carries it out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from heedful.config import Config
+from heedful.decoding.beam import beam_search
+from heedful.decoding.greedy import greedy
+from heedful.decoding.protocol import DecodingState, Hypothesis, OnToken, StepFunction
+from heedful.decoding.sampling import sample
+from heedful.decoding.scoring import AverageLength, CoveragePenalty, GnmtLength, LengthPenalty, NoPenalty
+from heedful.errors import RequestError
+
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class MaxLength(Config):
+    """The most tokens to generate: ``min(cap, int(ratio * source_length) + extra)``.
+
+    The end token counts. Without a source, ``source_length`` is 0: set ``extra``.
+    """
+
+    ratio: NotNegative = 2.0
+    extra: int = Field(default=10, ge=0)
+    cap: int = Field(default=256, ge=0)
+
+    def of(self, source_length: int) -> int:
+        """The maximum length for a source of so many tokens."""
+        return min(self.cap, int(self.ratio * source_length) + self.extra)
+
+
+class NoPenaltyConfig(Config):
+    """The score is the log-probability."""
+
+    kind: Literal["none"] = "none"
+
+    def build(self) -> LengthPenalty:
+        """The penalty described."""
+        return NoPenalty()
+
+
+class AverageLengthConfig(Config):
+    """Log-probability over ``L ** alpha``."""
+
+    kind: Literal["average"] = "average"
+    alpha: NotNegative = 1.0
+
+    def build(self) -> LengthPenalty:
+        """The penalty described."""
+        return AverageLength(self.alpha)
+
+
+class GnmtLengthConfig(Config):
+    """Log-probability over ``((5 + L) / 6) ** alpha``."""
+
+    kind: Literal["gnmt"] = "gnmt"
+    alpha: NotNegative = 0.6
+
+    def build(self) -> LengthPenalty:
+        """The penalty described."""
+        return GnmtLength(self.alpha)
+
+
+LengthPenaltyConfig = Annotated[
+    NoPenaltyConfig | AverageLengthConfig | GnmtLengthConfig, Field(discriminator="kind")
+]
+
+
+class GreedyConfig(Config):
+    """See `heedful.decoding.greedy.greedy`."""
+
+    kind: Literal["greedy"] = "greedy"
+    max_length: MaxLength = MaxLength()
+
+
+class BeamConfig(Config):
+    """See `heedful.decoding.beam.beam_search`; by default as Vaswani et al. 2017, section 6.1."""
+
+    kind: Literal["beam"] = "beam"
+    max_length: MaxLength = MaxLength()
+    beam: int = Field(default=4, ge=1)
+    n_best: int = Field(default=1, ge=1)
+    length_penalty: LengthPenaltyConfig = GnmtLengthConfig()
+    coverage: NotNegative = 0.0
+    """beta of the coverage penalty; 0 leaves it out."""
+
+    @model_validator(mode="after")
+    def _n_best_fits(self) -> "BeamConfig":
+        if self.n_best > self.beam:
+            raise ValueError(f"n_best ({self.n_best}) cannot be greater than beam ({self.beam})")
+        return self
+
+
+class SampleConfig(Config):
+    """See `heedful.decoding.sampling.sample`."""
+
+    kind: Literal["sample"] = "sample"
+    max_length: MaxLength = MaxLength()
+    temperature: NotNegative = 1.0
+    top_k: int | None = Field(default=None, ge=1)
+    top_p: Fraction = 1.0
+    min_p: Fraction = 0.0
+    seed: int = Field(default=0, ge=0)
+    n: int = Field(default=1, ge=1)
+
+
+DecodingConfig = Annotated[GreedyConfig | BeamConfig | SampleConfig, Field(discriminator="kind")]
+
+
+@dataclass(frozen=True, eq=False)
+class _Request:
+    """The arguments of `decode` but its configuration."""
+
+    logits: Tensor
+    state: DecodingState
+    step: StepFunction
+    end: int
+    max_lengths: Sequence[int]
+    forbidden: Sequence[int]
+    attention: Tensor | None
+    source_lengths: Sequence[int] | None
+    ordinals: Sequence[int] | None
+    on_token: OnToken | None
+
+
+def decode(
+    config: GreedyConfig | BeamConfig | SampleConfig,
+    logits: Float[Tensor, "B V"],
+    state: DecodingState,
+    step: StepFunction,
+    *,
+    end: int,
+    max_lengths: Sequence[int],
+    forbidden: Sequence[int] = (),
+    attention: Float[Tensor, "B S"] | None = None,
+    source_lengths: Sequence[int] | None = None,
+    ordinals: Sequence[int] | None = None,
+    on_token: OnToken | None = None,
+) -> list[list[Hypothesis]]:
+    """Decode as ``config`` says: the same function for validation, prediction and serving.
+
+    ``max_lengths`` holds the result of ``config.max_length.of`` for each sentence, or less.
+    ``attention`` and ``source_lengths`` are read by a coverage penalty alone, ``ordinals`` by
+    sampling alone. The other arguments are those of `heedful.decoding.greedy.greedy`.
+
+    Returns:
+        The hypotheses of each sentence, in the order of the sentences; at least one for each.
+
+    Raises:
+        WorkError: the logits hold no distribution, or leave only forbidden tokens possible.
+        RequestError: the model or the request lacks what the configuration needs.
+    """
+    request = _Request(
+        logits, state, step, end, max_lengths, forbidden, attention, source_lengths, ordinals, on_token
+    )
+    return _DECODERS[config.kind](config, request)
+
+
+def _greedy(config: GreedyConfig, r: _Request) -> list[list[Hypothesis]]:
+    hypotheses = greedy(
+        r.logits, r.state, r.step, end=r.end, max_lengths=r.max_lengths, forbidden=r.forbidden,
+        on_token=r.on_token,
+    )  # fmt: skip
+    return [[each] for each in hypotheses]
+
+
+def _beam(config: BeamConfig, r: _Request) -> list[list[Hypothesis]]:
+    if r.on_token is not None:
+        raise RequestError(
+            "a beam search has no token to show before its end; stream with kind 'greedy' or 'sample'"
+        )
+    return beam_search(
+        r.logits, r.state, r.step, end=r.end, max_lengths=r.max_lengths, forbidden=r.forbidden,
+        beam=config.beam, n_best=config.n_best, length=config.length_penalty.build(),
+        coverage=CoveragePenalty(config.coverage) if config.coverage else None,
+        attention=r.attention, source_lengths=r.source_lengths,
+    )  # fmt: skip
+
+
+def _sample(config: SampleConfig, r: _Request) -> list[list[Hypothesis]]:
+    if r.on_token is not None and config.n > 1:
+        raise RequestError("the tokens of several samples cannot be streamed; set 'n' to 1")
+    return sample(
+        r.logits, r.state, r.step, end=r.end, max_lengths=r.max_lengths, forbidden=r.forbidden,
+        temperature=config.temperature, top_k=config.top_k, top_p=config.top_p, min_p=config.min_p,
+        seed=config.seed, n=config.n, ordinals=r.ordinals, on_token=r.on_token,
+    )  # fmt: skip
+
+
+_DECODERS: dict[str, Callable[[Any, _Request], list[list[Hypothesis]]]] = {
+    "greedy": _greedy,
+    "beam": _beam,
+    "sample": _sample,
+}

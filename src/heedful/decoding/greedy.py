@@ -1,0 +1,150 @@
+"""One hypothesis at a time, token by token: the loop of `greedy` and of `sampling.sample`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heedful.decoding.probabilities import check_request, log_probabilities, no_token_left
+from heedful.decoding.protocol import DecodingState, Hypothesis, OnToken, StepFunction
+from heedful.decoding.scoring import NoPenalty, score
+
+
+@runtime_checkable
+class Choose(Protocol):
+    """Chooses the next token of each row."""
+
+    def __call__(
+        self, log_probs: Float[Tensor, "N V"], sentences: Sequence[int], position: int
+    ) -> Int[Tensor, " N"]:
+        """Ids for the rows of ``sentences`` (as many rows for each), ``position`` tokens in."""
+        ...
+
+
+def most_probable(
+    log_probs: Float[Tensor, "N V"], sentences: Sequence[int], position: int
+) -> Int[Tensor, " N"]:
+    """The most probable token; of equals, the lowest."""
+    return log_probs.argmax(dim=1)
+
+
+def greedy(
+    logits: Float[Tensor, "B V"],
+    state: DecodingState,
+    step: StepFunction,
+    *,
+    end: int,
+    max_lengths: Sequence[int],
+    forbidden: Sequence[int] = (),
+    on_token: OnToken | None = None,
+) -> list[Hypothesis]:
+    """Take the most probable token until the end token or the maximum length.
+
+    Args:
+        logits: of the first token after the prefixes.
+        state: of B sentences, width 1.
+        step: continues hypotheses.
+        end: the token that finishes a hypothesis.
+        max_lengths: for each sentence, the most tokens to generate, the end token included.
+        forbidden: tokens never chosen (padding, start …); may hold ``end``.
+        on_token: told of every token as soon as it is chosen.
+
+    Returns:
+        One hypothesis for each sentence, in their order; ``score`` is the sum of ``log_probs``.
+
+    Raises:
+        WorkError: the logits hold no distribution, or leave only forbidden tokens possible.
+    """
+    written = write(
+        logits, state, step, most_probable, end=end, max_lengths=max_lengths, forbidden=forbidden,
+        on_token=on_token,
+    )  # fmt: skip
+    return [hypotheses[0] for hypotheses in written]
+
+
+@dataclass
+class _Draft:
+    """A hypothesis being written."""
+
+    room: int
+    ids: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    finished: bool = False
+
+    @property
+    def running(self) -> bool:
+        return not self.finished and len(self.log_probs) < self.room
+
+    def add(self, token: int, log_prob: float, end: int) -> None:
+        self.log_probs.append(log_prob)
+        self.finished = token == end
+        if not self.finished:
+            self.ids.append(token)
+
+    def done(self) -> Hypothesis:
+        total = score(self.log_probs, NoPenalty())
+        return Hypothesis(tuple(self.ids), tuple(self.log_probs), self.finished, total)
+
+
+@torch.no_grad()
+def write(
+    logits: Float[Tensor, "B V"],
+    state: DecodingState,
+    step: StepFunction,
+    choose: Choose,
+    *,
+    end: int,
+    max_lengths: Sequence[int],
+    forbidden: Sequence[int] = (),
+    n: int = 1,
+    on_token: OnToken | None = None,
+) -> list[list[Hypothesis]]:
+    """Write ``n`` hypotheses for each sentence with tokens from ``choose``; see `greedy`.
+
+    A sentence leaves the batch when all its hypotheses have ended.
+    """
+    banned = check_request(logits, end, max_lengths, forbidden)
+    drafts = [[_Draft(room) for _ in range(n)] for room in max_lengths]
+    sentences = [b for b, room in enumerate(max_lengths) if room > 0]
+    if len(sentences) < len(drafts) and sentences:
+        logits, state = logits[sentences], state.keep(sentences)
+    if n > 1 and sentences:
+        logits, state = logits.repeat_interleave(n, 0), state.widen(n)
+    position = 0
+    while sentences:
+        log_probs = log_probabilities(logits, banned, position)
+        ids = choose(log_probs, sentences, position)
+        _record(drafts, sentences, ids, log_probs, end, on_token)
+        still = [i for i, b in enumerate(sentences) if any(d.running for d in drafts[b])]
+        if not still:
+            break
+        if len(still) < len(sentences):
+            ids, state = ids.view(-1, n)[still].flatten(), state.keep(still)
+            sentences = [sentences[i] for i in still]
+        logits, state, _ = step(ids, state, None)
+        position += 1
+    return [[draft.done() for draft in group] for group in drafts]
+
+
+def _record(
+    drafts: list[list[_Draft]],
+    sentences: Sequence[int],
+    ids: Int[Tensor, " N"],
+    log_probs: Float[Tensor, "N V"],
+    end: int,
+    on_token: OnToken | None,
+) -> None:
+    """Append the chosen tokens to the drafts that still run."""
+    rows = [(b, draft) for b in sentences for draft in drafts[b]]
+    chosen = log_probs.gather(1, ids[:, None]).flatten().clamp(max=0.0).tolist()
+    for (sentence, draft), token, log_prob in zip(rows, ids.tolist(), chosen, strict=True):
+        if not draft.running:
+            continue
+        if log_prob == float("-inf"):
+            raise no_token_left(len(draft.log_probs))
+        draft.add(token, log_prob, end)
+        if on_token is not None and token != end:
+            on_token(sentence, token)

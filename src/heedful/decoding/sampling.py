@@ -1,0 +1,174 @@
+"""Sampling: tokens drawn from the model's distribution, sharpened and cut as asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heedful.decoding.greedy import most_probable, write
+from heedful.decoding.probabilities import best
+from heedful.decoding.protocol import DecodingState, Hypothesis, OnToken, StepFunction
+
+_NEVER = float("-inf")
+
+
+def sample(
+    logits: Float[Tensor, "B V"],
+    state: DecodingState,
+    step: StepFunction,
+    *,
+    end: int,
+    max_lengths: Sequence[int],
+    forbidden: Sequence[int] = (),
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    seed: int = 0,
+    n: int = 1,
+    ordinals: Sequence[int] | None = None,
+    on_token: OnToken | None = None,
+) -> list[list[Hypothesis]]:
+    """Draw ``n`` hypotheses for each sentence, token by token.
+
+    The logarithms of the probabilities are divided by ``temperature``; then `keep_top_k`,
+    `keep_top_p` and `keep_min_p` apply, in this order, each to what the one before left; one token
+    is drawn from the rest. What is drawn depends on (``seed``, ordinal, number of the sample,
+    position) and the model alone, never on the other sentences of the batch.
+
+    Args:
+        logits: of the first token after the prefixes.
+        state: of B sentences, width 1.
+        step: continues hypotheses.
+        end: the token that finishes a hypothesis.
+        max_lengths: for each sentence, the most tokens to generate, the end token included.
+        forbidden: tokens never chosen; may hold ``end``.
+        temperature: 0 or more; 0 takes the most probable token.
+        top_k: how many of the most probable tokens to keep; None keeps all.
+        top_p: the probability to keep; 1 keeps all.
+        min_p: the least probability to keep, relative to the greatest; 0 keeps all.
+        seed: 0 or more.
+        n: samples for each sentence.
+        ordinals: the number of each sentence in the whole input, for seeding (default 0 .. B-1).
+        on_token: told of every token as soon as it is chosen; with ``n`` 1 only.
+
+    Returns:
+        For each sentence its samples in the order of their numbers. ``log_probs`` are those of the
+        model itself, before temperature and cuts, and ``score`` is their sum.
+
+    Raises:
+        WorkError: as in `greedy.greedy`.
+    """
+    _check(temperature, top_k, top_p, min_p, seed, n)
+    ordinals = range(len(max_lengths)) if ordinals is None else ordinals
+    if len(ordinals) != len(max_lengths):
+        raise ValueError(f"{len(max_lengths)} sentences but {len(ordinals)} ordinals")
+    if on_token is not None and n > 1:
+        raise ValueError("the tokens of several samples of a sentence cannot be streamed as one")
+    choose = most_probable
+    if temperature > 0:
+        noise = uniforms(seed, ordinals, n, max(max_lengths, default=0))
+        choose = _Draw(noise, temperature, top_k, top_p, min_p)
+    return write(
+        logits, state, step, choose, end=end, max_lengths=max_lengths, forbidden=forbidden, n=n,
+        on_token=on_token,
+    )  # fmt: skip
+
+
+def _check(temperature: float, top_k: int | None, top_p: float, min_p: float, seed: int, n: int) -> None:
+    limits = {
+        "temperature must be a number of at least 0": 0 <= temperature < float("inf"),
+        "top_k must be at least 1": top_k is None or top_k >= 1,
+        "top_p must lie in 0 .. 1": 0 <= top_p <= 1,
+        "min_p must lie in 0 .. 1": 0 <= min_p <= 1,
+        "seed must be at least 0": seed >= 0,
+        "n must be at least 1": n >= 1,
+    }
+    for message, holds in limits.items():
+        if not holds:
+            raise ValueError(message)
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Draws tokens with the numbers in ``noise: [B, n, L]``."""
+
+    noise: Float[Tensor, "B n L"]
+    temperature: float
+    top_k: int | None
+    top_p: float
+    min_p: float
+
+    def __call__(
+        self, log_probs: Float[Tensor, "N V"], sentences: Sequence[int], position: int
+    ) -> Int[Tensor, " N"]:
+        weights = sharpen(log_probs, self.temperature)
+        if self.top_k is not None:
+            weights = keep_top_k(weights, self.top_k)
+        if self.top_p < 1:
+            weights = keep_top_p(weights, self.top_p)
+        if self.min_p > 0:
+            weights = keep_min_p(weights, self.min_p)
+        return draw(weights, self.noise[list(sentences), :, position].flatten())
+
+
+def sharpen(weights: Float[Tensor, "N V"], temperature: float) -> Float[Tensor, "N V"]:
+    """``w / temperature``, shifted so that the greatest of each row is 0 and cannot overflow."""
+    greatest = weights.amax(dim=1, keepdim=True)
+    return (weights - greatest.nan_to_num(neginf=0.0)) / temperature
+
+
+def keep_top_k(weights: Float[Tensor, "N V"], k: int) -> Float[Tensor, "N V"]:
+    """Keep the ``k`` most probable tokens, of equals the lowest; minus infinity for the others."""
+    values, ids = best(weights, k)
+    return torch.full_like(weights, _NEVER).scatter_(1, ids, values)
+
+
+def keep_top_p(weights: Float[Tensor, "N V"], p: float) -> Float[Tensor, "N V"]:
+    """Keep the fewest most probable tokens that hold at least ``p`` of the probability, at least one.
+
+    Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", equation 2.
+    """
+    ordered, ids = weights.sort(dim=1, descending=True, stable=True)
+    probabilities = ordered.softmax(dim=1)
+    before = probabilities.cumsum(dim=1) - probabilities
+    drop = before >= p
+    drop[:, 0] = False
+    return torch.empty_like(weights).scatter_(1, ids, ordered.masked_fill(drop, _NEVER))
+
+
+def keep_min_p(weights: Float[Tensor, "N V"], p: float) -> Float[Tensor, "N V"]:
+    """Keep the tokens at least ``p`` times as probable as the most probable one (Nguyen et al. 2024)."""
+    probabilities = weights.softmax(dim=1)
+    return weights.masked_fill(probabilities < p * probabilities.amax(dim=1, keepdim=True), _NEVER)
+
+
+def draw(weights: Float[Tensor, "N V"], uniform: Float[Tensor, " N"]) -> Int[Tensor, " N"]:
+    """The token at which the cumulative ``softmax(weights)`` first exceeds ``uniform`` (in [0, 1))."""
+    # 64 bits, because 32 would round away the rare tokens of a large vocabulary. MPS has none.
+    wide = weights.cpu() if weights.device.type == "mps" else weights
+    cumulative = wide.double().softmax(dim=1).cumsum(dim=1)
+    total = cumulative[:, -1:]
+    below = torch.nextafter(total, torch.zeros_like(total))
+    threshold = torch.minimum(uniform.to(total.device)[:, None] * total, below)
+    ids = torch.searchsorted(cumulative, threshold, right=True).flatten().to(weights.device)
+    # A row where nothing is possible has no sum; the caller sees that its token is impossible.
+    return ids.clamp(max=weights.shape[1] - 1)
+
+
+def uniforms(seed: int, ordinals: Sequence[int], n: int, length: int) -> Float[Tensor, "B n L"]:
+    """Numbers in [0, 1), in 64 bits; row (b, i) is a function of (``seed``, ``ordinals[b]``, i) alone.
+
+    Philox counters (Salmon et al. 2011) give the bits; a longer row begins like a shorter one.
+    """
+    rows = [_stream(seed, ordinal, i, length) for ordinal in ordinals for i in range(n)]
+    return torch.from_numpy(np.array(rows).reshape(len(ordinals), n, length))
+
+
+def _stream(seed: int, ordinal: int, number: int, length: int) -> np.ndarray:
+    key = np.random.SeedSequence(seed, spawn_key=(ordinal, number))
+    bits = np.random.Philox(key).random_raw(length)
+    return (bits >> np.uint64(11)) * 2.0**-53

@@ -1,0 +1,115 @@
+"""A toy model whose predictions depend on the sentence and on every token before, in order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.decoding.protocol import StepOutput
+
+
+@dataclass(frozen=True)
+class ToyState:
+    """The whole history of each hypothesis, written down by the step function alone."""
+
+    keys: tuple[int, ...]
+    prefixes: tuple[tuple[int, ...], ...]
+    width: int = 1
+
+    def widen(self, width):
+        prefixes = tuple(p for p in self.prefixes for _ in range(width))
+        return ToyState(self.keys, prefixes, self.width * width)
+
+    def select(self, rows):
+        rows = rows.tolist()
+        assert [r // self.width for r in rows] == [n // self.width for n in range(len(self.prefixes))]
+        return replace(self, prefixes=tuple(self.prefixes[r] for r in rows))
+
+    def keep(self, sentences):
+        w = self.width
+        prefixes = tuple(p for i in sentences for p in self.prefixes[i * w : i * w + w])
+        return ToyState(tuple(self.keys[i] for i in sentences), prefixes, w)
+
+
+class Toy:
+    """Random logits and attention for each (sentence, prefix).
+
+    Args:
+        size: of the vocabulary; its last token is the end token.
+        impossible: the share of logits that are minus infinity (never of token 0).
+        bias: added to the logit of the end token.
+        attends: whether the model gives attention.
+    """
+
+    def __init__(self, size, seed=0, impossible=0.0, bias=0.0, attends=True):
+        self.size, self.end, self.seed, self.attends = size, size - 1, seed, attends
+        self.impossible, self.bias = impossible, bias
+        self.rows = []  # hypotheses continued by each call of `step`
+        self.logits_of = cache(self.logits_of)
+
+    def source_length(self, key):
+        return (2, 5, 3, 7)[key % 4]
+
+    def logits_of(self, key, prefix):
+        rng = np.random.default_rng([self.seed, key, len(prefix), *prefix])
+        logits = (2 * rng.standard_normal(self.size)).astype(np.float32)
+        hidden = rng.random(self.size) < self.impossible
+        hidden[0] = False
+        logits[hidden] = -np.inf
+        logits[self.end] += self.bias
+        return logits
+
+    def log_probs_of(self, key, prefix):
+        x = self.logits_of(key, prefix).astype(np.float64)
+        return x - x.max() - np.log(np.exp(x - x.max()).sum())
+
+    def attention_of(self, key, prefix):
+        rng = np.random.default_rng([self.seed, key, 99, len(prefix), *prefix])
+        return rng.dirichlet(np.full(self.source_length(key), 0.5))
+
+    def start(self, keys: Sequence[int]):
+        state = ToyState(tuple(keys), tuple(() for _ in keys))
+        return self._output(state)
+
+    def step(self, ids, state, parents):
+        assert len(ids) == len(state.prefixes) == len(state.keys) * state.width
+        state = state if parents is None else state.select(parents)
+        self.rows.append(len(ids))
+        prefixes = tuple((*p, i) for p, i in zip(state.prefixes, ids.tolist(), strict=True))
+        return self._output(replace(state, prefixes=prefixes))
+
+    def _output(self, state):
+        pairs = [(state.keys[n // state.width], p) for n, p in enumerate(state.prefixes)]
+        logits = np.array([self.logits_of(*pair) for pair in pairs], dtype=np.float32)
+        logits = torch.from_numpy(logits.reshape(-1, self.size))
+        if not self.attends:
+            return StepOutput(logits, state, None)
+        longest = max((self.source_length(key) for key in state.keys), default=0)
+        attention = torch.zeros(len(pairs), longest)
+        for n, pair in enumerate(pairs):
+            weights = torch.from_numpy(self.attention_of(*pair))
+            attention[n, : len(weights)] = weights
+        return StepOutput(logits, state, attention)
+
+    def arguments(self, keys, max_lengths, **others):
+        """What every decoder takes, by name."""
+        logits, state, _ = self.start(keys)
+        return {
+            "logits": logits, "state": state, "step": self.step, "end": self.end,
+            "max_lengths": max_lengths, **others,
+        }  # fmt: skip
+
+    def covering(self, keys):
+        """The further arguments of a coverage penalty."""
+        return {
+            "attention": self.start(keys).attention,
+            "source_lengths": [self.source_length(key) for key in keys],
+        }
+
+
+@pytest.fixture(scope="session")
+def toy():
+    return Toy

@@ -1,0 +1,258 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.decoding.beam import beam_search
+from heedful.decoding.greedy import greedy
+from heedful.decoding.protocol import StepOutput
+from heedful.decoding.scoring import AverageLength, CoveragePenalty, GnmtLength, NoPenalty, score
+from heedful.errors import RequestError, WorkError
+from heedful.nn.state import KeyValueCache, State
+
+PENALTIES = [NoPenalty(), AverageLength(1.0), AverageLength(2.5), GnmtLength(0.6), GnmtLength(3.0)]
+DIVISORS = {
+    NoPenalty: lambda p, n: 1,
+    AverageLength: lambda p, n: n**p.alpha,
+    GnmtLength: lambda p, n: ((5 + n) / 6) ** p.alpha,
+}
+
+
+def value_of(model, key, ids, finished, length, beta):
+    """Log-probability, coverage term and score of a sequence, from the equations."""
+    sequence = (*ids, model.end) if finished else ids
+    total = sum(model.log_probs_of(key, sequence[:t])[token] for t, token in enumerate(sequence))
+    attended = sum(model.attention_of(key, sequence[:t]) for t in range(len(sequence)))
+    coverage = beta * np.log(np.minimum(attended, 1)).sum() if beta else 0.0
+    return total / DIVISORS[type(length)](length, len(sequence)) + coverage, coverage
+
+
+def every_sequence(model, most, forbidden=()):
+    tokens = [i for i in range(model.size) if i not in (model.end, *forbidden)]
+    for n in range(most + 1):
+        for ids in itertools.product(tokens, repeat=n):
+            if n < most:
+                yield ids, True
+            else:
+                yield ids, False
+
+
+def brute_force(model, key, most, length, beta, n_best, forbidden=()):
+    """The best of all sequences there are."""
+    scored = []
+    for ids, finished in every_sequence(model, most, forbidden):
+        value, coverage = value_of(model, key, ids, finished, length, beta)
+        if value > -math.inf:
+            scored.append((not finished, -value, ids, coverage))
+    return sorted(scored)[:n_best]
+
+
+def plain_beam_search(model, key, most, beam, length, beta, n_best):
+    """One sentence, with lists, never stopping before the maximum length."""
+    running, finished = [(0.0, ())], []
+    for _ in range(most):
+        candidates = []
+        for total, ids in running:
+            row = model.log_probs_of(key, ids)
+            candidates += [(total + row[i], (*ids, i)) for i in range(model.size) if row[i] > -math.inf]
+        candidates.sort(key=lambda c: -c[0])
+        finished += [ids[:-1] for _, ids in candidates[:beam] if ids[-1] == model.end]
+        running = [c for c in candidates if c[1][-1] != model.end][:beam]
+    hypotheses = [(ids, True) for ids in finished] + [(ids, False) for _, ids in running]
+    scored = []
+    for ids, done in hypotheses:
+        value, coverage = value_of(model, key, ids, done, length, beta)
+        scored.append((not done, -value, ids, coverage))
+    return sorted(scored)[:n_best]
+
+
+def assert_same(got, expected):
+    assert [(not h.finished, h.ids) for h in got] == [(e[0], e[2]) for e in expected]
+    np.testing.assert_allclose([-h.score for h in got], [e[1] for e in expected], rtol=2e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        [h.coverage_penalty for h in got], [e[3] for e in expected], rtol=2e-5, atol=1e-5
+    )
+
+
+def search(model, keys, max_lengths, beta=0.0, **others):
+    coverage = {"coverage": CoveragePenalty(beta), **model.covering(keys)} if beta else {}
+    return beam_search(**model.arguments(keys, max_lengths, **coverage, **others))
+
+
+@pytest.mark.parametrize("length", PENALTIES, ids=repr)
+@pytest.mark.parametrize("beta", [0.0, 0.4])
+@pytest.mark.parametrize("impossible", [0.0, 0.5])
+def test_an_exhaustive_beam_equals_brute_force(toy, length, beta, impossible):
+    model, keys, most = toy(4, 17, impossible), [0, 1, 2, 3, 6], [4, 3, 1, 4, 2]
+    got = search(model, keys, most, beta, beam=4**4, n_best=7, length=length)
+    for key, n, hypotheses in zip(keys, most, got, strict=True):
+        assert_same(hypotheses, brute_force(model, key, n, length, beta, 7))
+
+
+def test_an_exhaustive_beam_equals_brute_force_with_forbidden_tokens(toy):
+    model = toy(5, 2)
+    (got,) = search(model, [3], [3], beam=125, n_best=11, forbidden=[0, 2])
+    assert_same(got, brute_force(model, 3, 3, NoPenalty(), 0.0, 11, forbidden=(0, 2)))
+
+
+@pytest.mark.parametrize("length", PENALTIES, ids=repr)
+@pytest.mark.parametrize("beam, n_best", [(2, 1), (3, 3), (5, 2), (13, 4)])
+@pytest.mark.parametrize("beta", [0.0, 0.4])
+def test_stopping_early_changes_nothing(toy, length, beam, n_best, beta):
+    model, keys, most = toy(7, 29, 0.2, bias=0.5), list(range(5)), [5, 11, 3, 7, 8]
+    got = search(model, keys, most, beta, beam=beam, n_best=n_best, length=length)
+    for key, n, hypotheses in zip(keys, most, got, strict=True):
+        assert_same(hypotheses, plain_beam_search(model, key, n, beam, length, beta, n_best))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.integers(2, 7),
+    beam=st.integers(2, 6),
+    most=st.integers(1, 7),
+    length=st.sampled_from(PENALTIES),
+    impossible=st.sampled_from([0.0, 0.4, 0.8]),
+)
+def test_any_search_equals_plain_loops(toy, seed, size, beam, most, length, impossible):
+    model = toy(size, seed, impossible)
+    (got,) = search(model, [seed % 5], [most], beam=beam, n_best=beam, length=length)
+    assert_same(got, plain_beam_search(model, seed % 5, most, beam, length, 0.0, beam))
+
+
+@pytest.mark.parametrize("length", PENALTIES, ids=repr)
+@pytest.mark.parametrize("bias", [-1.0, 1.0])
+def test_a_beam_of_one_is_greedy(toy, length, bias):
+    model, keys, most = toy(7, 31, bias=bias), list(range(11)), [13, 1, 0, 5, 7, 2, 13, 11, 3, 3, 5]
+    got = search(model, keys, most, beam=1, length=length)
+    expected = greedy(**model.arguments(keys, most))
+    assert any(h.finished for h in expected)
+    for (h,), g in zip(got, expected, strict=True):
+        assert (h.ids, h.log_probs, h.finished) == (g.ids, g.log_probs, g.finished)
+        assert h.score == score(g.log_probs, length)
+
+
+@pytest.mark.parametrize("length", PENALTIES, ids=repr)
+def test_batched_equals_single_in_any_order(toy, length):
+    model, keys, most = toy(7, 37, 0.1), [5, 0, 3, 3, 8, 2], [7, 11, 0, 4, 1, 7]
+    others = {"beam": 3, "n_best": 3, "length": length}
+    got = search(model, keys, most, 0.3, **others)
+    single = [search(model, [k], [m], 0.3, **others)[0] for k, m in zip(keys, most, strict=True)]
+    assert got == single
+    assert search(model, keys[::-1], most[::-1], 0.3, **others) == single[::-1]
+
+
+@pytest.mark.parametrize("length", PENALTIES, ids=repr)
+def test_asking_for_more_does_not_change_the_first(toy, length):
+    model, keys, most = toy(7, 41, bias=1.0), list(range(5)), [9] * 5
+    runs = [search(model, keys, most, beam=5, n_best=k, length=length) for k in range(1, 6)]
+    for k, run in enumerate(runs, 1):
+        assert run == [hypotheses[:k] for hypotheses in runs[-1]]
+
+
+@pytest.mark.parametrize("length", PENALTIES, ids=repr)
+@pytest.mark.parametrize("beta", [0.0, 0.2])
+def test_the_score_is_recomputable_from_what_is_returned(toy, length, beta):
+    model = toy(7, 43)
+    got = search(model, [0, 1, 2], [9, 5, 7], beta, beam=4, n_best=4, length=length)
+    assert any(h.coverage_penalty for hypotheses in got for h in hypotheses) == (beta > 0)
+    for hypotheses in got:
+        assert len(hypotheses) == 4
+        for h in hypotheses:
+            assert h.score == score(h.log_probs, length, h.coverage_penalty)
+            assert len(h.log_probs) == len(h.ids) + h.finished
+            assert model.end not in h.ids
+            assert h.coverage_penalty == 0.0 or (h.coverage_penalty < 0 and beta > 0)
+
+
+def test_finished_sentences_leave_the_batch(toy):
+    model, keys = toy(7, 47, bias=3.0), list(range(11))
+    search(model, keys, [31] * 11, beam=3)
+    assert all(n % 3 == 0 for n in model.rows)
+    assert model.rows == sorted(model.rows, reverse=True)
+    assert len(set(model.rows)) > 2
+    assert len(model.rows) < 30
+
+
+def test_the_end_of_a_search_takes_no_step(toy):
+    model = toy(7, 5)
+    search(model, [1, 2], [1, 1], beam=3)
+    assert model.rows == []
+    certain = toy(5, bias=100.0)
+    assert [h.ids for (h,) in search(certain, [1, 2], [9, 9], beam=3)] == [(), ()]
+    assert certain.rows == []
+
+
+def test_nothing_in_nothing_out(toy):
+    model = toy(5)
+    assert search(model, [], [], beam=3) == []
+    ((empty,),) = search(model, [2], [0], beam=3, n_best=2)
+    assert (empty.ids, empty.log_probs, empty.finished, empty.score) == ((), (), False, 0.0)
+
+
+def test_an_end_token_must_be_among_the_best_of_the_beam():
+    """Log-probabilities fall with the token's number; the end token is third of four."""
+    row = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
+    flat = lambda ids, state, parents: StepOutput(row.expand(len(ids), 4), state)  # noqa: E731
+    run = lambda beam: beam_search(  # noqa: E731
+        row, State([], [KeyValueCache()], (0,)), flat, end=2, max_lengths=[1], beam=beam, n_best=beam
+    )[0]
+    assert [(h.ids, h.finished) for h in run(2)] == [((0,), False), ((1,), False)]
+    assert [(h.ids, h.finished) for h in run(3)] == [((), True), ((0,), False), ((1,), False)]
+
+
+def test_equals_are_decided_for_the_lowest():
+    flat = lambda ids, state, parents: StepOutput(torch.zeros(len(ids), 11), state)  # noqa: E731
+    (got,) = beam_search(
+        torch.zeros(1, 11), State([], [KeyValueCache()], (0,)), flat, end=10, max_lengths=[3], beam=5,
+        n_best=5, forbidden=[0],
+    )  # fmt: skip
+    assert [h.ids for h in got] == [(1, 1, i) for i in range(1, 6)]
+
+
+def test_fewer_than_asked_for_where_fewer_are_possible():
+    """Token 0 is certain to lead to the end; nothing else is possible."""
+    never = -math.inf
+    after = lambda ids, state, parents: StepOutput(  # noqa: E731
+        torch.tensor([[never, never, 0.0]]).expand(len(ids), 3), state
+    )
+    (got,) = beam_search(
+        torch.tensor([[0.0, never, never]]), State([], [KeyValueCache()], (0,)), after, end=2,
+        max_lengths=[9], beam=4, n_best=4,
+    )  # fmt: skip
+    assert [(h.ids, h.finished, h.score) for h in got] == [((0,), True, 0.0)]
+
+
+def test_nan_is_named_and_so_is_a_dead_end(toy):
+    model = toy(5, bias=-50.0)
+    broken = lambda *a: model.step(*a)._replace(logits=torch.full((6, 5), math.nan))  # noqa: E731
+    with pytest.raises(WorkError, match="token 2 hold NaN"):
+        beam_search(**{**model.arguments([1, 2], [9, 9]), "step": broken}, beam=3)
+    only_start = torch.tensor([[0.0, -math.inf, -math.inf]])
+    with pytest.raises(WorkError, match=r"position 1: .*forbidden"):
+        beam_search(only_start, State([], [], (0,)), broken, end=2, max_lengths=[5], beam=3, forbidden=[0])
+
+
+def test_coverage_needs_attention_and_lengths(toy):
+    blind = toy(5, attends=False)
+    asked = {"beam": 2, "coverage": CoveragePenalty(0.2)}
+    with pytest.raises(RequestError, match="needs attention"):
+        beam_search(**blind.arguments([1], [5], **asked, source_lengths=[5]))
+    seeing = toy(5)
+    late = {**seeing.covering([1]), **asked}
+    with pytest.raises(RequestError, match="needs attention"):
+        beam_search(**{**seeing.arguments([1], [5], **late), "step": blind.step})
+    with pytest.raises(ValueError, match="source lengths of all 1"):
+        beam_search(**seeing.arguments([1], [5], **{**late, "source_lengths": None}))
+    with pytest.raises(ValueError, match="attention over 5 of 6"):
+        beam_search(**seeing.arguments([1], [5], **{**late, "source_lengths": [6]}))
+
+
+@pytest.mark.parametrize("beam, n_best", [(0, 1), (2, 3), (2, 0)])
+def test_impossible_widths_are_refused(toy, beam, n_best):
+    with pytest.raises(ValueError, match="n_best"):
+        search(toy(5), [1], [5], beam=beam, n_best=n_best)

@@ -1,0 +1,144 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.decoding.greedy import greedy
+from heedful.decoding.protocol import DecodingState, StepOutput
+from heedful.errors import WorkError
+from heedful.nn.layout import Tokens
+from heedful.nn.state import KeyValueCache, State
+
+
+def by_hand(toy, key, most, forbidden=()):
+    """Greedy decoding of one sentence with plain loops."""
+    ids, log_probs = (), []
+    while len(log_probs) < most:
+        row = toy.log_probs_of(key, ids)
+        token = max((i for i in range(toy.size) if i not in forbidden), key=lambda i: row[i])
+        log_probs.append(row[token])
+        if token == toy.end:
+            return ids, log_probs, True
+        ids = (*ids, token)
+    return ids, log_probs, False
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("forbidden", [(), (0, 3)])
+def test_a_batch_equals_plain_loops(toy, seed, forbidden):
+    model, keys, most = toy(7, seed), list(range(11)), [3, 5, 0, 8, 13, 1, 2, 13, 5, 4, 6]
+    got = greedy(**model.arguments(keys, most, forbidden=forbidden))
+    assert len(got) == 11
+    for key, length, hypothesis in zip(keys, most, got, strict=True):
+        ids, log_probs, finished = by_hand(model, key, length, forbidden)
+        assert (hypothesis.ids, hypothesis.finished) == (ids, finished)
+        np.testing.assert_allclose(hypothesis.log_probs, log_probs, rtol=1e-5, atol=1e-6)
+        assert hypothesis.score == sum(hypothesis.log_probs[1:], sum(hypothesis.log_probs[:1]))
+
+
+def test_batched_equals_single(toy):
+    model, keys, most = toy(7, 3), [4, 1, 1, 9, 2], [7, 2, 7, 5, 11]
+    single = [greedy(**model.arguments([k], [m]))[0] for k, m in zip(keys, most, strict=True)]
+    assert greedy(**model.arguments(keys, most)) == single
+
+
+def test_finished_sentences_leave_the_batch(toy):
+    model, keys, most = toy(7, 5, bias=1.0), list(range(13)), [17] * 13
+    got = greedy(**model.arguments(keys, most))
+    lengths = [len(h.log_probs) for h in got]
+    assert model.rows == [sum(n > t for n in lengths) for t in range(1, max(lengths))]
+
+
+def test_nothing_in_nothing_out(toy):
+    model = toy(5)
+    assert greedy(**model.arguments([], [])) == []
+    (empty,) = greedy(**model.arguments([1], [0]))
+    assert (empty.ids, empty.log_probs, empty.finished, empty.score) == ((), (), False, 0.0)
+    assert model.rows == []
+
+
+def test_a_certain_end_token_stops_at_once(toy):
+    model = toy(5, bias=100.0)
+    (h,) = greedy(**model.arguments([1], [9]))
+    assert (h.ids, h.finished, model.rows) == ((), True, [])
+    assert h.log_probs == (0.0,)
+
+
+def test_a_forbidden_end_token_leads_to_the_maximum_length(toy):
+    model = toy(5, bias=3.0)
+    (h,) = greedy(**model.arguments([1], [9], forbidden=[4]))
+    assert (len(h.ids), h.finished) == (9, False)
+
+
+def test_equal_tokens_are_decided_for_the_lowest():
+    flat = lambda ids, state, parents: StepOutput(torch.zeros(len(ids), 5), state)  # noqa: E731
+    state = State([], [], (0,))
+    (h,) = greedy(torch.zeros(1, 5), state, flat, end=4, max_lengths=[3], forbidden=[0])
+    assert h.ids == (1, 1, 1)
+
+
+def test_tokens_are_told_as_they_come(toy):
+    model, keys, told = toy(7, 2), [3, 1, 4], []
+    got = greedy(**model.arguments(keys, [6, 6, 6], on_token=lambda s, i: told.append((s, i))))
+    assert [tuple(i for s, i in told if s == n) for n in range(3)] == [h.ids for h in got]
+    assert [s for s, _ in told[:3]] == sorted(s for s, _ in told[:3])
+
+
+def test_nan_is_named(toy):
+    model = toy(5, bias=-50.0)
+
+    def step(ids, state, parents):
+        output = model.step(ids, state, parents)
+        return output._replace(logits=output.logits * math.nan) if len(model.rows) == 2 else output
+
+    with pytest.raises(WorkError, match="token 3 hold NaN"):
+        greedy(**{**model.arguments([1, 2], [9, 9]), "step": step})
+
+
+def test_only_forbidden_tokens_possible():
+    logits = torch.tensor([[0.0, 0.0], [0.0, -math.inf]])
+    with pytest.raises(WorkError, match="forbidden"):
+        greedy(logits, State([], [], (0, 0)), None or _never, end=1, max_lengths=[1, 1], forbidden=[0])
+
+
+def _never(ids, state, parents):
+    raise AssertionError("no step was due")
+
+
+class _Memory:
+    """The key of each sentence, as the source half of a real state."""
+
+    def __init__(self, keys):
+        self.keys = keys
+
+    def select(self, sentences):
+        return _Memory(self.keys[sentences])
+
+
+def with_real_state(model, keys):
+    """The toy model over `State` and `KeyValueCache`: the prefix is read back from the cache."""
+
+    def output(state):
+        cache, lengths = state.caches[0], state.lengths
+        rows = [] if cache.keys is None else cache.keys[:, 0, :, 0].long().tolist()
+        prefixes = [tuple(rows[n][:t]) if t else () for n, t in enumerate(lengths)]
+        pairs = [(int(state.memories[0].keys[n // state.width]), p) for n, p in enumerate(prefixes)]
+        return StepOutput(torch.from_numpy(np.stack([model.logits_of(*pair) for pair in pairs])), state)
+
+    def step(ids, state, parents):
+        state = state if parents is None else state.select(parents)
+        tokens = Tokens(ids, state.next_layout([1] * len(ids)))
+        written = ids.view(-1, 1, 1, 1).float()
+        state.caches[0].append(written, written, tokens.layout)
+        return output(state.advanced([1] * len(ids)))
+
+    state = State([_Memory(torch.tensor(keys))], [KeyValueCache()], (0,) * len(keys))
+    return output(state).logits, state, step
+
+
+def test_the_state_of_the_models_serves(toy):
+    model, keys, most = toy(7, 6), [3, 8, 1, 5], [9, 4, 19, 6]
+    logits, state, step = with_real_state(model, keys)
+    assert isinstance(state, DecodingState)
+    assert greedy(logits, state, step, end=6, max_lengths=most) == greedy(**model.arguments(keys, most))
