@@ -1,0 +1,73 @@
+"""Where the loop gets its samples from."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from heedful.data.batch import Batch
+from heedful.data.cursor import Cursor, updates
+from heedful.data.plan import Lengths, split
+
+
+class TrainingData(Protocol):
+    """Samples grouped into updates, and batches made of them."""
+
+    def updates(self, cursor: Mapping[str, Any] | None) -> Iterator[tuple[Sequence[int], Mapping[str, Any]]]:
+        """The samples of each update from ``cursor`` on (None: the beginning), and the cursor after it.
+
+        A cursor is JSON and has an ``epoch``; that of a finished epoch is the start of the next one.
+        No update holds samples of two epochs. Going on from a cursor gives what would have come.
+        """
+        ...
+
+    def split(self, samples: Sequence[int], n_parts: int) -> Sequence[Sequence[int]]:
+        """The samples of an update as micro-batches; some are empty if there are too few samples."""
+        ...
+
+    def collate(self, samples: Sequence[int], epoch: int) -> Batch:
+        """A batch on the CPU; whatever is random in it is a function of seed, epoch and sample."""
+        ...
+
+
+@dataclass(frozen=True)
+class PlannedData:
+    """A corpus of known lengths, grouped by `heedful.data.plan`.
+
+    Args:
+        lengths: ``[N]`` or ``[N, columns]``, tokens of each sample on each side.
+        make: builds the batch of some samples in some epoch.
+        tokens_per_update: the budget of an update.
+        seed: of the order.
+        cost: ``[N]``, what each sample takes of the budget; by default its last length.
+        max_rectangle: see `heedful.data.plan.plan`.
+    """
+
+    lengths: Lengths
+    make: Callable[[Sequence[int], int], Batch]
+    tokens_per_update: int
+    seed: int
+    cost: Lengths | None = None
+    max_rectangle: int | None = None
+
+    def updates(self, cursor: Mapping[str, Any] | None) -> Iterator[tuple[Sequence[int], Mapping[str, Any]]]:
+        """See `TrainingData`."""
+        start = Cursor() if cursor is None else Cursor.from_dict(cursor)
+        planned = updates(
+            self.lengths,
+            start,
+            self.tokens_per_update,
+            self.seed,
+            cost=self.cost,
+            max_rectangle=self.max_rectangle,
+        )
+        for samples, after in planned:
+            yield samples.tolist(), after.to_dict()
+
+    def split(self, samples: Sequence[int], n_parts: int) -> Sequence[Sequence[int]]:
+        """See `TrainingData`."""
+        # numpy takes a list of sample numbers as it is.
+        return [part.tolist() for part in split(samples, self.lengths, n_parts)]  # type: ignore[arg-type]
+
+    def collate(self, samples: Sequence[int], epoch: int) -> Batch:
+        """See `TrainingData`."""
+        return self.make(samples, epoch)

@@ -1,0 +1,224 @@
+"""Listeners: a progress bar, ``metrics.jsonl``, and TensorBoard."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from heedful.errors import RequestError, WorkError
+from heedful.training.events import Event, Saved, Started, Stopped, Updated, Validated
+from heedful.training.files import write_text
+
+VERSION = 1
+"""Of the lines in ``metrics.jsonl``."""
+
+
+class JsonLines:
+    """Appends to ``metrics.jsonl``: one object a line, with ``version`` and ``event``.
+
+    ``event`` is ``started``, ``updated``, ``validated`` or ``stopped``; the other keys are the fields
+    of the event of that name in `heedful.training.events`. A figure that is not finite is null. When
+    a run goes on from a checkpoint, the lines of what comes after it are dropped first, so no update
+    and no validation appears twice.
+
+    Args:
+        path: the file.
+        every: write only every so many updates.
+    """
+
+    def __init__(self, path: Path, every: int = 1) -> None:
+        self.path = path
+        self.every = every
+
+    def __call__(self, event: Event) -> None:
+        """Write the event's line; `WorkError` where that fails."""
+        if isinstance(event, Saved) or (isinstance(event, Updated) and event.update % self.every):
+            return
+        if isinstance(event, Started):
+            self._truncate(event)
+        values = {"version": VERSION, "event": type(event).__name__.lower(), **asdict(event)}
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(_finite(values), allow_nan=False) + "\n")
+        except OSError as error:
+            raise WorkError(f"{self.path}: could not be written: {error.strerror or error}") from error
+
+    def _truncate(self, event: Started) -> None:
+        if not self.path.exists():
+            return
+        kept = [json.dumps(line) + "\n" for line in read_metrics(self.path) if _stays(line, event)]
+        write_text(self.path, "".join(kept))
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a ``metrics.jsonl``; one that a killed process left half written is passed over."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                values = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(values, dict) and "update" in values:
+                yield values
+
+
+def _stays(line: dict[str, Any], start: Started) -> bool:
+    last = start.validated if line.get("event") == "validated" else start.update
+    return int(line["update"]) <= last
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Progress:
+    """A bar on standard error; where that is not a terminal, a plain line from time to time.
+
+    Args:
+        seconds: between two plain lines.
+        stream: where to write; standard error by default.
+    """
+
+    def __init__(self, seconds: float = 30.0, stream: Any = None) -> None:
+        self.stream = stream or sys.stderr
+        self.seconds = seconds
+        self._bar: Any = None
+        self._task: Any = None
+        self._max_updates: int | None = None
+        self._speed = _Speed()
+        self._written = -math.inf
+
+    def __call__(self, event: Event) -> None:
+        """Show the event."""
+        match event:
+            case Started():
+                self._start(event)
+            case Updated():
+                self._speed.take(event)
+                self._update(event)
+            case Validated():
+                metrics = ", ".join(f"{name} {value:.4g}" for name, value in event.metrics.items())
+                self._print(f"update {event.update}: validation: {metrics}{' (best)' if event.best else ''}")
+            case Stopped():
+                self._stop(event)
+
+    def _start(self, event: Started) -> None:
+        self._max_updates = event.max_updates
+        for message in event.damaged:
+            self._print(f"warning: passed over a checkpoint: {message}")
+        if event.update:
+            self._print(f"going on after update {event.update}")
+        if self.stream.isatty():
+            self._bar = _rich_bar(self.stream)
+            self._task = self._bar.add_task("", total=event.max_updates, completed=event.update)
+            self._bar.start()
+
+    def _update(self, event: Updated) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=event.update, description=self._figures(event))
+        elif time.monotonic() - self._written >= self.seconds:
+            self._written = time.monotonic()
+            of = f"/{self._max_updates}" if self._max_updates else ""
+            self._print(f"update {event.update}{of}: epoch {event.epoch}, {self._figures(event)}")
+
+    def _figures(self, event: Updated) -> str:
+        figures = f"loss {event.loss:.4f}, rate {event.rate:.2e}, {self._speed.tokens:,.0f} tokens/s"
+        if self._max_updates is None:
+            return figures
+        left = (self._max_updates - event.update) * self._speed.seconds
+        return f"{figures}, {_duration(left)} left"
+
+    def _stop(self, event: Stopped) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        self._print(f"stopped after update {event.update} ({event.reason}), {_duration(event.elapsed)}")
+
+    def _print(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=self.stream, flush=True)
+
+
+class _Speed:
+    """Seconds of an update and tokens of a second, averaged with weights that fade (half in 14)."""
+
+    def __init__(self) -> None:
+        self._tokens = self._seconds = self._weight = 0.0
+
+    def take(self, event: Updated) -> None:
+        self._tokens = 0.95 * self._tokens + event.tokens
+        self._seconds = 0.95 * self._seconds + event.seconds
+        self._weight = 0.95 * self._weight + 1
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds / self._weight
+
+    @property
+    def tokens(self) -> float:
+        return self._tokens / max(self._seconds, 1e-9)
+
+
+def _duration(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+def _rich_bar(stream: Any) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (MofNCompleteColumn(), BarColumn(bar_width=20), TextColumn("{task.description}", markup=False))
+    return Progress(*columns, console=Console(file=stream))
+
+
+class TensorBoard:
+    """Writes scalars for TensorBoard: ``train/...`` and ``validation/...``.
+
+    Args:
+        folder: where its event files go.
+        every: write only every so many updates.
+
+    Raises:
+        RequestError: TensorBoard is not installed.
+    """
+
+    def __init__(self, folder: Path, every: int = 1) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise RequestError(
+                "TensorBoard is not installed; install the extra: pip install 'heedful[tensorboard]'"
+            ) from error
+        self._make: Any = SummaryWriter
+        self._writer: Any = None
+        self.folder = folder
+        self.every = every
+
+    def __call__(self, event: Event) -> None:
+        """Write the event's figures."""
+        match event:
+            case Started():
+                # What an earlier part wrote beyond this update is not shown any more.
+                self._writer = self._make(str(self.folder), purge_step=event.update + 1)
+            case Updated() if event.update % self.every == 0:
+                figures = {"loss": event.loss, "rate": event.rate, "norm": event.norm, **event.terms}
+                self._write("train", figures, event.update)
+                self._write("train", {"tokens_per_second": event.tokens / event.seconds}, event.update)
+            case Validated():
+                self._write("validation", event.metrics, event.update)
+            case Stopped():
+                self._writer.close()
+
+    def _write(self, group: str, figures: dict[str, float], update: int) -> None:
+        for name, value in figures.items():
+            self._writer.add_scalar(f"{group}/{name}", value, update)

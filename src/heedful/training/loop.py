@@ -1,0 +1,275 @@
+"""The training loop: updates, validation, checkpoints, and when to stop."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from heedful.errors import DamagedError, RequestError, nearest
+from heedful.training import checkpoints, distribution
+from heedful.training.events import Event, Listener, Saved, Started, Stopped, StopReason, Updated, Validated
+from heedful.training.faults import reached
+from heedful.training.feed import TrainingData
+from heedful.training.schedules import Observing, Schedule, is_better
+from heedful.training.settings import TrainingConfig
+from heedful.training.signals import StopRequest, stop_signals
+from heedful.training.state import Scored, TrainingState
+from heedful.training.step import Step
+from heedful.training.update import Updater
+
+Validate = Callable[[nn.Module], Mapping[str, float]]
+"""Measures a model that is in evaluation mode, without gradients; called in the first process only."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a training ended: why, and where it then stood."""
+
+    stopped: StopReason
+    state: TrainingState
+
+
+def train(
+    step: Step,
+    data: TrainingData,
+    optimizer: torch.optim.Optimizer,
+    schedule: Schedule,
+    settings: TrainingConfig,
+    run: Path,
+    *,
+    validate: Validate | None = None,
+    listeners: Sequence[Listener] = (),
+    resume: bool = False,
+) -> TrainingResult:
+    """Train until a limit is reached, validation stops improving, or a signal comes.
+
+    Afterwards the model has the weights of the last update; `averaging.final_weights` gives those
+    that the run ends with. SIGINT and SIGTERM let the update finish and a checkpoint be written; a
+    second one ends the process at once. With ``resume``, all continues from the newest good
+    checkpoint (or the beginning, if there is none) as if it had never stopped, bit for bit.
+
+    Args:
+        step: the model, on its device, and its objective; compile it beforehand if wanted.
+        data: gives the samples of every update.
+        optimizer: over the model's parameters; see `optimizers.build_optimizer`.
+        schedule: gives the learning rate of every update.
+        settings: limits, intervals and what to keep. Of its fields, ``tokens_per_update``,
+            ``precision``, ``average`` and ``log_every`` are for those who make the other arguments.
+        run: the run's folder; checkpoints go to ``checkpoints`` in it.
+        validate: measures the model; must return the metric that ``settings`` names.
+        listeners: are told what happens, in the first process only.
+        resume: go on from the run's newest good checkpoint.
+
+    Raises:
+        RequestError: the run has checkpoints and ``resume`` is not set, or they do not fit.
+        WorkError: the loss became infinite or no number, or a checkpoint could not be written.
+    """
+    state, damaged = _begin(run, step.model, optimizer, schedule, resume)
+    training = _Training(step, data, optimizer, schedule, settings, run, validate, listeners, state)
+    training.tell(Started(state.update, state.validated, settings.max_updates, distribution.world(), damaged))
+    step.train()
+    stopped: StopReason | None = "data"
+    with stop_signals() as request, training.failure_told():
+        for samples, cursor in data.updates(state.cursor):
+            if stopped := training.limit(request):
+                break
+            training.validate_and_save()
+            if stopped := training.early_stop():
+                break
+            training.advance(samples, cursor)
+        stopped = stopped or "data"
+        training.validate_and_save(stopped)
+        training.tell(Stopped(state.update, stopped, state.seconds))
+    return TrainingResult(stopped, state)
+
+
+def _begin(
+    run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule, resume: bool
+) -> tuple[TrainingState, tuple[str, ...]]:
+    """A fresh state, or that of the newest good checkpoint with everything else put back."""
+    if distribution.is_first():
+        checkpoints.clean(run)
+    distribution.barrier()
+    if not resume and checkpoints.paths(run):
+        raise RequestError(f"{run}: already has checkpoints; resume it, or train into another folder")
+    found, damaged = checkpoints.latest_good(run)
+    if found is None:
+        if damaged:
+            raise DamagedError(f"{run}: none of its checkpoints is good; the newest: {damaged[0]}")
+        return TrainingState(), ()
+    found.restore(model, optimizer)
+    if isinstance(schedule, Observing):
+        schedule.load_state_dict(found.state.schedule)
+    return found.state, tuple(str(error) for error in damaged)
+
+
+class _Training:
+    """What the loop does between two looks at its limits; the arguments are those of `train`."""
+
+    def __init__(
+        self,
+        step: Step,
+        data: TrainingData,
+        optimizer: torch.optim.Optimizer,
+        schedule: Schedule,
+        settings: TrainingConfig,
+        run: Path,
+        validate: Validate | None,
+        listeners: Sequence[Listener],
+        state: TrainingState,
+    ) -> None:
+        self.model, self.optimizer, self.schedule = step.model, optimizer, schedule
+        self.settings, self.run, self.state = settings, run, state
+        self.measure = validate
+        self.listeners = listeners if distribution.is_first() else ()
+        self.update = Updater(
+            step,
+            distribution.wrap(step),
+            optimizer,
+            data,
+            settings.accumulate,
+            settings.seed,
+            settings.clip_norm,
+            next(step.parameters()).device,
+        )
+        self.changed = False  # since the last checkpoint
+        self.began = time.monotonic() - state.seconds
+
+    def tell(self, event: Event) -> None:
+        """Give the event to every listener."""
+        for listener in self.listeners:
+            listener(event)
+
+    @contextlib.contextmanager
+    def failure_told(self) -> Iterator[None]:
+        """Tell the listeners of an error before it goes on its way."""
+        try:
+            yield
+        except BaseException:
+            for listener in self.listeners:
+                with contextlib.suppress(Exception):  # the first error is the one to see
+                    listener(Stopped(self.state.update, "failed", self.state.seconds))
+            raise
+
+    def limit(self, request: StopRequest) -> StopReason | None:
+        """The limit that has been reached, if any; all ranks come to the same answer."""
+        state, settings = self.state, self.settings
+        minutes = settings.max_minutes is not None and state.seconds >= 60 * settings.max_minutes
+        flags = distribution.sum_over_ranks(torch.tensor([int(request.received), int(minutes)])).tolist()
+        if flags[0]:
+            return "signal"
+        if settings.max_updates is not None and state.update >= settings.max_updates:
+            return "updates"
+        if settings.max_epochs is not None and state.epoch >= settings.max_epochs:
+            return "epochs"
+        return "minutes" if flags[1] else self.early_stop()
+
+    def early_stop(self) -> StopReason | None:
+        """Whether too many validations in a row brought nothing better."""
+        patience = self.settings.patience
+        return "patience" if patience is not None and self.state.bad_validations >= patience else None
+
+    def advance(self, samples: Sequence[int], cursor: Mapping[str, Any]) -> None:
+        """Make one update."""
+        state = self.state
+        number = state.update + 1
+        rate = self.schedule.rate(number)
+        figures = self.update(samples, epoch=state.epoch, update=number, rate=rate, run=self.run)
+        before = state.seconds
+        state.update, state.cursor = number, dict(cursor)
+        state.tokens += figures.tokens
+        state.samples += len(samples)
+        state.seconds = time.monotonic() - self.began
+        self.changed = True
+        took = state.seconds - before
+        self.tell(
+            Updated(
+                number,
+                state.epoch,
+                figures.loss,
+                figures.terms,
+                rate,
+                figures.norm,
+                figures.tokens,
+                took,
+                state.seconds,
+            )
+        )
+        reached("after-update")
+
+    def validate_and_save(self, stopped: StopReason | None = None) -> None:
+        """Validate and save where the update number says so, or where the training ends here.
+
+        A signal does not wait for a validation; the resumed run makes up for it.
+        """
+        state, settings = self.state, self.settings
+        regular = state.update % settings.validate_every == 0
+        due = state.validated < state.update and (regular or stopped is not None) and stopped != "signal"
+        validates = self.measure is not None and due
+        if validates:
+            self._validate(regular)
+        if self.changed and (validates or stopped or state.update % settings.save_every == 0):
+            self._save()
+
+    def _validate(self, regular: bool) -> None:
+        """Measure the model and take note.
+
+        A validation at the end, out of turn, can find the best model, but it does not count for
+        patience or the schedule: a run that is continued knows nothing of it.
+        """
+        state, settings = self.state, self.settings
+        metrics = self._metrics()
+        metric = metrics[settings.metric]
+        best = is_better(metric, state.best[0].metric if state.best else None, settings.direction)
+        state.best = _ranked([*state.best, Scored(state.update, metric)], settings)
+        state.validated = state.update
+        if regular:
+            state.bad_validations = 0 if best else state.bad_validations + 1
+            if isinstance(self.schedule, Observing):
+                self.schedule.observe(metric)
+        state.seconds = time.monotonic() - self.began
+        self.changed = True
+        self.tell(Validated(state.update, metrics, best, state.seconds))
+
+    def _metrics(self) -> dict[str, float]:
+        """What the first process measured, checked to have the metric that decides."""
+        found: dict[str, float] = {}
+        if distribution.is_first() and self.measure is not None:
+            self.model.eval()
+            with torch.no_grad():
+                found = {name: float(value) for name, value in self.measure(self.model).items()}
+            self.model.train()
+            reached("during-validation")
+        found = distribution.from_first(found)
+        name = self.settings.metric
+        if name not in found:
+            raise RequestError(
+                f"training.metric: validation has no {name!r}{nearest(name, found)}; "
+                f"it has {', '.join(found) or 'nothing'}"
+            )
+        return found
+
+    def _save(self) -> None:
+        """Write a checkpoint, then let go of the old ones."""
+        state, settings = self.state, self.settings
+        self.changed = False
+        if not distribution.is_first():
+            return
+        if isinstance(self.schedule, Observing):
+            state.schedule = self.schedule.state_dict()
+        path = checkpoints.save(self.run, self.model, self.optimizer, state)
+        best = [scored.update for scored in state.best]
+        checkpoints.prune(self.run, now=state.update, last=settings.n_last, best=best)
+        self.tell(Saved(state.update, path))
+
+
+def _ranked(scored: list[Scored], settings: TrainingConfig) -> list[Scored]:
+    """The best of the finite ones, best first; of equals, the earlier first."""
+    sign = 1 if settings.direction == "lower" else -1
+    finite = [s for s in scored if is_better(s.metric, None, settings.direction)]
+    return sorted(finite, key=lambda s: (sign * s.metric, s.update))[: settings.n_best]

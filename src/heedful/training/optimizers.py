@@ -1,0 +1,147 @@
+"""Optimizers, the norm of the gradients, and clipping.
+
+The learning rate is the schedule's business: it is set before every update, and what an optimizer
+is built with here never counts.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from torch import Tensor, nn
+
+from heedful.config import Config
+from heedful.errors import RequestError, nearest
+
+
+class AdamConfig(Config):
+    """Adam (Kingma and Ba 2015) with the values of Vaswani et al. 2017, section 5.3.
+
+    Lecture S0 lists a library's defaults instead (beta2 0.999, rate 0.001); S2 has the paper's.
+    """
+
+    kind: Literal["adam"] = "adam"
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.98, ge=0, lt=1)
+    eps: PositiveFloat = 1e-9
+
+
+class AdamWConfig(Config):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+
+    Only matrices decay (two axes or more: projections, embeddings, kernels), not biases and gains.
+    """
+
+    kind: Literal["adamw"] = "adamw"
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    eps: PositiveFloat = 1e-8
+    weight_decay: NonNegativeFloat = 0.01
+
+
+class SGDConfig(Config):
+    """Stochastic gradient descent, with momentum where it is not 0."""
+
+    kind: Literal["sgd"] = "sgd"
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    nesterov: bool = False
+
+    @model_validator(mode="after")
+    def _nesterov_has_momentum(self) -> "SGDConfig":
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs a momentum above 0")
+        return self
+
+
+OptimizerConfig = Annotated[AdamConfig | AdamWConfig | SGDConfig, Field(discriminator="kind")]
+
+
+def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Optimizer:
+    """Make torch's optimizer over the parameters of ``model`` that require a gradient.
+
+    The fused implementation is taken where every parameter is a floating one on the CPU or on CUDA.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if not parameters:
+        raise RequestError("the model has no parameter to train")
+    fused = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in parameters) or None
+    match config:
+        case AdamConfig():
+            betas = (config.beta1, config.beta2)
+            return torch.optim.Adam(parameters, lr=0.0, betas=betas, eps=config.eps, fused=fused)
+        case AdamWConfig():
+            betas = (config.beta1, config.beta2)
+            groups = _decay_groups(parameters, config.weight_decay)
+            return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=config.eps, fused=fused)
+        case SGDConfig():
+            return torch.optim.SGD(
+                parameters, lr=0.0, momentum=config.momentum, nesterov=config.nesterov, fused=fused
+            )
+
+
+def _decay_groups(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    matrices = [p for p in parameters if p.dim() >= 2]
+    vectors = [p for p in parameters if p.dim() < 2]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group of the optimizer this learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """The Euclidean norm of all gradients taken as one vector, a scalar tensor."""
+    return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+
+
+def clip(parameters: Iterable[nn.Parameter], limit: float, norm: Tensor) -> None:
+    """Scale the gradients by ``limit / (norm + 1e-6)`` where ``norm`` is above ``limit``, in place.
+
+    ``norm`` is what `gradient_norm` returned (Pascanu et al. 2013, algorithm 1).
+    """
+    nn.utils.clip_grads_with_norm_(list(parameters), limit, norm)
+
+
+def state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """The optimizer's memory of every parameter, as ``parameter/entry -> tensor``."""
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                tensors[f"{name}/{key}"] = value.detach()
+    return tensors
+
+
+def load_state_tensors(
+    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
+) -> None:
+    """Give the optimizer back what `state_tensors` returned; hyper-parameters stay as they are.
+
+    Raises:
+        RequestError: a tensor belongs to no parameter of the model, or has another shape than it.
+    """
+    parameters = dict(model.named_parameters())
+    by_name: dict[str, dict[str, Any]] = {}
+    for key, tensor in tensors.items():
+        name, _, entry = key.rpartition("/")
+        if name not in parameters:
+            raise RequestError(
+                f"the optimizer's state names {name}, which the model has not{nearest(name, parameters)}"
+            )
+        if tensor.dim() and tensor.shape != parameters[name].shape:
+            raise RequestError(
+                f"the optimizer's {entry} of {name} is {list(tensor.shape)}, "
+                f"the parameter {list(parameters[name].shape)}"
+            )
+        by_name.setdefault(name, {})[entry] = tensor
+    names = {parameter: name for name, parameter in parameters.items()}
+    ordered = [names[p] for group in optimizer.param_groups for p in group["params"]]
+    state = {i: by_name[name] for i, name in enumerate(ordered) if name in by_name}
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,0 +1,68 @@
+"""The typed configuration of a training, apart from its optimizer and schedule."""
+
+from typing import Literal
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from heedful.config import Config
+from heedful.training.schedules import Direction
+
+
+class TrainingConfig(Config):
+    """How long to train, how to group samples, and what to keep.
+
+    Args:
+        seed: of the model's randomness (dropout) and, through the data, of its order.
+        max_updates: stop after so many updates.
+        max_epochs: stop after so many times through the data.
+        max_minutes: stop after so many minutes of training, resumed parts together.
+        tokens_per_update: the budget of an update, over all ranks and micro-batches.
+        accumulate: micro-batches into which a rank splits its part of an update.
+        validate_every: updates between validations.
+        save_every: updates between checkpoints; one is also made after each validation and at the end.
+        keep_last: how many of the newest checkpoints stay.
+        keep_best: how many of the best validated checkpoints stay besides; the best one always does.
+        patience: stop after so many regular validations without a better metric; None: never.
+        metric: the name of the validation metric that decides what is best.
+        direction: which way that metric improves.
+        precision: ``auto`` takes bf16 where the chip multiplies in it.
+        clip_norm: the largest norm of the gradients; None: no clipping.
+        average: of how many checkpoints the final weights are the average; 0: of none.
+        average_of: the ``last`` or the ``best`` checkpoints.
+        log_every: updates between two lines of figures.
+    """
+
+    seed: NonNegativeInt = 1
+    max_updates: PositiveInt | None = None
+    max_epochs: PositiveInt | None = None
+    max_minutes: PositiveFloat | None = None
+    tokens_per_update: PositiveInt = 4096
+    accumulate: PositiveInt = 1
+    validate_every: PositiveInt = 500
+    save_every: PositiveInt = 500
+    keep_last: PositiveInt = 2
+    keep_best: NonNegativeInt = 1
+    patience: PositiveInt | None = None
+    metric: str = "loss"
+    direction: Direction = "lower"
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    clip_norm: PositiveFloat | None = 1.0
+    average: NonNegativeInt = 0
+    average_of: Literal["last", "best"] = "last"
+    log_every: PositiveInt = 50
+
+    @model_validator(mode="after")
+    def _ends(self) -> "TrainingConfig":
+        if self.max_updates is self.max_epochs is self.max_minutes is self.patience is None:
+            raise ValueError("set at least one of max_updates, max_epochs, max_minutes and patience")
+        return self
+
+    @property
+    def n_last(self) -> int:
+        """How many of the newest checkpoints stay: what is asked for, or what the average needs."""
+        return max(self.keep_last, self.average if self.average_of == "last" else 0)
+
+    @property
+    def n_best(self) -> int:
+        """How many of the best checkpoints stay: at least one."""
+        return max(self.keep_best, 1, self.average if self.average_of == "best" else 0)

@@ -1,0 +1,71 @@
+"""From a batch to its loss: the one thing that `DistributedDataParallel` and `torch.compile` wrap."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from heedful.data.batch import Batch
+from heedful.errors import RequestError
+from heedful.objectives.terms import Objective, Term, total
+
+Precision = Literal["fp32", "bf16"]
+
+
+class Step(nn.Module):
+    """Runs the model and its objective on one micro-batch.
+
+    Args:
+        model: returns hidden states and has named ``heads``.
+        objective: turns hidden states into loss terms; it does in fp32 what must be done in fp32.
+        precision: in bf16, both run under `torch.autocast`; the weights stay in fp32.
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective, precision: Precision = "fp32") -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+        self.precision = precision
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """The count of every term of the batch, before it is run."""
+        return self.objective.counts(batch)
+
+    def forward(self, batch: Batch, counts: Mapping[str, int]) -> tuple[Tensor, list[Term]]:
+        """The batch's share of the update's loss, and its terms without their graph.
+
+        Args:
+            batch: on the model's device.
+            counts: the counts of the whole update, by which the sums are divided.
+        """
+        device = batch.targets.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=self.precision == "bf16"):
+            model: Any = self.model
+            terms = self.objective(model(batch.inputs, batch.source), model.heads, batch)
+        return total(terms, counts), [replace(term, sum=term.sum.detach()) for term in terms]
+
+
+def choose_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device | str) -> Precision:
+    """Settle ``auto``: bf16 where the chip multiplies in bf16, else fp32.
+
+    Raises:
+        RequestError: bf16 was asked for on a GPU that has none.
+    """
+    has = _has_bf16(torch.device(device).type)
+    if wanted == "bf16" and not has and torch.device(device).type == "cuda":
+        raise RequestError("training.precision: this GPU has no bf16; use fp32 or auto")
+    if wanted == "auto":
+        return "bf16" if has else "fp32"
+    return wanted
+
+
+def _has_bf16(kind: str) -> bool:
+    if kind == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if kind != "cpu":
+        return False
+    # There is no public probe for the CPU; without either of these, bf16 is emulated and slow.
+    probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, probe, bool)() for probe in probes)

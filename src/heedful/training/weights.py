@@ -1,0 +1,160 @@
+"""A module's weights as one safetensors file: tied tensors once, with a table of their other names."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from heedful.errors import DamagedError, DataError, RequestError, nearest
+from heedful.training.files import replacing
+
+_FORMAT = "heedful-weights-1"
+
+
+def named_tensors(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The parameters and kept buffers of a module, each once, and the other names of tied ones.
+
+    Returns:
+        Tensors by name, in the module's order; and ``other name -> name`` for every tie.
+    """
+    tensors: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    seen: dict[tuple[object, ...], str] = {}
+    for name, tensor in module.state_dict().items():
+        place = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+        if tensor.numel() and place in seen:
+            aliases[name] = seen[place]
+        else:
+            seen[place] = name
+            tensors[name] = tensor
+    return tensors, aliases
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], aliases: Mapping[str, str]) -> None:
+    """Write tensors and the table of aliases to a safetensors file.
+
+    Raises:
+        OSError: the file could not be written.
+    """
+    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {"format": _FORMAT, "aliases": json.dumps(dict(sorted(aliases.items())))}
+    try:
+        save_file(ready, path, metadata)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """What `write_tensors` wrote, on the CPU.
+
+    Raises:
+        DataError: there is no such file, or it is not one of heedful's.
+        DamagedError: it cannot be read.
+    """
+    aliases = read_aliases(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, aliases  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise DamagedError(f"{path}: cannot be read as safetensors: {error}") from error
+
+
+def read_aliases(path: Path) -> dict[str, str]:
+    """The other names of tied tensors in a file; raises like `read_tensors`."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file of weights")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise DamagedError(f"{path}: cannot be read as safetensors: {error}") from error
+    if metadata.get("format") != _FORMAT:
+        raise DataError(f"{path}: its format is {metadata.get('format')!r}, not {_FORMAT!r}")
+    return json.loads(metadata["aliases"])
+
+
+def save_weights(path: Path, module: nn.Module) -> None:
+    """Write the weights of a module to ``path``, whole or not at all.
+
+    Raises:
+        WorkError: the file could not be written.
+    """
+    save_tensors(path, *named_tensors(module))
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], aliases: Mapping[str, str]) -> None:
+    """`save_weights` for tensors that are in no module (an average, say)."""
+    with replacing(path) as temporary:
+        write_tensors(temporary, tensors, aliases)
+
+
+def load_weights(path: Path, module: nn.Module) -> None:
+    """Give a module the weights of a file; nothing is changed unless all of it fits.
+
+    Raises:
+        DataError: no such file, or not a file of heedful's.
+        DamagedError: the file cannot be read.
+        RequestError: names or shapes differ; the message lists every difference.
+    """
+    tensors, aliases = read_tensors(path)
+    fit(tensors, aliases, module, str(path))
+
+
+def fit(tensors: Mapping[str, Tensor], aliases: Mapping[str, str], module: nn.Module, source: str) -> None:
+    """Copy tensors into a module after comparing names, shapes and ties.
+
+    Raises:
+        RequestError: they differ; the message names ``source`` and lists every difference.
+    """
+    own, own_aliases = named_tensors(module)
+    problems = [
+        *_names(tensors, aliases, own, own_aliases),
+        *_shapes(tensors, own),
+        *_ties(tensors, aliases, own_aliases),
+    ]
+    if problems:
+        raise RequestError("\n  ".join([f"{source}: does not fit the model:", *problems]))
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[aliases.get(name, name)])
+
+
+def _names(
+    tensors: Mapping[str, Tensor],
+    aliases: Mapping[str, str],
+    own: Mapping[str, Tensor],
+    own_aliases: Mapping[str, str],
+) -> list[str]:
+    held, wanted = {*tensors, *aliases}, {*own, *own_aliases}
+    unknown = [f"unknown: {name}{nearest(name, wanted - held)}" for name in sorted(held - wanted)]
+    return unknown + [f"missing: {name}" for name in sorted(wanted - held)]
+
+
+def _shapes(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:
+    return [
+        f"{name} is {list(tensor.shape)} in the file, {list(own[name].shape)} in the model"
+        for name, tensor in sorted(tensors.items())
+        if name in own and own[name].shape != tensor.shape
+    ]
+
+
+def _ties(
+    tensors: Mapping[str, Tensor], aliases: Mapping[str, str], own_aliases: Mapping[str, str]
+) -> list[str]:
+    """Ties of the file that the model lacks, and ties of the model that the file contradicts."""
+    held = {**{name: name for name in tensors}, **aliases}
+    heads = {**{name: name for name in held}, **own_aliases}
+    problems = [
+        f"{other} is tied to {name} in the file, and not in the model"
+        for other, name in sorted(aliases.items())
+        if name in heads and heads[other] != heads[name]
+    ]
+    for other, name in sorted(own_aliases.items()):
+        both = [held[n] for n in (other, name) if n in held]
+        if len(set(both)) == 2 and not torch.equal(tensors[both[0]], tensors[both[1]]):
+            problems.append(f"{other} is tied to {name} in the model, and another tensor in the file")
+    return problems
