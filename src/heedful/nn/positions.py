@@ -84,11 +84,11 @@ class SinusoidalPositions(Positions):
         self.offset = offset
         self.register_buffer("table", torch.empty(0, d), persistent=False)
 
-    def frequencies(self) -> Float[Tensor, " d/2"]:
+    def frequencies(self) -> Float[Tensor, " pairs"]:
         """ω_i, in double precision, on the CPU."""
         return self.base ** (-torch.arange(0, self.d, 2, dtype=torch.float64) / self.d)
 
-    def wavelengths(self) -> Float[Tensor, " d/2"]:
+    def wavelengths(self) -> Float[Tensor, " pairs"]:
         """2π/ω_i, in double precision, on the CPU."""
         return 2 * math.pi / self.frequencies()
 

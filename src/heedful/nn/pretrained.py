@@ -128,7 +128,7 @@ class _Source(NamedTuple):
 
 def _opened(path: str | Path) -> io.BufferedReader:
     """The content as a buffered stream, unpacked if it is gzip."""
-    plain = io.BufferedReader(io.FileIO(path), _CHUNK)
+    plain: io.BufferedReader = io.BufferedReader(io.FileIO(path), _CHUNK)
     if plain.peek(2)[:2] != b"\x1f\x8b":
         return plain
     plain.close()
@@ -174,9 +174,9 @@ def _text_records(lines: Iterable[bytes], first: int, d: int, path: str) -> Iter
         extra = line.count(b" ") - d
         if extra < 0:
             raise DataError(f"{place}: expected a word and {d} numbers, found {extra + d + 1} fields")
-        # Some of GloVe's words contain spaces; numbers in front of the last d are damage, though.
+        # Some of GloVe's words contain spaces; a number within such a word is damage, though.
         word, *_ = line.split(b" ", 1) if extra == 0 else line.rsplit(b" ", d)
-        if extra and _is_number(word.rpartition(b" ")[2]):
+        if extra and any(map(_is_number, word.split(b" ")[1:])):
             raise DataError(f"{place}: expected a word and {d} numbers, found more numbers")
         yield _Record(word, line[len(word) + 1 :], place)
 
