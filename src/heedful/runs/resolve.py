@@ -1,0 +1,161 @@
+"""From a recipe's name or path and overrides to one tree: base recipes, presets, file, overrides."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from heedful.errors import RequestError, nearest
+from heedful.runs import trees
+from heedful.runs.trees import COMMAND_LINE, Mark, Presets, Tree, check_indices, combine, expand, merge
+from heedful.runs.yaml import describe, read_value, read_yaml
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def parse_override(text: str) -> tuple[trees.Path, Any]:
+    """Split ``training.optimizer.lr=5e-4`` into its path and its value.
+
+    A whole number in the path is a place in a list, counted from 0: ``data.train.0.path=x``. A value
+    that begins with ``[ { ' "`` is YAML; any other is one plain scalar. ``null`` sets null.
+
+    Raises:
+        RequestError: no ``=``, an empty part in the path, an empty or unreadable value.
+    """
+    key, equals, value = text.partition("=")
+    parts = key.strip().split(".")
+    if not equals:
+        raise RequestError(f"{COMMAND_LINE}: {text!r}: expected key=value")
+    if not all(parts) or any(c.isspace() or c in "[]{}\"'" for c in key.strip()):
+        raise RequestError(f"{COMMAND_LINE}: {text!r}: expected a key such as training.seed or data.train.0")
+    if not value.strip():
+        raise RequestError(f"{COMMAND_LINE}: {text!r}: there is no value; write null or '' for none")
+    path = tuple(int(part) if part.isascii() and part.isdigit() else part for part in parts)
+    return path, read_value(value, f"{COMMAND_LINE}: {key}")
+
+
+def overrides_tree(overrides: Iterable[str]) -> Tree:
+    """All overrides as one layer: their order matters only where two set the same thing."""
+    mark = Mark(COMMAND_LINE)
+    layer = Tree({}, mark)
+    for text in overrides:
+        path, value = parse_override(text)
+        if path == ("base",):
+            raise RequestError(f"{COMMAND_LINE}: {text!r}: give the other recipe itself, not as an override")
+        nested = reduce(lambda inner, part: Tree({part: inner}, mark), reversed(path), Tree.of(value, mark))
+        layer = combine(layer, nested)
+    return layer
+
+
+def shipped_recipes() -> dict[str, Traversable]:
+    """The recipes in the package, by name (the file's name without its suffix), in order."""
+    folder = files("heedful").joinpath("recipes")
+    if not folder.is_dir():
+        return {}
+    found = {
+        item.name.removesuffix(".yaml"): item for item in folder.iterdir() if item.name.endswith(".yaml")
+    }
+    return dict(sorted(found.items()))
+
+
+def resolve(
+    recipe: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    presets: Presets,
+    shipped: Mapping[str, Traversable] | None = None,
+) -> Tree:
+    """One tree from a recipe and everything it builds on.
+
+    Layers, lowest first: the recipe's ``base`` (and that one's base, and so on), the recipe, the
+    overrides as one layer. Each is merged by the law of `heedful.runs.trees`, and its presets are put
+    in at once, below the layer that names them.
+
+    Args:
+        recipe: the path of a YAML file (it ends in .yaml or .yml, or has a folder in it), or the name
+            of a shipped recipe. A recipe's ``base`` is either of these; its path counts from the
+            folder of the file that names it.
+        overrides: ``key=value`` texts.
+        presets: the lookup that `trees.expand` calls.
+        shipped: recipes by name; those of the package unless given.
+
+    Raises:
+        RequestError: anything that cannot be found, read or merged, with its file and line.
+    """
+    shipped = shipped_recipes() if shipped is None else shipped
+    layers = _chain(_find(str(recipe), shipped, Path()), shipped)
+    tree = Tree({}, layers[-1].mark)
+    for layer in (*layers, overrides_tree(overrides)):
+        tree = merge(tree, layer)
+        check_indices(tree)
+        tree = expand(tree, presets)
+    return tree
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A recipe's file: how messages call it, what it is, and the folder its paths count from."""
+
+    name: str
+    file: Traversable
+    folder: Path
+
+    @property
+    def identity(self) -> str:
+        return str(self.file.resolve()) if isinstance(self.file, Path) else str(self.file)
+
+    def read(self) -> Tree:
+        try:
+            return read_yaml(self.file.read_bytes().decode("utf-8-sig"), self.name)
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            raise RequestError(f"{self.name}:{line}: this is not UTF-8 text") from None
+        except OSError as error:
+            raise RequestError(f"{self.name}: cannot be read: {error.strerror}") from None
+
+
+def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Source:
+    is_path = name.endswith(SUFFIXES) or "/" in name or "\\" in name
+    if not is_path and name in shipped:
+        return _Source(shipped[name].name, shipped[name], folder)
+    if not is_path:
+        known = ", ".join(shipped) or "none"
+        raise RequestError(
+            f"no recipe is called {name!r}{nearest(name, shipped)}; the shipped ones are: {known}; "
+            "a file's name ends in .yaml"
+        )
+    path = folder / Path(name).expanduser()
+    if not path.is_file():
+        raise RequestError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
+    return _Source(str(path), path, path.parent)
+
+
+def _chain(source: _Source, shipped: Mapping[str, Traversable]) -> list[Tree]:
+    """The recipe and its bases, the lowest base first, without their ``base`` keys."""
+    layers: list[Tree] = []
+    seen: dict[str, str] = {}
+    while True:
+        tree = source.read()
+        seen[source.identity] = source.name
+        rest = {key: item for key, item in tree.value.items() if key != "base"}
+        layers.insert(0, replace(tree, value=rest))
+        if "base" not in tree.value:
+            return layers
+        source = _base(tree.value["base"], shipped, source.folder)
+        if source.identity in seen:
+            way = " -> ".join((*seen.values(), source.name))
+            raise RequestError(f"{tree.value['base'].mark}: base: leads back to itself: {way}")
+
+
+def _base(named: Tree, shipped: Mapping[str, Traversable], folder: Path) -> _Source:
+    if not isinstance(named.value, str):
+        raise RequestError(
+            f"{named.mark}: base: expected a recipe's name or path, got {describe(named.data)}"
+        )
+    try:
+        return _find(named.value, shipped, folder)
+    except RequestError as error:
+        raise RequestError(f"{named.mark}: base: {error}") from None

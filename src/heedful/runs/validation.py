@@ -1,0 +1,245 @@
+"""From a tree to a validated recipe, with every error told as its file, line and key."""
+
+import json
+import re
+import types
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from heedful.errors import RequestError, nearest
+from heedful.runs.trees import COMMAND_LINE, Path, Tree, dotted
+from heedful.runs.yaml import describe, show
+
+T = TypeVar("T")
+
+_NUMBER = dict.fromkeys(("float_type", "float_parsing", "decimal_type", "complex_type"), "a number")
+_WHOLE = dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsing_size"), "a whole number")
+_TRUTH = dict.fromkeys(("bool_type", "bool_parsing"), "true or false")
+_MAP = dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "mapping_type"), "a map")
+_LIST = dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "a list")
+# What was expected, by pydantic's name of the error; the braces take the error's own context.
+_EXPECTED: dict[str, str] = {
+    **_NUMBER,
+    **_WHOLE,
+    **_TRUTH,
+    **_MAP,
+    **_LIST,
+    "string_type": "text",
+    "path_type": "a path",
+    "none_required": "null",
+    "finite_number": "a finite number",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "greater_than": "a number greater than {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number less than {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_too_long": "text of at most {max_length} characters",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "too_short": "at least {min_length} entries",
+    "too_long": "at most {max_length} entries",
+}
+
+
+def validate(tree: Tree, root: type[T]) -> T:
+    """The configuration that a tree describes.
+
+    The tree is taken as JSON, so that a strict model accepts a list where it has a tuple, and text
+    where it has a path; nothing else is converted.
+
+    Args:
+        tree: plain data with marks.
+        root: a configuration class, or any type pydantic knows (a union on ``kind``, say).
+
+    Raises:
+        RequestError: all errors, one a line (`explain_errors`).
+    """
+    adapter: TypeAdapter[T] = TypeAdapter(root)
+    try:
+        return adapter.validate_json(json.dumps(tree.data))
+    except ValidationError as error:
+        raise explain_errors(error, tree, root) from None
+
+
+def explain_errors(error: ValidationError, tree: Tree, root: Any) -> RequestError:
+    """Tell a validation error in terms of what was written, one line for each mistake.
+
+    For example ``recipe.yaml:12: model.d_modle: unknown key (did you mean 'd_model'?)`` or
+    ``on the command line: training.seed=x: expected a whole number, got 'x'``.
+
+    Args:
+        error: what pydantic found.
+        tree: the tree that was validated.
+        root: the type it was validated against; its fields are what suggestions are taken from.
+    """
+    problems: dict[tuple[Path, str], list[_Problem]] = {}
+    for details in error.errors(include_url=False):
+        problem = _problem(details, tree, root)
+        # The members of a plain union each complain about the same value: one line tells of all.
+        key = problem.path, "" if problem.expected else problem.text
+        problems.setdefault(key, []).append(problem)
+    return RequestError("\n".join(_told(group, tree) for group in problems.values()))
+
+
+class _Problem(NamedTuple):
+    """What is wrong at a path: either what was expected there (and the value), or another text."""
+
+    path: Path
+    text: str = ""
+    expected: str = ""
+    hint: str = ""
+
+
+def _problem(details: ErrorDetails, tree: Tree, root: Any) -> _Problem:
+    kind, loc = details["type"], details["loc"]
+    context: dict[str, Any] = details.get("ctx") or {}
+    path, _ = _locate(root, loc, tree)
+    if kind == "extra_forbidden":
+        return _Problem(path, _unknown_key(str(loc[-1]), _locate(root, loc[:-1], tree)[1]))
+    if kind == "missing":
+        entry = "entry" if isinstance(loc[-1], int) else "key"
+        return _Problem(path, f"required {entry} is missing")
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        at = (*path, context["discriminator"].strip("'"))
+        return _Problem(at, _wrong_kind(context, _locate(root, loc, tree)[1], at[-1]))
+    if kind in _EXPECTED:
+        return _Problem(path, "", _EXPECTED[kind].format(**context), _hint(kind, details["input"], context))
+    if kind in ("value_error", "assertion_error"):
+        return _Problem(path, str(context["error"]))
+    return _Problem(path, f"{details['msg']}, got {describe(details['input'])}")
+
+
+def _unknown_key(key: str, model: Any) -> str:
+    names = list(_fields(model))
+    guess = nearest(key, names)
+    known = f"; the keys here are {', '.join(names)}" if names and not guess else ""
+    return f"unknown key{guess}{known}"
+
+
+def _wrong_kind(context: Mapping[str, Any], union: Any, key: str) -> str:
+    quoted = context.get("expected_tags")
+    kinds = sorted(re.findall(r"'([^']*)'", quoted)) if quoted else sorted(_tags(union, key))
+    choice = f"the kinds are {', '.join(kinds)}" if kinds else "a kind is needed"
+    if "tag" not in context:
+        return f"required key is missing; {choice}"
+    return f"unknown kind {context['tag']!r}{nearest(str(context['tag']), kinds)}; {choice}"
+
+
+def _hint(kind: str, value: Any, context: Mapping[str, Any]) -> str:
+    if kind in ("literal_error", "enum") and isinstance(value, str):
+        return nearest(value, re.findall(r"'([^']*)'", str(context["expected"])))
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return " (for text, put it in quotes)"
+    return ""
+
+
+def _told(group: Sequence[_Problem], tree: Tree) -> str:
+    first = group[0]
+    found = tree.find(first.path)
+    mark = tree.mark_of(first.path)
+    key = dotted(first.path)
+    if found is not None and mark.source == COMMAND_LINE and not isinstance(found.value, dict | list):
+        key += f"={show(found.value)}"
+    where = f"{mark}: {key}: " if key else f"{mark}: "
+    if not first.expected:
+        return where + first.text
+    expected = " or ".join(dict.fromkeys(problem.expected for problem in group))
+    got = "nothing" if found is None else describe(found.data)
+    hint = next((problem.hint for problem in group if problem.hint), "")
+    return f"{where}expected {expected}, got {got}{hint}"
+
+
+# Walking a type along pydantic's location of an error, which names keys and places, but also the
+# tags and members of unions, which are no part of the path.
+
+
+def _locate(root: Any, loc: Sequence[str | int], tree: Tree) -> tuple[Path, Any]:
+    """The path in the tree that ``loc`` means, and the type that stands there (None if not known)."""
+    here: Any = root
+    path: Path = ()
+    for part in loc:
+        here, is_key = _step(here, part, tree, path)
+        path = (*path, part) if is_key else path
+    return path, here
+
+
+def _step(here: Any, part: str | int, tree: Tree, path: Path) -> tuple[Any, bool]:
+    inner, key = _bare(here)
+    if _is_model(inner):
+        return _fields(inner).get(str(part)), True
+    if _is_union(inner):
+        return _member(inner, part, key), False
+    arguments = get_args(inner)
+    if isinstance(get_origin(inner), type) and arguments:
+        if part == "[key]":
+            return arguments[0], False
+        return _element(inner, part), True
+    return None, tree.find((*path, part)) is not None
+
+
+def _element(container: Any, part: str | int) -> Any:
+    """The type of an entry of list[X], dict[K, X], tuple[X, ...] or tuple[X, Y]."""
+    types_ = [argument for argument in get_args(container) if argument is not Ellipsis]
+    if issubclass(get_origin(container), tuple) and isinstance(part, int) and part < len(types_):
+        return types_[part]
+    return types_[-1]
+
+
+def _bare(annotation: Any) -> tuple[Any, str | None]:
+    """A type without its annotations and without ``| None``, and the key that discriminates it."""
+    key: str | None = None
+    while True:
+        if isinstance(annotation, FieldInfo):
+            key = annotation.discriminator if isinstance(annotation.discriminator, str) else key
+            infos, annotation = annotation.metadata, annotation.annotation
+        elif get_origin(annotation) is Annotated:
+            annotation, *infos = get_args(annotation)
+        elif hasattr(annotation, "__value__"):
+            annotation, infos = annotation.__value__, []
+        elif _is_union(annotation) and type(None) in get_args(annotation):
+            members = [m for m in get_args(annotation) if m is not type(None)]
+            annotation, infos = Union[tuple(members)], []  # noqa: UP007
+        else:
+            return annotation, key
+        names = [getattr(info, "discriminator", None) for info in infos]
+        key = next((name for name in names if isinstance(name, str)), key)
+
+
+def _member(union: Any, part: str | int, key: str | None) -> Any:
+    for member in get_args(union):
+        named = part in _tags(member, key) if key else part == getattr(member, "__name__", str(member))
+        if named:
+            return member
+    return None
+
+
+def _tags(annotation: Any, key: str) -> set[str]:
+    """The values of ``key`` that choose this type, or a member of this union."""
+    inner, _ = _bare(annotation)
+    if _is_model(inner):
+        literal, _ = _bare(_fields(inner).get(key))
+        return set(get_args(literal)) if get_origin(literal) is Literal else set()
+    if _is_union(inner):
+        return set().union(*(_tags(member, key) for member in get_args(inner)))
+    return set()
+
+
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in (Union, types.UnionType)
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _fields(annotation: Any) -> dict[str, FieldInfo]:
+    inner, _ = _bare(annotation)
+    if not _is_model(inner):
+        return {}
+    return {info.alias or name: info for name, info in inner.model_fields.items()}

@@ -1,0 +1,305 @@
+"""YAML 1.2 (core schema) in and out: plain data alone, and every value with its line.
+
+ruamel.yaml splits the text into events; what a plain scalar means is decided here, by the tables of
+YAML 1.2.2, section 10.3.2. So ``5e-4`` and ``.5`` are numbers, ``017`` is seventeen, and ``no``,
+``on``, ``1_000`` and ``2020-01-01`` are text.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+
+from heedful.errors import RequestError
+from heedful.runs.trees import COMMAND_LINE, Mark, Tree
+
+MAX_DEPTH = 64
+MAX_VALUES = 100_000
+
+_CONSTANTS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **{sign + word: math.inf for sign in ("", "+") for word in (".inf", ".Inf", ".INF")},
+    **{"-" + word: -math.inf for word in (".inf", ".Inf", ".INF")},
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_BASES = {"0o": 8, "0x": 16}
+# Text that is safe without quotes in every place, and the words that YAML 1.1 takes for booleans.
+_PLAIN = re.compile(r"[A-Za-z_/][\w./+-]*( [\w./+-]+)*", re.ASCII)
+_OLD_BOOLEANS = frozenset({"y", "n", "yes", "no", "on", "off"})
+
+
+def plain_scalar(text: str) -> Any:
+    """What an unquoted scalar means in the core schema of YAML 1.2.
+
+    Raises:
+        ValueError: a number that is out of range.
+    """
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INTEGER.fullmatch(text):
+        if len(text) > 4000:
+            raise ValueError("this number has too many digits")
+        base = _BASES.get(text[:2], 10)
+        return int(text if base == 10 else text[2:], base)
+    if _FLOAT.fullmatch(text):
+        if math.isinf(value := float(text)):
+            raise ValueError(f"{text} is too large for a number; write .inf for infinity")
+        return value
+    return text
+
+
+def read_yaml(text: str, name: str) -> Tree:
+    """Read one document that holds a map.
+
+    Args:
+        text: the document. Anchors and aliases are followed; tags, merge keys (``<<``) and keys that
+            are not text are refused.
+        name: the file's name, for marks and messages.
+
+    Raises:
+        RequestError: ``name:line:column: what is wrong``.
+    """
+    tree = _read(text, name, Mark(name))
+    if tree is None or tree.value is None:
+        raise RequestError(f"{name}: is empty")
+    if not isinstance(tree.value, dict):
+        raise RequestError(f"{tree.mark}: expected keys and values ('key: value'), got {describe(tree.data)}")
+    return tree
+
+
+def read_value(text: str, name: str) -> Any:
+    """Read the value of an override.
+
+    Text that begins with ``[ { ' "`` is YAML; any other is one plain scalar, whatever signs it holds.
+
+    Raises:
+        RequestError: ``name: what is wrong``.
+    """
+    text = text.strip()
+    try:
+        if text[:1] not in ("[", "{", "'", '"'):
+            return plain_scalar(text)
+    except ValueError as error:
+        raise RequestError(f"{name}: {error}") from None
+    tree = _read(text, name, Mark(COMMAND_LINE))
+    return None if tree is None else tree.data
+
+
+def _read(text: str, name: str, mark: Mark) -> Tree | None:
+    try:
+        return _Composer(text, name, mark).document()
+    except MarkedYAMLError as error:
+        at = error.problem_mark or error.context_mark
+        raise _wrong(name, at.line, at.column, error.problem or error.context) from None
+    except YAMLError as error:
+        # The reader's complaint about a character that may not stand in YAML at all.
+        where = getattr(error, "position", 0)
+        head = text[:where]
+        what = getattr(error, "reason", "this is not YAML")
+        raise _wrong(name, head.count("\n"), where - head.rfind("\n") - 1, what) from None
+
+
+def _wrong(name: str, line: int, column: int, what: str) -> RequestError:
+    return RequestError(f"{name}:{line + 1}:{column + 1}: {what}")
+
+
+class _Composer:
+    """Builds a tree from the parser's events."""
+
+    def __init__(self, text: str, name: str, mark: Mark) -> None:
+        self.events: Iterator[Any] = YAML(typ="safe", pure=True).parse(text)
+        self.name = name
+        self.mark = mark
+        self.anchors: dict[str, tuple[Tree, int]] = {}
+        self.count = 0
+
+    def fail(self, event: Any, what: str) -> RequestError:
+        return _wrong(self.name, event.start_mark.line, event.start_mark.column, what)
+
+    def mark_at(self, event: Any) -> Mark:
+        return self.mark if self.mark.source == COMMAND_LINE else Mark(self.name, event.start_mark.line + 1)
+
+    def document(self) -> Tree | None:
+        next(self.events)
+        start = next(self.events)
+        if isinstance(start, StreamEndEvent):
+            return None
+        self.check_version(start)
+        tree = self.node(next(self.events), 0)
+        next(self.events)
+        if not isinstance(after := next(self.events), StreamEndEvent):
+            raise self.fail(after, "a second document begins here; one file holds one document")
+        return tree
+
+    def check_version(self, start: Any) -> None:
+        version = start.version if isinstance(start, DocumentStartEvent) else None
+        if version is not None and tuple(version) != (1, 2):
+            raise self.fail(start, "only YAML 1.2 is read; take the %YAML line out")
+
+    def node(self, event: Any, depth: int) -> Tree:
+        if isinstance(event, AliasEvent):
+            return self.alias(event)
+        if getattr(event, "ctag", None) is not None:
+            raise self.fail(event, f"tags such as {event.ctag} are not read; write plain data")
+        if depth > MAX_DEPTH:
+            raise self.fail(event, f"nested deeper than {MAX_DEPTH} levels")
+        before = self.count
+        self.add(1, event)
+        tree = self.content(event, depth)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = tree, self.count - before
+        return tree
+
+    def add(self, n: int, event: Any) -> None:
+        self.count += n
+        if self.count > MAX_VALUES:
+            raise self.fail(event, f"more than {MAX_VALUES} values, with all aliases written out")
+
+    def alias(self, event: Any) -> Tree:
+        if event.anchor not in self.anchors:
+            raise self.fail(event, f"there is no finished anchor &{event.anchor} before this alias")
+        tree, size = self.anchors[event.anchor]
+        self.add(size, event)
+        return tree
+
+    def content(self, event: Any, depth: int) -> Tree:
+        if isinstance(event, MappingStartEvent):
+            return Tree(self.mapping(depth), self.mark_at(event))
+        if isinstance(event, SequenceStartEvent):
+            return Tree(self.sequence(depth), self.mark_at(event))
+        return Tree(self.scalar(event), self.mark_at(event))
+
+    def sequence(self, depth: int) -> list[Tree]:
+        items = []
+        while not isinstance(event := next(self.events), SequenceEndEvent):
+            items.append(replace(self.node(event, depth + 1), mark=self.mark_at(event)))
+        return items
+
+    def mapping(self, depth: int) -> dict[str, Tree]:
+        entries: dict[str, Tree] = {}
+        while not isinstance(event := next(self.events), MappingEndEvent):
+            key = self.key(event)
+            if key in entries:
+                line = entries[key].mark.line
+                first = "" if line is None else f"; the first is on line {line}"
+                raise self.fail(event, f"the key {key!r} is given twice{first}")
+            entries[key] = replace(self.node(next(self.events), depth + 1), mark=self.mark_at(event))
+        return entries
+
+    def key(self, event: Any) -> str:
+        if not isinstance(event, ScalarEvent) or event.ctag is not None:
+            raise self.fail(event, "a key must be plain text")
+        key = self.scalar(event)
+        if not isinstance(key, str):
+            raise self.fail(event, f"a key must be text: put {event.value or 'it'} in quotes")
+        if key == "<<" and event.style is None:
+            raise self.fail(event, "merge keys (<<) are not part of YAML 1.2; write the keys out")
+        return key
+
+    def scalar(self, event: Any) -> Any:
+        if any("\ud800" <= c <= "\udfff" for c in event.value):
+            raise self.fail(event, "half of a surrogate pair is no character")
+        if event.style is not None:
+            return event.value
+        try:
+            return plain_scalar(event.value)
+        except ValueError as error:
+            raise self.fail(event, str(error)) from None
+
+
+def dump_yaml(data: Any) -> str:
+    """Write plain data, or a `Tree`, as YAML in the order it has.
+
+    ``read_yaml(dump_yaml(data), name).data == data`` for any map of text to maps, lists and scalars.
+
+    Raises:
+        TypeError: something that is not plain data, or a key that is not text.
+    """
+    data = data.data if isinstance(data, Tree) else data
+    return "\n".join(_lines(data, 0)) + "\n"
+
+
+def _lines(value: Any, indent: int) -> list[str]:
+    pad = " " * indent
+    if isinstance(value, dict) and value:
+        return [line for key, item in value.items() for line in _entry(key, item, indent)]
+    if isinstance(value, list | tuple) and not _fits_inline(value):
+        blocks = [_lines(item, indent + 2) for item in value]
+        return [line for head, *rest in blocks for line in (f"{pad}- {head[indent + 2 :]}", *rest)]
+    return [pad + show(value)]
+
+
+def _entry(key: Any, item: Any, indent: int) -> list[str]:
+    if not isinstance(key, str):
+        raise TypeError(f"a key must be text, not {key!r}")
+    head = f"{' ' * indent}{show(key)}:"
+    if _fits_inline(item):
+        return [f"{head} {show(item)}"]
+    return [head, *_lines(item, indent + 2)]
+
+
+def _fits_inline(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return not any(isinstance(item, dict | list | tuple) for item in value)
+    return not isinstance(value, dict) or not value
+
+
+def show(value: Any) -> str:
+    """A value on one line of YAML, as `dump_yaml` writes scalars."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{show(k)}: {show(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(show(item) for item in value) + "]"
+    if isinstance(value, str):
+        return _show_text(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    if isinstance(value, int | float):
+        return repr(value)
+    raise TypeError(f"{type(value).__name__} is not plain data: {value!r}")
+
+
+def _show_text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text not in _CONSTANTS and text.lower() not in _OLD_BOOLEANS:
+        return text
+    return '"' + "".join(_escape(c) for c in text) + '"'
+
+
+def _escape(c: str) -> str:
+    if c in '"\\':
+        return "\\" + c
+    if c.isprintable():
+        return c
+    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return named.get(c) or (f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\U{ord(c):08x}")
+
+
+def describe(value: Any) -> str:
+    """A value as a message names it: short scalars in full, maps and lists by what they are."""
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, str):
+        return repr(value) if len(value) <= 60 else repr(value[:57] + "...")
+    return show(value)
