@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from heedful.decoding.protocol import StepOutput
+from heedful.nn.layout import Tokens
+from heedful.nn.state import KeyValueCache, State
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Toy:
         self.impossible, self.bias = impossible, bias
         self.rows = []  # hypotheses continued by each call of `step`
         self.logits_of = cache(self.logits_of)
+        self.log_probs_of = cache(self.log_probs_of)
+        self.attention_of = cache(self.attention_of)
 
     def source_length(self, key):
         return (2, 5, 3, 7)[key % 4]
@@ -113,3 +117,39 @@ class Toy:
 @pytest.fixture(scope="session")
 def toy():
     return Toy
+
+
+class _Memory:
+    """The key of each sentence, as the source half of a real state."""
+
+    def __init__(self, keys):
+        self.keys = keys
+
+    def select(self, sentences):
+        return _Memory(self.keys[sentences])
+
+
+def _with_real_state(model, keys):
+    """The toy model over `State` and `KeyValueCache`: the prefix is read back from the cache."""
+
+    def output(state):
+        cache, lengths = state.caches[0], state.lengths
+        rows = [] if cache.keys is None else cache.keys[:, 0, :, 0].long().tolist()
+        prefixes = [tuple(rows[n][:t]) if t else () for n, t in enumerate(lengths)]
+        pairs = [(int(state.memories[0].keys[n // state.width]), p) for n, p in enumerate(prefixes)]
+        return StepOutput(torch.from_numpy(np.stack([model.logits_of(*pair) for pair in pairs])), state)
+
+    def step(ids, state, parents):
+        state = state if parents is None else state.select(parents)
+        tokens = Tokens(ids, state.next_layout([1] * len(ids)))
+        written = ids.view(-1, 1, 1, 1).float()
+        state.caches[0].append(written, written, tokens.layout)
+        return output(state.advanced([1] * len(ids)))
+
+    state = State([_Memory(torch.tensor(keys))], [KeyValueCache()], (0,) * len(keys))
+    return {"logits": output(state).logits, "state": state, "step": step}
+
+
+@pytest.fixture(scope="session")
+def with_real_state():
+    return _with_real_state

@@ -187,6 +187,14 @@ def test_the_end_of_a_search_takes_no_step(toy):
     assert certain.rows == []
 
 
+def test_the_state_of_the_models_serves(toy, with_real_state):
+    model, keys, most = toy(7, 6), [3, 8, 1, 5, 5], [9, 4, 0, 19, 6]
+    asked = {"end": 6, "max_lengths": most, "beam": 3, "n_best": 2, "length": AverageLength()}
+    assert beam_search(**with_real_state(model, keys), **asked) == search(
+        model, keys, most, beam=3, n_best=2, length=AverageLength()
+    )
+
+
 def test_nothing_in_nothing_out(toy):
     model = toy(5)
     assert search(model, [], [], beam=3) == []

@@ -7,8 +7,7 @@ import torch
 from heedful.decoding.greedy import greedy
 from heedful.decoding.protocol import DecodingState, StepOutput
 from heedful.errors import WorkError
-from heedful.nn.layout import Tokens
-from heedful.nn.state import KeyValueCache, State
+from heedful.nn.state import State
 
 
 def by_hand(toy, key, most, forbidden=()):
@@ -99,46 +98,15 @@ def test_nan_is_named(toy):
 def test_only_forbidden_tokens_possible():
     logits = torch.tensor([[0.0, 0.0], [0.0, -math.inf]])
     with pytest.raises(WorkError, match="forbidden"):
-        greedy(logits, State([], [], (0, 0)), None or _never, end=1, max_lengths=[1, 1], forbidden=[0])
+        greedy(logits, State([], [], (0, 0)), _never, end=1, max_lengths=[1, 1], forbidden=[0])
 
 
 def _never(ids, state, parents):
     raise AssertionError("no step was due")
 
 
-class _Memory:
-    """The key of each sentence, as the source half of a real state."""
-
-    def __init__(self, keys):
-        self.keys = keys
-
-    def select(self, sentences):
-        return _Memory(self.keys[sentences])
-
-
-def with_real_state(model, keys):
-    """The toy model over `State` and `KeyValueCache`: the prefix is read back from the cache."""
-
-    def output(state):
-        cache, lengths = state.caches[0], state.lengths
-        rows = [] if cache.keys is None else cache.keys[:, 0, :, 0].long().tolist()
-        prefixes = [tuple(rows[n][:t]) if t else () for n, t in enumerate(lengths)]
-        pairs = [(int(state.memories[0].keys[n // state.width]), p) for n, p in enumerate(prefixes)]
-        return StepOutput(torch.from_numpy(np.stack([model.logits_of(*pair) for pair in pairs])), state)
-
-    def step(ids, state, parents):
-        state = state if parents is None else state.select(parents)
-        tokens = Tokens(ids, state.next_layout([1] * len(ids)))
-        written = ids.view(-1, 1, 1, 1).float()
-        state.caches[0].append(written, written, tokens.layout)
-        return output(state.advanced([1] * len(ids)))
-
-    state = State([_Memory(torch.tensor(keys))], [KeyValueCache()], (0,) * len(keys))
-    return output(state).logits, state, step
-
-
-def test_the_state_of_the_models_serves(toy):
+def test_the_state_of_the_models_serves(toy, with_real_state):
     model, keys, most = toy(7, 6), [3, 8, 1, 5], [9, 4, 19, 6]
-    logits, state, step = with_real_state(model, keys)
-    assert isinstance(state, DecodingState)
-    assert greedy(logits, state, step, end=6, max_lengths=most) == greedy(**model.arguments(keys, most))
+    given = with_real_state(model, keys)
+    assert isinstance(given["state"], DecodingState)
+    assert greedy(**given, end=6, max_lengths=most) == greedy(**model.arguments(keys, most))

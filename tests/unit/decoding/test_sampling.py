@@ -129,6 +129,12 @@ def test_batched_equals_single(toy):
         assert got[i] == single
 
 
+def test_the_state_of_the_models_serves(toy, with_real_state):
+    model, keys, most = toy(7, 6), [3, 8, 1, 5], [9, 4, 19, 6]
+    got = sample(**with_real_state(model, keys), end=6, max_lengths=most, n=3, seed=2)
+    assert got == sample(**model.arguments(keys, most, n=3, seed=2))
+
+
 def test_the_same_seed_gives_the_same_and_another_another(toy):
     model, keys, most = toy(11, 3), [4, 1, 9], [13, 13, 13]
     run = lambda seed, n=1: sample(**model.arguments(keys, most, seed=seed, n=n))  # noqa: E731
