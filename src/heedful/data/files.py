@@ -1,0 +1,64 @@
+"""Line-aligned plain text: each column in a file of its own."""
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from heedful.config import Config
+from heedful.data.lines import Located, Row, TextFile, Where, count_lines, find, lines
+from heedful.errors import DataError
+
+Paths = str | Annotated[list[str], Field(min_length=1)]
+
+
+class FilesSource(Config):
+    """Line n of every column belongs to row n.
+
+    Args:
+        columns: for each column, a path or several that are read one after another; plain or ``.gz``.
+    """
+
+    kind: Literal["files"] = "files"
+    columns: dict[str, Paths] = Field(min_length=1)
+
+
+def find_all(paths: Paths, root: Path) -> list[TextFile]:
+    """Each of one or several paths, found (see `lines.find`)."""
+    return [find(path, root) for path in ([paths] if isinstance(paths, str) else paths)]
+
+
+def open_files(config: FilesSource, root: Path) -> Iterator[Located[Row]]:
+    """The rows of line-aligned files. Missing files are reported at once, all else when reached.
+
+    A row is located by the line of its first column.
+
+    Raises:
+        DataError: a file is missing or unreadable, or the columns differ in their number of lines.
+    """
+    return _rows({column: find_all(paths, root) for column, paths in config.columns.items()})
+
+
+def _rows(files: dict[str, list[TextFile]]) -> Iterator[Located[Row]]:
+    for entries in zip_longest(*(_column(paths) for paths in files.values())):
+        if None in entries:
+            raise DataError(_unequal(files))
+        row = {column: text for column, (_, text) in zip(files, entries, strict=True)}
+        yield Located(row, entries[0][0])
+
+
+def _column(files: list[TextFile]) -> Iterator[tuple[Where, str]]:
+    for file in files:
+        for number, text in enumerate(lines(file), start=1):
+            yield Where(file.name, number), text
+
+
+def _unequal(files: dict[str, list[TextFile]]) -> str:
+    counts = {column: [(file.name, count_lines(file)) for file in paths] for column, paths in files.items()}
+    parts = []
+    for column, counted in counts.items():
+        detail = " + ".join(f"{name} {n}" for name, n in counted)
+        parts.append(f"{column} has {sum(n for _, n in counted)} lines ({detail})")
+    return f"the columns are not line-aligned: {', '.join(parts)}"

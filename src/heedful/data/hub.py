@@ -1,0 +1,140 @@
+"""Anything that the Hugging Face ``datasets`` library loads: by name, from files, or saved to disk."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from heedful.config import Config
+from heedful.data.files import Paths, find_all
+from heedful.data.lines import Located, Row, Where, expand
+from heedful.data.tables import text_at
+from heedful.errors import DataError, nearest
+
+_SAVED = ("state.json", "dataset_dict.json")
+
+
+class DatasetsSource(Config):
+    """A data set of the ``datasets`` library.
+
+    Args:
+        path: a name on the hub, a folder (of data files, or written by ``save_to_disk``), or a reader:
+            ``json``, ``csv``, ``parquet``, ``text``.
+        name: the configuration, where the data set has several.
+        split: which part.
+        columns: for each column, the field: ``text``, or dotted, ``translation.en``. Class labels
+            are given by their names.
+        data_files: the files for a reader.
+        streaming: read while downloading, and keep nothing on disk.
+    """
+
+    kind: Literal["datasets"] = "datasets"
+    path: str
+    name: str | None = None
+    split: str = "train"
+    columns: dict[str, str] = Field(min_length=1)
+    data_files: Paths | None = None
+    streaming: bool = False
+
+
+def open_datasets(config: DatasetsSource, root: Path) -> Iterator[Located[Row]]:
+    """The rows of a data set, loaded at once and read one by one; rows count from 1.
+
+    Raises:
+        DataError: whatever the library reports, with its message; or a field is missing.
+    """
+    folder = _folder(config, root)
+    files = None if config.data_files is None else find_all(config.data_files, root)
+    names = None if files is None else [str(file.path) for file in files]
+    try:
+        dataset = _load(config, folder, names)
+    except DataError:
+        raise
+    except Exception as error:  # the library raises errors of many kinds, its own and its readers'
+        raise DataError(_failed(config, error)) from error
+    return _rows(config, dataset)
+
+
+def _folder(config: DatasetsSource, root: Path) -> Path | None:
+    """The local folder that ``path`` names, if any; a path that can only be local must exist."""
+    written = expand(config.path)
+    path = root / written
+    if path.is_dir():
+        return path
+    if written != config.path or config.path.startswith(("/", "./", "../")):
+        raise DataError(f"datasets: {path}: no such folder")
+    return None
+
+
+def _load(config: DatasetsSource, folder: Path | None, files: list[str] | None) -> Any:
+    import datasets
+
+    if folder is not None and any((folder / name).exists() for name in _SAVED):
+        return _saved(datasets.load_from_disk(str(folder)), config)
+    return datasets.load_dataset(
+        str(folder or config.path),
+        config.name,
+        split=config.split,
+        data_files=files,
+        streaming=config.streaming,
+    )
+
+
+def _saved(loaded: Any, config: DatasetsSource) -> Any:
+    if not isinstance(loaded, dict):
+        return loaded
+    if config.split not in loaded:
+        have = ", ".join(loaded)
+        raise DataError(f"datasets: {config.path} has no split {config.split!r}, but {have}")
+    return loaded[config.split]
+
+
+def _failed(config: DatasetsSource, error: BaseException) -> str:
+    """The library's own words, from its innermost error, where the file and the reason stand."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    said = " ".join(str(error).split()) or type(error).__name__
+    return f"datasets: {config.path} (split {config.split}) cannot be loaded: {said[:500]}"
+
+
+def _rows(config: DatasetsSource, dataset: Any) -> Iterator[Located[Row]]:
+    dataset, labels = _wanted(config, dataset)
+    name = f"{config.path}[{config.split}]"
+    try:
+        for number, record in enumerate(dataset, start=1):
+            where = Where(name, number)
+            row = {
+                column: _text(record, field, labels.get(field), where)
+                for column, field in config.columns.items()
+            }
+            yield Located(row, where)
+    except DataError:
+        raise
+    except Exception as error:  # while streaming, the library reads and fails here
+        raise DataError(_failed(config, error)) from error
+
+
+def _wanted(config: DatasetsSource, dataset: Any) -> tuple[Any, dict[str, Any]]:
+    """Only the fields asked for, so that nothing else is decoded; and which of them are class labels."""
+    features = dataset.features
+    if features is None:
+        return dataset, {}
+    tops = {field: field if field in features else field.split(".")[0] for field in config.columns.values()}
+    for field, top in tops.items():
+        if top not in features:
+            raise DataError(
+                f"datasets: {config.path} has no field {field!r}{nearest(top, features)}; "
+                f"it has {', '.join(features)}"
+            )
+    labels = {field: features[field] for field in tops if hasattr(features.get(field), "int2str")}
+    return dataset.select_columns(sorted(set(tops.values()))), labels
+
+
+def _text(record: Any, field: str, label: Any, where: Where) -> str:
+    if label is None:
+        return text_at(record, field, where)
+    value = record[field]
+    if value is None or not 0 <= value < label.num_classes:
+        raise DataError(f"{where}: field {field!r} holds no label ({value})")
+    return label.int2str(value)

@@ -1,0 +1,138 @@
+r"""Lines of text files, plain or gzip, each with the place it came from.
+
+A line ends at ``\n`` and nowhere else: U+2028, U+0085, vertical tabs and form feeds are text, so files
+that are line-aligned for other tools stay aligned here. One ``\r`` before the ``\n`` and a byte order
+mark at the start of a file are dropped.
+"""
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from heedful.errors import DataError, nearest
+
+Row = dict[str, str]
+RowT = TypeVar("RowT", bound=Mapping)
+
+_VARIABLE = re.compile(r"\$(?:HEEDFUL_DATA\b|\{HEEDFUL_DATA\})")
+
+
+class Where(NamedTuple):
+    """A place in a corpus; ``str`` of it reads ``train.en:17``. Lines count from 1."""
+
+    name: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.line}"
+
+
+class Located(NamedTuple, Generic[RowT]):
+    """A row and the place it came from."""
+
+    row: RowT
+    where: Where
+
+
+class TextFile(NamedTuple):
+    """A file that exists: its path, and the name by which messages call it."""
+
+    path: Path
+    name: str
+
+
+def expand(written: str) -> str:
+    """Replace ``$HEEDFUL_DATA``, ``${HEEDFUL_DATA}`` and a leading ``~`` in a path.
+
+    Raises:
+        DataError: the path names the variable and it is not set.
+    """
+    folder = os.environ.get("HEEDFUL_DATA", "")
+    if _VARIABLE.search(written) and not folder:
+        raise DataError(
+            f"{written}: the environment variable HEEDFUL_DATA is not set; "
+            "it must point to the folder that holds the corpora"
+        )
+    return os.path.expanduser(_VARIABLE.sub(lambda _: folder, written))
+
+
+def find(written: str, root: Path) -> TextFile:
+    """The file that a recipe calls ``written``; a relative path starts at ``root``.
+
+    Raises:
+        DataError: there is no such file; the message names the nearest one in its folder.
+    """
+    name = expand(written)
+    path = root / name
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder, not a file")
+    if not path.exists():
+        raise DataError(_missing(path))
+    return TextFile(path, name)
+
+
+def _missing(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f"{path}: no such file (there is no folder {folder})"
+    return f"{path}: no such file{nearest(path.name, (entry.name for entry in folder.iterdir()))}"
+
+
+def lines(file: TextFile) -> Iterator[str]:
+    """The lines of one UTF-8 file; a name that ends in ``.gz`` is read through gzip.
+
+    Raises:
+        DataError: the file is empty, cannot be read, is not UTF-8, or is not the gzip it claims to be.
+    """
+    number = 0
+    for number, raw in enumerate(_raw_lines(file), start=1):
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(_not_utf8(file, number, raw, error)) from None
+        line = line.removesuffix("\n").removesuffix("\r")
+        yield line.removeprefix("\ufeff") if number == 1 else line
+    if number == 0:
+        raise DataError(f"{file.name}: the file is empty")
+
+
+def count_lines(file: TextFile) -> int:
+    """How many lines `lines` would give."""
+    return sum(1 for _ in _raw_lines(file))
+
+
+def _raw_lines(file: TextFile) -> Iterator[bytes]:
+    try:
+        if file.path.suffix != ".gz":
+            with file.path.open("rb") as stream:
+                yield from stream
+        else:
+            _check_magic(file)
+            with gzip.open(file.path, "rb") as stream:
+                yield from stream
+    except EOFError:
+        raise DataError(f"{file.name}: the gzip file is cut off before its end") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{file.name}: the gzip file is damaged ({error})") from None
+    except OSError as error:
+        raise DataError(f"{file.name}: cannot be read ({error.strerror or error})") from None
+
+
+def _check_magic(file: TextFile) -> None:
+    with file.path.open("rb") as stream:
+        magic = stream.read(2)
+    if magic and magic != b"\x1f\x8b":
+        raise DataError(f"{file.name}: is named .gz but is not a gzip file; compress it or rename it")
+
+
+def _not_utf8(file: TextFile, number: int, raw: bytes, error: UnicodeDecodeError) -> str:
+    hint = "convert the file to UTF-8"
+    if number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        hint = "it looks like UTF-16; convert the file to UTF-8"
+    elif number == 1 and raw.startswith(b"\x1f\x8b"):
+        hint = "it looks like a gzip file; its name must end in .gz"
+    return f"{file.name}:{number}: byte {error.start + 1} of the line is not UTF-8; {hint}"

@@ -1,0 +1,222 @@
+"""What became of the rows: kept, dropped and truncated, by reason, with the lines to look at."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field, PositiveInt
+
+from heedful.config import Config
+from heedful.data.lines import Located, Where
+from heedful.errors import DataError
+
+Encoded = Located[Mapping[str, Sequence[int]]]
+
+N_EXAMPLES = 5
+PERCENTILES = (50, 90, 99)
+
+
+class Filter(Config):
+    """What to do with rows that cannot be used as they are.
+
+    Args:
+        max_length: the most ids a column may have, for all columns or by column; the special ids
+            that a task adds are not counted. None: no limit.
+        too_long: cut the column to its limit, drop the row, or stop.
+        empty: drop a row with an empty column, or stop.
+        max_ratio: drop a row whose longest column is more than this many times its shortest, as
+            they were before cutting.
+    """
+
+    max_length: PositiveInt | dict[str, PositiveInt] | None = None
+    too_long: Literal["truncate", "drop", "error"] = "truncate"
+    empty: Literal["drop", "error"] = "drop"
+    max_ratio: float | None = Field(default=None, ge=1)
+
+    def limit(self, column: str) -> int | None:
+        """The most ids that ``column`` may have."""
+        if isinstance(self.max_length, dict):
+            return self.max_length.get(column)
+        return self.max_length
+
+
+@dataclass
+class Tally:
+    """A count, and the first places that were counted."""
+
+    count: int = 0
+    examples: list[Where] = field(default_factory=list)
+
+    def add(self, where: Where) -> None:
+        """Count one more."""
+        self.count += 1
+        if len(self.examples) < N_EXAMPLES:
+            self.examples.append(where)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"count": self.count, "examples": [str(where) for where in self.examples]}
+
+
+@dataclass
+class ColumnCounts:
+    """Lengths and unknown ids of the kept rows in one column (as cut)."""
+
+    lengths: Counter[int] = field(default_factory=Counter)
+    unknown: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Ids in all."""
+        return sum(length * count for length, count in self.lengths.items())
+
+    @property
+    def unknown_rate(self) -> float:
+        """The share of ids that are the unknown one."""
+        return self.unknown / self.tokens if self.tokens else 0.0
+
+    def percentile(self, percent: float) -> int:
+        """The shortest length that at least ``percent`` of the rows do not exceed (nearest rank)."""
+        needed, seen = percent / 100 * self.lengths.total(), 0
+        for length in sorted(self.lengths):
+            seen += self.lengths[length]
+            if seen >= needed:
+                return length
+        return 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        rows = self.lengths.total()
+        return {
+            "tokens": self.tokens,
+            "unknown": self.unknown,
+            "unknown_rate": self.unknown_rate,
+            "length": {
+                "min": min(self.lengths, default=0),
+                "mean": self.tokens / rows if rows else 0.0,
+                **{f"p{percent}": self.percentile(percent) for percent in PERCENTILES},
+                "max": max(self.lengths, default=0),
+            },
+        }
+
+
+@dataclass
+class DataReport:
+    """Counts that `keep` fills while rows go by.
+
+    Args:
+        unknown: for each column, the id of the unknown token; columns without one are left out.
+    """
+
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    rows: int = 0
+    kept: int = 0
+    dropped: dict[str, Tally] = field(default_factory=dict)
+    truncated: dict[str, Tally] = field(default_factory=dict)
+    columns: dict[str, ColumnCounts] = field(default_factory=dict)
+
+    def count(self, row: Mapping[str, Sequence[int]]) -> None:
+        """Take in a row that is kept."""
+        self.kept += 1
+        for column, ids in row.items():
+            counts = self.columns.setdefault(column, ColumnCounts())
+            counts.lengths[len(ids)] += 1
+            if column in self.unknown:
+                unknown = self.unknown[column]
+                counts.unknown += sum(1 for i in ids if i == unknown)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: counts, first examples as ``file:line``, lengths and unknown rates."""
+        return {
+            "rows": self.rows,
+            "kept": self.kept,
+            "dropped": {reason: tally.to_dict() for reason, tally in self.dropped.items()},
+            "truncated": {reason: tally.to_dict() for reason, tally in self.truncated.items()},
+            "columns": {column: counts.to_dict() for column, counts in self.columns.items()},
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        n_dropped = sum(tally.count for tally in self.dropped.values())
+        head = f"rows: {self.rows:,} read, {self.kept:,} kept, {n_dropped:,} dropped"
+        return [
+            head,
+            *(_tally_line("dropped", reason, tally) for reason, tally in self.dropped.items()),
+            *(_tally_line("truncated", reason, tally) for reason, tally in self.truncated.items()),
+            *(self._column_line(column, counts) for column, counts in self.columns.items()),
+        ]
+
+    def _column_line(self, column: str, counts: ColumnCounts) -> str:
+        facts = counts.to_dict()
+        lengths = ", ".join(f"{name} {value:.4g}" for name, value in facts["length"].items())
+        unknown = f"; {counts.unknown_rate:.2%} unknown" if column in self.unknown else ""
+        return f"  {column}: {counts.tokens:,} tokens; length {lengths}{unknown}"
+
+
+def _tally_line(what: str, reason: str, tally: Tally) -> str:
+    more = ", ..." if tally.count > len(tally.examples) else ""
+    return f"  {what}, {reason}: {tally.count:,} ({', '.join(map(str, tally.examples))}{more})"
+
+
+def keep(rows: Iterable[Encoded], filter: Filter, report: DataReport) -> Iterator[Encoded]:
+    """Pass on the rows that can be used, cut where that is asked for, and fill the report.
+
+    A row that fails for several reasons counts for the first: empty, length ratio, too long.
+
+    Raises:
+        DataError: a row that is to stop the work, with its file and line; or no row is left.
+    """
+    for located in rows:
+        report.rows += 1
+        reason = _reason_to_drop(located, filter)
+        if reason is not None:
+            report.dropped.setdefault(reason, Tally()).add(located.where)
+            continue
+        cut = _cut(located, filter, report)
+        report.count(cut.row)
+        yield cut
+    if report.kept == 0:
+        raise DataError("\n".join(["no row can be used", *report.lines()]))
+
+
+def _reason_to_drop(located: Encoded, filter: Filter) -> str | None:
+    row, where = located
+    lengths = {column: len(ids) for column, ids in row.items()}
+    for column, length in lengths.items():
+        if length == 0:
+            if filter.empty == "error":
+                raise DataError(f"{where}: {column} is empty (`empty: drop` leaves such rows out)")
+            return f"empty {column}"
+    if filter.max_ratio is not None and max(lengths.values()) > filter.max_ratio * min(lengths.values()):
+        return f"length ratio above {filter.max_ratio:g}"
+    for column, length in lengths.items():
+        if filter.too_long != "truncate" and _is_too_long(length, filter.limit(column)):
+            if filter.too_long == "error":
+                raise DataError(_too_long(where, column, length, filter))
+            return _longer(column, filter)
+    return None
+
+
+def _cut(located: Encoded, filter: Filter, report: DataReport) -> Encoded:
+    row = dict(located.row)
+    for column, ids in row.items():
+        if _is_too_long(len(ids), filter.limit(column)):
+            report.truncated.setdefault(_longer(column, filter), Tally()).add(located.where)
+            row[column] = ids[: filter.limit(column)]
+    return Located(row, located.where)
+
+
+def _is_too_long(length: int, limit: int | None) -> bool:
+    return limit is not None and length > limit
+
+
+def _longer(column: str, filter: Filter) -> str:
+    return f"{column} longer than {filter.limit(column)}"
+
+
+def _too_long(where: Where, column: str, length: int, filter: Filter) -> str:
+    return (
+        f"{where}: {column} has {length} tokens, more than max_length {filter.limit(column)} "
+        "(`too_long: truncate` cuts such rows, `too_long: drop` leaves them out)"
+    )

@@ -1,0 +1,50 @@
+"""Where rows come from: one configuration and one function for each kind of source."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from heedful.config import Config
+from heedful.data.files import FilesSource, open_files
+from heedful.data.hub import DatasetsSource, open_datasets
+from heedful.data.lines import Located, Row, Where
+from heedful.data.tables import JsonlSource, TsvSource, open_jsonl, open_tsv
+
+__all__ = [
+    "DatasetsSource",
+    "FilesSource",
+    "JsonlSource",
+    "Located",
+    "Row",
+    "SourceConfig",
+    "TsvSource",
+    "Where",
+    "open_source",
+]
+
+SourceConfig = Annotated[
+    FilesSource | TsvSource | JsonlSource | DatasetsSource,
+    Field(discriminator="kind"),
+]
+
+OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
+    "files": open_files,
+    "tsv": open_tsv,
+    "jsonl": open_jsonl,
+    "datasets": open_datasets,
+}
+
+
+def open_source(config: Config, root: Path) -> Iterator[Located[Row]]:
+    """The rows that ``config`` (one of `SourceConfig`) describes, as a stream.
+
+    Args:
+        config: which source; its ``kind`` chooses the function.
+        root: where relative paths start, the folder of the recipe.
+
+    Raises:
+        DataError: a file is missing (at once), or its content is not what was said (when reached).
+    """
+    return OPENERS[config.kind](config, root)  # type: ignore[attr-defined]

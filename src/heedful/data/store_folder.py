@@ -1,0 +1,212 @@
+"""The folder of a `store.TokenStore`: written whole or not at all, and checked when it is opened."""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from heedful.config import Config
+from heedful.errors import DamagedError, RequestError, WorkError
+
+HEADER = "header.json"
+FORMAT = "heedful token store"
+VERSION = 1
+OFFSET_TYPE = np.dtype("<i8")
+
+
+class Column(Config):
+    """One column: column n keeps its ids in ``n.ids`` and its offsets in ``n.offsets``."""
+
+    name: str
+    dtype: str = Field(pattern="^<(u2|i4)$")
+    tokens: int = Field(ge=0)
+    ids_sha256: str
+    offsets_sha256: str
+
+
+class Header(Config):
+    """What ``header.json`` says of a folder."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    key: str
+    rows: int = Field(ge=0)
+    columns: list[Column] = Field(min_length=1)
+
+
+class HashedFile:
+    """A file that is written from start to end, and the hash of what was written."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._hash = hashlib.sha256()
+
+    def append(self, values: np.ndarray) -> None:
+        """Write the bytes of an array."""
+        content = values.tobytes()
+        self._hash.update(content)
+        self._stream.write(content)
+
+    def finish(self) -> str:
+        """Bring everything to the disk; return the SHA-256."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        return self._hash.hexdigest()
+
+
+class FolderWriter:
+    """A folder under a name of its own, until `publish`."""
+
+    def __init__(self, path: Path, columns: list[str], dtype: np.dtype, key: str) -> None:
+        self.path, self._columns, self._dtype, self._key = path, columns, dtype, key
+        self._folder = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+        self._streams = ExitStack()
+        self._ids: dict[str, HashedFile] = {}
+
+    def start(self) -> None:
+        """Make the folder and the files of ids."""
+        with reporting(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir()
+            self._ids = {name: self._open(f"{number}.ids") for number, name in enumerate(self._columns)}
+
+    def append(self, column: str, ids: np.ndarray) -> None:
+        """Write the next ids of a column."""
+        with reporting(self.path):
+            self._ids[column].append(ids)
+
+    def publish(self, offsets: dict[str, np.ndarray]) -> None:
+        """Write the offsets and the header, and give the folder its name."""
+        with reporting(self.path):
+            columns = [self._finish(number, offsets[name]) for number, name in enumerate(self._columns)]
+            rows = len(offsets[self._columns[0]]) - 1
+            header = Header(key=self._key, rows=rows, columns=columns)
+            file = self._open(HEADER)
+            file.append(np.frombuffer(header.model_dump_json(indent=1).encode(), dtype=np.uint8))
+            file.finish()
+            _sync_folder(self._folder)
+            self._take_name()
+
+    def discard(self) -> None:
+        """Leave nothing behind (nothing to do after `publish`)."""
+        with suppress(OSError):  # what could not be written cannot be flushed either
+            self._streams.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _open(self, name: str) -> HashedFile:
+        return HashedFile(self._streams.enter_context((self._folder / name).open("wb")))
+
+    def _finish(self, number: int, offsets: np.ndarray) -> Column:
+        name = self._columns[number]
+        places = self._open(f"{number}.offsets")
+        places.append(offsets.astype(OFFSET_TYPE))
+        return Column(
+            name=name,
+            dtype=self._dtype.str,
+            tokens=int(offsets[-1]),
+            ids_sha256=self._ids[name].finish(),
+            offsets_sha256=places.finish(),
+        )
+
+    def _take_name(self) -> None:
+        former = self._folder.with_name(self._folder.name + ".former")
+        if self.path.exists():
+            self.path.rename(former)
+        self._folder.rename(self.path)
+        _sync_folder(self.path.parent)
+        shutil.rmtree(former, ignore_errors=True)
+
+
+@contextmanager
+def writing(path: Path, columns: list[str], dtype: np.dtype, key: str) -> Iterator[FolderWriter]:
+    """A writer whose files vanish unless it comes to `FolderWriter.publish`.
+
+    Raises:
+        RequestError: ``path`` is there and is not a store.
+        WorkError: it cannot be written.
+    """
+    taken = path.exists() and not (path / HEADER).is_file()
+    if taken and (not path.is_dir() or any(path.iterdir())):
+        raise RequestError(f"{path}: is there already and is not a token store; name another folder")
+    writer = FolderWriter(path, columns, dtype, key)
+    try:
+        writer.start()
+        yield writer
+    finally:
+        writer.discard()
+
+
+@contextmanager
+def reporting(path: Path) -> Iterator[None]:
+    """Report what the operating system refuses, a full disk above all, as the failure it is."""
+    try:
+        yield
+    except OSError as error:
+        raise WorkError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def read_header(path: Path) -> Header:
+    """The header of a folder.
+
+    Raises:
+        RequestError: it is no store, or one of a later version.
+        DamagedError: the header cannot be read.
+    """
+    if not (path / HEADER).is_file():
+        raise RequestError(f"{path}: is not a token store (it has no {HEADER})")
+    try:
+        content = (path / HEADER).read_bytes()
+        record = json.loads(content)
+        if isinstance(record, dict) and record.get("version", VERSION) != VERSION:
+            raise RequestError(f"{path}: is of version {record['version']}, this program reads {VERSION}")
+        header = Header.model_validate_json(content)
+    except (OSError, ValueError, ValidationError) as error:
+        raise DamagedError(f"{path / HEADER}: is damaged; delete the folder and build it anew") from error
+    if header.format != FORMAT:
+        raise RequestError(f"{path}: is not a token store but {header.format!r}")
+    return header
+
+
+def read_ids(path: Path, number: int, column: Column) -> np.ndarray:
+    """The ids of a column, left on disk."""
+    dtype = np.dtype(column.dtype)
+    file = path / f"{number}.ids"
+    _check(file, column.tokens * dtype.itemsize, column.ids_sha256)
+    return np.memmap(file, dtype=dtype, mode="r") if column.tokens else np.zeros(0, dtype)
+
+
+def read_offsets(path: Path, number: int, column: Column, rows: int) -> np.ndarray:
+    """The offsets of a column, in memory."""
+    file = path / f"{number}.offsets"
+    _check(file, (rows + 1) * OFFSET_TYPE.itemsize, column.offsets_sha256)
+    return np.fromfile(file, dtype=OFFSET_TYPE).astype(np.int64, copy=False)
+
+
+def _check(file: Path, size: int, sha256: str) -> None:
+    try:
+        found = file.stat().st_size
+        with file.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest() if found == size else ""
+    except OSError as error:
+        raise DamagedError(f"{file}: cannot be read ({error.strerror}); build the store anew") from None
+    if found != size:
+        raise DamagedError(f"{file}: has {found} bytes, not {size}; build the store anew")
+    if digest != sha256:
+        raise DamagedError(f"{file}: its content is not what was written; build the store anew")
+
+
+def _sync_folder(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

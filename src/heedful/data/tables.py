@@ -1,0 +1,187 @@
+"""Several columns in one file: tab-separated values and JSON lines."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from heedful.config import Config
+from heedful.data.files import Paths, find_all
+from heedful.data.lines import Located, Row, TextFile, Where, lines
+from heedful.errors import DataError, nearest
+
+Index = Annotated[int, Field(ge=0)]
+
+
+class TsvSource(Config):
+    """Lines of fields.
+
+    Args:
+        paths: one file or several, read one after another; plain or ``.gz``.
+        columns: for each column, the number of its field (from 0) or, with ``header``, its name.
+        header: whether the first line of every file names the fields.
+        separator: the one character between fields.
+        quotes: whether fields may stand in double quotes, as in CSV; otherwise a quote is text.
+    """
+
+    kind: Literal["tsv"] = "tsv"
+    paths: Paths
+    columns: dict[str, Index | str] = Field(min_length=1)
+    header: bool = False
+    separator: str = Field(default="\t", min_length=1, max_length=1)
+    quotes: bool = False
+
+    @model_validator(mode="after")
+    def _names_need_a_header(self) -> "TsvSource":
+        named = [name for name in self.columns.values() if isinstance(name, str)]
+        if named and not self.header:
+            raise ValueError(f"field {named[0]!r} is given by name: set `header: true`, or give its number")
+        return self
+
+
+class JsonlSource(Config):
+    """One JSON object a line.
+
+    Args:
+        paths: one file or several, read one after another; plain or ``.gz``.
+        columns: for each column, the field: ``text``, or dotted, ``translation.en``.
+    """
+
+    kind: Literal["jsonl"] = "jsonl"
+    paths: Paths
+    columns: dict[str, str] = Field(min_length=1)
+
+
+def open_tsv(config: TsvSource, root: Path) -> Iterator[Located[Row]]:
+    """The rows of files of separated fields.
+
+    Raises:
+        DataError: a file is missing or unreadable, a line has too few fields, or the header lacks one.
+    """
+    return _in_turn(find_all(config.paths, root), lambda file: _tsv_rows(file, config))
+
+
+def open_jsonl(config: JsonlSource, root: Path) -> Iterator[Located[Row]]:
+    """The rows of files of JSON lines.
+
+    Raises:
+        DataError: a file is missing or unreadable, or a line is not an object with the fields wanted.
+    """
+    return _in_turn(find_all(config.paths, root), lambda file: _jsonl_rows(file, config))
+
+
+def _in_turn(
+    files: list[TextFile], read: Callable[[TextFile], Iterator[Located[Row]]]
+) -> Iterator[Located[Row]]:
+    for file in files:
+        yield from read(file)
+
+
+def _tsv_rows(file: TextFile, config: TsvSource) -> Iterator[Located[Row]]:
+    records = _records(file, config)
+    header = next(records)[1] if config.header else []
+    fields = {column: _number(field, header, file) for column, field in config.columns.items()}
+    needed = max(fields.values()) + 1
+    for where, record in records:
+        if len(record) < needed:
+            raise DataError(
+                f"{where}: {len(record)} fields, but field number {needed - 1} (from 0) is wanted"
+            )
+        yield Located({column: record[number] for column, number in fields.items()}, where)
+
+
+def _number(field: int | str, header: list[str], file: TextFile) -> int:
+    if isinstance(field, int):
+        return field
+    if field not in header:
+        raise DataError(f"{file.name}:1: the header has no field {field!r}{nearest(field, header)}")
+    return header.index(field)
+
+
+def _records(file: TextFile, config: TsvSource) -> Iterator[tuple[Where, list[str]]]:
+    if config.quotes:
+        yield from _quoted_records(file, config.separator)
+    else:
+        for number, line in enumerate(lines(file), start=1):
+            yield Where(file.name, number), line.split(config.separator)
+
+
+def _quoted_records(file: TextFile, separator: str) -> Iterator[tuple[Where, list[str]]]:
+    """A record may run over several lines; it is located by its first."""
+    reader = csv.reader((line + "\n" for line in lines(file)), delimiter=separator, strict=True)
+    first = 1
+    try:
+        for record in reader:
+            yield Where(file.name, first), record
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{file.name}:{first}: the quotes of this record do not match ({error})") from None
+
+
+def _jsonl_rows(file: TextFile, config: JsonlSource) -> Iterator[Located[Row]]:
+    for number, line in enumerate(lines(file), start=1):
+        where = Where(file.name, number)
+        record = _parse(line, where)
+        yield Located(
+            {column: text_at(record, path, where) for column, path in config.columns.items()}, where
+        )
+
+
+def _parse(line: str, where: Where) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: not JSON: {error.msg} at column {error.colno}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not JSON that can be read ({error})") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: not a JSON object")
+    return record
+
+
+def text_at(record: Any, path: str, where: Where) -> str:
+    """The text of the field ``path`` (dotted); numbers and booleans as JSON writes them.
+
+    Raises:
+        DataError: there is no such field, or it holds no text.
+    """
+    value = _value_at(record, path, where)
+    if isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        found = "null" if value is None else f"a {type(value).__name__}"
+        raise DataError(f"{where}: field {path!r} holds {found}, not text")
+    if not value.isascii():
+        _check_unicode(value, path, where)
+    return value
+
+
+def _value_at(value: Any, path: str, where: Where) -> Any:
+    if isinstance(value, dict) and path in value:  # a name may itself contain a dot
+        return value[path]
+    for name in path.split("."):
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            raise DataError(f"{where}: no field {path!r}{_nearest_field(name, value)}")
+    return value
+
+
+def _nearest_field(name: str, value: Any) -> str:
+    names: Iterable[str] = value if isinstance(value, dict) else ()
+    return nearest(name, names)
+
+
+def _check_unicode(text: str, path: str, where: Where) -> None:
+    """Half of a surrogate pair can be written in JSON, but it is no text."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{where}: field {path!r} holds half of a surrogate pair at character {error.start + 1}"
+        ) from None

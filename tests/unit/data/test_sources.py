@@ -1,0 +1,258 @@
+"""Sources of every kind: rows, places, and errors that name both."""
+
+import gzip
+import json
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from heedful.data.sources import OPENERS, SourceConfig, open_source
+from heedful.errors import DataError
+
+ADAPTER = TypeAdapter(SourceConfig)
+
+
+def rows_of(root, **config):
+    return list(open_source(ADAPTER.validate_python(config), root))
+
+
+def pairs(located):
+    return [(dict(row), str(where)) for row, where in located]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def write(**files):
+        for name, content in files.items():
+            name = name.replace("_", ".")
+            data = content.encode()
+            (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+        return tmp_path
+
+    return write
+
+
+def test_the_union_is_chosen_by_kind_and_closed():
+    kinds = {part.model_fields["kind"].default for part in SourceConfig.__origin__.__args__}
+    assert kinds <= set(OPENERS)
+    with pytest.raises(ValidationError, match="kind"):
+        ADAPTER.validate_python({"kind": "xml", "columns": {"a": "b"}})
+    with pytest.raises(ValidationError, match="pahts"):
+        ADAPTER.validate_python({"kind": "jsonl", "pahts": "x", "columns": {"a": "b"}})
+
+
+class TestFiles:
+    def test_columns_are_aligned_across_files_of_other_sizes(self, folder):
+        root = folder(a_en="1\n2\n", b_en_gz="3\n", all_de="eins\nzwei\ndrei\n")
+        columns = {"source": ["a.en", "b.en.gz"], "target": "all.de"}
+        assert pairs(rows_of(root, kind="files", columns=columns)) == [
+            ({"source": "1", "target": "eins"}, "a.en:1"),
+            ({"source": "2", "target": "zwei"}, "a.en:2"),
+            ({"source": "3", "target": "drei"}, "b.en.gz:1"),
+        ]
+
+    def test_one_column(self, folder):
+        root = folder(a_en="x\n\ny\n")
+        got = rows_of(root, kind="files", columns={"text": "a.en"})
+        assert [row["text"] for row, _ in got] == ["x", "", "y"]
+
+    def test_unequal_counts_are_told_file_by_file(self, folder):
+        root = folder(a_en="1\n2\n", b_en="3\n", a_de="1\n2\n3\n4\n5\n")
+        columns = {"source": ["a.en", "b.en"], "target": "a.de"}
+        message = r"source has 3 lines \(a\.en 2 \+ b\.en 1\), target has 5 lines \(a\.de 5\)"
+        with pytest.raises(DataError, match=message):
+            rows_of(root, kind="files", columns=columns)
+
+    def test_rows_before_the_fault_stream(self, folder):
+        root = folder(a_en="1\n2\n", a_de="1\n")
+        stream = open_source(
+            ADAPTER.validate_python({"kind": "files", "columns": {"s": "a.en", "t": "a.de"}}), root
+        )
+        assert next(stream).row == {"s": "1", "t": "1"}
+        with pytest.raises(DataError):
+            next(stream)
+
+    def test_a_missing_file_is_reported_before_any_row(self, folder):
+        config = ADAPTER.validate_python({"kind": "files", "columns": {"s": "a.en", "t": "a.de"}})
+        with pytest.raises(DataError, match=r"a\.de: no such file \(did you mean 'a\.den'\?\)"):
+            open_source(config, folder(a_en="1\n", a_den="1\n"))
+
+    def test_there_must_be_a_path(self):
+        with pytest.raises(ValidationError):
+            ADAPTER.validate_python({"kind": "files", "columns": {"s": []}})
+
+
+class TestTsv:
+    def test_by_number_quotes_are_text(self, folder):
+        root = folder(a_tsv='x\t"y\tz\nu\tv\tw\n')
+        got = rows_of(root, kind="tsv", paths="a.tsv", columns={"label": 2, "text": 1})
+        assert pairs(got) == [
+            ({"label": "z", "text": '"y'}, "a.tsv:1"),
+            ({"label": "w", "text": "v"}, "a.tsv:2"),
+        ]
+
+    def test_by_name_each_file_has_its_header(self, folder):
+        root = folder(a_tsv="id\ttext\n1\tone\n", b_tsv_gz="text\tid\ntwo\t2\n")
+        got = rows_of(root, kind="tsv", paths=["a.tsv", "b.tsv.gz"], columns={"t": "text"}, header=True)
+        assert pairs(got) == [({"t": "one"}, "a.tsv:2"), ({"t": "two"}, "b.tsv.gz:2")]
+
+    def test_csv_with_quotes_over_several_lines(self, folder):
+        root = folder(a_csv='a,"b, ""b""\nb"\nc,d\n')
+        got = rows_of(root, kind="tsv", paths="a.csv", columns={"t": 1}, separator=",", quotes=True)
+        assert pairs(got) == [({"t": 'b, "b"\nb'}, "a.csv:1"), ({"t": "d"}, "a.csv:3")]
+
+    def test_quotes_that_do_not_close(self, folder):
+        with pytest.raises(DataError, match=r"a\.tsv:2: the quotes"):
+            rows_of(folder(a_tsv='x\n"y\nz\n'), kind="tsv", paths="a.tsv", columns={"t": 0}, quotes=True)
+
+    def test_too_few_fields(self, folder):
+        with pytest.raises(DataError, match=r"a\.tsv:2: 1 fields, but field number 1"):
+            rows_of(folder(a_tsv="x\ty\nz\n"), kind="tsv", paths="a.tsv", columns={"t": 1})
+
+    def test_a_header_without_the_field(self, folder):
+        with pytest.raises(DataError, match=r"a\.tsv:1: .*no field 'txt' \(did you mean 'text'\?\)"):
+            rows_of(folder(a_tsv="text\nx\n"), kind="tsv", paths="a.tsv", columns={"t": "txt"}, header=True)
+
+    def test_a_name_needs_a_header(self):
+        with pytest.raises(ValidationError, match="header: true"):
+            ADAPTER.validate_python({"kind": "tsv", "paths": "a", "columns": {"t": "text"}})
+
+
+class TestJsonl:
+    def read(self, folder, content, **columns):
+        return rows_of(folder(a_jsonl=content), kind="jsonl", paths="a.jsonl", columns=columns)
+
+    def test_dotted_fields_and_names_with_dots(self, folder):
+        line = {"translation": {"en": "x\ny", "de": ["z"]}, "a.b": "c", "n": 3, "yes": True}
+        got = self.read(
+            folder,
+            json.dumps(line) + "\n",
+            en="translation.en",
+            de="translation.de.0",
+            c="a.b",
+            n="n",
+            yes="yes",
+        )
+        assert pairs(got) == [({"en": "x\ny", "de": "z", "c": "c", "n": "3", "yes": "true"}, "a.jsonl:1")]
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ('{"text": "x"', r"a\.jsonl:2: not JSON: .* at column 13"),
+            ("", r"a\.jsonl:2: not JSON"),
+            ('["text"]', r"a\.jsonl:2: not a JSON object"),
+            ('{"txt": "x"}', r"a\.jsonl:2: no field 'text' \(did you mean 'txt'\?\)"),
+            ('{"text": null}', r"a\.jsonl:2: field 'text' holds null"),
+            ('{"text": {"a": 1}}', r"a\.jsonl:2: field 'text' holds a dict"),
+            (
+                r'{"text": "a\ud800"}',
+                r"a\.jsonl:2: field 'text' holds half of a surrogate pair at character 2",
+            ),
+            ('{"text": ' + "[" * 100_000, r"a\.jsonl:2: not JSON"),
+        ],
+    )
+    def test_faults_are_located(self, folder, line, message):
+        with pytest.raises(DataError, match=message):
+            self.read(folder, f'{{"text": "fine"}}\n{line}\n', t="text")
+
+    def test_a_dotted_field_that_stops_short(self, folder):
+        with pytest.raises(DataError, match=r"a\.jsonl:1: no field 'a\.b\.c'"):
+            self.read(folder, '{"a": {"b": "x"}}\n', t="a.b.c")
+
+
+class TestDatasets:
+    @pytest.fixture(autouse=True)
+    def _cache(self, tmp_path, monkeypatch):
+        import datasets
+
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+        datasets.disable_progress_bars()
+
+    @pytest.fixture
+    def saved(self, tmp_path):
+        import datasets
+
+        features = datasets.Features(
+            {
+                "translation": {"en": datasets.Value("string"), "de": datasets.Value("string")},
+                "label": datasets.ClassLabel(names=["bad", "good"]),
+            }
+        )
+        data = {"translation": [{"en": "a", "de": "b"}, {"en": "c", "de": "d"}], "label": [1, 0]}
+        return datasets.Dataset.from_dict(data, features)
+
+    @pytest.mark.parametrize("streaming", [False, True])
+    @pytest.mark.parametrize("reader", ["json", "csv", "parquet"])
+    def test_local_files(self, tmp_path, reader, streaming):
+        import datasets
+
+        table = datasets.Dataset.from_dict({"text": ["x", "y"], "n": [3, 5]})
+        write = {"json": table.to_json, "csv": table.to_csv, "parquet": table.to_parquet}[reader]
+        write(tmp_path / "file")
+        got = rows_of(
+            tmp_path,
+            kind="datasets",
+            path=reader,
+            data_files="file",
+            columns={"t": "text", "n": "n"},
+            streaming=streaming,
+        )
+        assert pairs(got) == [
+            ({"t": "x", "n": "3"}, f"{reader}[train]:1"),
+            ({"t": "y", "n": "5"}, f"{reader}[train]:2"),
+        ]
+
+    def test_a_saved_data_set_and_its_class_labels(self, tmp_path, saved):
+        saved.save_to_disk(tmp_path / "saved")
+        columns = {"s": "translation.en", "t": "translation.de", "label": "label"}
+        got = rows_of(tmp_path, kind="datasets", path="saved", columns=columns)
+        assert [row for row, _ in got] == [
+            {"s": "a", "t": "b", "label": "good"},
+            {"s": "c", "t": "d", "label": "bad"},
+        ]
+
+    def test_a_saved_dictionary_has_splits(self, tmp_path, saved):
+        import datasets
+
+        datasets.DatasetDict({"valid": saved}).save_to_disk(str(tmp_path / "saved"))
+        columns = {"s": "translation.en"}
+        got = rows_of(tmp_path, kind="datasets", path="saved", split="valid", columns=columns)
+        assert pairs(got)[1] == ({"s": "c"}, "saved[valid]:2")
+        with pytest.raises(DataError, match="no split 'train', but valid"):
+            rows_of(tmp_path, kind="datasets", path="saved", columns=columns)
+
+    def test_missing_fields_and_labels_are_named(self, tmp_path, saved):
+        unlabelled = saved.map(lambda row: {**row, "label": -1})
+        unlabelled.save_to_disk(tmp_path / "saved")
+        with pytest.raises(DataError, match=r"no field 'lable' \(did you mean 'label'\?\)"):
+            rows_of(tmp_path, kind="datasets", path="saved", columns={"l": "lable"})
+        with pytest.raises(DataError, match=r"saved\[train\]:1: no field 'translation.fr'"):
+            rows_of(tmp_path, kind="datasets", path="saved", columns={"l": "translation.fr"})
+        with pytest.raises(DataError, match=r"saved\[train\]:1: field 'label' holds no label \(-1\)"):
+            rows_of(tmp_path, kind="datasets", path="saved", columns={"l": "label"})
+
+    def test_the_librarys_errors_become_ours(self, tmp_path):
+        (tmp_path / "bad.json").write_text('{"text": "x"}\n{"text": \n')
+        for config in (
+            {"path": "json", "data_files": "bad.json"},
+            {"path": "json", "data_files": "bad.json", "streaming": True},
+            {"path": "./nowhere"},
+            {"path": "no/such-data-set"},
+        ):
+            with pytest.raises(DataError, match="datasets: "):
+                rows_of(tmp_path, kind="datasets", columns={"t": "text"}, **config)
+        with pytest.raises(DataError, match=r"bed\.json: no such file \(did you mean 'bad\.json'\?\)"):
+            rows_of(tmp_path, kind="datasets", path="json", data_files="bed.json", columns={"t": "text"})
+
+    def test_a_split_that_is_not_there(self, tmp_path):
+        (tmp_path / "a.json").write_text('{"text": "x"}\n')
+        with pytest.raises(DataError, match=r"split vlaid.*vlaid"):
+            rows_of(
+                tmp_path,
+                kind="datasets",
+                path="json",
+                data_files="a.json",
+                split="vlaid",
+                columns={"t": "text"},
+            )
