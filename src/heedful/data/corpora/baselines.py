@@ -1,0 +1,92 @@
+"""What can be had without attention: two translators made from the gold alignments of the training pairs.
+
+Both keep the order of the source, so that the distance between them and a model is the work of reordering
+and of context.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+
+from heedful.data.corpora.grammar import Pair
+
+Translate = Callable[[str], str]
+Words = tuple[str, ...]
+
+
+def word_by_word(pairs: Iterable[Pair]) -> Translate:
+    """Return a translator that writes for every source word what is most often aligned to it.
+
+    A word that is mostly aligned to nothing is left out; a word aligned to several target words counts
+    as aligned to their row. Unknown words are copied.
+    """
+    counts: dict[str, Counter[Words]] = defaultdict(Counter)
+    for pair in pairs:
+        target = pair.target.split()
+        aligned: dict[int, list[str]] = defaultdict(list)
+        for i, j in pair.alignment:
+            aligned[i].append(target[j])
+        for i, word in enumerate(pair.source.split()):
+            counts[word][tuple(aligned[i])] += 1
+    table = {(word,): _most_frequent(counter) for word, counter in counts.items()}
+    return lambda source: " ".join(_cover(tuple(source.split()), table, 1))
+
+
+def monotone(pairs: Iterable[Pair], longest: int = 3) -> Translate:
+    """Return a translator by phrases: the longest known source phrase first, from left to right.
+
+    Phrases of up to ``longest`` source words are those consistent with the alignment (Koehn, Och and Marcu
+    2003): no word of either side is aligned to a word outside the phrase. Each is translated as most often
+    in training.
+    """
+    counts: dict[Words, Counter[Words]] = defaultdict(Counter)
+    for pair in pairs:
+        for phrase, translation in phrases(pair, longest):
+            counts[phrase][translation] += 1
+    table = {phrase: _most_frequent(counter) for phrase, counter in counts.items()}
+    return lambda source: " ".join(_cover(tuple(source.split()), table, longest))
+
+
+def phrases(pair: Pair, longest: int) -> Iterable[tuple[Words, Words]]:
+    """Yield the phrase pairs of a sentence pair that are consistent with its alignment.
+
+    The target side is the shortest: unaligned target words at its edges are left out.
+    """
+    source, target = tuple(pair.source.split()), tuple(pair.target.split())
+    forward: dict[int, list[int]] = defaultdict(list)
+    backward: dict[int, list[int]] = defaultdict(list)
+    for i, j in pair.alignment:
+        forward[i].append(j)
+        backward[j].append(i)
+    for begin in range(len(source)):
+        for end in range(begin + 1, min(begin + longest, len(source)) + 1):
+            inside = [j for i in range(begin, end) for j in forward[i]]
+            if not inside:
+                continue
+            first, last = min(inside), max(inside) + 1
+            if all(begin <= i < end for j in range(first, last) for i in backward[j]):
+                yield source[begin:end], target[first:last]
+
+
+def _most_frequent(counter: Counter[Words]) -> Words:
+    return min(counter, key=lambda words: (-counter[words], words))
+
+
+def _cover(source: Words, table: dict[Words, Words], longest: int) -> list[str]:
+    translated: list[str] = []
+    place = 0
+    while place < len(source):
+        for length in range(min(longest, len(source) - place), 0, -1):
+            phrase = source[place : place + length]
+            if phrase in table:
+                translated += table[phrase]
+                break
+        else:
+            length = 1
+            translated += _unknown(source[place], longest)
+        place += length
+    return translated
+
+
+def _unknown(word: str, longest: int) -> Words:
+    """Copy an unknown word; a word without a phrase of its own ("the" in Tamil) is left out."""
+    return (word,) if longest == 1 else ()

@@ -1,0 +1,344 @@
+"""Draws derivations of the phrasebook grammar: which sentences there are, and how often.
+
+The same sentence kinds serve every language; what a language cannot say is left out by its vocabulary.
+"""
+
+from heedful.data.corpora.english import third_person
+from heedful.data.corpora.grammar import Clause, Nominal, Place, Sentence
+from heedful.data.corpora.lexicon_english import (
+    BEDS,
+    BLAME,
+    CONTAINERS,
+    DIETS,
+    LYING,
+    NOUNS,
+    PRAISE,
+    STATES,
+    SURFACES,
+    TIMES_OF,
+)
+from heedful.data.corpora.phrases import PERSONS, Phrases, counted
+
+
+CHEERFUL = ("write", "buy", "cook", "hear", "play.game", "play.instrument", "help", "eat", "drink")
+_NEW_AND_OLD = {"new", "old.thing"}
+
+
+class Drawing(Phrases):
+    """Draws clauses and sentences."""
+
+    def sentence(self, kind: str) -> Sentence:
+        """Draw a sentence of a kind: the name of one of the methods below."""
+        s: Sentence = getattr(self, kind)()
+        other = s.other and self.dated(s.other)
+        return s if s.kind == "request" else s._replace(main=self.dated(s.main), other=other)
+
+    def dated(self, clause: Clause) -> Clause:
+        """Give "they read" a time that shows its tense, which the verb does not."""
+        asked = clause.question not in ("", "subject")
+        if clause.verb != "read" or clause.negative or asked or clause.tense not in ("present", "past"):
+            return clause
+        if third_person(clause.subject) and not clause.subject.noun.startswith("you"):
+            return clause
+        times = (
+            ("yesterday", "last week") if clause.tense == "past" else ("now", "every day", "evening", "night")
+        )
+        return clause if clause.time in times else clause._replace(time=self.draw.pick(times))
+
+    def tense(self, subject: Nominal, tenses: tuple[str, ...]) -> str:
+        """Draw a tense; the future only with the subjects that the language uses it with."""
+        tense = self.draw.pick(tenses)
+        own = self.words.names.get(subject.noun, subject.noun)
+        if tense == "future" and self.words.future and own not in self.words.future:
+            return "past"
+        if tense == "can" and " and " in subject.noun:
+            return "past"
+        return tense
+
+    def timed(self, clause: Clause, chance: float = 0.45, *, early: float = 0.4) -> Clause:
+        """Add a time that goes with the tense, at the end or at the start."""
+        if not self.draw.chance(chance):
+            return clause
+        first = not clause.question and self.draw.chance(early)
+        return clause._replace(time=self.draw.pick(TIMES_OF[clause.tense]), early=first)
+
+    def action(self, subject: Nominal, tense: str, you: str = "") -> Clause:
+        """Draw something done to something."""
+        verb = self.draw.pick(self.everyday)
+        return Clause(subject, verb, self.object_of(verb, subject, you), tense=tense)
+
+    def transitive(self) -> Sentence:
+        """ "in the evening my mother will read this book", "she did not see the dog"."""
+        subject = self.subject()
+        tense = self.tense(subject, ("present", "past", "past", "future", "can", "must", "want"))
+        clause = self.action(subject, tense)
+        deniable = tense in ("present", "past", "future", "can")
+        if deniable and self.draw.chance(0.22) and not counted(clause.object):
+            return Sentence("plain", self.timed(clause._replace(negative=True), 0.25))
+        return Sentence("plain", self.timed(clause))
+
+    def spoken_to(self) -> Sentence:
+        """ "children , you must read your book": the address settles what "you" and "your" mean."""
+        address = self.draw.pick(self.addresses)
+        you = self.words.you[address]
+        subject = Nominal(you)
+        if self.draw.chance(0.55):
+            tense = self.draw.pick(("past", "past", "can", "want", "present"))
+            clause = self.action(subject, tense, you)._replace(question=self._question())
+            clause = self._ask(clause)
+        else:
+            tense = self.draw.pick(("present", "past", "can", "must"))
+            clause = self.action(subject, tense, you)
+        return Sentence("plain", self.timed(clause, 0.25, early=0.0), address=address)
+
+    def _question(self) -> str:
+        return self.draw.pick(("whether", "whether", "object", "when", "why", "where"))
+
+    def _ask(self, clause: Clause) -> Clause:
+        if clause.question == "object":
+            return clause._replace(verb=self.draw.pick(self.what), object=Nominal("what"))
+        if clause.question == "where":
+            return clause._replace(tense="past")
+        return clause
+
+    def question(self) -> Sentence:
+        """ "who bought the car ?", "what did she read yesterday ?", "does Anna want to drink milk ?"."""
+        kind = self.draw.pick(("subject", "object", "when", "why", "where", "whether", "whether"))
+        subject = Nominal("who") if kind == "subject" else self.subject()
+        if subject.noun in ("i", "we"):
+            subject = Nominal(self.draw.pick(("he", "she")))
+        tense = self.tense(subject, ("past", "past", "can", "present") if kind != "when" else ("past",))
+        clause = self._ask(self.action(subject, tense)._replace(question=kind))
+        return Sentence("plain", self.timed(clause, 0.0 if kind == "when" else 0.3))
+
+    def likes_doing(self) -> Sentence:
+        """ "Anna likes to read books in the evening"."""
+        subject = self.subject()
+        if " and " in subject.noun:
+            subject = Nominal("they")
+        verb = self.draw.pick(
+            ("read", "write", "drink", "eat", "play.game", "play.instrument", "cook", "hear")
+        )
+        noun = self.draw.pick(self.objects[verb])
+        thing = self.thing(noun, subject) if NOUNS[noun][1][0] in ("game", "instrument") else None
+        thing = thing or Nominal(noun, plural=NOUNS[noun][0] != "-")
+        return Sentence("plain", self.timed(Clause(subject, verb, thing, tense="like"), 0.4))
+
+    def staying(self) -> Sentence:
+        """ "my uncle lives in Berlin", "she worked at the bank", "they will sleep in the room"."""
+        verb = self.draw.pick(("live", "work", "sleep", "play.game", "read", "eat"))
+        subject = self.subject()
+        tense = "present" if verb == "live" else self.tense(subject, ("present", "past", "future", "must"))
+        if verb == "live" or (verb == "work" and self.draw.chance(0.4)):
+            place = Place("in", Nominal(self.draw.pick(self.words.cities)))
+        else:
+            place = self.location(verb)
+        noun = self.draw.pick(self.objects[verb]) if self.objects[verb] else ""
+        mass = noun and NOUNS[noun][0] == "-"
+        thing = Nominal(noun, "" if mass else "a") if noun else None
+        clause = Clause(subject, verb, thing, place=place, tense=tense)
+        return Sentence("plain", clause if verb == "live" else self.timed(clause))
+
+    def going(self) -> Sentence:
+        """ "we went to the station yesterday", "they will go to London": German "gehen" and "fahren"."""
+        subject = self.subject()
+        far = self.draw.chance(0.4)
+        noun = self.draw.pick(self.words.cities if far else self.destinations)
+        verb = self.draw.pick(("go", "go", "come"))
+        if far and verb == "go" and "travel" in self.words.verbs:
+            verb = "travel"
+        place = Place("to", Nominal(noun, "" if far else "the"))
+        tense = self.tense(subject, ("present", "past", "future", "must", "want", "can"))
+        negative = tense in ("past", "future", "can") and self.draw.chance(0.2)
+        if self.draw.chance(0.12) and subject.noun not in ("i", "we"):
+            tense, negative, motion = "past", False, "travel" if far and verb == "travel" else verb
+            asked = Clause(subject, motion, place=place, tense=tense, question="whether")
+            return Sentence("plain", self.timed(asked))
+        return Sentence(
+            "plain", self.timed(Clause(subject, verb, place=place, tense=tense, negative=negative))
+        )
+
+    def animal(self) -> Sentence:
+        """ "the dog ate the fish in the kitchen", "my cat sleeps at night"."""
+        subject = Nominal(self.draw.pick(self.animals), self.draw.pick(("the", "my", "our", "this", "a")))
+        tense = self.draw.pick(("present", "past"))
+        verb = self.draw.pick(("eat.animal", "drink.animal", "sleep"))
+        if verb == "sleep":
+            place = Place("in", Nominal(self.draw.pick(BEDS[subject.noun]), "the"))
+            return Sentence("plain", self.timed(Clause(subject, verb, place=place, tense=tense)))
+        if verb == "eat.animal":
+            noun = self.draw.pick(DIETS[subject.noun])
+        else:
+            noun = "milk" if subject.noun == "cat" and self.draw.chance(0.7) else "water"
+        determiner = self.draw.pick(("the", "a", "a"))
+        if determiner == "a" and NOUNS[noun][0] == "-":
+            determiner = ""
+        thing = Nominal(noun, determiner)
+        return Sentence("plain", self.timed(Clause(subject, verb, thing, tense=tense)))
+
+    def giving(self) -> Sentence:
+        """ "she gave my brother a red flower", "I will send her the letter"."""
+        subject = self.subject()
+        verb = self.draw.pick(("give", "send"))
+        noun = self.draw.pick(self.objects[verb])
+        tense = self.tense(subject, ("present", "past", "past", "future", "must", "can"))
+        recipient = self.someone(subject, "")
+        clause = Clause(subject, verb, self.thing(noun, subject), recipient, tense=tense)
+        return Sentence("plain", self.timed(clause, 0.3))
+
+    def having(self) -> Sentence:
+        """ "we have two cats", "I do not know him", "she wants a cup", "he likes this song"."""
+        subject = self.subject()
+        if " and " in subject.noun:
+            subject = Nominal("they")
+        verb = self.draw.pick(self.stative)
+        tense = self.draw.pick(("present", "past")) if verb == "have" else "present"
+        thing = self.object_of(verb, subject)
+        if verb == "have" and (thing.determiner not in ("a", "") and not counted(thing)):
+            thing = thing._replace(determiner="a" if NOUNS[thing.noun][0] != "-" else "", plural=False)
+        if verb == "like" and (thing.determiner == "a" or counted(thing)):
+            thing = thing._replace(determiner="this", plural=False)
+        negative = not counted(thing) and self.draw.chance(0.3)
+        clause = Clause(subject, verb, thing, tense=tense, negative=negative)
+        if not negative and subject.noun not in ("i", "we") and self.draw.chance(0.2):
+            clause = clause._replace(question="whether")
+        return Sentence("plain", clause)
+
+    def quality(self) -> Sentence:
+        """ "this book is interesting", "was the soup hot ?", "my father is not old"."""
+        return Sentence("plain", self.described())
+
+    def described(self, *, asked: float = 0.25) -> Clause:
+        """Draw a noun and a quality it has."""
+        noun = self.draw.pick(self.describable)
+        living = self.living(Nominal(noun))
+        determiner = self.draw.pick(
+            ("my", "our", "his") if noun in self.kin else ("the", "this", "the", "that")
+        )
+        determiner = "the" if determiner == "that" else determiner
+        plural = NOUNS[noun][0] != "-" and self.words.quality("", True) and self.draw.chance(0.25)
+        adjectives = [a for a in self.suits[noun] if self.words.quality(a, False)]
+        adjective = self.draw.pick(adjectives)
+        tense = "present" if living else self.draw.pick(("present", "present", "past"))
+        subject = Nominal(noun, determiner, plural=plural)
+        clause = Clause(subject, "be", quality=adjective, tense=tense)
+        if self.draw.chance(asked):
+            return clause._replace(question="whether")
+        return clause._replace(negative=tense == "present" and self.draw.chance(0.25))
+
+    def state(self) -> Sentence:
+        """ "I was tired yesterday", "are you happy ?"."""
+        subject, state = self.subject(), self.draw.pick(STATES)
+        tense = self.draw.pick(("present", "past"))
+        clause = Clause(subject, "be", quality=state, tense=tense)
+        if self.draw.chance(0.3):
+            address = self.draw.pick(self.addresses)
+            asked = clause._replace(subject=Nominal(self.words.you[address]), question="whether")
+            return Sentence("plain", asked, address=address)
+        if self.draw.chance(0.3):
+            return Sentence("plain", clause._replace(negative=True))
+        return Sentence("plain", self.timed(clause, 0.6))
+
+    def lying(self) -> Sentence:
+        """ "the key is under the table", "was my book in the bag ?"."""
+        clause = self.placed()
+        if self.draw.chance(0.25):
+            clause = clause._replace(question="whether", negative=False)
+        return Sentence("plain", clause)
+
+    def placed(self) -> Clause:
+        """Draw a thing or an animal and where it is."""
+        nouns = [*(n for n in LYING if n in self.words.nouns), *self.animals[:2]]
+        subject = Nominal(self.draw.pick(nouns), self.draw.pick(("the", "my", "our", "this")))
+        alive = subject.noun in self.animals
+        relation = self.draw.pick(("under", "in", "behind") if alive else ("on", "under", "in", "behind"))
+        inside = CONTAINERS[1:] if alive else CONTAINERS
+        grounds = {"on": SURFACES, "under": SURFACES, "in": inside, "behind": ("house", "door", "car")}
+        ground = Nominal(self.draw.pick(grounds[relation]), self.draw.pick(("the", "the", "this", "my")))
+        if ground.noun == "door":
+            ground = ground._replace(determiner="the")
+        tense = self.draw.pick(("present", "past"))
+        negative = self.draw.chance(0.2)
+        return Clause(subject, "be", place=Place(relation, ground), tense=tense, negative=negative)
+
+    # Sentences of two clauses
+
+    def reported(self) -> Sentence:
+        """ "I think that she bought the book", "he said that the film is good"."""
+        verb = self.draw.pick(("think", "know.fact", "say"))
+        matrix = Nominal(self.draw.pick((*PERSONS[:4], *self.names)))
+        r = self.draw.below(4)
+        if r == 0:
+            inner = self.described(asked=0.0)
+        elif r == 1:
+            inner = self.placed()
+        else:
+            subject = self.subject()
+            inner = self.action(subject, self.tense(subject, ("past", "past", "future", "can", "present")))
+            inner = self.timed(inner, 0.25, early=0.0)
+        if inner.subject.noun == matrix.noun and matrix.noun != "i":
+            matrix = Nominal("i")
+        tense = "past" if verb == "say" else "present"
+        return Sentence("that", Clause(matrix, verb, tense=tense), inner)
+
+    def reasoned(self) -> Sentence:
+        """ "Anna did not read the letter because she was tired"."""
+        subject = self.subject()
+        own = self.words.names.get(subject.noun, subject.noun)
+        if own not in PERSONS:
+            own = "they" if " and " in own else "i"
+            subject = subject if own == "they" else Nominal("i")
+        r = self.draw.below(10)
+        if r < 2:
+            clause = Clause(subject, "sleep", place=self.location("sleep"), tense="past")
+        else:
+            clause = self.action(subject, "past")
+        while r >= 2 and (counted(clause.object) or (r >= 6 and clause.verb not in CHEERFUL)):
+            clause = self.action(subject, "past")
+        clause = clause._replace(negative=2 <= r < 6)
+        state = "happy" if r >= 6 else "tired" if r < 2 else self.draw.pick(("tired", "sad"))
+        return Sentence("because", clause, Clause(Nominal(own), "be", quality=state, tense="past"))
+
+    def recalled(self) -> Sentence:
+        """ "the film that we saw yesterday was interesting"."""
+        verb = self.draw.pick(tuple(self.made))
+        noun = self.draw.pick(self.made[verb])
+        adjectives = [a for a in self.suits[noun] if self.words.quality(a, False)]
+        head = Nominal(noun, "the")
+        tense = self.draw.pick(("present", "past"))
+        main = Clause(head, "be", quality=self.draw.pick(adjectives), tense=tense)
+        inner = self.timed(Clause(self.subject(), verb, head, tense="past"), 0.35, early=0.0)
+        return Sentence("relative", main, inner)
+
+    def contrasted(self) -> Sentence:
+        """ "this bag is old , but it is beautiful", "I bought a car , but she does not like it"."""
+        clause = self.described(asked=0.0)
+        while clause.quality not in (*PRAISE, *BLAME) or self.living(clause.subject) or clause.subject.plural:
+            clause = self.described(asked=0.0)
+        clause = clause._replace(negative=False)
+        noun, praised = clause.subject.noun, clause.quality in PRAISE
+        it = Nominal(self.words.antecedent(noun))
+        opposite = [a for a in self.suits[noun] if a in (BLAME if praised else PRAISE)]
+        opposite = [
+            a for a in opposite if self.words.quality(a, False) and {a, clause.quality} != _NEW_AND_OLD
+        ]
+        if self.draw.chance(0.5) or not opposite:
+            who = Nominal(self.draw.pick((*PERSONS, *self.names)))
+            other = Clause(who, "like", it, negative=praised)
+            return Sentence("but", clause._replace(tense="present"), other)
+        return Sentence("but", clause, Clause(it, "be", quality=self.draw.pick(opposite), tense=clause.tense))
+
+    def requested(self) -> Sentence:
+        """ "please read this letter", "please give me the key"."""
+        verb = self.draw.pick(self.words.imperatives)
+        subject = Nominal("you.formal") if "you.formal" in self.words.you.values() else Nominal("you.many")
+        noun = self.draw.pick(self.objects[verb])
+        if {"person", "kin"} & set(NOUNS[noun][1]):
+            thing = self.someone(subject, "")
+        else:
+            thing = self.thing(noun, subject)
+        recipient = Nominal(self.draw.pick(("i", "he", "she", "we"))) if verb in ("give", "send") else None
+        clause = Clause(subject, verb, thing, recipient)
+        if self.draw.chance(0.25):
+            clause = clause._replace(time=self.draw.pick(("today", "now")))
+        return Sentence("request", clause)

@@ -1,0 +1,244 @@
+"""The phrasebook: a corpus made by a grammar, English with romanised Tamil (``ta``) and with German (``de``).
+
+Writing. Words stand as in the middle of a sentence: English ``I`` and names, and German nouns, names and
+polite pronouns have capitals; Tamil, and film titles in English, have none, as in the lectures' "I enjoyed
+the film transformers". The Tamil corpus has no punctuation on either side; the German one has full stops,
+question marks and commas as words of their own.
+
+Splits. Validation and test hold out *combinations* of words: `HELD_OUT` lists pairs of English lemmas (a
+verb and a noun that can be its object, or an adjective and a noun it suits). Both words of a pair are
+frequent in training, but no training sentence contains the two together, anywhere. Every test sentence
+contains a test pair and no validation pair, and the other way round.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from typing import Literal, NamedTuple
+
+from heedful.data.corpora import english, german, lexicon_german, lexicon_tamil, tamil
+from heedful.data.corpora.derivations import Drawing
+from heedful.data.corpora.grammar import Clause, Draw, Nominal, Pair, Sentence, lemma, pair
+from heedful.data.corpora.lexicon_english import NOUNS
+from heedful.data.corpora.phrases import Vocabulary
+from heedful.errors import RequestError, nearest
+
+Language = Literal["ta", "de"]
+Split = Literal["train", "valid", "test"]
+
+DERIVATIONS = 34_000
+HELD_OUT_PAIRS = 1_000
+LEAST_OCCURRENCES = 30
+
+# Pairs of lemmas that share no training sentence.
+HELD_OUT: dict[str, dict[str, tuple[tuple[str, str], ...]]] = {
+    "ta": {
+        "valid": (
+            ("eat", "mango"), ("send", "letter"), ("look", "key"), ("buy", "picture"),
+            ("see", "house"), ("small", "dog"), ("new", "shirt"), ("old", "man"),
+            ("bright", "boy"), ("interesting", "newspaper"), ("beautiful", "bird"), ("hot", "tea"),
+        ),
+        "test": (
+            ("read", "newspaper"), ("drink", "tea"), ("look", "cat"), ("buy", "chair"),
+            ("see", "bicycle"), ("big", "mango"), ("new", "song"), ("old", "table"),
+            ("bright", "kitchen"), ("beautiful", "girl"), ("light", "chair"), ("good", "film"),
+        ),
+    },
+    "de": {
+        "valid": (
+            ("eat", "apple"), ("send", "letter"), ("look", "key"), ("buy", "picture"),
+            ("see", "house"), ("small", "dog"), ("new", "shirt"), ("old", "man"),
+            ("bright", "boy"), ("interesting", "newspaper"), ("beautiful", "bird"), ("hot", "soup"),
+        ),
+        "test": (
+            ("read", "newspaper"), ("drink", "tea"), ("look", "cat"), ("buy", "chair"),
+            ("see", "bicycle"), ("big", "apple"), ("new", "song"), ("old", "table"),
+            ("bright", "kitchen"), ("beautiful", "girl"), ("light", "bag"), ("hard", "bread"),
+            ("good", "film"),
+        ),
+    },
+}  # fmt: skip
+
+KINDS = (
+    ("transitive", 26), ("spoken_to", 12), ("question", 10), ("likes_doing", 3), ("staying", 6), ("going", 6),
+    ("animal", 3), ("giving", 6), ("having", 8), ("quality", 5), ("state", 3), ("lying", 4), ("reported", 11),
+    ("reasoned", 5), ("recalled", 6), ("contrasted", 5), ("requested", 4),
+)  # fmt: skip
+
+
+def _german() -> Vocabulary:
+    words = lexicon_german
+    nouns = tuple(key for key in NOUNS if key in words.NOUNS)
+    you = dict.fromkeys(words.NAMES, "you.one")
+    you |= {"children": "you.many", "Mrs Weber": "you.formal", "Mr Klein": "you.formal"}
+    return Vocabulary(
+        nouns=nouns,
+        verbs=tuple(words.VERBS),
+        names=words.NAMES,
+        formal=tuple(words.FORMAL),
+        cities=words.CITIES,
+        you=you,
+        quality=lambda adjective, plural: plural or adjective in words.ADJECTIVES,
+        adjectives=tuple(words.ADJECTIVES),
+        future=(),
+        imperatives=("read", "open", "close", "buy", "write", "give", "send", "call", "help", "wash"),
+        antecedent=lambda noun: f"it.{words.NOUNS[noun].gender}",
+        write=german.sentence,
+    )
+
+
+def _tamil() -> Vocabulary:
+    words = lexicon_tamil
+    nouns = tuple(key for key in NOUNS if key in words.NOUNS)
+    you = dict.fromkeys(words.NAMES, "you.one") | dict.fromkeys(words.ADDRESSES, "you.many")
+    return Vocabulary(
+        nouns=nouns,
+        verbs=(*words.VERBS, *words.PLEASING),
+        names=words.NAMES,
+        formal=(),
+        cities=words.CITIES,
+        you=you,
+        quality=lambda adjective, plural: not plural and adjective not in words.NOT_PREDICATED,
+        adjectives=tuple(words.ADJECTIVES),
+        future=("i", "we", "he", "she"),
+        imperatives=("read", "close", "buy", "write", "give", "send", "help", "wash", "wash.cloth"),
+        antecedent=lambda noun: "it",
+        write=tamil.sentence,
+    )
+
+
+_VOCABULARIES = {"ta": _tamil, "de": _german}
+
+
+def lexemes(s: Sentence) -> frozenset[str]:
+    """Return the English lemmas of all nouns, adjectives and verbs of a sentence."""
+    found: set[str] = set()
+    for clause in (s.main, s.other):
+        if clause is not None:
+            found |= {lemma(clause.verb), lemma(clause.quality)}
+            place = clause.place.nominal if clause.place else None
+            for phrase in (clause.subject, clause.object, clause.recipient, place):
+                if phrase is not None:
+                    found |= {lemma(phrase.noun), lemma(phrase.adjective)}
+    return frozenset(found)
+
+
+def _split_of(found: frozenset[str], language: str) -> str | None:
+    """Return the split of a sentence with these lemmas, or None if it has pairs of both."""
+    held = [
+        split
+        for split, pairs in HELD_OUT[language].items()
+        if any(first in found and second in found for first, second in pairs)
+    ]
+    return held[0] if len(held) == 1 else None if held else "train"
+
+
+def write(s: Sentence, language: Language) -> Pair:
+    """Write a derivation in English and in ``language``, and align the words."""
+    source = english.sentence(s)
+    if language == "ta":
+        source = tuple(token for token in source if token.tag != "PUNCT")
+    target = tamil.sentence(s) if language == "ta" else german.sentence(s)
+    return pair(source, target)
+
+
+_LECTURE = Sentence(
+    "plain", Clause(Nominal("i"), "enjoy", Nominal("film", "the", title="transformers"), tense="past")
+)
+# The sentence of the lectures, derived by the grammar and in no split.
+LECTURE_SENTENCE = write(_LECTURE, "ta")
+
+
+class Phrasebook(NamedTuple):
+    """The three splits of one language."""
+
+    train: tuple[Pair, ...]
+    valid: tuple[Pair, ...]
+    test: tuple[Pair, ...]
+
+
+def phrasebook(language: Language, split: Split, seed: int = 0) -> tuple[Pair, ...]:
+    """Return a split of the phrasebook corpus; the same for a seed on every machine.
+
+    Args:
+        language: ``ta`` (English to romanised Tamil) or ``de`` (English to German).
+        split: ``train``, ``valid`` or ``test``.
+        seed: of the choices among derivations; what is held out does not hang on it.
+
+    Raises:
+        RequestError: for a language or split that is not there.
+    """
+    if language not in _VOCABULARIES:
+        raise RequestError(
+            f"phrasebook: there is no language {language!r}{nearest(language, _VOCABULARIES)};"
+            " there are 'ta' and 'de'"
+        )
+    if split not in Phrasebook._fields:
+        raise RequestError(
+            f"phrasebook: there is no split {split!r}{nearest(split, Phrasebook._fields)};"
+            " there are 'train', 'valid' and 'test'"
+        )
+    return getattr(_splits(language, seed), split)
+
+
+@cache
+def _splits(language: Language, seed: int) -> Phrasebook:
+    written = _derive(language, seed)
+    train = _frequent(written["train"])
+    known = [set(_words(train, side)) for side in ("source", "target")]
+    seen = ({p.source for p in train}, {p.target for p in train})
+    held = {}
+    for split in ("valid", "test"):
+        pairs = [
+            p
+            for p in written[split]
+            if known[0].issuperset(p.source.split())
+            and known[1].issuperset(p.target.split())
+            and p.target not in seen[1]
+        ]
+        held[split] = tuple(pairs[:HELD_OUT_PAIRS])
+    return Phrasebook(tuple(train), held["valid"], held["test"])
+
+
+def derivations(language: Language, seed: int, count: int) -> Iterable[Sentence]:
+    """Yield ``count`` different derivations."""
+    drawing = Drawing(_VOCABULARIES[language](), Draw(seed))
+    table = [name for name, weight in KINDS for _ in range(weight)]
+    seen: set[Sentence] = set()
+    while len(seen) < count:
+        s = drawing.sentence(drawing.draw.pick(table))
+        if s not in seen:
+            seen.add(s)
+            yield s
+
+
+def _derive(language: Language, seed: int) -> dict[str, list[Pair]]:
+    written: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
+    sources = {LECTURE_SENTENCE.source}
+    for s in derivations(language, seed, DERIVATIONS):
+        split = _split_of(lexemes(s), language)
+        if split is None:
+            continue
+        made = write(s, language)
+        if made.source not in sources:
+            sources.add(made.source)
+            written[split].append(made)
+    return written
+
+
+def _words(pairs: Iterable[Pair], side: str) -> Counter[str]:
+    return Counter(word for p in pairs for word in getattr(p, side).split())
+
+
+def _frequent(pairs: list[Pair]) -> list[Pair]:
+    """Drop sentences with rare words until every word occurs at least `LEAST_OCCURRENCES` times."""
+    while True:
+        rare = [
+            {word for word, count in _words(pairs, side).items() if count < LEAST_OCCURRENCES}
+            for side in ("source", "target")
+        ]
+        if not rare[0] and not rare[1]:
+            return pairs
+        pairs = [
+            p for p in pairs if rare[0].isdisjoint(p.source.split()) and rare[1].isdisjoint(p.target.split())
+        ]
