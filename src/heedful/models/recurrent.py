@@ -14,7 +14,7 @@ are in the tests of this module.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -43,7 +43,7 @@ from heedful.nn.cells import Cell, ElmanCell, GRUCell, LSTMCell, StackedCell
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.positions import Added, NoPositions
 from heedful.nn.readouts import MaxoutReadout, TanhReadout
-from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentStack, ResidualRecurrence
+from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer, RecurrentStack, ResidualRecurrence
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -90,7 +90,7 @@ class RecurrentConfig(Config):
         direction: how the encoder reads; right-to-left is Sutskever's reversed source.
         decoder: bahdanau attends, then updates its state; luong updates, then attends; plain reads
             nothing of the source but its own first state.
-        attention: the score; without one, a bahdanau decoder gets one fixed context at every step.
+        attention: the score; null for none: a bahdanau decoder then gets one fixed context at every step.
         bridge: how the decoder's first state is made: projected from the encoder's summary, copied
             from its final states, or zero.
         input_feeding: whether the cell also reads the last readout.
@@ -108,7 +108,7 @@ class RecurrentConfig(Config):
     n_layers: Positive = 1
     direction: Literal["left-to-right", "right-to-left", "both"] = "both"
     decoder: Literal["bahdanau", "luong", "plain"] = "bahdanau"
-    attention: Attention | None = None
+    attention: Attention | None = AdditiveAttention(score="additive")
     bridge: Literal["project", "copy", "zero"] = "project"
     input_feeding: bool = False
     residual: bool = False
@@ -122,6 +122,11 @@ class RecurrentConfig(Config):
             raise ValueError("decoder=plain has no attention, input_feeding or d_readout: remove them")
         if self.decoder == "luong" and self.attention is None:
             raise ValueError("decoder=luong needs an attention (without one, take bahdanau or plain)")
+        if self.attention is None and self.direction == "both":
+            raise ValueError(
+                "without attention only the encoder's final state is read, so direction=both would train "
+                "a left-to-right half that nobody reads: take left-to-right or right-to-left"
+            )
         if self._widths_differ:
             raise ValueError(
                 "this score needs annotations as wide as the states, and direction=both makes them twice "
@@ -166,18 +171,18 @@ PRESETS: dict[str, RecurrentConfig] = {
         d_embedding=64,
         d_hidden=128,
         d_readout=64,
-        attention=AdditiveAttention(score="additive"),
         dropout=0.2,
         tie="target",
     ),
-    "rnnsearch": RecurrentConfig(attention=AdditiveAttention(score="additive"), d_readout=500),
-    "rnnencdec": RecurrentConfig(direction="left-to-right", d_readout=500),
+    "rnnsearch": RecurrentConfig(d_readout=500),
+    "rnnencdec": RecurrentConfig(attention=None, direction="left-to-right", d_readout=500),
     "seq2seq": RecurrentConfig(
         cell="lstm",
         d_embedding=1000,
         n_layers=4,
         direction="right-to-left",
         decoder="plain",
+        attention=None,
         bridge="copy",
     ),
     "luong": RecurrentConfig(
@@ -240,13 +245,14 @@ def encoder_stack(config: RecurrentConfig) -> RecurrentStack:
 
 
 def _stack(config: RecurrentConfig, direction: str, d_out: int) -> RecurrentStack:
-    layers = [_layer(config, direction, d_out if i else config.d_embedding) for i in range(config.n_layers)]
+    widths = [config.d_embedding] + [d_out] * (config.n_layers - 1)
+    layers = [_layer(config, direction, d_in) for d_in in widths]
     if config.residual:
         layers = [layers[0], *(ResidualRecurrence(layer) for layer in layers[1:])]
     return RecurrentStack(layers, config.dropout)
 
 
-def _layer(config: RecurrentConfig, direction: str, d_in: int) -> Any:
+def _layer(config: RecurrentConfig, direction: str, d_in: int) -> RecurrentLayer:
     if direction == "left-to-right":
         return Recurrence(_cell(config, d_in))
     backwards = Recurrence(_cell(config, d_in), reverse=True)

@@ -191,16 +191,15 @@ class AttentiveDecoder(nn.Module):
         self, x: Tensor, order: TimeMajor, memory: SourceMemory, cache: AttentiveCache
     ) -> tuple[Carry, Carry]:
         """All steps: (readout, query, context, weights) of each, and (fed, history, alignment, *state)."""
-        d_projected = self.step.cell.d_projected
         per_sentence = len(order.rows) // len(memory.vectors)
 
-        def step(now: Tensor, carry: Carry) -> tuple[Carry, Carry]:
-            projected, y = now.split([d_projected, now.shape[-1] - d_projected], dim=-1)
-            return self._step(projected, y, carry, memory.first(len(now) // per_sentence))
+        def step(now: tuple[Tensor, ...], carry: Carry) -> tuple[Carry, Carry]:
+            projected, y = now
+            return self._step(projected, y, carry, memory.first(len(y) // per_sentence))
 
         alignment = self._alignment(memory, cache, len(order.rows))
         start = (cache.fed, cache.history, alignment, *cache.state.unbind())
-        return scan(step, order, torch.cat([self.step.cell.project(x), x], dim=-1), start)
+        return scan(step, order, (self.step.cell.project(x), x), start)
 
     def _step(self, projected: Tensor, y: Tensor, carry: Carry, memory: SourceMemory) -> tuple[Carry, Carry]:
         fed, history, _, *state = carry
@@ -214,12 +213,12 @@ class AttentiveDecoder(nn.Module):
         return (fed, None, None, kept), (fed, history, weights, *after)
 
     def _alignment(self, memory: SourceMemory, cache: AttentiveCache, n: int) -> Tensor | None:
-        """The alignment so far, as wide as the source now is; zeros before the first step."""
+        """The alignment so far; zeros before the first step."""
         if isinstance(memory, ContextVector):
             return None
         if cache.alignment is None:
             return memory.vectors.new_zeros(n, memory.vectors.shape[1])
-        return cache.alignment[:, : memory.vectors.shape[1]]
+        return cache.alignment
 
     def _store(self, cache: AttentiveCache, carry: Carry) -> None:
         cache.fed, cache.history, cache.alignment, *state = carry

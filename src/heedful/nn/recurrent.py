@@ -6,7 +6,7 @@ the one before. What can be done at once, the input half of the cell, is (`heedf
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -31,40 +31,24 @@ class RecurrentCache:
         return RecurrentCache(None if self.state is None else self.state.index_select(1, rows))
 
 
-class RecurrentLayer(Protocol):
-    """What a stack is made of."""
+class RecurrentLayer(nn.Module):
+    """What a stack is made of: widths, the number of states, and how it runs.
+
+    A new layer defines ``run`` and ``output``.
+    """
 
     d_in: int
     d_out: int
     n_states: int
-
-    def output(self, state: States) -> Float[Tensor, "B d_hidden"]:
-        """What the final state ``state`` says of a whole sequence."""
-        ...
 
     def run(
         self, x: Float[Tensor, "T d_in"], layout: Layout, state: States | None = None
     ) -> tuple[Float[Tensor, "T d_out"], States]:
         """Outputs at all tokens, and the state after each sequence's last one."""
-        ...
+        raise NotImplementedError
 
-    def __call__(
-        self, x: Float[Tensor, "T d_in"], layout: Layout, cache: RecurrentCache | None = None
-    ) -> Float[Tensor, "T d_out"]:
-        """The outputs; continues from the cache and writes to it."""
-        ...
-
-
-class _Layer(nn.Module):
-    """The call of a mixer, on top of ``run``."""
-
-    d_in: int
-    d_out: int
-    n_states: int
-
-    def run(
-        self, x: Float[Tensor, "T d_in"], layout: Layout, state: States | None = None
-    ) -> tuple[Float[Tensor, "T d_out"], States]:
+    def output(self, state: States) -> Float[Tensor, "B d_hidden"]:
+        """What the final state ``state`` says of a whole sequence."""
         raise NotImplementedError
 
     def forward(
@@ -78,7 +62,7 @@ class _Layer(nn.Module):
         return outputs
 
 
-class Recurrence(_Layer):
+class Recurrence(RecurrentLayer):
     """One cell along every sequence: ``h_t = cell(x_t, h_{t-1})``, ``h_0 = 0``.
 
     Args:
@@ -107,16 +91,16 @@ class Recurrence(_Layer):
         if layout.n_tokens == 0:
             return x.new_zeros(0, self.d_out), state
         order = TimeMajor.of(layout, reverse=self.reverse)
-        (outputs,), final = scan(self._step, order, self.cell.project(order.enter(x)), state)
+        (outputs,), final = scan(self._step, order, (self.cell.project(order.enter(x)),), state)
         assert outputs is not None
         return order.leave(outputs), cast(States, final)
 
-    def _step(self, projected: Tensor, state: Carry) -> tuple[Carry, Carry]:
-        after = self.cell(projected, state)
+    def _step(self, now: tuple[Tensor, ...], state: Carry) -> tuple[Carry, Carry]:
+        after = self.cell(*now, state)
         return (self.cell.output(after),), after
 
 
-class Bidirectional(_Layer):
+class Bidirectional(RecurrentLayer):
     """Two recurrences, one from each end; their outputs are concatenated at every token.
 
         h_i = [h_i from the left; h_i from the right]       (Schuster and Paliwal 1997)
@@ -148,7 +132,7 @@ class Bidirectional(_Layer):
         return torch.cat([onward, back], dim=-1), last + first
 
 
-class ResidualRecurrence(_Layer):
+class ResidualRecurrence(RecurrentLayer):
     """``x + layer(x)`` for a layer that keeps the width (Wu et al. 2016, section 3.1)."""
 
     def __init__(self, layer: RecurrentLayer) -> None:
@@ -175,7 +159,7 @@ class ResidualRecurrence(_Layer):
 class RecurrentStack(nn.Module):
     """Layers one on top of the other, with dropout between them (Zaremba et al. 2014)."""
 
-    def __init__(self, layers: Sequence[nn.Module], dropout: float = 0.0) -> None:
+    def __init__(self, layers: Sequence[RecurrentLayer], dropout: float = 0.0) -> None:
         super().__init__()
         if not layers:
             raise ValueError("a stack needs at least one layer")

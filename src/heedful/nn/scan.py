@@ -18,7 +18,7 @@ from torch import Tensor
 from heedful.nn.layout import Layout
 
 Carry = tuple[Tensor | None, ...]
-Step = Callable[[Tensor, Carry], tuple[Carry, Carry]]
+Step = Callable[[tuple[Tensor, ...], Carry], tuple[Carry, Carry]]
 
 
 class _Permute(torch.autograd.Function):
@@ -98,14 +98,14 @@ class TimeMajor:
         return out
 
 
-def scan(step: Step, order: TimeMajor, x: Tensor, carry: Carry) -> tuple[Carry, Carry]:
+def scan(step: Step, order: TimeMajor, inputs: tuple[Tensor, ...], carry: Carry) -> tuple[Carry, Carry]:
     """Run ``step`` over time.
 
     Args:
-        step: ``step(x_t [n, ...], carry) -> (outputs, carry)`` for the n sequences that still run;
-            outputs and carry are tuples of tensors with n rows (or None, which stays None).
+        step: ``step(inputs_t, carry) -> (outputs, carry)`` for the n sequences that still run; all are
+            tuples of tensors with n rows (in outputs and carry also None, which stays None).
         order: the steps.
-        x: ``[T, ...]`` in that order (`TimeMajor.enter`), T > 0.
+        inputs: tensors ``[T, ...]`` in that order (`TimeMajor.enter`), T > 0.
         carry: what passes from step to step, with B rows, in the order of the layout.
 
     Returns:
@@ -117,12 +117,12 @@ def scan(step: Step, order: TimeMajor, x: Tensor, carry: Carry) -> tuple[Carry, 
     finished: list[Carry] = []
     outputs: list[Carry] = []
     running = len(order.rows)
-    for x_t in x.split(list(order.sizes)):
-        n = x_t.shape[0]
+    for now in zip(*(x.split(list(order.sizes)) for x in inputs), strict=True):
+        n = len(now[0])
         if n < running:
             finished.append(_each(carry, lambda c, n=n: c[n:]))
             carry, running = _each(carry, lambda c, n=n: c[:n]), n
-        output, carry = step(x_t, carry)
+        output, carry = step(now, carry)
         outputs.append(output)
     carry = _joined([carry, *reversed(finished)])
     if not order.rows_stay:

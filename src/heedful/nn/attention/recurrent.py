@@ -40,34 +40,30 @@ class Encoded(NamedTuple):
 class Annotations:
     """What attention reads of each sentence: all h_i, and their keys, prepared for the score.
 
-    The rectangle is zero where there is no token, and hidden there.
+    The rectangle is zero where there is no token, and hidden there (None: it is full). It keeps its
+    width S when sentences leave, so that a history may have a column for each source position.
     """
 
     def __init__(
         self,
         vectors: Float[Tensor, "B S d_annotation"],
         keys: Float[Tensor, "B S d_key"],
-        layout: Layout,
-        hidden: Bool[Tensor, "B 1 S"] | None = None,
+        hidden: Bool[Tensor, "B 1 S"] | None,
     ) -> None:
-        self.vectors, self.keys, self.layout = vectors, keys, layout
-        if hidden is None and not layout.is_rectangular:
-            hidden = ~layout.real[:, None]
-        self.hidden = hidden
+        self.vectors, self.keys, self.hidden = vectors, keys, hidden
 
     def select(self, sentences: Int[Tensor, " M"]) -> "Annotations":
-        """Some of the sentences; columns that are padding for all of them go."""
-        layout = self.layout.select(sentences.tolist())
-        span = slice(layout.max_length)
-        vectors, keys = self.vectors.index_select(0, sentences), self.keys.index_select(0, sentences)
-        return Annotations(vectors[:, span], keys[:, span], layout)
+        """Some of the sentences."""
+        hidden = None if self.hidden is None else self.hidden.index_select(0, sentences)
+        return Annotations(
+            self.vectors.index_select(0, sentences), self.keys.index_select(0, sentences), hidden
+        )
 
     def first(self, n: int) -> "Annotations":
         """The first ``n`` sentences, as a view."""
         if n == len(self.vectors):
             return self
-        hidden = None if self.hidden is None else self.hidden[:n]
-        return Annotations(self.vectors[:n], self.keys[:n], self.layout, hidden)
+        return Annotations(self.vectors[:n], self.keys[:n], None if self.hidden is None else self.hidden[:n])
 
 
 class ContextVector:
@@ -113,8 +109,9 @@ class RecurrentAttention(nn.Module):
     def remember(self, encoded: Encoded) -> Annotations:
         """Pad the annotations and prepare the keys, once for a sentence."""
         layout, annotations = encoded.layout, encoded.annotations
-        keys = self.score.prepare(annotations)
-        return Annotations(layout.pad(annotations), layout.pad(keys), layout)
+        keys = layout.pad(self.score.prepare(annotations))
+        hidden = None if layout.is_rectangular else ~layout.real[:, None]
+        return Annotations(layout.pad(annotations), keys, hidden)
 
     def begin(self, memory: SourceMemory) -> Tensor | None:
         """The history of each of B hypotheses that have written nothing."""
