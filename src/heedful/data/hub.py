@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from heedful.config import Config
 from heedful.data.files import Paths, find_all
@@ -13,6 +13,7 @@ from heedful.data.tables import text_at
 from heedful.errors import DataError, nearest
 
 _SAVED = ("state.json", "dataset_dict.json")
+_READERS = ("json", "csv", "parquet", "text")
 
 
 class DatasetsSource(Config):
@@ -36,6 +37,12 @@ class DatasetsSource(Config):
     columns: dict[str, str] = Field(min_length=1)
     data_files: Paths | None = None
     streaming: bool = False
+
+    @model_validator(mode="after")
+    def _readers_need_files(self) -> "DatasetsSource":
+        if self.path in _READERS and self.data_files is None:  # it would read the working directory
+            raise ValueError(f"the reader {self.path!r} needs `data_files`")
+        return self
 
 
 def open_datasets(config: DatasetsSource, root: Path) -> Iterator[Located[Row]]:
@@ -95,7 +102,9 @@ def _failed(config: DatasetsSource, error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     said = " ".join(str(error).split()) or type(error).__name__
-    return f"datasets: {config.path} (split {config.split}) cannot be loaded: {said[:500]}"
+    files = config.data_files or []
+    source = " ".join([config.path, *([files] if isinstance(files, str) else files)])
+    return f"datasets: {source} (split {config.split}) cannot be loaded: {said[:500]}"
 
 
 def _rows(config: DatasetsSource, dataset: Any) -> Iterator[Located[Row]]:

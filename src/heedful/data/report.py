@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field, PositiveInt
 
 from heedful.config import Config
@@ -123,8 +124,7 @@ class DataReport:
             counts = self.columns.setdefault(column, ColumnCounts())
             counts.lengths[len(ids)] += 1
             if column in self.unknown:
-                unknown = self.unknown[column]
-                counts.unknown += sum(1 for i in ids if i == unknown)
+                counts.unknown += _count(ids, self.unknown[column])
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: counts, first examples as ``file:line``, lengths and unknown rates."""
@@ -152,6 +152,10 @@ class DataReport:
         lengths = ", ".join(f"{name} {value:.4g}" for name, value in facts["length"].items())
         unknown = f"; {counts.unknown_rate:.2%} unknown" if column in self.unknown else ""
         return f"  {column}: {counts.tokens:,} tokens; length {lengths}{unknown}"
+
+
+def _count(ids: Sequence[int], wanted: int) -> int:
+    return ids.count(wanted) if hasattr(ids, "count") else int(np.count_nonzero(np.asarray(ids) == wanted))
 
 
 def _tally_line(what: str, reason: str, tally: Tally) -> str:

@@ -245,9 +245,13 @@ class TestDatasets:
         with pytest.raises(DataError, match=r"bed\.json: no such file \(did you mean 'bad\.json'\?\)"):
             rows_of(tmp_path, kind="datasets", path="json", data_files="bed.json", columns={"t": "text"})
 
+    def test_a_reader_without_files_would_read_the_working_directory(self):
+        with pytest.raises(ValidationError, match="'json' needs `data_files`"):
+            ADAPTER.validate_python({"kind": "datasets", "path": "json", "columns": {"t": "text"}})
+
     def test_a_split_that_is_not_there(self, tmp_path):
         (tmp_path / "a.json").write_text('{"text": "x"}\n')
-        with pytest.raises(DataError, match=r"split vlaid.*vlaid"):
+        with pytest.raises(DataError, match=r"json a\.json \(split vlaid\) cannot be loaded: .*train"):
             rows_of(
                 tmp_path,
                 kind="datasets",

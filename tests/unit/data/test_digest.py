@@ -1,0 +1,62 @@
+"""The hash of rows: any change of text, order or column changes it, and storage does not."""
+
+import gzip
+import hashlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.data.digest import RowDigest
+from heedful.data.files import FilesSource, open_files
+from heedful.data.lines import Located, Where
+
+row_lists = st.lists(
+    st.dictionaries(st.text(max_size=3), st.text(st.characters(), max_size=3), max_size=3), max_size=5
+)
+
+
+def digest(rows):
+    hashed = RowDigest()
+    for row in rows:
+        hashed.update(row)
+    return hashed.hexdigest()
+
+
+@given(row_lists, row_lists)
+def test_equal_rows_and_no_others_hash_alike(a, b):
+    assert (digest(a) == digest(b)) == (a == b)
+
+
+def test_text_cannot_move_between_rows_or_columns():
+    variants = [
+        [{"a": "xy", "b": "z"}],
+        [{"a": "x", "b": "yz"}],
+        [{"a": "xy"}, {"b": "z"}],
+        [{"b": "z"}, {"a": "xy"}],
+        [{"a": "xy", "b": "z"}, {}],
+    ]
+    assert len({digest(rows) for rows in variants}) == len(variants)
+
+
+def test_the_order_of_columns_in_a_row_is_not_part_of_it():
+    assert digest([{"a": "x", "b": "y"}]) == digest([{"b": "y", "a": "x"}])
+
+
+def test_the_bytes_that_are_hashed():
+    def number(n):
+        return n.to_bytes(8, "little")
+
+    content = number(1) + number(1) + b"a" + number(2) + "é".encode()
+    assert digest([{"a": "é"}]) == hashlib.sha256(content).hexdigest()
+
+
+def test_rows_pass_through_and_storage_does_not_matter(tmp_path):
+    (tmp_path / "plain").write_bytes(b"one\r\ntwo\r\n")
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(b"one\ntwo"))
+    found = []
+    for name in ("plain", "packed.gz"):
+        hashed = RowDigest()
+        rows = list(hashed.through(open_files(FilesSource(columns={"text": name}), tmp_path)))
+        assert rows == [Located({"text": t}, Where(name, n)) for n, t in enumerate(("one", "two"), 1)]
+        found.append(hashed.hexdigest())
+    assert found[0] == found[1] == digest([{"text": "one"}, {"text": "two"}])

@@ -1,0 +1,194 @@
+"""The token store: the same rows back, from memory and from disk, and nothing half-written or damaged."""
+
+import json
+import resource
+import signal
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heedful.data import store as module
+from heedful.data.store import TokenStore
+from heedful.errors import DamagedError, RequestError, WorkError
+
+ROWS = [
+    {"source": [3, 1, 4], "target": [1, 5]},
+    {"source": [], "target": [9]},
+    {"source": [2, 6, 5, 3, 5], "target": []},
+]
+BOTH = ("source", "target")
+
+
+def as_lists(store):
+    return [{column: ids.tolist() for column, ids in store[i].items()} for i in range(len(store))]
+
+
+@pytest.fixture(params=["memory", "disk"])
+def place(request, tmp_path):
+    return None if request.param == "memory" else tmp_path / "store"
+
+
+@pytest.fixture
+def built(tmp_path):
+    path = tmp_path / "store"
+    TokenStore.build(ROWS, BOTH, path, key="k", n_ids=10)
+    return path
+
+
+def test_rows_lengths_and_gathered_rows(place):
+    store = TokenStore.build(iter(ROWS), BOTH, place)
+    assert len(store) == 3
+    assert store.columns == BOTH
+    assert as_lists(store) == ROWS
+    assert store.lengths("source").tolist() == [3, 0, 5]
+    assert store.lengths("target").tolist() == [2, 1, 0]
+    gathered = store.gather(np.array([2, 0, 2]))
+    assert [ids.tolist() for ids in gathered["source"]] == [[2, 6, 5, 3, 5], [3, 1, 4], [2, 6, 5, 3, 5]]
+    assert [ids.tolist() for ids in gathered["target"]] == [[], [1, 5], []]
+    assert all(ids.dtype == np.int64 for row in gathered.values() for ids in row)
+
+
+def test_rows_count_from_either_end_and_no_further(place):
+    store = TokenStore.build(ROWS, BOTH, place)
+    assert store[-3]["source"].tolist() == [3, 1, 4]
+    for row in (3, -4):
+        with pytest.raises(IndexError):
+            store[row]
+
+
+def test_what_is_returned_is_a_copy(place):
+    store = TokenStore.build(ROWS, BOTH, place)
+    store[0]["source"][:] = 7
+    assert as_lists(store) == ROWS
+
+
+def test_other_entries_of_a_row_are_left_out(place):
+    assert as_lists(TokenStore.build(ROWS, ["target"], place)) == [{"target": row["target"]} for row in ROWS]
+
+
+def test_no_rows(place):
+    store = TokenStore.build([], BOTH, place)
+    assert len(store) == 0
+    assert store.lengths("source").tolist() == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.integers(0, 70_000), max_size=11), max_size=23),
+    flush=st.integers(1, 29),
+    on_disk=st.booleans(),
+)
+def test_what_goes_in_comes_out_wherever_it_was_cut(tmp_path, monkeypatch, rows, flush, on_disk):
+    monkeypatch.setattr(module, "_FLUSH", flush)
+    path = tmp_path / "store" if on_disk else None
+    store = TokenStore.build(({"text": row} for row in rows), ["text"], path, n_ids=70_001)
+    assert [row["text"] for row in as_lists(store)] == rows
+
+
+@pytest.mark.parametrize(("n_ids", "size"), [(65_536, 2), (65_537, 4)])
+def test_ids_take_two_bytes_where_the_vocabulary_allows(tmp_path, n_ids, size):
+    store = TokenStore.build([{"text": [0, n_ids - 1]}], ["text"], tmp_path / "s", n_ids=n_ids)
+    assert (tmp_path / "s" / "0.ids").stat().st_size == 2 * size
+    assert store[0]["text"].tolist() == [0, n_ids - 1]
+
+
+@pytest.mark.parametrize("bad", [-1, 10])
+def test_ids_outside_the_vocabulary_are_refused_and_leave_nothing(tmp_path, place, bad):
+    with pytest.raises(ValueError, match="must be 0 to 9"):
+        TokenStore.build([{"text": [3, bad]}], ["text"], place, n_ids=10)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_opened_again_it_is_the_same_and_stays_on_disk(built):
+    store = TokenStore.open(built, "k")
+    assert as_lists(store) == ROWS
+    assert all(isinstance(ids, np.memmap) for ids in store._ids.values())
+
+
+def test_another_key_is_refused(built):
+    with pytest.raises(RequestError, match="made from other data or with another tokenizer"):
+        TokenStore.open(built, "other")
+
+
+@pytest.mark.parametrize("name", ["0.ids", "1.ids", "0.offsets", "1.offsets"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
+def test_damage_is_named(built, name, harm):
+    file = built / name
+    content = bytearray(file.read_bytes())
+    if harm == "flip":
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    elif harm == "cut":
+        file.write_bytes(content[:-1])
+    else:
+        file.unlink()
+    with pytest.raises(DamagedError, match=name):
+        TokenStore.open(built, "k")
+
+
+def test_a_damaged_header_is_named(built):
+    header = built / "header.json"
+    header.write_text(header.read_text()[:-9])
+    with pytest.raises(DamagedError, match=r"header\.json"):
+        TokenStore.open(built, "k")
+
+
+def test_another_version_and_another_folder_are_refused(built, tmp_path):
+    header = json.loads((built / "header.json").read_text())
+    (built / "header.json").write_text(json.dumps({**header, "version": 2, "new": 1}))
+    with pytest.raises(RequestError, match="version 2"):
+        TokenStore.open(built, "k")
+    with pytest.raises(RequestError, match="not a token store"):
+        TokenStore.open(tmp_path, "k")
+
+
+def test_a_store_is_replaced_and_nothing_else_is(built, tmp_path):
+    TokenStore.build(ROWS[:1], BOTH, built, key="new")
+    assert as_lists(TokenStore.open(built, "new")) == ROWS[:1]
+    assert list(tmp_path.iterdir()) == [built]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("text")
+    with pytest.raises(RequestError, match="not a token store"):
+        TokenStore.build(ROWS, BOTH, tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "text"
+
+
+def test_a_fault_in_the_rows_leaves_the_former_store(built, tmp_path):
+    def rows():
+        yield ROWS[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TokenStore.build(rows(), BOTH, built, key="new")
+    assert as_lists(TokenStore.open(built, "k")) == ROWS
+    assert list(tmp_path.iterdir()) == [built]
+
+
+def test_a_full_disk_is_fatal_and_leaves_nothing(tmp_path, monkeypatch):
+    """The operating system refuses to let a file grow, as it does when a disk is full."""
+    monkeypatch.setattr(module, "_FLUSH", 1000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    rows = ({"text": [i % 7] * 101} for i in range(10_000))
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        with pytest.raises(WorkError, match=r"deep.store: cannot be written \(File too large\)"):
+            TokenStore.build(rows, ["text"], tmp_path / "deep" / "store")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list((tmp_path / "deep").iterdir()) == []
+    assert next(rows, None) is not None  # it stopped at once
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkError, match="file/store: cannot be written"):
+        TokenStore.build(ROWS, BOTH, tmp_path / "file" / "store")
+
+
+def test_a_store_needs_columns():
+    with pytest.raises(ValueError, match="at least one column"):
+        TokenStore.build(ROWS, [])
