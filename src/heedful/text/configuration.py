@@ -1,0 +1,124 @@
+"""What is done to a side's text, and what kind of subword model to train (told apart by ``kind``).
+
+Every ``vocab_size`` is the whole size, the special tokens included. Where the text does not give that
+many entries the vocabulary is smaller; it is never larger.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from heedful.config import Config
+from heedful.text.normalisation import Form, Preprocessing
+
+Language = Annotated[str, Field(pattern="^[a-z]{2,3}$")]
+Count = Annotated[int, Field(gt=0)]
+Split = Literal["class", "space"]
+"""Where words end. ``class``: between letters, digits and other signs. ``space``: at white space only
+(subword-nmt's way, for text that was tokenised before)."""
+
+
+class PreprocessingConfig(Config):
+    """What one side's text goes through; see `Preprocessing`."""
+
+    lowercase: bool = False
+    moses: Language | None = None
+    normalization: Form = "none"
+    aggressive_hyphens: bool = False
+
+    def build(self) -> Preprocessing:
+        """The object that does it."""
+        return Preprocessing(self.lowercase, self.moses, self.normalization, self.aggressive_hyphens)
+
+
+class _Merging(Config):
+    """The settings of byte-pair encoding (Sennrich 2016, section 3.2).
+
+    Exactly one of ``vocab_size`` and ``merges`` must be given.
+    """
+
+    vocab_size: Count | None = None
+    merges: Count | None = None
+    min_frequency: Count = 2
+    split: Split = "class"
+
+    @model_validator(mode="after")
+    def _one_size(self) -> "_Merging":
+        if (self.vocab_size is None) == (self.merges is None):
+            raise ValueError("give either vocab_size or merges, and not both")
+        return self
+
+
+class BpeConfig(_Merging):
+    """Byte-pair encoding of characters.
+
+    The ``alphabet`` most frequent characters that occur ``min_frequency`` times get an entry of their
+    own. Others are spelt with the 256 entries of the bytes, or become ``<unk>`` without
+    ``byte_fallback``. A pair must occur ``min_frequency`` times to be merged.
+    """
+
+    kind: Literal["bpe"]
+    alphabet: Count = 1000
+    byte_fallback: bool = True
+
+
+class ByteBpeConfig(_Merging):
+    """Byte-pair encoding of UTF-8 bytes (Radford 2019, section 2.2)."""
+
+    kind: Literal["byte-bpe"]
+
+
+class UnigramConfig(Config):
+    """The unigram language model of subwords (Kudo 2018, section 3.2).
+
+    ``alphabet``, ``min_frequency`` (of characters) and ``byte_fallback`` are those of `BpeConfig`.
+    """
+
+    kind: Literal["unigram"]
+    vocab_size: Count
+    min_frequency: Count = 2
+    split: Split = "class"
+    alphabet: Count = 1000
+    byte_fallback: bool = True
+
+
+class WordPieceConfig(Config):
+    """BERT's greedy longest match (Devlin 2019, section 3), learned by merging the most frequent pair.
+
+    White space is not kept, and a word with a character outside the alphabet becomes ``<unk>``.
+    """
+
+    kind: Literal["wordpiece"]
+    vocab_size: Count
+    min_frequency: Count = 2
+    alphabet: Count = 1000
+
+
+class WordConfig(Config):
+    """Whole words, the most frequent first; others become ``<unk>`` and white space is not kept."""
+
+    kind: Literal["word"]
+    vocab_size: Count | None = None
+    min_frequency: Count = 1
+    split: Split = "class"
+
+
+class CharacterConfig(Config):
+    """Single code points, the most frequent kept; others become bytes, or else ``<unk>``."""
+
+    kind: Literal["character"]
+    vocab_size: Count | None = None
+    min_frequency: Count = 1
+    byte_fallback: bool = False
+
+
+class ByteConfig(Config):
+    """The 256 bytes of UTF-8; nothing is learned."""
+
+    kind: Literal["byte"]
+
+
+TokenizerConfig = Annotated[
+    BpeConfig | ByteBpeConfig | UnigramConfig | WordPieceConfig | WordConfig | CharacterConfig | ByteConfig,
+    Field(discriminator="kind"),
+]

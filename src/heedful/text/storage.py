@@ -1,0 +1,76 @@
+"""A tokenizer as one JSON file: format, version, SHA-256 and content."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from heedful.errors import DamagedError, RequestError, WorkError
+
+FORMAT = "heedful-tokenizer"
+VERSION = 1
+
+
+def sha256(content: Any) -> str:
+    """The SHA-256 of JSON values, in hexadecimal; spacing and the order of keys do not count."""
+    written = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(written.encode()).hexdigest()
+
+
+def write_content(path: Path, content: dict[str, Any]) -> None:
+    """Write the content with its hash, all or nothing.
+
+    Raises:
+        WorkError: the file cannot be written.
+    """
+    record = {"format": FORMAT, "version": VERSION, "sha256": sha256(content), "content": content}
+    _replace(path, json.dumps(record, ensure_ascii=False).encode() + b"\n")
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """Read what `write_content` wrote.
+
+    Raises:
+        RequestError: there is no such file, or it is not a tokenizer of a known version.
+        DamagedError: the content is not what was written.
+    """
+    record = _record(path)
+    content = record.get("content")
+    if not isinstance(content, dict) or sha256(content) != record.get("sha256"):
+        raise DamagedError(f"{path}: the tokenizer is damaged, its SHA-256 is not the one in the file")
+    return content
+
+
+def _record(path: Path) -> dict[str, Any]:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise RequestError(f"{path}: cannot read the tokenizer: {error.strerror}") from error
+    try:
+        record = json.loads(raw)
+    except ValueError as error:
+        if FORMAT.encode() in raw[:100]:
+            raise DamagedError(f"{path}: the tokenizer is damaged: {error}") from error
+        raise RequestError(f"{path}: not a tokenizer of heedful (not JSON)") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise RequestError(f"{path}: not a tokenizer of heedful")
+    if record.get("version") != VERSION:
+        raise RequestError(
+            f"{path}: a tokenizer of version {record.get('version')!r}; this heedful reads version {VERSION}"
+        )
+    return record
+
+
+def _replace(path: Path, raw: bytes) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        raise WorkError(f"{path}: cannot write the tokenizer: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)

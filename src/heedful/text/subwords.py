@@ -1,0 +1,208 @@
+"""A subword model: text to ids and ids to bytes, without specials and without pre-processing.
+
+The ids of the specials come first (`heedful.text.specials`), then the 256 bytes where the kind has
+them, then what was learned. So that no text can hit a special, its entry in the library's vocabulary
+ends in a space, which no word does; and no word contains ``<0x``, so none can hit the entry of a byte.
+
+Byte-pair and unigram models keep white space inside the pieces (`` dog``). One space is put before
+every text and one is taken away in decoding, so that the first word is no exception; this is exact for
+any text. Decoding joins the bytes of the pieces: the library's decoders lose spaces.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tokenizers import Regex, models, pre_tokenizers
+from tokenizers import Tokenizer as Library
+
+from heedful.text.configuration import ByteConfig, CharacterConfig, Split, TokenizerConfig
+from heedful.text.specials import SPECIALS
+from heedful.text.storage import sha256
+
+Encode = Callable[[Sequence[str]], list[list[int]]]
+
+PLACEHOLDERS = tuple(f"{name} " for name in SPECIALS.names)
+UNKNOWN = PLACEHOLDERS[SPECIALS.unknown]
+BYTE_PIECES = tuple(f"<0x{value:02X}>" for value in range(256))
+CONTINUES = "##"
+_WORDS: dict[Split, str] = {
+    "class": r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+",
+    "space": r" ?\S+|\s+(?!\S)|\s+",
+}
+
+if "TOKENIZERS_PARALLELISM" not in os.environ:
+    # The library's threads do not survive a fork: use them here, and not in forked data workers.
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
+
+
+def byte_letters() -> list[str]:
+    """The letter that stands for each byte in byte-level BPE (Radford 2019).
+
+    Printable Latin-1 signs stand for themselves, the other bytes for the code points from 256 on.
+    """
+    plain = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = iter(range(256, 512))
+    return [chr(value if value in plain else next(others)) for value in range(256)]
+
+
+def pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:
+    """How text is cut into words before a model of this kind sees it."""
+    if config.kind == "wordpiece":
+        return pre_tokenizers.BertPreTokenizer()
+    if config.kind == "word":
+        spaces = config.split == "space"
+        return pre_tokenizers.WhitespaceSplit() if spaces else pre_tokenizers.Whitespace()
+    if config.kind not in ("bpe", "byte-bpe", "unigram"):
+        raise ValueError(f"kind {config.kind} has no words")
+    steps: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Split(Regex(_WORDS[config.split]), "isolated")]
+    if config.kind == "byte-bpe":
+        steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    elif config.split == "space":
+        steps.append(pre_tokenizers.Split(Regex("<(?=0x)"), "merged_with_previous"))
+    return pre_tokenizers.Sequence(steps)
+
+
+@dataclass(frozen=True, eq=False)
+class SubwordModel:
+    """A trained model of one kind. Made by `build`, never directly.
+
+    Args:
+        config: the kind and its settings.
+        data: what was learned, as plain JSON values.
+        pieces: the bytes that each id adds to a decoded text; none for a special.
+        labels: how each id is shown to people.
+        space: what is put before a text and taken away again: one space, or nothing.
+        encode: texts to ids.
+    """
+
+    config: TokenizerConfig
+    data: dict[str, Any]
+    pieces: tuple[bytes, ...]
+    labels: tuple[str, ...]
+    space: str
+    encode: Encode
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the configuration and of what was learned, in hexadecimal."""
+        return sha256(self.content)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """All that `build` needs, as plain JSON values."""
+        return {"config": self.config.model_dump(mode="json"), "data": self.data}
+
+    @property
+    def is_faithful(self) -> bool:
+        """Whether decoding gives back any text that was encoded."""
+        if self.config.kind in ("wordpiece", "word"):
+            return False
+        return getattr(self.config, "byte_fallback", True)
+
+
+def build(config: TokenizerConfig, data: dict[str, Any]) -> SubwordModel:
+    """Make the model from what was learned: just trained, or read from a file."""
+    if isinstance(config, ByteConfig):
+        return _make(config, data, [bytes([value]) for value in range(256)], "", _encode_bytes)
+    if isinstance(config, CharacterConfig):
+        return _build_characters(config, data)
+    library = Library.from_str(json.dumps(data))
+    spelled = sorted(library.get_vocab().items(), key=lambda entry: entry[1])
+    names = [name for name, _ in spelled]
+    if [i for _, i in spelled] != list(range(len(spelled))) or tuple(names[: len(SPECIALS)]) != PLACEHOLDERS:
+        raise ValueError("the vocabulary does not begin with the specials, or has gaps")
+    learned = list(_spell(config, names[len(SPECIALS) :]))
+    lossy = config.kind in ("wordpiece", "word")
+    return _make(config, data, learned, " ", _library_encoder(library, "" if lossy else " "))
+
+
+def _make(
+    config: TokenizerConfig, data: dict[str, Any], learned: list[bytes], space: str, encode: Encode
+) -> SubwordModel:
+    pieces = (*(b"" for _ in SPECIALS.names), *learned)
+    labels = (*SPECIALS.names, *(_label(config, piece) for piece in learned))
+    return SubwordModel(config, data, pieces, labels, space, encode)
+
+
+def _spell(config: TokenizerConfig, names: list[str]) -> Iterator[bytes]:
+    """The bytes of every learned entry of a library's vocabulary."""
+    if config.kind == "byte-bpe":
+        values = {letter: value for value, letter in enumerate(byte_letters())}
+        yield from (bytes(values[letter] for letter in name) for name in names)
+    elif config.kind == "word":
+        yield from (f" {name}".encode() for name in names)
+    elif config.kind == "wordpiece":
+        for name in names:
+            continues = name.startswith(CONTINUES) and name != CONTINUES
+            yield (name.removeprefix(CONTINUES) if continues else f" {name}").encode()
+    else:
+        n_bytes = 256 if getattr(config, "byte_fallback", False) else 0
+        yield from (bytes([value]) for value in range(n_bytes))
+        yield from (name.encode() for name in names[n_bytes:])
+
+
+def _label(config: TokenizerConfig, piece: bytes) -> str:
+    """A piece for people: a space is ``▁``, and what cannot be printed is ``<0x..>``."""
+    if config.kind in ("wordpiece", "word"):
+        is_start = piece.startswith(b" ")
+        return piece[1:].decode() if is_start else CONTINUES + piece.decode()
+    return "".join(_shown(sign) for sign in piece.decode("utf-8", "surrogateescape"))
+
+
+def _shown(sign: str) -> str:
+    if sign == " ":
+        return "▁"
+    if sign.isprintable():
+        return sign
+    return "".join(BYTE_PIECES[value] for value in sign.encode("utf-8", "surrogateescape"))
+
+
+def _library_encoder(library: Library, space: str) -> Encode:
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        prefixed = [space + text if text else text for text in texts]
+        return [found.ids for found in library.encode_batch_fast(prefixed, add_special_tokens=False)]
+
+    return encode
+
+
+def _encode_bytes(texts: Sequence[str]) -> list[list[int]]:
+    return [[value + len(SPECIALS) for value in text.encode()] for text in texts]
+
+
+def _build_characters(config: CharacterConfig, data: dict[str, Any]) -> SubwordModel:
+    letters: str = data["characters"]
+    offset = len(SPECIALS) + (256 if config.byte_fallback else 0)
+    ids = {letter: [offset + i] for i, letter in enumerate(letters)}
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return [[i for letter in text for i in ids.get(letter) or unlisted(letter)] for text in texts]
+
+    def unlisted(letter: str) -> list[int]:
+        return _encode_bytes([letter])[0] if config.byte_fallback else [SPECIALS.unknown]
+
+    learned = [bytes([value]) for value in range(offset - len(SPECIALS))]
+    return _make(config, data, [*learned, *(letter.encode() for letter in letters)], "", encode)
+
+
+def library_data(config: TokenizerConfig, model: models.Model) -> dict[str, Any]:
+    """A library's model with the words of this kind, as plain JSON values."""
+    library = Library(model)
+    library.pre_tokenizer = pre_tokenizer(config)
+    data: dict[str, Any] = json.loads(library.to_str())
+    return data
+
+
+def reserved(byte_fallback: bool) -> list[str]:
+    """The first entries of a library's vocabulary: the specials, and the bytes where it has them."""
+    return [*PLACEHOLDERS, *(BYTE_PIECES if byte_fallback else ())]
+
+
+def as_vocabulary(names: Iterable[str]) -> dict[str, int]:
+    """Number the names in their order; one that comes twice keeps its first number."""
+    return {name: i for i, name in enumerate(dict.fromkeys(names))}

@@ -1,0 +1,243 @@
+"""Training a tokenizer: count words once, choose the alphabet, let the library learn the rest.
+
+The ids are a function of the lines alone for every kind but ``unigram``: the library's expectation
+maximisation adds numbers in an order that changes from run to run. Train one once, save it, and
+tell two apart by their fingerprints.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any, assert_never
+
+from tokenizers import Tokenizer as Library
+from tokenizers import models, trainers
+
+from heedful.errors import DataError, RequestError
+from heedful.text.configuration import (
+    BpeConfig,
+    ByteBpeConfig,
+    ByteConfig,
+    CharacterConfig,
+    PreprocessingConfig,
+    TokenizerConfig,
+    UnigramConfig,
+    WordConfig,
+    WordPieceConfig,
+)
+from heedful.text.counting import count_characters, count_words, most_frequent, repeated, restricted
+from heedful.text.specials import SPECIALS
+from heedful.text.subwords import (
+    CONTINUES,
+    UNKNOWN,
+    SubwordModel,
+    as_vocabulary,
+    build,
+    byte_letters,
+    library_data,
+    pre_tokenizer,
+    reserved,
+)
+from heedful.text.tokenizer import Tokenizer
+
+Words = Counter[str]
+
+
+def train_tokenizer(
+    config: TokenizerConfig, lines: Iterable[str], preprocessing: PreprocessingConfig | None = None
+) -> Tokenizer:
+    """Train a tokenizer on a stream of lines, read once.
+
+    Args:
+        config: the kind and its sizes.
+        lines: raw text; a line break at the end of a line is left out.
+        preprocessing: what every line goes through first, in training and in use.
+
+    Raises:
+        RequestError: ``vocab_size`` leaves no room for the text's characters.
+        DataError: there is no text.
+    """
+    return train_shared(config, [(lines, preprocessing or PreprocessingConfig())])[0]
+
+
+def train_shared(
+    config: TokenizerConfig, sides: Sequence[tuple[Iterable[str], PreprocessingConfig]]
+) -> list[Tokenizer]:
+    """Train one subword model on several sides, each with its own pre-processing (joint BPE).
+
+    Returns:
+        A tokenizer for each side, in order; all hold the same model.
+    """
+    lines = chain.from_iterable(_prepared(lines, preprocessing) for lines, preprocessing in sides)
+    model = train_subwords(config, lines)
+    return [Tokenizer(model, preprocessing) for _, preprocessing in sides]
+
+
+def _prepared(lines: Iterable[str], preprocessing: PreprocessingConfig) -> Iterable[str]:
+    apply = preprocessing.build().apply
+    return (apply(line.rstrip("\r\n")) for line in lines)
+
+
+def train_subwords(config: TokenizerConfig, lines: Iterable[str]) -> SubwordModel:
+    """Train a subword model on text that is already pre-processed.
+
+    Raises:
+        RequestError: ``vocab_size`` leaves no room for the text's characters.
+        DataError: there is no text.
+    """
+    return build(config, _learn(config, lines))
+
+
+def _learn(config: TokenizerConfig, lines: Iterable[str]) -> dict[str, Any]:
+    match config:
+        case ByteConfig():
+            return {}
+        case CharacterConfig():
+            return _learn_characters(config, _counted(lines, list))
+        case BpeConfig():
+            return _learn_bpe(config, _counted(lines, _cutter(config, " ")))
+        case ByteBpeConfig():
+            return _learn_byte_bpe(config, _counted(lines, _cutter(config, " ")))
+        case UnigramConfig():
+            return _learn_unigram(config, _counted(lines, _cutter(config, " ")))
+        case WordPieceConfig():
+            return _learn_wordpiece(config, _counted(lines, _cutter(config, "")))
+        case WordConfig():
+            return _learn_words(config, _counted(lines, _cutter(config, "")))
+        case _:
+            assert_never(config)
+
+
+def _cutter(config: TokenizerConfig, space: str) -> Callable[[str], list[str]]:
+    """Cut lines into words exactly as the finished model will."""
+    cut = pre_tokenizer(config).pre_tokenize_str
+    return lambda line: [word for word, _ in cut(space + line)] if line else []
+
+
+def _counted(lines: Iterable[str], cut: Callable[[str], list[str]]) -> Words:
+    words = count_words(lines, cut)
+    if not words:
+        raise DataError("there is no text to train a tokenizer on: every line is empty")
+    return words
+
+
+def _room(vocab_size: int | None, taken: int) -> int | None:
+    """How many entries may be learned; None is no limit."""
+    if vocab_size is not None and vocab_size <= taken:
+        raise RequestError(
+            f"vocab_size: {vocab_size} leaves nothing to learn; special tokens and bytes take {taken}"
+        )
+    return None if vocab_size is None else vocab_size - taken
+
+
+def _alphabet(
+    config: BpeConfig | UnigramConfig | WordPieceConfig, words: Words, room: int | None
+) -> list[str]:
+    """The characters that get an entry, in code-point order. NUL never does: trainers use it."""
+    counts = count_characters(words)
+    del counts["\0"]
+    at_most = config.alphabet if room is None else min(config.alphabet, room)
+    return sorted(most_frequent(counts, at_most, config.min_frequency))
+
+
+def _learn_characters(config: CharacterConfig, letters: Words) -> dict[str, Any]:
+    room = _room(config.vocab_size, len(SPECIALS) + 256 * config.byte_fallback)
+    return {"characters": "".join(most_frequent(letters, room, config.min_frequency))}
+
+
+def _learn_words(config: WordConfig, words: Words) -> dict[str, Any]:
+    room = _room(config.vocab_size, len(SPECIALS))
+    names = [*reserved(False), *most_frequent(words, room, config.min_frequency)]
+    return library_data(config, models.WordLevel(as_vocabulary(names), UNKNOWN))
+
+
+def _learn_bpe(config: BpeConfig, words: Words) -> dict[str, Any]:
+    first = reserved(config.byte_fallback)
+    room = _room(config.vocab_size, len(first))
+    alphabet = _alphabet(config, words, room)
+    merges = _merges(config, restricted(words, alphabet), alphabet, room)
+    vocabulary = as_vocabulary([*first, *alphabet, *(left + right for left, right in merges)])
+    unknown = None if config.byte_fallback else UNKNOWN
+    model = models.BPE(vocabulary, merges, unk_token=unknown, byte_fallback=config.byte_fallback)
+    return library_data(config, model)
+
+
+def _learn_byte_bpe(config: ByteBpeConfig, words: Words) -> dict[str, Any]:
+    letters = byte_letters()
+    room = _room(config.vocab_size, len(SPECIALS) + 255)
+    # The pre-tokenizer of this kind has put letters for bytes already.
+    merges = _merges(config, words, sorted(letters), room and room + 255)
+    vocabulary = as_vocabulary([*reserved(False), *letters, *(left + right for left, right in merges)])
+    return library_data(config, models.BPE(vocabulary, merges))
+
+
+def _merges(
+    config: BpeConfig | ByteBpeConfig, words: Words, alphabet: list[str], room: int | None
+) -> list[tuple[str, str]]:
+    """The merges, in order: ``config.merges`` of them, or as many as fill ``room``."""
+    size = room if config.merges is None else len(alphabet) + config.merges
+    assert size is not None
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=config.min_frequency,
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    found = _trained(Library(models.BPE()), trainer, words)["merges"]
+    # Two merges may spell the same entry, so the library can find more of them than were asked for.
+    return [(left, right) for left, right in found[: config.merges]]
+
+
+def _learn_unigram(config: UnigramConfig, words: Words) -> dict[str, Any]:
+    first = reserved(config.byte_fallback)
+    room = _room(config.vocab_size, len(first))
+    assert room is not None
+    alphabet = _alphabet(config, words, room)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=room + 1, special_tokens=[UNKNOWN], unk_token=UNKNOWN, show_progress=False
+    )
+    found = _trained(Library(models.Unigram()), trainer, restricted(words, alphabet))["vocab"]
+    pieces = [*((name, 0.0) for name in first), *_most_probable(found, set(alphabet), room)]
+    model = models.Unigram(pieces, SPECIALS.unknown, config.byte_fallback)
+    return library_data(config, model)
+
+
+def _most_probable(found: list[list[Any]], letters: set[str], room: int) -> list[tuple[str, float]]:
+    """The single characters and, in the room that is left, the pieces of the highest scores.
+
+    The library leaves more than it was asked for when the characters alone fill the vocabulary.
+    """
+    ranked = sorted(((name, score) for name, score in found if name != UNKNOWN), key=lambda p: (-p[1], p[0]))
+    longer = [name for name, _ in ranked if name not in letters]
+    kept = letters.union(longer[: room - len(letters)])
+    return [(name, score) for name, score in ranked if name in kept]
+
+
+def _learn_wordpiece(config: WordPieceConfig, words: Words) -> dict[str, Any]:
+    room = _room(config.vocab_size, len(SPECIALS) + 1)
+    assert room is not None
+    # Every character may need an entry at the start of a word and one inside.
+    alphabet = _alphabet(config, words, (room + 1) // 2)
+    kept = restricted(words, alphabet)
+    starts = {word[0] for word in kept if word}
+    inner = {CONTINUES + letter for word in kept for letter in word[1:]}
+    # Given in order, because the library numbers them as it meets them, which differs between runs.
+    trainer = trainers.BpeTrainer(
+        vocab_size=room + 1,
+        min_frequency=config.min_frequency,
+        continuing_subword_prefix=CONTINUES,
+        special_tokens=[*sorted(starts), *sorted(inner)],
+        show_progress=False,
+    )
+    found = _trained(Library(models.BPE()), trainer, kept)["vocab"]
+    names = [*reserved(False), *sorted(found, key=found.__getitem__)]
+    # "##" is also the library's own prefix.
+    return library_data(config, models.WordPiece(as_vocabulary(names), unk_token=UNKNOWN))
+
+
+def _trained(library: Library, trainer: trainers.Trainer, words: Words) -> dict[str, Any]:
+    """Run the library's trainer on counted words; it has no pre-tokenizer, so words stay whole."""
+    library.train_from_iterator(repeated(words), trainer)
+    model: dict[str, Any] = json.loads(library.to_str())["model"]
+    return model
