@@ -1,0 +1,47 @@
+import math
+
+import pytest
+
+from heedful.errors import RequestError
+from heedful.evaluation.likelihood import Likelihood
+from heedful.evaluation.score import comparable
+
+
+def test_a_uniform_guess_among_eight():
+    # 7 tokens of 3 bits each, which spell 14 bytes.
+    likelihood = Likelihood(7 * math.log(8), 7, 14)
+    assert likelihood.nats_per_token == pytest.approx(math.log(8), rel=1e-12)
+    assert likelihood.perplexity == pytest.approx(8, rel=1e-12)
+    assert likelihood.bits_per_byte == pytest.approx(1.5, rel=1e-12)
+
+
+def test_bits_per_byte_does_not_depend_on_the_tokens():
+    assert Likelihood(11.0, 3, 5).bits_per_byte == Likelihood(11.0, 2, 5).bits_per_byte
+
+
+def test_parts_add_up():
+    whole = Likelihood(5.0, 2, 7) + Likelihood(8.0, 11, 3)
+    assert whole == Likelihood(13.0, 13, 10)
+    assert whole.perplexity == pytest.approx(math.e)
+
+
+def test_a_hopeless_model_has_infinite_perplexity():
+    assert Likelihood(1e6, 1, 1).perplexity == math.inf
+
+
+def test_nothing_to_score_is_refused():
+    for tokens, size in ((0, 0), (0, 5), (1, -1)):
+        with pytest.raises(RequestError, match="there is no text to score"):
+            Likelihood(1.0, tokens, size)
+    with pytest.raises(RequestError, match="no bits per byte"):
+        _ = Likelihood(1.0, 3, 0).bits_per_byte
+
+
+def test_scores_compare_across_tokenizers_only_by_the_byte():
+    first, second = Likelihood(11.0, 3, 5).scores("abc"), Likelihood(11.0, 2, 5).scores("def")
+    assert comparable(first["bits_per_byte"], second["bits_per_byte"])
+    assert not comparable(first["perplexity"], second["perplexity"])
+    assert not comparable(first["nats_per_token"], second["nats_per_token"])
+    assert first["perplexity"].value == pytest.approx(math.exp(11 / 3))
+    assert first["bits_per_byte"].counts == {"tokens": 3, "bytes": 5}
+    assert "bits_per_byte" not in Likelihood(11.0, 3, 0).scores("abc")

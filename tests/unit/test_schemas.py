@@ -1,0 +1,180 @@
+"""Each published schema is sound, closed and versioned, and holds for what the code makes."""
+
+import json
+from copy import deepcopy
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+from heedful.evaluation.classification import classification_scores
+from heedful.evaluation.score import Score
+from heedful.tasks.prediction import Prediction
+from heedful.training.events import Started, Stopped, StopReason, Updated, Validated
+from heedful.training.listeners import JsonLines
+
+FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
+SCHEMAS = {path.name.removesuffix(".schema.json"): path for path in sorted(FOLDER.glob("*.json"))}
+
+
+def schema(name: str) -> dict[str, Any]:
+    return json.loads(SCHEMAS[name].read_text(encoding="utf-8"))
+
+
+def check(name: str, value: Any) -> None:
+    """After a trip through JSON, so that nothing passes that could not be written."""
+    Draft202012Validator(schema(name)).validate(json.loads(json.dumps(value, allow_nan=False)))
+
+
+def objects(node: Any):
+    """Every schema in a schema that lists properties."""
+    if isinstance(node, dict):
+        if isinstance(node.get("properties"), dict):
+            yield node
+        for inner in node.values():
+            yield from objects(inner)
+    elif isinstance(node, list):
+        for inner in node:
+            yield from objects(inner)
+
+
+def test_all_schemas_are_there():
+    assert {"metrics", "evaluation", "prediction", "run", "ledger"} <= set(SCHEMAS)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_is_valid_itself_and_says_what_it_is(name):
+    own = schema(name)
+    Draft202012Validator.check_schema(own)
+    assert own["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert own["$id"] == SCHEMAS[name].name
+    assert own["title"]
+    assert own["description"]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_version_is_required(name):
+    own = schema(name)
+    variants = (
+        [own] if "properties" in own else [own["$defs"][v["$ref"].rpartition("/")[2]] for v in own["oneOf"]]
+    )
+    for variant in variants:
+        assert "const" in variant["properties"]["version"]
+        assert "version" in variant["required"]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_object_is_closed(name):
+    own = schema(name)
+    # Into a prediction go the keys of the input that it answers.
+    closed = [node for node in objects(own) if not (name == "prediction" and node is own)]
+    assert closed
+    assert all(node["additionalProperties"] is False for node in closed)
+
+
+SCORE = {"name": "BLEU", "value": 1.5, "signature": "a:b", "details": {}, "counts": {"sentences": 3}}
+ANSWER = {"text": "x", "score": -1.0, "tokens": ["x"], "log_probs": [-0.5, -0.5]}
+GOOD: dict[str, Any] = {
+    "metrics": {"version": 1, "event": "stopped", "update": 3, "reason": "updates", "elapsed": 2.5},
+    "evaluation": {"version": 1, "run": "runs/x", "splits": [{"split": "test", "scores": [SCORE]}]},
+    "prediction": {"version": 1, **ANSWER, "alternatives": [{**ANSWER, "alternatives": []}]},
+    "run": {
+        "version": 1,
+        "heedful": "0.1.0",
+        "created": "2026-01-02T03:04:05+00:00",
+        "task": "translation",
+        "files": {"weights.safetensors": {"sha256": "0" * 64, "bytes": 7}},
+    },
+    "ledger": {
+        "version": 1,
+        "name": "transformer-tiny",
+        "total": 12,
+        "trainable": 12,
+        "lines": [
+            {"name": "head", "formula": "d_model · V", "parameters": 12, "flops_per_token": 24, "note": ""}
+        ],
+        "memory": {"weights": 48},
+    },
+}
+
+
+def changed(name: str, *path: Any, to: Any) -> Any:
+    value = deepcopy(GOOD[name])
+    here = value
+    for part in path[:-1]:
+        here = here[part]
+    here[path[-1]] = to
+    return value
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_object_passes_and_one_without_a_required_key_does_not(name):
+    check(name, GOOD[name])
+    for key in GOOD[name].keys() - {"text", "tokens", "log_probs", "alternatives"}:
+        value = {k: v for k, v in GOOD[name].items() if k != key}
+        with pytest.raises(ValidationError):
+            check(name, value)
+
+
+WRONG = {
+    "another version": changed("run", "version", to=2),
+    "a hash of another length": changed("run", "files", "weights.safetensors", "sha256", to="0" * 63),
+    "a path out of the folder": changed("run", "files", to={"/etc/x": {"sha256": "0" * 64, "bytes": 7}}),
+    "an unknown key": changed("evaluation", "extra", to=1),
+    "an unknown key of a score": changed("evaluation", "splits", 0, "scores", 0, "unit", to="%"),
+    "a score of text": changed("evaluation", "splits", 0, "scores", 0, "value", to="high"),
+    "an unknown event": changed("metrics", "event", to="paused"),
+    "an unknown reason": changed("metrics", "reason", to="boredom"),
+    "a probability above one": changed("prediction", "log_probs", to=[0.5]),
+    "text and label": changed("prediction", "label", to="x"),
+    "an unknown key of an alternative": changed("prediction", "alternatives", 0, "source", to="x"),
+    "a fraction of a parameter": changed("ledger", "total", to=1.5),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_objects_are_refused(case):
+    value = WRONG[case]
+    name = next(name for name, good in GOOD.items() if good.keys() <= value.keys())
+    with pytest.raises(ValidationError):
+        check(name, value)
+
+
+def test_lines_of_a_training_hold(tmp_path):
+    write = JsonLines(tmp_path / "metrics.jsonl")
+    nan = float("nan")
+    write(Started(0, max_updates=None, damaged=("a: b",)))
+    write(Updated(1, 0, nan, {"token": nan, "z": 1.0}, 0.1, float("inf"), 97, 0.5, 0.5))
+    write(Validated(1, {"loss": 2.0, "bleu": nan}, True, 0.7))
+    write(Stopped(1, "failed", 0.9))
+    lines = (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 4
+    for line in lines:
+        check("metrics", json.loads(line))
+
+
+def test_the_schema_of_events_knows_their_fields_and_reasons():
+    kinds = schema("metrics")["$defs"]
+    for event in (Started, Updated, Validated, Stopped):
+        own = kinds[event.__name__.lower()]
+        names = {"version", "event", *(field.name for field in fields(event))}
+        assert set(own["properties"]) == set(own["required"]) == names
+    assert set(kinds["stopped"]["properties"]["reason"]["enum"]) == {*get_args(StopReason), "failed"}
+    assert set(schema("run")["properties"]["stopped"]["enum"]) == set(get_args(StopReason))
+
+
+def test_predictions_hold():
+    second = Prediction("y", -2.0, ["y"], [-2.0])
+    first = Prediction(
+        "x", -1.0, ["x"], [-0.5, -0.5], [second], ["q", "r"], [[[[0.3, 0.7], [1.0, 0.0]]]], "cut"
+    )
+    for prediction in (first, second, Prediction("")):
+        check("prediction", {"version": 1, "source": "q r", "id": 7, **prediction.to_dict()})
+
+
+def test_scores_hold():
+    scores = [*classification_scores(["a", "a"], ["a", "b"]).values(), Score("perplexity", float("inf"), "")]
+    splits = [{"split": "test", "scores": [score.to_dict() for score in scores]}]
+    check("evaluation", {"version": 1, "run": "x", "splits": splits})
