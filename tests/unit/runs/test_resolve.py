@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from heedful.errors import RequestError
@@ -209,3 +212,8 @@ def test_the_resolved_tree_written_out_resolves_to_itself(write):
 def test_shipped_recipes_can_all_be_read():
     for name, file in shipped_recipes().items():
         assert isinstance(read_yaml(file.read_text(encoding="utf-8"), name).data, dict)
+
+
+def test_reading_recipes_needs_no_torch():
+    code = "import sys, heedful.runs.resolve, heedful.runs.problems; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
