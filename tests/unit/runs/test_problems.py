@@ -6,9 +6,9 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from heedful.config import Config
 from heedful.errors import RequestError
+from heedful.runs.problems import explain_errors, validate
 from heedful.runs.resolve import overrides_tree
 from heedful.runs.trees import Mark, Tree, merge
-from heedful.runs.problems import explain_errors, validate
 from heedful.runs.yaml import read_yaml
 
 
