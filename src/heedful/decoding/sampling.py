@@ -151,9 +151,8 @@ def draw(weights: Float[Tensor, "N V"], uniform: Float[Tensor, " N"]) -> Int[Ten
     # 64 bits, because 32 would round away the rare tokens of a large vocabulary. MPS has none.
     wide = weights.cpu() if weights.device.type == "mps" else weights
     cumulative = wide.double().softmax(dim=1).cumsum(dim=1)
-    total = cumulative[:, -1:]
-    below = torch.nextafter(total, torch.zeros_like(total))
-    threshold = torch.minimum(uniform.to(total.device)[:, None] * total, below)
+    # At most 1 - 2**-53 times the total, which rounds to less than the total.
+    threshold = uniform.to(cumulative.device)[:, None] * cumulative[:, -1:]
     ids = torch.searchsorted(cumulative, threshold, right=True).flatten().to(weights.device)
     # A row where nothing is possible has no sum; the caller sees that its token is impossible.
     return ids.clamp(max=weights.shape[1] - 1)

@@ -222,6 +222,24 @@ def test_equals_are_decided_for_the_lowest():
     assert [h.ids for h in got] == [(1, 1, i) for i in range(1, 6)]
 
 
+def test_only_possible_hypotheses_are_continued(toy):
+    """Places of the beam that nothing can fill must not lead a model where it never was."""
+    model, n_idle = toy(5, 3, impossible=0.7), 0
+
+    def step(ids, state, parents):
+        nonlocal n_idle
+        output = model.step(ids, state, parents)
+        for n, prefix in enumerate(output.state.prefixes):
+            key = state.keys[n // state.width]
+            assert model.log_probs_of(key, prefix[:-1])[prefix[-1]] > -math.inf
+            assert model.end not in prefix
+        n_idle += len(ids) - len({(n // state.width, p) for n, p in enumerate(output.state.prefixes)})
+        return output
+
+    beam_search(**{**model.arguments([0, 1, 2], [5, 7, 3]), "step": step}, beam=11, n_best=11)
+    assert n_idle > 0
+
+
 def test_fewer_than_asked_for_where_fewer_are_possible():
     """Token 0 is certain to lead to the end; nothing else is possible."""
     never = -math.inf
@@ -264,3 +282,15 @@ def test_coverage_needs_attention_and_lengths(toy):
 def test_impossible_widths_are_refused(toy, beam, n_best):
     with pytest.raises(ValueError, match="n_best"):
         search(toy(5), [1], [5], beam=beam, n_best=n_best)
+
+
+def test_a_beam_that_nothing_moves_in_is_not_copied(toy):
+    model, given = toy(7, 31), []
+
+    def step(ids, state, parents):
+        given.append(parents)
+        return model.step(ids, state, parents)
+
+    beam_search(**{**model.arguments([1, 2], [9, 9]), "step": step}, beam=1)
+    assert given
+    assert all(parents is None for parents in given)
