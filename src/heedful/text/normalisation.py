@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from heedful.errors import RequestError, nearest
+from heedful.errors import DataError, RequestError, nearest
 
 if TYPE_CHECKING:
     from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
@@ -109,3 +109,18 @@ def tokenise_for_bleu(
     """
     chosen = Preprocessing(lowercase=lowercase, moses=language, aggressive_hyphens=aggressive_hyphens)
     return chosen.apply(text)
+
+
+def refuse_surrogates(text: str, place: str = "the text") -> None:
+    """Refuse a text that has no UTF-8 form (JSON can hold one).
+
+    Raises:
+        DataError: names the place and the first lone surrogate.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{place} cannot be written as UTF-8: character {error.start + 1} is the lone surrogate "
+            f"U+{ord(text[error.start]):04X}"
+        ) from None

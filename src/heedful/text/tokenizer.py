@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from heedful.errors import DamagedError, RequestError
+from heedful.errors import DamagedError
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
+from heedful.text.normalisation import refuse_surrogates
 from heedful.text.specials import SPECIALS, Specials
 from heedful.text.storage import read_content, sha256, write_content
 from heedful.text.subwords import SubwordModel, build
@@ -46,7 +47,7 @@ class Tokenizer:
         """The ids of a text; none for the empty text.
 
         Raises:
-            RequestError: the text holds a lone surrogate, so it has no UTF-8 form.
+            DataError: the text holds a lone surrogate, so it has no UTF-8 form.
         """
         return self.encode_batch([text])[0]
 
@@ -54,10 +55,10 @@ class Tokenizer:
         """The ids of each text, in order.
 
         Raises:
-            RequestError: a text holds a lone surrogate, so it has no UTF-8 form.
+            DataError: a text holds a lone surrogate, so it has no UTF-8 form.
         """
         for text in texts:
-            _refuse_surrogates(text)
+            refuse_surrogates(text)
         return self.model.encode([self._text.apply(text) for text in texts])
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -155,16 +156,6 @@ class Tokenizer:
         if first is not None:
             pieces[first] = pieces[first].removeprefix(self.model.space.encode())
         return pieces
-
-
-def _refuse_surrogates(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise RequestError(
-            f"the text cannot be written as UTF-8: character {error.start + 1} is the lone surrogate "
-            f"U+{ord(text[error.start]):04X}"
-        ) from None
 
 
 def _word_of_each_byte(spelled: bytes) -> list[int]:

@@ -7,7 +7,7 @@ tell two apart by their fingerprints.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, assert_never
 
@@ -27,6 +27,7 @@ from heedful.text.configuration import (
     WordPieceConfig,
 )
 from heedful.text.counting import count_characters, count_words, most_frequent, repeated, restricted
+from heedful.text.normalisation import refuse_surrogates
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import (
     CONTINUES,
@@ -56,7 +57,7 @@ def train_tokenizer(
 
     Raises:
         RequestError: ``vocab_size`` leaves no room for the text's characters.
-        DataError: there is no text.
+        DataError: there is no text, or a line has no UTF-8 form.
     """
     return train_shared(config, [(lines, preprocessing or PreprocessingConfig())])[0]
 
@@ -84,9 +85,15 @@ def train_subwords(config: TokenizerConfig, lines: Iterable[str]) -> SubwordMode
 
     Raises:
         RequestError: ``vocab_size`` leaves no room for the text's characters.
-        DataError: there is no text.
+        DataError: there is no text, or a line has no UTF-8 form.
     """
-    return build(config, _learn(config, lines))
+    return build(config, _learn(config, _checked(lines)))
+
+
+def _checked(lines: Iterable[str]) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        refuse_surrogates(line, f"line {number} of the training text")
+        yield line
 
 
 def _learn(config: TokenizerConfig, lines: Iterable[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from heedful.errors import RequestError
+from heedful.errors import DataError
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import NO_WORD
@@ -142,7 +142,7 @@ def test_an_id_outside_the_vocabulary_is_an_error(name, wrong):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_lone_surrogate_is_refused(name):
-    with pytest.raises(RequestError, match=r"character 3 .*U\+D83D"):
+    with pytest.raises(DataError, match=r"character 3 .*U\+D83D"):
         tokenizer(name).encode_batch(["fine", "ab\ud83d"])
 
 

@@ -186,6 +186,13 @@ def test_no_text_is_refused(kind):
         train(["", "\n", ""], kind=kind, **({} if kind in ("word", "character") else {"vocab_size": 300}))
 
 
+@pytest.mark.parametrize("kind", ["bpe", "byte-bpe", "unigram", "wordpiece", "word", "character"])
+def test_a_line_that_is_no_text_is_named(kind):
+    sizes = {} if kind in ("word", "character") else {"vocab_size": 300}
+    with pytest.raises(DataError, match=r"line 2 .*character 3 .*U\+DE00"):
+        train(["fine", "ab\ude00"], kind=kind, **sizes)
+
+
 def test_a_byte_tokenizer_needs_no_text():
     assert train([], kind="byte").vocab_size == len(SPECIALS) + 256
 
