@@ -84,8 +84,7 @@ def search(model, keys, max_lengths, beta=0.0, **others):
 
 
 @pytest.mark.parametrize("length", PENALTIES, ids=repr)
-@pytest.mark.parametrize("beta", [0.0, 0.4])
-@pytest.mark.parametrize("impossible", [0.0, 0.5])
+@pytest.mark.parametrize("beta, impossible", [(0.0, 0.5), (0.4, 0.0)])
 def test_an_exhaustive_beam_equals_brute_force(toy, length, beta, impossible):
     model, keys, most = toy(4, 17, impossible), [0, 1, 2, 3, 6], [4, 3, 1, 4, 2]
     got = search(model, keys, most, beta, beam=4**4, n_best=7, length=length)
@@ -100,8 +99,7 @@ def test_an_exhaustive_beam_equals_brute_force_with_forbidden_tokens(toy):
 
 
 @pytest.mark.parametrize("length", PENALTIES, ids=repr)
-@pytest.mark.parametrize("beam, n_best", [(2, 1), (3, 3), (5, 2), (13, 4)])
-@pytest.mark.parametrize("beta", [0.0, 0.4])
+@pytest.mark.parametrize("beam, n_best, beta", [(2, 1, 0.0), (3, 3, 0.4), (5, 2, 0.0), (7, 4, 0.4)])
 def test_stopping_early_changes_nothing(toy, length, beam, n_best, beta):
     model, keys, most = toy(7, 29, 0.2, bias=0.5), list(range(5)), [5, 11, 3, 7, 8]
     got = search(model, keys, most, beta, beam=beam, n_best=n_best, length=length)

@@ -111,9 +111,9 @@ def test_uniforms_are_uniform():
 
 def test_samples_follow_the_distribution():
     logits = torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log()
-    drawn = sample(logits, State([], [], (0,)), _no_step, end=3, max_lengths=[1], n=5000, seed=1)[0]
-    share = np.bincount([h.ids[0] if h.ids else 3 for h in drawn], minlength=4) / 5000
-    np.testing.assert_allclose(share, [0.1, 0.2, 0.3, 0.4], atol=0.02)  # three standard deviations
+    drawn = sample(logits, State([], [], (0,)), _no_step, end=3, max_lengths=[1], n=2000, seed=1)[0]
+    share = np.bincount([h.ids[0] if h.ids else 3 for h in drawn], minlength=4) / 2000
+    np.testing.assert_allclose(share, [0.1, 0.2, 0.3, 0.4], atol=0.033)  # three standard deviations
 
 
 def _no_step(ids, state, parents):
