@@ -214,6 +214,14 @@ def test_the_alphabet_is_the_most_frequent_characters():
     assert tokenizer.encode("c")[1:] == [len(SPECIALS) + ord("c")]
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_nul_is_spelt_by_its_byte_however_frequent(kind):
+    tokenizer = train(["a\0b a\0b ab\0\0", *LINES], kind=kind, vocab_size=400, min_frequency=1)
+    assert tokenizer.encode("a\0")[-1] == len(SPECIALS)
+    assert [piece for piece in tokenizer.model.pieces[N_RESERVED:] if b"\0" in piece] == []
+    assert tokenizer.decode(tokenizer.encode("a\0b\0\0")) == "a\0b\0\0"
+
+
 def test_a_pair_too_rare_is_not_merged():
     tokenizer = train(["ab ab ab cd cd"], kind="bpe", merges=50, min_frequency=3)
     pieces = set(tokenizer.model.labels)
