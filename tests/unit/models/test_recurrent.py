@@ -4,6 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from heedful.models import recurrent
 from heedful.models.recurrent import PRESETS, RecurrentConfig, build
 from heedful.nn.layout import Tokens
 from heedful.nn.taps import recording
@@ -112,6 +113,14 @@ def test_the_reversal_model_is_counted():
     encoder, decoder = 2 * gated(4, m, n), gated(4, m, n) + 4 * n * n
     attention, readout = n * 2 * n, n * 3 * n + n
     assert size("reverse-rnn", k, k) == encoder + decoder + attention + readout + 2 * k * m + k * n + k
+
+
+def test_the_table_of_presets_tells_the_parameters():
+    rows = [line.split("|") for line in recurrent.__doc__.splitlines() if " V |" in line]
+    told = {row[1].strip(): [int(n.replace(",", "").strip(" V")) for n in row[4].split("+")] for row in rows}
+    assert told.keys() == PRESETS.keys()
+    for name, (body, per_word) in told.items():
+        assert size(name, 53, 53) == body + 53 * per_word
 
 
 def test_the_tiny_model_shares_the_target_embedding_with_its_output_layer():

@@ -182,3 +182,16 @@ def test_what_reads_backwards_cannot_continue():
         ResidualRecurrence(Recurrence(GRUCell(D_X, D_H)))
     with pytest.raises(ValueError, match="at least one layer"):
         RecurrentStack([])
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_half_precision_products_keep_empty_rows_and_caches_usable(kind):
+    torch.manual_seed(41)
+    layer, x = Recurrence(kind(D_X, D_H)), torch.randn(21, D_X)
+    wanted = layer(x, Layout.of(LENGTHS))
+    with torch.autocast("cpu", torch.bfloat16):
+        cache = RecurrentCache()
+        out = layer(x, Layout.of(LENGTHS), cache)
+        more = layer(x[:1], Layout.of([0, 0, 1, 0, 0], LENGTHS), cache)
+    torch.testing.assert_close(out.float(), wanted, atol=0.05, rtol=0)
+    torch.testing.assert_close(more.float(), layer(x[:1], Layout.of([1])), atol=0.05, rtol=0)
