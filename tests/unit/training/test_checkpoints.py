@@ -186,7 +186,7 @@ def test_a_disk_that_is_full_at_any_sync_leaves_earlier_checkpoints_alone(tmp_pa
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(WorkError, match="step-00000009.*No space left on device"):
+    with pytest.raises(WorkError, match=r"step-00000009.*No space left on device"):
         _save(tmp_path, 9)
     assert len(calls) == failing
     assert _content(good) == before

@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
-from toy_training import ToyModel
 from torch import nn
+from toy_training import ToyModel
 
 from heedful.errors import RequestError
 from heedful.training.optimizers import (

@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_training import ToyModel, ToyObjective, make_batch, toy_data
 from torch import nn
 from torch.nn.functional import cross_entropy
+from toy_training import ToyModel, ToyObjective, make_batch, toy_data
 
 from heedful.errors import WorkError
 from heedful.training.optimizers import AdamConfig, SGDConfig, build_optimizer
@@ -159,5 +159,3 @@ def test_precision_is_chosen_by_what_the_chip_has(monkeypatch):
         assert choose_precision("fp32", "cpu") == "fp32"
     monkeypatch.undo()
     assert choose_precision("auto", "cpu") in ("bf16", "fp32")
-
-

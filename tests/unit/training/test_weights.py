@@ -1,8 +1,8 @@
 import pytest
 import torch
 from safetensors import safe_open
-from toy_training import ToyModel, same
 from torch import nn
+from toy_training import ToyModel, same
 
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
 from heedful.training.weights import load_weights, named_tensors, save_weights
@@ -68,9 +68,9 @@ def test_ties_must_agree(tmp_path):
     tied, loose = ToyModel(tied=True), ToyModel(tied=False)
     save_weights(tmp_path / "tied", tied)
     save_weights(tmp_path / "loose", loose)
-    with pytest.raises(RequestError, match="is tied to embedding.weight in the file, and not in the model"):
+    with pytest.raises(RequestError, match=r"is tied to embedding.weight in the file, and not in the model"):
         load_weights(tmp_path / "tied", loose)
-    with pytest.raises(RequestError, match="is tied to embedding.weight in the model, and another tensor"):
+    with pytest.raises(RequestError, match=r"is tied to embedding.weight in the model, and another tensor"):
         load_weights(tmp_path / "loose", tied)
     with torch.no_grad():
         loose.heads["token"].weight.copy_(loose.embedding.weight)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo  # the first step of an optimizer imports it, which is slow in every new process
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -88,7 +89,7 @@ class Toy:
     dropout: float = 0.3
     tied: bool = True
     listeners: list[Any] = field(default_factory=list)
-    validate: Any = staticmethod(validate)
+    validate: Any = field(default=validate)
     data: Any = field(default_factory=toy_data)
 
     def __post_init__(self) -> None:

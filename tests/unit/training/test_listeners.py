@@ -1,0 +1,170 @@
+import io
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from heedful.errors import RequestError, WorkError
+from heedful.training.events import Saved, Started, Stopped, Updated, Validated
+from heedful.training.listeners import JsonLines, Progress, TensorBoard, read_metrics
+
+
+def _updated(update, loss=1.5):
+    return Updated(update, 0, loss, {"token": loss}, 1e-3, 0.7, 2000, 0.5, 0.5 * update)
+
+
+def _validated(update, loss=2.5):
+    return Validated(update, {"loss": loss}, True, 0.5 * update)
+
+
+def _lines(path):
+    return [(line["event"], line["update"]) for line in map(json.loads, path.read_text().splitlines())]
+
+
+def test_lines_hold_the_fields_of_the_events(tmp_path):
+    write = JsonLines(tmp_path / "metrics.jsonl")
+    for event in (_updated(1, math.nan), _validated(1), Saved(1, Path("x")), Stopped(1, "data", 3.0)):
+        write(event)
+    assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [
+        {
+            "version": 1,
+            "event": "updated",
+            "update": 1,
+            "epoch": 0,
+            "loss": None,
+            "terms": {"token": None},
+            "rate": 0.001,
+            "norm": 0.7,
+            "tokens": 2000,
+            "seconds": 0.5,
+            "elapsed": 0.5,
+        },
+        {
+            "version": 1,
+            "event": "validated",
+            "update": 1,
+            "metrics": {"loss": 2.5},
+            "best": True,
+            "elapsed": 0.5,
+        },
+        {"version": 1, "event": "stopped", "update": 1, "reason": "data", "elapsed": 3.0},
+    ]
+
+
+def test_only_every_so_many_updates(tmp_path):
+    write = JsonLines(tmp_path / "m", every=3)
+    for update in range(1, 8):
+        write(_updated(update))
+    assert _lines(tmp_path / "m") == [("updated", 3), ("updated", 6)]
+
+
+def test_what_comes_after_the_checkpoint_is_dropped_on_resume(tmp_path):
+    path = tmp_path / "m"
+    write = JsonLines(path)
+    for event in (Started(0), _updated(1), _validated(1), _updated(2), _validated(2), _updated(3)):
+        write(event)
+    with path.open("a") as file:
+        file.write('{"version": 1, "event": "upda')
+    write(Started(2, validated=1))
+    write(_validated(2))
+    assert _lines(path) == [
+        ("started", 0),
+        ("updated", 1),
+        ("validated", 1),
+        ("updated", 2),
+        ("started", 2),
+        ("validated", 2),
+    ]
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]
+
+
+def test_read_metrics_passes_over_what_is_no_line(tmp_path):
+    (tmp_path / "m").write_bytes(b'{"update": 1}\n\xff\n[1]\n{"update": 2}\n{"upd')
+    assert [line["update"] for line in read_metrics(tmp_path / "m")] == [1, 2]
+
+
+def test_a_file_that_cannot_be_written_is_an_error_with_its_name():
+    with pytest.raises(WorkError, match="/dev/full: could not be written: No space left"):
+        JsonLines(Path("/dev/full"))(_updated(1))
+
+
+def test_plain_lines_where_there_is_no_terminal(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("heedful.training.listeners.time.monotonic", lambda: now[0])
+    stream = io.StringIO()
+    show = Progress(seconds=30.0, stream=stream)
+    show(Started(0, max_updates=7200, damaged=("step-8 is missing",)))
+    for update in range(1, 7):
+        show(_updated(update))
+        now[0] += 10
+    show(_validated(6))
+    show(Stopped(6, "signal", 3661.0))
+    assert stream.getvalue().splitlines() == [
+        "warning: passed over a checkpoint: step-8 is missing",
+        "update 1/7200: epoch 0, loss 1.5000, rate 1.00e-03, 4,000 tokens/s, 1:00:00 left",
+        "update 4/7200: epoch 0, loss 1.5000, rate 1.00e-03, 4,000 tokens/s, 59:58 left",
+        "update 6: validation: loss 2.5 (best)",
+        "stopped after update 6 (signal), 1:01:01",
+    ]
+
+
+def test_without_a_known_end_no_time_is_left_to_tell():
+    stream = io.StringIO()
+    show = Progress(seconds=0.0, stream=stream)
+    for event in (Started(4), _updated(5)):
+        show(event)
+    assert stream.getvalue().splitlines() == [
+        "going on after update 4",
+        "update 5: epoch 0, loss 1.5000, rate 1.00e-03, 4,000 tokens/s",
+    ]
+
+
+def test_a_bar_on_a_terminal():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    show = Progress(stream=stream)
+    for event in (
+        Started(0, max_updates=9),
+        _updated(1),
+        _validated(1),
+        _updated(2),
+        Stopped(2, "data", 1.0),
+    ):
+        show(event)
+    text = stream.getvalue()
+    assert "2/9" in text
+    assert "loss 1.5000" in text
+    assert "update 1: validation: loss 2.5 (best)" in text
+    assert text.endswith("stopped after update 2 (data), 0:01\n")
+
+
+def test_standard_error_is_the_default(capsys):
+    Progress()(Stopped(3, "data", 1.0))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "stopped after update 3 (data), 0:01\n"
+
+
+def test_tensorboard_hides_what_is_done_again(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    first = TensorBoard(tmp_path)
+    for event in (Started(0), _updated(1), _updated(2), _updated(3, 9.0), Stopped(3, "signal", 1.0)):
+        first(event)
+    second = TensorBoard(tmp_path, every=3)
+    for event in (Started(2), _updated(3, 4.0), _updated(4), _validated(4), Stopped(4, "data", 1.0)):
+        second(event)
+    read = accumulator.EventAccumulator(str(tmp_path)).Reload()
+    assert [(s.step, s.value) for s in read.Scalars("train/loss")] == [(1, 1.5), (2, 1.5), (3, 4.0)]
+    assert [(s.step, s.value) for s in read.Scalars("validation/loss")] == [(4, 2.5)]
+    assert [s.value for s in read.Scalars("train/tokens_per_second")] == [4000.0] * 3
+
+
+def test_tensorboard_that_is_not_installed_is_a_wrong_request(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(RequestError, match=r"pip install 'heedful\[tensorboard\]'"):
+        TensorBoard(tmp_path)
