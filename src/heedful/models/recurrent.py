@@ -4,7 +4,7 @@
 |---|---|---|---|
 | rnn-tiny | – | RNNsearch in miniature | 443,904 + 129 V |
 | rnnsearch | Bahdanau et al. 2014 | bidirectional GRU, additive, maxout | 28,212,000 + 1,741 V |
-| rnnencdec | Cho et al. 2014, as Bahdanau's baseline | one fixed context for every step | 16,348,000 + 1,741 V |
+| rnnencdec | Cho et al. 2014 (Bahdanau's sizes) | one fixed context at each step | 16,348,000 + 1,741 V |
 | seq2seq | Sutskever et al. 2014 | 4 layers of LSTM, source reversed | 64,032,000 + 3,001 V |
 | luong | Luong et al. 2015 | the same with general score, input feeding | 71,033,000 + 3,001 V |
 | reverse-rnn | JoeyNMT's reversal task | bidirectional LSTM, general score, fed | 99,136 + 97 V |
