@@ -92,10 +92,26 @@ GOOD: dict[str, Any] = {
         "name": "transformer-tiny",
         "total": 12,
         "trainable": 12,
+        "layers": 0,
+        "source_length": 3,
+        "target_length": 5,
+        "flops_per_token": 24,
+        "training_flops_per_token": 72,
         "lines": [
-            {"name": "head", "formula": "d_model · V", "parameters": 12, "flops_per_token": 24, "note": ""}
+            {
+                "name": "output layer",
+                "depth": 0,
+                "formula": "d_model * V = 3 * 4",
+                "each": 12,
+                "times": 1,
+                "parameters": 12,
+                "flops_per_token": 24,
+                "note": "",
+            }
         ],
+        "tokens": 5,
         "memory": {"weights": 48},
+        "notes": [],
     },
 }
 

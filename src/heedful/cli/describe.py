@@ -1,0 +1,74 @@
+"""``heedful describe``."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from heedful.cli.output import json_result, result
+
+if TYPE_CHECKING:
+    from heedful.runs.ledger import Ledger
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("describe")(describe)
+
+
+def describe(
+    what: str = typer.Argument(..., metavar="NAME|RECIPE|RUN", help="A model's name, a recipe or a run."),
+    overrides: list[str] = typer.Argument(  # noqa: B008
+        None,
+        metavar="[KEY=VALUE]...",
+        help="Changes: vocab_size=32000, source_vocab, target_vocab; n_heads=16 for a model's name; "
+        "model.n_heads=16 for a recipe or run.",
+    ),
+    batch: int = typer.Option(None, min=1, metavar="TOKENS", help="Target tokens of a batch, for memory."),
+    length: int = typer.Option(32, min=1, help="Tokens of a sentence, for FLOPs."),
+    source_length: int = typer.Option(None, min=1, help="Of a source sentence, where it differs."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Count parameters, FLOPs and memory, line by line, as a lecture would."""
+    from heedful.runs.ledger import describe as counted
+
+    ledger = counted(
+        what, length=length, source_length=source_length, tokens=batch, overrides=overrides or []
+    )
+    if as_json:
+        json_result(ledger.to_dict())
+    elif sys.stdout.isatty():
+        _show(ledger)
+    else:
+        result(str(ledger))
+
+
+def _show(ledger: "Ledger") -> None:
+    """A table for a person at a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from heedful.runs.ledger_text import COLUMNS, LEFT, cells, memory, summary
+
+    table = Table(title=ledger.name, title_justify="left", box=None, pad_edge=False)
+    for i, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if i < LEFT else "right", no_wrap=i != 1)
+    for row in ledger.lines():
+        style = "bold" if row.depth == 0 else ("dim" if not row.line.parameters else "")
+        table.add_row(*(Text(cell) for cell in cells(row)), style=style)
+        if row.line.note:
+            table.add_row("", Text(row.line.note, style="yellow italic"))
+    needs = Table(box=None, pad_edge=False, show_header=False)
+    needs.add_column(no_wrap=True)
+    needs.add_column(justify="right", no_wrap=True)
+    needs.add_column()
+    for part in memory(ledger):
+        needs.add_row(*map(Text, part))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print()
+    for line in summary(ledger):
+        console.print(line, markup=False)
+    console.print(f"\nmemory for training on {ledger.tokens:,} target tokens at once, fp32")
+    console.print(needs)

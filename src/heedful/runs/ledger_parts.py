@@ -1,0 +1,228 @@
+"""How the parts of Transformers are counted: attention, feed-forward, norms, embeddings, positions."""
+
+from dataclasses import dataclass, replace
+from functools import singledispatch
+
+from torch import nn
+
+from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.scores import AdditiveScore, BilinearScore, Score
+from heedful.nn.blocks import DecoderBlock, EncoderBlock
+from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.feedforward import FeedForward
+from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
+from heedful.nn.positions import LearnedPositions
+from heedful.nn.residual import PostNorm, PreNorm
+from heedful.runs.ledger_lines import MASK, Line, Walk, entries, formula, grouped, inside, linear, own
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a score compares, for a pair of sentences.
+
+    Args:
+        heads, kv_heads: of queries; of keys and values.
+        queries, keys: how many of them.
+        d_q, d_k: their widths.
+    """
+
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    d_q: int
+    d_k: int
+
+    @property
+    def pairs(self) -> int:
+        """Scores that are formed, visible or not."""
+        return self.heads * self.queries * self.keys
+
+
+@singledispatch
+def score_entries(score: Score, compared: Compared, walk: Walk) -> list[Line]:
+    """A score without matrices: one product for each pair."""
+    return [*own(score, walk), *inside(score, walk), _product(compared, compared.d_k)]
+
+
+def _product(compared: Compared, d: int) -> Line:
+    sizes = formula("keys * n_heads * d_k", keys=compared.keys, n_heads=compared.heads, d_k=d)
+    return Line("scores", f"2 FLOPs * {sizes}", own_flops=2 * compared.pairs * d)
+
+
+@score_entries.register
+def _bilinear(score: BilinearScore, compared: Compared, walk: Walk) -> list[Line]:
+    keys = walk.over(compared.keys * compared.kv_heads)
+    return [linear("W of the score", score.key, keys, ("d_k", "d_q")), _product(compared, compared.d_q)]
+
+
+@score_entries.register
+def _additive(score: AdditiveScore, compared: Compared, walk: Walk) -> list[Line]:
+    queries = walk.over(compared.queries * compared.heads)
+    keys = walk.over(compared.keys * compared.kv_heads)
+    return [
+        linear("W_q of the score", score.query, queries, ("d_q", "d_a"), keeps=False),
+        linear("W_k of the score", score.key, keys, ("d_k", "d_a"), keeps=compared.heads == 1),
+        linear("v of the score", score.vector, walk.over(compared.pairs), ("d_a", "1")),
+    ]
+
+
+def weighted_sum(compared: Compared, d_v: int) -> Line:
+    """The sum of the values with their weights."""
+    sizes = formula("keys * n_heads * d_v", keys=compared.keys, n_heads=compared.heads, d_v=d_v)
+    return Line("weighted sum", f"2 FLOPs * {sizes}", own_flops=2 * compared.pairs * d_v)
+
+
+def _kept(module: SelfAttention | CrossAttention, compared: Compared, *, hides: bool) -> float:
+    """Queries, keys, values and weights; once more where invisible numbers are made finite or dropped."""
+    each_key = module.d_k + module.d_v
+    heads = compared.heads * (compared.queries * module.d_k + compared.keys * each_key)
+    finite = compared.queries * module.d_k * compared.heads + compared.keys * each_key * compared.kv_heads
+    return heads + finite * hides + compared.pairs * (1 + (1 + MASK) * (module.dropout.p > 0))
+
+
+@entries.register
+def _self_attention(module: SelfAttention, name: str, walk: Walk) -> list[Line]:
+    compared = Compared(module.n_heads, module.n_kv_heads, walk.rows, walk.rows, module.d_k, module.d_k)
+    weight, bias = walk.first(module.qkv.weight), walk.first(module.qkv.bias)
+    d_model = module.qkv.in_features
+    lines = [
+        _matrix(symbol, (d_model, width), times, walk.rows, weight=weight, bias=bias)
+        for symbol, width, times in _projections(module)
+    ]
+    title = "causal self-attention" if module.causal else "self-attention"
+    kept = walk.rows * d_model + _kept(module, compared, hides=module.causal)
+    return _attention(title, module, lines, compared, walk, kept)
+
+
+@entries.register
+def _cross_attention(module: CrossAttention, name: str, walk: Walk) -> list[Line]:
+    compared = Compared(module.n_heads, module.n_kv_heads, walk.rows, walk.source, module.d_k, module.d_k)
+    lines = []
+    for symbol, width, times in _projections(module):
+        part, rows = (module.q, walk.rows) if symbol == "W_Q" else (module.kv, walk.source)
+        first = symbol != "W_V"  # W_K and W_V are halves of one matrix
+        if first:
+            weight, bias = walk.first(part.weight), walk.first(part.bias)
+        lines.append(_matrix(symbol, (part.in_features, width), times, rows, weight=weight, bias=bias))
+    # The encoder's top is kept once, by the norm that made it or by the first layer that reads it.
+    kept = walk.rows * module.q.in_features + _kept(module, compared, hides=False)
+    return _attention("cross-attention", module, lines, compared, walk, kept)
+
+
+def _projections(module: SelfAttention | CrossAttention) -> list[tuple[str, int, int]]:
+    return [
+        ("W_Q", module.d_k, module.n_heads),
+        ("W_K", module.d_k, module.n_kv_heads),
+        ("W_V", module.d_v, module.n_kv_heads),
+    ]
+
+
+def _matrix(symbol: str, shape: tuple[int, int], times: int, rows: int, *, weight: bool, bias: bool) -> Line:
+    """A projection of one head, ``times`` over."""
+    d = "d_v" if symbol == "W_V" else "d_k"
+    text = " + ".join([f"d_model * {d}"] * weight + [d] * bias)
+    how = formula(text or "0", **{"d_model": shape[0], d: shape[1]})
+    flops = 2 * rows * shape[0] * shape[1]
+    return Line(symbol, str(how) if text else "shared", own=how.value, own_flops=flops, times=times)
+
+
+def _attention(
+    title: str,
+    module: SelfAttention | CrossAttention,
+    projections: list[Line],
+    compared: Compared,
+    walk: Walk,
+    kept: float,
+) -> list[Line]:
+    """Lines of all attentions: projections, score, weighted sum, W_O."""
+    causal = isinstance(module, SelfAttention) and module.causal
+    lines = [
+        *projections,
+        *score_entries(module.score, compared, walk),
+        weighted_sum(compared, module.d_v),
+        _output(module, walk),
+    ]
+    note = "all are computed; the causal mask leaves about half" if causal else ""
+    lines = [replace(line, note=note) if line.name in {"scores", "weighted sum"} else line for line in lines]
+    (whole,) = grouped(title, lines)
+    return [replace(whole, own_kept=kept, own_layers=1)]
+
+
+def _output(module: SelfAttention | CrossAttention, walk: Walk) -> Line:
+    out = module.out
+    weight, bias = walk.first(out.weight), walk.first(out.bias)
+    text = " + ".join(["n_heads * d_v * d_model"] * weight + ["d_model"] * bias)
+    how = formula(text or "0", n_heads=module.n_heads, d_v=module.d_v, d_model=out.out_features)
+    return Line(
+        "W_O",
+        str(how) if text else "shared",
+        own=how.value,
+        own_flops=2 * walk.rows * out.in_features * out.out_features,
+        own_kept=walk.rows * out.in_features,
+    )
+
+
+@entries.register
+def _feed_forward(module: FeedForward, name: str, walk: Walk) -> list[Line]:
+    up = linear("W_1 and b_1", module.up, walk, ("d_model", "d_ff"))
+    down = linear("W_2 and b_2", module.down, walk, ("d_ff", "d_model"))
+    (whole,) = grouped("feed-forward", [up, down])
+    # ReLU keeps its result, which is the input of W_2; others also keep what they are given.
+    copies = (not isinstance(module.activation, nn.ReLU)) + (1 + MASK) * (module.dropout.p > 0)
+    return [replace(whole, own_kept=copies * walk.rows * module.up.out_features, own_layers=2)]
+
+
+@entries.register(PostNorm)
+@entries.register(PreNorm)
+def _residual(module: PostNorm | PreNorm, name: str, walk: Walk) -> list[Line]:
+    """The part, and its norm beside it; the mask of the dropout between them is counted with the norm."""
+    norms = entries(module.norm, "norm", walk)
+    if norms and module.dropout.p > 0:
+        width = module.norm.weight.numel() if isinstance(module.norm.weight, nn.Parameter) else 0
+        norms[0] = replace(norms[0], own_kept=norms[0].own_kept + MASK * walk.rows * width)
+    return [*entries(module.part, name, walk), *norms]
+
+
+@entries.register(LayerNorm)
+@entries.register(BatchNorm)
+@entries.register(PowerNorm)
+def _norm(module: LayerNorm | BatchNorm | PowerNorm, name: str, walk: Walk) -> list[Line]:
+    parameters = [p for p in (module.weight, module.bias) if walk.first(p)]
+    how = formula(f"{len(parameters)} * d_model", d_model=module.weight.numel())
+    return [Line("norm", str(how), own=how.value, own_kept=walk.rows * module.weight.numel())]
+
+
+@entries.register
+def _embedding(module: TokenEmbedding, name: str, walk: Walk) -> list[Line]:
+    """The table; its ids (8 bytes each) and the mask are kept, its rows by whoever reads them."""
+    how = formula("V * d_model", V=module.weight.shape[0], d_model=module.weight.shape[1])
+    first = walk.first(module.weight)
+    kept = walk.rows * (2 + MASK * module.weight.shape[1] * (module.dropout.p > 0))
+    table = Line(
+        name,
+        str(how) if first else "tied to a matrix above",
+        own=how.value if first else 0,
+        own_kept=kept,
+    )
+    inner = inside(module, walk, skip={"dropout"})
+    positions = [replace(line, name=f"positions of the {name}") for line in inner if line.parameters]
+    return [table, *positions]
+
+
+@entries.register
+def _positions(module: LearnedPositions, name: str, walk: Walk) -> list[Line]:
+    first = walk.first(module.weight)
+    how = formula("max_length * d", max_length=module.max_length, d=module.d)
+    kept = 2 * walk.rows
+    return [Line("positions", str(how) if first else "shared", own=how.value * first, own_kept=kept)]
+
+
+@entries.register
+def _encoder_block(module: EncoderBlock, name: str, walk: Walk) -> list[Line]:
+    return grouped("encoder layer", inside(module, walk))
+
+
+@entries.register
+def _decoder_block(module: DecoderBlock, name: str, walk: Walk) -> list[Line]:
+    return grouped("decoder layer", inside(module, walk))

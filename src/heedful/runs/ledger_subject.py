@@ -1,0 +1,166 @@
+"""What is to be described: a configuration, a preset, a recipe or a run, as a model on the meta device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from heedful.errors import RequestError, nearest
+from heedful.models.registry import PRESETS
+from heedful.runs.building import assemble, configured
+from heedful.runs.folder import RunFolder
+from heedful.runs.recipe import Recipe, read_recipe
+from heedful.runs.resolve import SUFFIXES, overrides_tree, parse_override, shipped_recipes
+from heedful.text.specials import SPECIALS
+
+VOCABULARY = 37_000  # of the paper's English-German base model
+_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """Sizes that were asked for: of both sides, or of one (which stands before both)."""
+
+    vocab_size: int | None = None
+    source_vocab: int | None = None
+    target_vocab: int | None = None
+
+    def sizes(self, source: int, target: int) -> tuple[int, int]:
+        """What was asked for, and for a side that nothing was said of, these."""
+        return (
+            self.source_vocab or self.vocab_size or source,
+            self.target_vocab or self.vocab_size or target,
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to a default."""
+        return self.vocab_size is not None or None not in (self.source_vocab, self.target_vocab)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was found.
+
+    Args:
+        name: what was asked for.
+        model: on the meta device.
+        tokens, chunk: of the recipe, where there is one.
+        notes: what was assumed.
+    """
+
+    name: str
+    model: nn.Module
+    tokens: int | None = None
+    chunk: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def subject(what: Any, vocabularies: Vocabularies, overrides: Sequence[str] = ()) -> Subject:
+    """Find what ``what`` names: presets first, then runs, then recipes.
+
+    Args:
+        what: a configuration, or a name or path.
+        vocabularies: sizes that were asked for.
+        overrides: ``key=value``; keys of the model (``n_heads``) for a preset or configuration, of the
+            recipe (``model.n_heads``) for a recipe or run; and ``vocab_size``, ``source_vocab`` or
+            ``target_vocab`` for all.
+
+    Raises:
+        RequestError: there is no such thing, or an override is wrong.
+    """
+    vocabularies, rest = _split(vocabularies, overrides)
+    if not isinstance(what, str | Path):
+        return _of_config(what, type(what).__name__, vocabularies, rest)
+    name = str(what)
+    if name in PRESETS:
+        return _of_config(name, name, vocabularies, rest)
+    if Path(name).is_dir():
+        return _of_run(Path(name), vocabularies, rest)
+    recipes = shipped_recipes()
+    if name in recipes or "/" in name or name.endswith(SUFFIXES):
+        return _of_recipe(name, read_recipe(name, rest)[0], vocabularies)
+    known = [*PRESETS, *recipes]
+    raise RequestError(
+        f"no model, recipe or run is called {name!r}{nearest(name, known)}; the models are "
+        f"{', '.join(PRESETS)}; the recipes are {', '.join(recipes) or 'none'}"
+    )
+
+
+def _split(vocabularies: Vocabularies, overrides: Sequence[str]) -> tuple[Vocabularies, list[str]]:
+    """Sizes of vocabularies among the overrides, and the other overrides."""
+    rest = []
+    for text in overrides:
+        path, value = parse_override(text)
+        if path not in {("vocab_size",), ("source_vocab",), ("target_vocab",)}:
+            rest.append(text)
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise RequestError(f"on the command line: {text}: expected a whole number of at least 1")
+        else:
+            vocabularies = replace(vocabularies, **{str(path[0]): value})
+    return vocabularies, rest
+
+
+def _of_config(config: Any, name: str, vocabularies: Vocabularies, overrides: Sequence[str]) -> Subject:
+    config = configured(config, overrides_tree(f"model.{text}" for text in overrides))
+    default = vocabularies.source_vocab or vocabularies.target_vocab or VOCABULARY
+    sizes = vocabularies.sizes(default, default)
+    notes = (
+        _sizes_told(sizes, "" if vocabularies.complete else ", by default; change it with vocab_size=…"),
+    )
+    return Subject(name, assemble(config, *sizes, device="meta"), notes=notes)
+
+
+def _of_recipe(
+    name: str, recipe: Recipe, vocabularies: Vocabularies, known: tuple[int, int] | None = None
+) -> Subject:
+    """``known``: the sizes of trained tokenizers."""
+    size, why = _expected(recipe.tokenizer.subwords)
+    sizes = vocabularies.sizes(*(known or (size, size)))
+    notes = (_sizes_told(sizes, "" if known or vocabularies.complete else why),)
+    return Subject(
+        name,
+        assemble(recipe.model, *sizes, device="meta"),
+        tokens=max(1, recipe.training.tokens_per_update // recipe.training.accumulate),
+        chunk=recipe.objective.chunk,
+        notes=notes,
+    )
+
+
+def _of_run(path: Path, vocabularies: Vocabularies, overrides: Sequence[str]) -> Subject:
+    from heedful.runs.prepare import load_tokenizers
+    from heedful.runs.problems import validate
+    from heedful.runs.saved import saved_tree
+    from heedful.runs.trees import merge
+
+    folder = RunFolder(path)
+    recipe = validate(merge(saved_tree(path), overrides_tree(overrides)), Recipe)
+    known = None
+    if folder.tokenizer("target").is_file():
+        tokenizers = load_tokenizers(folder)
+        known = (tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    return _of_recipe(str(path), recipe, vocabularies, known)
+
+
+def _sizes_told(sizes: tuple[int, int], why: str) -> str:
+    source, target = sizes
+    both = f"V = {target:,}" if source == target else f"V = {source:,} (source) and {target:,} (target)"
+    return both + why
+
+
+def _expected(subwords: Any) -> tuple[int, str]:
+    """The vocabulary that a tokenizer not yet trained will have, and how that is known."""
+    size, merges = getattr(subwords, "vocab_size", None), getattr(subwords, "merges", None)
+    if size is not None:
+        return size, ", as the recipe asks; less where its text gives less"
+    if subwords.kind == "byte":
+        return _BYTES + len(SPECIALS), ""
+    if merges is not None:
+        learned = merges + len(SPECIALS)
+        if subwords.kind == "byte-bpe":
+            return learned + _BYTES, ", as the recipe asks"
+        spare = _BYTES if subwords.byte_fallback else 0
+        return learned + spare, ", without the characters of the text, which are not known before training"
+    return VOCABULARY, ", by default: the recipe's vocabulary is known after training only"

@@ -1,0 +1,81 @@
+"""A ledger as text: the cells of its table, and plain aligned columns."""
+
+from collections.abc import Sequence
+
+from heedful.runs.ledger import Ledger, Row
+
+COLUMNS = ("part", "formula", "each", "times", "parameters", "FLOPs/token")
+LEFT = 2  # the first columns that are aligned left; the others are numbers
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """One row of the table."""
+    line = row.line
+    return (
+        "  " * row.depth + line.name,
+        line.how,
+        f"{line.each:,}" if line.times > 1 else "",
+        f"x {line.times}" if line.times > 1 else "",
+        f"{line.parameters:,}",
+        number(row.flops_per_token),
+    )
+
+
+def number(value: float) -> str:
+    """With thousands apart, and without decimals that say nothing."""
+    return f"{value:,.0f}"
+
+
+def summary(ledger: Ledger) -> list[str]:
+    """What stands below the table."""
+    lengths = f"{ledger.target_length} tokens"
+    if ledger.source_length != ledger.target_length:
+        lengths = f"{ledger.source_length} source and {ledger.target_length} target tokens"
+    lines = [
+        *ledger.notes,
+        f"FLOPs for each target token, in sentences of {lengths}; training takes about 3 times as many: "
+        f"{number(ledger.training_flops_per_token)}",
+    ]
+    if ledger.layers:
+        lines.append(f"{ledger.layers} layers, with two for each feed-forward{_forty_two(ledger)}")
+    if ledger.trainable != ledger.parameters:
+        lines.append(f"{ledger.trainable:,} of the parameters are trained")
+    return lines
+
+
+def _forty_two(ledger: Ledger) -> str:
+    return " (lecture S0: 42, as 6 x 3 + 6 x 4)" if ledger.layers == 42 else ""
+
+
+def memory(ledger: Ledger) -> list[tuple[str, str, str]]:
+    """Name, size and formula of everything that training keeps, and their sum."""
+    rows = [(part.name, _bytes(part.bytes), part.how) for part in ledger.memory]
+    return [*rows, ("sum", _bytes(sum(part.bytes for part in ledger.memory)), "")]
+
+
+def _bytes(n: int) -> str:
+    return f"{n / 2**20:,.1f} MiB"
+
+
+def as_text(ledger: Ledger) -> str:
+    """Everything, in columns; notes follow the line that they belong to."""
+    table = [COLUMNS, *(cells(row) for row in ledger.lines())]
+    widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
+    lines = [ledger.name, "", _aligned(COLUMNS, widths)]
+    for row in ledger.lines():
+        note = f"   <- {row.line.note}" if row.line.note else ""
+        lines.append(_aligned(cells(row), widths) + note)
+    lines += [
+        "",
+        *summary(ledger),
+        "",
+        f"memory for training on {ledger.tokens:,} target tokens at once, fp32",
+    ]
+    lines += [f"  {name:<12} {size:>14}   {how}".rstrip() for name, size, how in memory(ledger)]
+    return "\n".join(lines)
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    left = [cell.ljust(width) for cell, width in zip(row[:LEFT], widths, strict=False)]
+    right = [cell.rjust(width) for cell, width in zip(row[LEFT:], widths[LEFT:], strict=True)]
+    return "  ".join([*left, *right])
