@@ -172,6 +172,12 @@ def test_split_by_hand():
     assert [part.tolist() for part in by_cost] == [[0], [1, 2, 3]]
 
 
+def test_a_dear_sample_in_the_middle_leaves_no_part_empty():
+    parts = split(np.arange(7), np.arange(7), 4, cost=np.array([1, 1, 1, 101, 1, 1, 1]))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(7))
+    assert all(len(part) for part in parts)
+
+
 def test_split_lowers_the_padding_of_an_update():
     lengths = corpus(5003)
     updates = plan(lengths, tokens_per_update=25_013, seed=0, epoch=0)
