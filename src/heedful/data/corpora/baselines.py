@@ -27,7 +27,7 @@ def word_by_word(pairs: Iterable[Pair]) -> Translate:
             aligned[i].append(target[j])
         for i, word in enumerate(pair.source.split()):
             counts[word][tuple(aligned[i])] += 1
-    table = {(word,): _most_frequent(counter) for word, counter in counts.items()}
+    table: dict[Words, Words] = {(word,): _most_frequent(counter) for word, counter in counts.items()}
     return lambda source: " ".join(_cover(tuple(source.split()), table, 1))
 
 

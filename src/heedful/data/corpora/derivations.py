@@ -19,8 +19,8 @@ from heedful.data.corpora.lexicon_english import (
 )
 from heedful.data.corpora.phrases import PERSONS, Phrases, counted
 
-
 CHEERFUL = ("write", "buy", "cook", "hear", "play.game", "play.instrument", "help", "eat", "drink")
+OFTEN = (*("present", "past", "past", "future") * 3, "can", "must", "want")
 _NEW_AND_OLD = {"new", "old.thing"}
 
 
@@ -46,14 +46,10 @@ class Drawing(Phrases):
         return clause if clause.time in times else clause._replace(time=self.draw.pick(times))
 
     def tense(self, subject: Nominal, tenses: tuple[str, ...]) -> str:
-        """Draw a tense; the future only with the subjects that the language uses it with."""
+        """Draw a tense; the past if the subject is not used with it."""
         tense = self.draw.pick(tenses)
-        own = self.words.names.get(subject.noun, subject.noun)
-        if tense == "future" and self.words.future and own not in self.words.future:
-            return "past"
-        if tense == "can" and " and " in subject.noun:
-            return "past"
-        return tense
+        joined = tense == "can" and " and " in subject.noun
+        return "past" if joined or not self.fits(subject, tense) else tense
 
     def timed(self, clause: Clause, chance: float = 0.45, *, early: float = 0.4) -> Clause:
         """Add a time that goes with the tense, at the end or at the start."""
@@ -68,26 +64,28 @@ class Drawing(Phrases):
         return Clause(subject, verb, self.object_of(verb, subject, you), tense=tense)
 
     def transitive(self) -> Sentence:
-        """ "in the evening my mother will read this book", "she did not see the dog"."""
+        """Draw "in the evening my mother will read this book", "she did not see the dog"."""
         subject = self.subject()
-        tense = self.tense(subject, ("present", "past", "past", "future", "can", "must", "want"))
+        tense = self.tense(subject, OFTEN)
         clause = self.action(subject, tense)
         deniable = tense in ("present", "past", "future", "can")
-        if deniable and self.draw.chance(0.22) and not counted(clause.object):
-            return Sentence("plain", self.timed(clause._replace(negative=True), 0.25))
+        if deniable and self.draw.chance(0.15) and not counted(clause.object):
+            clause = self.timed(clause._replace(negative=True), 0.25)
+            often = clause.time == "every day"  # "not every day" could be read in two ways
+            return Sentence("plain", clause._replace(time="", early=False) if often else clause)
         return Sentence("plain", self.timed(clause))
 
     def spoken_to(self) -> Sentence:
-        """ "children , you must read your book": the address settles what "you" and "your" mean."""
+        """Draw "children , you must read your book": the address settles what "you" and "your" mean."""
         address = self.draw.pick(self.addresses)
         you = self.words.you[address]
         subject = Nominal(you)
         if self.draw.chance(0.55):
-            tense = self.draw.pick(("past", "past", "can", "want", "present"))
+            tense = self.tense(subject, ("past", "past", "can", "want", "present"))
             clause = self.action(subject, tense, you)._replace(question=self._question())
             clause = self._ask(clause)
         else:
-            tense = self.draw.pick(("present", "past", "can", "must"))
+            tense = self.tense(subject, ("present", "past", "can", "must"))
             clause = self.action(subject, tense, you)
         return Sentence("plain", self.timed(clause, 0.25, early=0.0), address=address)
 
@@ -102,17 +100,22 @@ class Drawing(Phrases):
         return clause
 
     def question(self) -> Sentence:
-        """ "who bought the car ?", "what did she read yesterday ?", "does Anna want to drink milk ?"."""
+        """Draw "who bought the car ?", "what did she read yesterday ?", "does Anna want to drink milk ?"."""
         kind = self.draw.pick(("subject", "object", "when", "why", "where", "whether", "whether"))
         subject = Nominal("who") if kind == "subject" else self.subject()
         if subject.noun in ("i", "we"):
             subject = Nominal(self.draw.pick(("he", "she")))
+        if kind == "whether" and not self.fits(subject, "can"):
+            subject = Nominal(self.draw.pick(("he", "she")))
         tense = self.tense(subject, ("past", "past", "can", "present") if kind != "when" else ("past",))
+        if kind == "whether" and tense == "past" and not self.fits(subject, "whether"):
+            tense = "can"
+        tense = tense if kind != "subject" or self.fits(subject, "who") or tense == "can" else "past"
         clause = self._ask(self.action(subject, tense)._replace(question=kind))
         return Sentence("plain", self.timed(clause, 0.0 if kind == "when" else 0.3))
 
     def likes_doing(self) -> Sentence:
-        """ "Anna likes to read books in the evening"."""
+        """Draw "Anna likes to read books in the evening"."""
         subject = self.subject()
         if " and " in subject.noun:
             subject = Nominal("they")
@@ -120,27 +123,39 @@ class Drawing(Phrases):
             ("read", "write", "drink", "eat", "play.game", "play.instrument", "cook", "hear")
         )
         noun = self.draw.pick(self.objects[verb])
-        thing = self.thing(noun, subject) if NOUNS[noun][1][0] in ("game", "instrument") else None
+        thing = self.thing(verb, noun, subject) if NOUNS[noun][1][0] in ("game", "instrument") else None
         thing = thing or Nominal(noun, plural=NOUNS[noun][0] != "-")
         return Sentence("plain", self.timed(Clause(subject, verb, thing, tense="like"), 0.4))
 
     def staying(self) -> Sentence:
-        """ "my uncle lives in Berlin", "she worked at the bank", "they will sleep in the room"."""
-        verb = self.draw.pick(("live", "work", "sleep", "play.game", "read", "eat"))
+        """Draw "my uncle lives in Berlin", "she worked at the bank", "they will sleep in the room"."""
+        if self.draw.chance(0.2):
+            return Sentence("plain", self.dwelling())
+        verb = self.draw.pick(self.lasting)
         subject = self.subject()
-        tense = "present" if verb == "live" else self.tense(subject, ("present", "past", "future", "must"))
-        if verb == "live" or (verb == "work" and self.draw.chance(0.4)):
+        tense = self.tense(subject, ("present", "past", "future", "must"))
+        place = self.location(verb)
+        if verb == "work" and self.draw.chance(0.4):
             place = Place("in", Nominal(self.draw.pick(self.words.cities)))
-        else:
-            place = self.location(verb)
         noun = self.draw.pick(self.objects[verb]) if self.objects[verb] else ""
         mass = noun and NOUNS[noun][0] == "-"
         thing = Nominal(noun, "" if mass else "a") if noun else None
         clause = Clause(subject, verb, thing, place=place, tense=tense)
-        return Sentence("plain", clause if verb == "live" else self.timed(clause))
+        return Sentence("plain", self.timed(clause))
+
+    def dwelling(self) -> Clause:
+        """Draw who lives in which town."""
+        subject = self.subject()
+        if not self.fits(subject, "live"):
+            subject = Nominal(self.draw.pick(self.names))
+        where = Nominal(self.draw.pick(self.words.cities))
+        if self.draw.chance(0.3):
+            where = Nominal("house", self.draw.pick(("this", "a")))
+        clause = Clause(subject, "live", place=Place("in", where))
+        return clause._replace(time="now") if self.draw.chance(0.3) else clause
 
     def going(self) -> Sentence:
-        """ "we went to the station yesterday", "they will go to London": German "gehen" and "fahren"."""
+        """Draw "we went to the station yesterday", "they will go to London": German "gehen" and "fahren"."""
         subject = self.subject()
         far = self.draw.chance(0.4)
         noun = self.draw.pick(self.words.cities if far else self.destinations)
@@ -151,15 +166,15 @@ class Drawing(Phrases):
         tense = self.tense(subject, ("present", "past", "future", "must", "want", "can"))
         negative = tense in ("past", "future", "can") and self.draw.chance(0.2)
         if self.draw.chance(0.12) and subject.noun not in ("i", "we"):
-            tense, negative, motion = "past", False, "travel" if far and verb == "travel" else verb
-            asked = Clause(subject, motion, place=place, tense=tense, question="whether")
+            subject = subject if self.fits(subject, "whether") else Nominal("she")
+            asked = Clause(subject, verb, place=place, tense="past", question="whether")
             return Sentence("plain", self.timed(asked))
         return Sentence(
             "plain", self.timed(Clause(subject, verb, place=place, tense=tense, negative=negative))
         )
 
     def animal(self) -> Sentence:
-        """ "the dog ate the fish in the kitchen", "my cat sleeps at night"."""
+        """Draw "the dog ate the fish in the kitchen", "my cat sleeps at night"."""
         subject = Nominal(self.draw.pick(self.animals), self.draw.pick(("the", "my", "our", "this", "a")))
         tense = self.draw.pick(("present", "past"))
         verb = self.draw.pick(("eat.animal", "drink.animal", "sleep"))
@@ -177,20 +192,22 @@ class Drawing(Phrases):
         return Sentence("plain", self.timed(Clause(subject, verb, thing, tense=tense)))
 
     def giving(self) -> Sentence:
-        """ "she gave my brother a red flower", "I will send her the letter"."""
+        """Draw "she gave my brother a red flower", "I will send her the letter"."""
         subject = self.subject()
         verb = self.draw.pick(("give", "send"))
         noun = self.draw.pick(self.objects[verb])
         tense = self.tense(subject, ("present", "past", "past", "future", "must", "can"))
         recipient = self.someone(subject, "")
-        clause = Clause(subject, verb, self.thing(noun, subject), recipient, tense=tense)
+        clause = Clause(subject, verb, self.thing(verb, noun, subject), recipient, tense=tense)
         return Sentence("plain", self.timed(clause, 0.3))
 
     def having(self) -> Sentence:
-        """ "we have two cats", "I do not know him", "she wants a cup", "he likes this song"."""
+        """Draw "we have two cats", "I do not know him", "she wants a cup", "he likes this song"."""
         subject = self.subject()
         if " and " in subject.noun:
             subject = Nominal("they")
+        if not self.fits(subject, "have"):
+            subject = Nominal(self.draw.pick(PERSONS))
         verb = self.draw.pick(self.stative)
         tense = self.draw.pick(("present", "past")) if verb == "have" else "present"
         thing = self.object_of(verb, subject)
@@ -200,12 +217,13 @@ class Drawing(Phrases):
             thing = thing._replace(determiner="this", plural=False)
         negative = not counted(thing) and self.draw.chance(0.3)
         clause = Clause(subject, verb, thing, tense=tense, negative=negative)
-        if not negative and subject.noun not in ("i", "we") and self.draw.chance(0.2):
+        plenty = verb == "have" and thing.plural
+        if not negative and not plenty and subject.noun not in ("i", "we") and self.draw.chance(0.2):
             clause = clause._replace(question="whether")
         return Sentence("plain", clause)
 
     def quality(self) -> Sentence:
-        """ "this book is interesting", "was the soup hot ?", "my father is not old"."""
+        """Draw "this book is interesting", "was the soup hot ?", "my father is not old"."""
         return Sentence("plain", self.described())
 
     def described(self, *, asked: float = 0.25) -> Clause:
@@ -222,12 +240,12 @@ class Drawing(Phrases):
         tense = "present" if living else self.draw.pick(("present", "present", "past"))
         subject = Nominal(noun, determiner, plural=plural)
         clause = Clause(subject, "be", quality=adjective, tense=tense)
-        if self.draw.chance(asked):
-            return clause._replace(question="whether")
+        if not living and self.draw.chance(asked):
+            return clause._replace(question="whether", tense="past")
         return clause._replace(negative=tense == "present" and self.draw.chance(0.25))
 
     def state(self) -> Sentence:
-        """ "I was tired yesterday", "are you happy ?"."""
+        """Draw "I was tired yesterday", "are you happy ?"."""
         subject, state = self.subject(), self.draw.pick(STATES)
         tense = self.draw.pick(("present", "past"))
         clause = Clause(subject, "be", quality=state, tense=tense)
@@ -240,7 +258,7 @@ class Drawing(Phrases):
         return Sentence("plain", self.timed(clause, 0.6))
 
     def lying(self) -> Sentence:
-        """ "the key is under the table", "was my book in the bag ?"."""
+        """Draw "the key is under the table", "was my book in the bag ?"."""
         clause = self.placed()
         if self.draw.chance(0.25):
             clause = clause._replace(question="whether", negative=False)
@@ -264,25 +282,35 @@ class Drawing(Phrases):
     # Sentences of two clauses
 
     def reported(self) -> Sentence:
-        """ "I think that she bought the book", "he said that the film is good"."""
+        """Draw "I think that she bought the book", "he said that the film is good"."""
         verb = self.draw.pick(("think", "know.fact", "say"))
         matrix = Nominal(self.draw.pick((*PERSONS[:4], *self.names)))
-        r = self.draw.below(4)
-        if r == 0:
-            inner = self.described(asked=0.0)
-        elif r == 1:
-            inner = self.placed()
-        else:
-            subject = self.subject()
-            inner = self.action(subject, self.tense(subject, ("past", "past", "future", "can", "present")))
-            inner = self.timed(inner, 0.25, early=0.0)
+        inner = self.embedded()
         if inner.subject.noun == matrix.noun and matrix.noun != "i":
             matrix = Nominal("i")
         tense = "past" if verb == "say" else "present"
         return Sentence("that", Clause(matrix, verb, tense=tense), inner)
 
+    def embedded(self) -> Clause:
+        """Draw what can be thought, known or said."""
+        r = self.draw.below(9)
+        if r < 2:
+            return self.described(asked=0.0)
+        if r == 2:
+            return self.placed()
+        if r == 3:
+            tense = self.draw.pick(("present", "past"))
+            return Clause(self.subject(), "be", quality=self.draw.pick(STATES), tense=tense)
+        if r == 4:
+            return self.dwelling()
+        subject = self.subject()
+        inner = self.action(
+            subject, self.tense(subject, ("past", "past", "future", "future", "can", "present", "present"))
+        )
+        return self.timed(inner, 0.25, early=0.0)
+
     def reasoned(self) -> Sentence:
-        """ "Anna did not read the letter because she was tired"."""
+        """Draw "Anna did not read the letter because she was tired"."""
         subject = self.subject()
         own = self.words.names.get(subject.noun, subject.noun)
         if own not in PERSONS:
@@ -300,7 +328,7 @@ class Drawing(Phrases):
         return Sentence("because", clause, Clause(Nominal(own), "be", quality=state, tense="past"))
 
     def recalled(self) -> Sentence:
-        """ "the film that we saw yesterday was interesting"."""
+        """Draw "the film that we saw yesterday was interesting"."""
         verb = self.draw.pick(tuple(self.made))
         noun = self.draw.pick(self.made[verb])
         adjectives = [a for a in self.suits[noun] if self.words.quality(a, False)]
@@ -311,7 +339,7 @@ class Drawing(Phrases):
         return Sentence("relative", main, inner)
 
     def contrasted(self) -> Sentence:
-        """ "this bag is old , but it is beautiful", "I bought a car , but she does not like it"."""
+        """Draw "this bag is old , but it is beautiful", "I bought a car , but she does not like it"."""
         clause = self.described(asked=0.0)
         while clause.quality not in (*PRAISE, *BLAME) or self.living(clause.subject) or clause.subject.plural:
             clause = self.described(asked=0.0)
@@ -329,14 +357,14 @@ class Drawing(Phrases):
         return Sentence("but", clause, Clause(it, "be", quality=self.draw.pick(opposite), tense=clause.tense))
 
     def requested(self) -> Sentence:
-        """ "please read this letter", "please give me the key"."""
+        """Draw "please read this letter", "please give me the key"."""
         verb = self.draw.pick(self.words.imperatives)
         subject = Nominal("you.formal") if "you.formal" in self.words.you.values() else Nominal("you.many")
         noun = self.draw.pick(self.objects[verb])
         if {"person", "kin"} & set(NOUNS[noun][1]):
             thing = self.someone(subject, "")
         else:
-            thing = self.thing(noun, subject)
+            thing = self.thing(verb, noun, subject)
         recipient = Nominal(self.draw.pick(("i", "he", "she", "we"))) if verb in ("give", "send") else None
         clause = Clause(subject, verb, thing, recipient)
         if self.draw.chance(0.25):

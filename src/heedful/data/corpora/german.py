@@ -44,7 +44,7 @@ def nominal(phrase: Nominal, case: int, role: str, *, denied: bool = False) -> T
         return _proper(phrase.noun, case, role)
     noun = NOUNS[phrase.noun]
     column = GENDERS.index("p" if phrase.plural else noun.gender)
-    endings = ALONE
+    endings: tuple[tuple[str, ...], ...] = ALONE
     tokens = []
     if phrase.determiner or denied:
         text, endings = _determiner(phrase, case, column, denied=denied)

@@ -147,9 +147,11 @@ def align(source: Sequence[Token], target: Sequence[Token]) -> Alignment:
     for j, token in enumerate(target):
         for node in token.nodes:
             positions.setdefault(node, []).append(j)
-    links = {
-        (i, j) for i, token in enumerate(source) for node in token.nodes for j in positions.get(node, ())
-    }
+    links: set[tuple[int, int]] = set()
+    for i, token in enumerate(source):
+        for node in token.nodes:
+            for j in positions.get(node, ()):
+                links.add((i, j))
     return tuple(sorted(links))
 
 

@@ -65,7 +65,7 @@ def _nouns() -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 NOUNS = _nouns()
-TITLES = ("transformers", "titanic", "avatar", "gandhi", "bambi")
+TITLES = ("transformers", "titanic", "avatar", "gandhi")
 
 # verb: base, third person, past; then the classes or nouns of its objects.
 _VERBS = """

@@ -42,7 +42,7 @@ bank.money vangi - it | shop kadai - it | city nagaram - it | temple koyil - it
 station nilaiyam - it | bank.river karai - it
 Kumar kumaar - he | Ravi ravi - he | Arun arun - he | Priya priyaa - she | Meena miinaa - she
 Kavitha kavidhaa - she
-Chennai sennai - it | Madurai madhurai - it | Delhi dilli - it | London landan - it
+Chennai sennai - it | Madurai madhurai - it | London landan - it
 """
 
 
@@ -56,7 +56,7 @@ def _nouns() -> dict[str, Noun]:
 
 NOUNS = _nouns()
 NAMES = {"Kumar": "he", "Ravi": "he", "Arun": "he", "Priya": "she", "Meena": "she", "Kavitha": "she"}
-CITIES = ("Chennai", "Madurai", "Delhi", "London")
+CITIES = ("Chennai", "Madurai", "London")
 BEFORE_NOUN = {"station": "rayil"}
 ADDRESSES = {"children": "kuzhandhaigale", "friends": "nanbargale", "sir": "aiyaa"}
 TITLES = {
@@ -64,7 +64,6 @@ TITLES = {
     "titanic": "taittaanik",
     "avatar": "avathaar",
     "gandhi": "kaandhi",
-    "bambi": "baambi",
 }
 
 # Nominative, accusative, dative, instrumental ("by"), with ("beside, in the possession of").
@@ -108,14 +107,13 @@ DETERMINERS = {
 
 
 class Verb(NamedTuple):
-    """A verb: present, past and future stem, infinitive, polite imperative, and a noun before it."""
+    """A verb: present, past and future stem, infinitive and polite imperative."""
 
     present: str
     past: str
     future: str
     infinitive: str
     imperative: str = ""
-    before: str = ""
 
 
 _VERBS = """
@@ -131,7 +129,6 @@ drink.animal kudikkir kudithth kudipp kudikka
 cook samaikkir samaithth samaipp samaikka samaiyungal
 hear ketkir kett ketp ketka kelungal
 open thirakkir thirandh thirapp thirakka
-close muudugir muudin muuduv muuda muudungal
 look thedugir thedin theduv theda thedungal
 meet sandhikkir sandhithth sandhipp sandhikka sandhiyungal
 help udhavugir udhavin udhavuv udhava udhavungal
@@ -144,17 +141,13 @@ send anuppugir anuppin anuppuv anuppa anuppungal
 go pogir pon pov poga
 come varugir vandh varuv vara
 live vaazhgir vaazhndh vaazhv vaazha
-work seygir seydh seyv seyya - velai
 sleep thuungugir thuungin thuunguv thuunga
 think ninaikkir ninaithth ninaipp ninaikka
 say solgir sonn solv solla
 want virumbugir virumbin virumbuv virumba
 be irukkir irundh irupp irukka
 """
-VERBS = {
-    key: Verb(*(word.replace("-", "") for word in words))
-    for key, *words in (row.split() for row in _VERBS.strip().splitlines())
-}
+VERBS = {key: Verb(*words) for key, *words in (row.split() for row in _VERBS.strip().splitlines())}
 # "To me the film pleases": verbs whose subject is in the dative, present and past, with their denials.
 PLEASING = {
     "like": ("pidikkum", "pidikkaadhu", "pidiththadhu", "pidikkavillai"),
@@ -165,7 +158,7 @@ PLEASING = {
 # Being there, of a thing and of several: present, past.
 THERE = {False: ("irukkiradhu", "irundhadhu"), True: ("irukkindrana", "irundhana")}
 # Verbs whose object takes the accusative even if it is an indefinite thing.
-MARKED = ("see", "enjoy", "open", "close", "look", "wash", "wash.cloth")
+MARKED = ("see", "enjoy", "open", "look", "wash", "wash.cloth")
 UNMARKED = ("play.game", "play.instrument", "need", "have", "like")
 
 ADJECTIVES = {

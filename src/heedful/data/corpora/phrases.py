@@ -23,7 +23,9 @@ class Vocabulary(NamedTuple):
         you: for every address, the sense of "you" it settles.
         quality: whether the language can say that a noun (or a noun in the plural) has a quality.
         adjectives: keys of adjectives.
-        future: the subjects that the future is used with; empty for all.
+        subjects: for a tense, verb or kind of question, the pronouns (or names they stand for) that it is
+            used with, where not with all; they keep the number of verb forms down.
+        plural: whether a verb is used with an object in the plural that has a determiner.
         imperatives: verbs that have a polite imperative.
         antecedent: the pronoun key for "it" that stands for a noun.
         write: writes the target side.
@@ -37,7 +39,8 @@ class Vocabulary(NamedTuple):
     you: dict[str, str]
     quality: Callable[[str, bool], bool]
     adjectives: tuple[str, ...]
-    future: tuple[str, ...]
+    subjects: dict[str, tuple[str, ...]]
+    plural: Callable[[str, str], bool]
     imperatives: tuple[str, ...]
     antecedent: Callable[[str], str]
     write: Callable[[Sentence], Tokens]
@@ -66,6 +69,7 @@ class Phrases:
             for key, verb in VERBS.items()
         }
         self.everyday = tuple(key for key in EVERYDAY if key in vocabulary.verbs and self.objects[key])
+        self.lasting = tuple(verb for verb in LOCATIONS if verb in vocabulary.verbs)
         stative = ("have", "have", "know.person", "need", "like", "like", "love")
         self.stative = tuple(verb for verb in stative if verb in vocabulary.verbs or verb == "have")
         self.what = tuple(key for key in WHAT if key in self.everyday)
@@ -101,7 +105,7 @@ class Phrases:
         """Draw a person as the subject; never "you"."""
         r = self.draw.below(20)
         if r < 9:
-            return Nominal(self.draw.pick(PERSONS))
+            return Nominal(self.draw.pick(("i", "i", "we", "we", *PERSONS)))
         if r < 14:
             return Nominal(self.draw.pick(self.names))
         if r == 14:
@@ -118,12 +122,12 @@ class Phrases:
         second = (first + 1 + self.draw.below(len(self.names) - 1)) % len(self.names)
         return Nominal(f"{self.names[first]} and {self.names[second]}", plural=True)
 
-    def human(self, determiners: tuple[str, ...]) -> Nominal:
+    def human(self, determiners: tuple[str, ...], *, plurals: bool = True) -> Nominal:
         """Draw a person by a common noun."""
         noun, determiner = self.draw.pick(self.people), self.draw.pick(determiners)
         if determiner in ("my", "our") and noun in ("man", "woman", "boy", "girl"):
             determiner = "the"
-        plural = determiner in ("the", "our") and self.draw.chance(0.4)
+        plural = plurals and determiner in ("the", "our") and self.draw.chance(0.4)
         adjective = self.draw.pick(self.suits[noun]) if self.draw.chance(0.25) else ""
         return Nominal(noun, determiner, adjective, plural)
 
@@ -136,27 +140,31 @@ class Phrases:
         options = ("my", "our") if own not in ("i", "we", "he", "she") else _POSSESSIVES[own]
         return self.draw.pick(options)
 
-    def thing(self, noun: str, subject: Nominal, you: str = "", *, bare: bool = True) -> Nominal:
-        """Draw determiner, number and adjective for a thing or an animal."""
+    def thing(self, verb: str, noun: str, subject: Nominal, you: str = "") -> Nominal:
+        """Draw determiner, number and adjective for a thing or an animal, as the object of a verb."""
         if NOUNS[noun][1][0] == "game":
             return Nominal(noun)
         if NOUNS[noun][1][0] == "instrument":
             return Nominal(noun, "the")
         mass = NOUNS[noun][0] == "-"
-        r = self.draw.below(20)
-        determiner, plural = _DETERMINERS[r]
-        if r >= 18 and not bare:
-            determiner, plural = "a", False
+        determiner, plural = self.draw.pick(_DETERMINERS)
+        if plural and not self.words.plural(verb, determiner):
+            determiner, plural = "this", False
         if determiner == "own":
             determiner = self.possessive(subject, you)
         if mass:
             determiner, plural = (determiner if determiner in ("the", "this") else ""), False
         suits = self.suits[noun]
         adjective = self.draw.pick(suits) if suits and self.draw.chance(0.3) else ""
-        title = self.draw.pick(TITLES) if noun == "film" and self.draw.chance(0.35) else ""
+        title = self.draw.pick(TITLES) if noun == "film" and self.draw.chance(0.7) else ""
         if title:
             determiner, plural, adjective = "the", False, ""
         return Nominal(noun, determiner, adjective, plural, title)
+
+    def fits(self, subject: Nominal, use: str) -> bool:
+        """Whether a subject is used with a tense, verb or kind of question."""
+        allowed = self.words.subjects.get(use)
+        return allowed is None or self.words.names.get(subject.noun, subject.noun) in allowed
 
     def someone(self, subject: Nominal, you: str) -> Nominal:
         """Draw a person as an object: never the subject again."""
@@ -168,7 +176,7 @@ class Phrases:
             options = [name for name in self.names if name not in subject.noun]
             return Nominal(self.draw.pick(options))
         if r < 8:
-            person = self.human(("the", "a", "this", "our"))
+            person = self.human(("the", "a", "this", "our"), plurals=self.words.plural("meet", "the"))
             return person if person.noun != subject.noun else Nominal(self.names[0])
         return Nominal(self.draw.pick(self.kin), self.possessive(subject, you))
 
@@ -177,7 +185,7 @@ class Phrases:
         noun = self.draw.pick(self.objects[verb])
         if "person" in NOUNS[noun][1] or "kin" in NOUNS[noun][1]:
             return self.someone(subject, you)
-        return self.thing(noun, subject, you)
+        return self.thing(verb, noun, subject, you)
 
     def location(self, verb: str) -> Place:
         """Draw where something is done."""

@@ -142,7 +142,7 @@ def _predicate(c: Clause, at: str) -> Tokens:
     if c.quality and c.quality not in STATES:
         return _quality(c, at)
     if c.tense in ("can", "must", "want", "like") or (c.tense == "future" and c.negative):
-        return (*_before(c, verb), *_infinitive(c, at))
+        return _infinitive(c, at)
     if c.verb in PLEASING:
         present, no, past, never = PLEASING[c.verb]
         word = (never if c.negative else past) if c.tense == "past" else (no if c.negative else present)
@@ -150,15 +150,10 @@ def _predicate(c: Clause, at: str) -> Tokens:
     if c.verb in ("have", "be"):
         return _there(c, at)
     if not c.negative:
-        return (*_before(c, verb), Token(conjugated(c.verb, c.tense, person(c.subject)), "VERB", nodes))
+        return (Token(conjugated(c.verb, c.tense, person(c.subject)), "VERB", nodes),)
     forms = VERBS[c.verb]
     word = forms.future + "adhillai" if c.tense == "present" else forms.infinitive + "villai"
-    return (*_before(c, verb), Token(word, "VERB", nodes))
-
-
-def _before(c: Clause, node: str) -> Tokens:
-    before = VERBS[c.verb].before
-    return (Token(before, "NOUN", (node,)),) if before else ()
+    return (Token(word, "VERB", nodes),)
 
 
 def _infinitive(c: Clause, at: str) -> Tokens:
@@ -296,5 +291,5 @@ def _because(main: Clause, reason: Clause) -> Tokens:
 
 def _request(c: Clause) -> Tokens:
     please = (Token("thayavu", "NOUN", ("please",)), Token("seydhu", "VERB", ("please",)))
-    before = clause(c, subject=())[: -1 - bool(VERBS[c.verb].before)]
+    before = clause(c, subject=())[:-1]
     return (*please, *before, Token(VERBS[c.verb].imperative, "VERB", ("verb", "finite")))
