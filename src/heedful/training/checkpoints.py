@@ -160,6 +160,7 @@ def _publish(temporary: Path, target: Path) -> None:
     aside = _replaced(target)
     if target.exists():
         target.rename(aside)
+        reached("while-replacing")
     temporary.rename(target)
     sync(target.parent)
     shutil.rmtree(aside, ignore_errors=True)

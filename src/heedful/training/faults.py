@@ -16,11 +16,15 @@ POINTS = (
     "after-model-written",
     "after-sync",
     "before-rename",
+    "while-replacing",
     "after-rename",
     "before-prune",
     "during-prune",
 )
-"""Every point that the code reaches, in the order of one update that ends in a checkpoint."""
+"""Every point, in the order of an update that ends in a checkpoint.
+
+``while-replacing`` is only reached where a checkpoint of the same update is there already.
+"""
 
 
 _left: int | None = None

@@ -3,10 +3,11 @@ import json
 import os
 import resource
 import shutil
+import signal
 
 import pytest
 import torch
-from toy_training import ToyModel, same
+from toy_training import ToyModel, in_process, same
 
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
 from heedful.training import checkpoints
@@ -152,6 +153,18 @@ def test_saving_the_same_update_again_replaces_it(tmp_path):
     path, _, _ = _save(tmp_path, 5, tokens=99)
     assert checkpoints.load(path).state.tokens == 99
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("point", ["after-sync", "while-replacing", "after-rename"])
+def test_killed_while_replacing_leaves_the_old_or_the_new_one(tmp_path, point):
+    _save(tmp_path, 5)
+    process = in_process(_save, tmp_path, environment={"HEEDFUL_FAULT": point})
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    checkpoints.clean(tmp_path)
+    found, damaged = checkpoints.latest_good(tmp_path)
+    assert (found.state.update, damaged) == (5, [])
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-00000005"]
 
 
 def test_prune_keeps_the_newest_and_the_best_and_drops_a_given_up_future(tmp_path):
