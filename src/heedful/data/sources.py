@@ -7,12 +7,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from heedful.config import Config
+from heedful.data.builtin import BuiltInSource, open_built_in
 from heedful.data.files import FilesSource, open_files
 from heedful.data.hub import DatasetsSource, open_datasets
 from heedful.data.lines import Located, Row, Where
 from heedful.data.tables import JsonlSource, TsvSource, open_jsonl, open_tsv
 
 __all__ = [
+    "BuiltInSource",
     "DatasetsSource",
     "FilesSource",
     "JsonlSource",
@@ -25,7 +27,7 @@ __all__ = [
 ]
 
 SourceConfig = Annotated[
-    FilesSource | TsvSource | JsonlSource | DatasetsSource,
+    FilesSource | TsvSource | JsonlSource | DatasetsSource | BuiltInSource,
     Field(discriminator="kind"),
 ]
 
@@ -34,6 +36,7 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "tsv": open_tsv,
     "jsonl": open_jsonl,
     "datasets": open_datasets,
+    "built-in": open_built_in,
 }
 
 

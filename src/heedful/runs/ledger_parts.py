@@ -6,7 +6,7 @@ from functools import singledispatch
 from torch import nn
 
 from heedful.nn.attention.heads import CrossAttention, SelfAttention
-from heedful.nn.attention.scores import AdditiveScore, BilinearScore, Score
+from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, Score
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.feedforward import FeedForward
@@ -65,6 +65,16 @@ def _additive(score: AdditiveScore, compared: Compared, walk: Walk) -> list[Line
         linear("W_k of the score", score.key, keys, ("d_k", "d_a"), keeps=compared.heads == 1),
         linear("v of the score", score.vector, walk.over(compared.pairs), ("d_a", "1")),
     ]
+
+
+@score_entries.register
+def _cosine(score: CosineScore, compared: Compared, walk: Walk) -> list[Line]:
+    """It keeps queries and keys as they were and as they are divided; with a strength, the cosines."""
+    heads, kv_heads = compared.heads * compared.queries, compared.kv_heads * compared.keys
+    kept = 2 * (heads * compared.d_q + kv_heads * compared.d_k)
+    strength = own(score, walk)
+    product = _product(compared, compared.d_k)
+    return [*strength, replace(product, own_kept=kept + compared.pairs * bool(strength))]
 
 
 def weighted_sum(compared: Compared, d_v: int) -> Line:

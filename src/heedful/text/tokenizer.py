@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from heedful.errors import DamagedError
-from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
+from heedful.text.configuration import PreprocessingConfig, TokenizerConfig, WordConfig
 from heedful.text.normalisation import refuse_surrogates
 from heedful.text.specials import SPECIALS, Specials
 from heedful.text.storage import read_content, sha256, write_content
@@ -82,6 +82,16 @@ class Tokenizer:
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """How each id is shown to people: ``▁dog``, ``<0xE2>``, ``</s>``."""
         return [self.model.labels[self._checked(i)] for i in ids]
+
+    def whole_words(self) -> dict[str, int]:
+        """The words that one id alone spells, for filling embeddings from word vectors."""
+        found: dict[str, int] = {}
+        for i in range(len(self.specials), self.vocab_size):
+            text = self._pieces([i])[0].decode("utf-8", "replace")
+            if text[:1].isspace() or isinstance(self.model.config, WordConfig):
+                found.setdefault(text.strip(), i)
+        found.pop("", None)
+        return found
 
     def words(self, ids: Sequence[int]) -> list[int]:
         """For each id, the index of its word in ``surface(ids).split()``.

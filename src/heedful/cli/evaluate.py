@@ -1,0 +1,63 @@
+"""``heedful evaluate``."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from heedful.cli.output import json_result, result, say
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("evaluate")(evaluate)
+
+
+def evaluate(
+    run: Path = typer.Argument(..., help="A run's folder."),
+    split: str = typer.Option("test", help="test (all test sets), valid, train, or one test set's name."),
+    data: tuple[Path, Path] = typer.Option(
+        None, metavar="SOURCE TARGET", help="Score on these two aligned files instead."
+    ),
+    output: Path = typer.Option(None, help="Write every sentence with its own scores, as JSON lines."),
+    limit: int = typer.Option(None, min=1, help="Score only the first so many sentences."),
+    beam: int = typer.Option(None, min=1, help="Hypotheses kept in the search; 1 is greedy."),
+    decoding: list[str] = typer.Option(
+        None, metavar="KEY=VALUE", help="Change the decoding; may be repeated."
+    ),
+    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Score a run on test data, with what is needed to compare the scores."""
+    from heedful.cli.predict import changed_decoding
+    from heedful.runs.evaluate import chosen_splits
+    from heedful.runs.evaluate import evaluate as score
+    from heedful.runs.run import load, with_beam
+
+    loaded = load(run, device=device)
+    settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, None)
+    evaluations = []
+    with ExitStack() as stack:
+        file = stack.enter_context(open(output, "w", encoding="utf-8")) if output else None
+        for name, source in chosen_splits(loaded, split, data).items():
+            say(f"{name}: translating")
+            found = score(loaded, name, source, decoding=settings, limit=limit)
+            evaluations.append(found)
+            if not as_json:
+                _show(name, found.scores)
+            for row in found.rows() if file else ():
+                assert file is not None
+                file.write(json.dumps({"split": name, **row}, ensure_ascii=False) + "\n")
+    if as_json:
+        splits = [found.to_dict() for found in evaluations]
+        json_result({"version": 1, "run": str(run), "splits": splits})
+
+
+def _show(name: str, scores: list[Any]) -> None:
+    """A line for each score: its value and its signature."""
+    counts = scores[0].counts
+    result(f"{name}: {counts.get('sentences', 0):,} sentences")
+    for score in scores:
+        result(f"  {score.name:<15} {score.value:>8.2f}  {score.signature}")

@@ -1,0 +1,114 @@
+"""``heedful predict``."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import typer
+
+from heedful.cli.output import json_result, one_line, result, say
+from heedful.errors import DataError, RequestError
+
+# Inputs that are read, sorted by length, and answered together.
+BLOCK = 2048
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("predict")(predict)
+
+
+def predict(
+    run: Path = typer.Argument(..., help="A run's folder."),
+    file: str = typer.Argument("-", help="Inputs, one a line, or JSON lines; - is standard input."),
+    jsonl: bool = typer.Option(False, "--jsonl", help="JSON lines in and out; so for files named .jsonl."),
+    beam: int = typer.Option(None, min=1, help="Hypotheses kept in the search; 1 is greedy."),
+    n_best: int = typer.Option(None, "--n-best", min=1, help="Answers for each input (with --jsonl)."),
+    decoding: list[str] = typer.Option(
+        None, metavar="KEY=VALUE", help="Change the decoding, for example kind=sample; may be repeated."
+    ),
+    alignment: bool = typer.Option(False, "--alignment", help="Add attention over the source (--jsonl)."),
+    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
+) -> None:
+    """Give the run's answer to each input: one output for each, always, in order."""
+    structured = jsonl or file.endswith((".jsonl", ".jsonl.gz"))
+    if (alignment or n_best) and not structured:
+        raise RequestError("--n-best and --alignment have no place in plain lines: add --jsonl")
+    with ExitStack() as stack:
+        lines = _lines(file, stack)
+        from heedful.runs.run import load
+
+        loaded = load(run, device=device)
+        settings = changed_decoding(loaded.recipe.decoding, decoding or [])
+        for block in _blocks(_records(lines, file) if structured else ({"source": x} for x in lines)):
+            predictions = loaded.predict(
+                [record["source"] for record in block],
+                decoding=settings,
+                beam=beam,
+                n_best=n_best,
+                alignment=alignment,
+            )
+            for record, prediction in zip(block, predictions, strict=True):
+                if structured:
+                    json_result({**record, **prediction.to_dict(), "version": 1})
+                else:
+                    result(one_line(prediction.text))
+                if prediction.note:
+                    say(f"heedful: {prediction.note}: {record['source'][:60]!r}…")
+
+
+def changed_decoding(base: Any, overrides: list[str]) -> Any:
+    """The recipe's decoding with ``key=value`` changes."""
+    if not overrides:
+        return base
+    from heedful.runs.resolve import overrides_tree
+    from heedful.runs.run import decoding_from
+    from heedful.runs.trees import COMMAND_LINE, Mark, Tree, merge
+
+    own = Tree.of({"decoding": base.model_dump(mode="json")}, Mark("the run's recipe"))
+    over = overrides_tree([f"decoding.{text}" for text in overrides])
+    assert over.mark == Mark(COMMAND_LINE)
+    return decoding_from(merge(own, over))
+
+
+def _lines(file: str, stack: ExitStack) -> Iterator[str]:
+    """Lines without their ends; only a newline ends a line."""
+    from heedful.data.lines import find, lines
+
+    if file != "-":
+        return lines(find(file, Path()))
+    return _standard_input(sys.stdin.buffer)
+
+
+def _standard_input(stream: IO[bytes]) -> Iterator[str]:
+    for number, raw in enumerate(stream, 1):
+        try:
+            yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            place = f"standard input:{number}:{error.start + 1}"
+            raise DataError(f"{place}: not UTF-8 ({error.reason})") from None
+
+
+def _records(lines: Iterable[str], file: str) -> Iterator[dict[str, Any]]:
+    """One JSON object a line, with the text under ``source``; other keys are handed through."""
+    name = "standard input" if file == "-" else file
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{name}:{number}: not JSON ({error})") from None
+        if not isinstance(record, dict) or not isinstance(record.get("source"), str):
+            raise DataError(f'{name}:{number}: expected an object with a text under "source"')
+        yield record
+
+
+def _blocks(records: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Blocks of inputs; at a terminal, every line is answered at once."""
+    size = 1 if sys.stdin.isatty() else BLOCK
+    records = iter(records)
+    while block := list(islice(records, size)):
+        yield block

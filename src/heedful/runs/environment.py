@@ -1,0 +1,68 @@
+"""What a run was made with: versions, machine, device, command."""
+
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from heedful import __version__
+from heedful.errors import RequestError
+
+PACKAGES = ("torch", "tokenizers", "numpy", "safetensors", "sacrebleu", "sacremoses", "pydantic")
+
+
+def choose_device(wanted: str) -> torch.device:
+    """Settle ``auto``: a GPU where there is one.
+
+    Raises:
+        RequestError: the device is unknown, or not on this machine.
+    """
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise RequestError(f"--device {wanted}: no such device; use auto, cpu, cuda or cuda:0") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RequestError(f"--device {wanted}: this machine has no GPU that torch can use; use cpu or auto")
+    if device.type not in {"cpu", "cuda"}:
+        raise RequestError(f"--device {wanted}: heedful runs on cpu and cuda")
+    return device
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """JSON-ready facts for ``environment.json``."""
+    return {
+        "version": 1,
+        "heedful": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+            return next(names, platform.processor())
+    except OSError:
+        return platform.processor()

@@ -1,0 +1,119 @@
+"""From a recipe's sources to what training reads: tokenizers, token ids, and a report of what was kept."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heedful.data.digest import RowDigest
+from heedful.data.report import DataReport, keep
+from heedful.data.sources import Located, SourceConfig, open_source
+from heedful.data.store import TokenStore
+from heedful.errors import DataError
+from heedful.runs.folder import RunFolder, write_json
+from heedful.runs.recipe import Recipe
+from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers
+from heedful.text.configuration import PreprocessingConfig
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.training import train_shared, train_tokenizer
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a training reads."""
+
+    tokenizers: Tokenizers
+    train: TokenStore
+    valid: TokenStore
+    valid_rows: list[dict[str, str]]
+
+
+def rows_of(source: SourceConfig, root: Path) -> Iterator[Located]:
+    """The rows of a source, each with both columns.
+
+    Raises:
+        DataError: a row lacks a column.
+    """
+    for row in open_source(source, root):
+        for column in COLUMNS:
+            if column not in row.row:
+                raise DataError(f"{row.where}: there is no column {column!r}; the row has {sorted(row.row)}")
+        yield row
+
+
+def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
+    """Train or load the tokenizers, tokenise the data once, and write the data report.
+
+    What is in the run's folder already, and belongs to the same recipe, is used as it is: so a resumed
+    run sees the tokens that it saw before.
+    """
+    root = Path(recipe.root or ".")
+    tokenizers = load_tokenizers(folder) if folder.tokenizer(TARGET).exists() else None
+    if tokenizers is None:
+        say("training the tokenizer")
+        tokenizers = train_tokenizers(recipe, root)
+        tokenizers.source.save(folder.tokenizer(SOURCE))
+        tokenizers.target.save(folder.tokenizer(TARGET))
+    key = f"{tokenizers.source.fingerprint}-{tokenizers.target.fingerprint}"
+    valid_rows: list[dict[str, str]] = []
+    if (folder.cache / "train").exists() and (folder.cache / "valid").exists():
+        valid_rows = [r.row for r in rows_of(recipe.data.valid, root)]
+        train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
+        return Prepared(tokenizers, train, valid, valid_rows)
+    say("tokenising the data")
+    unknown = {side: getattr(tokenizers, side).specials.unknown for side in COLUMNS}
+    reports: dict[str, Any] = {}
+    stores = {}
+    for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
+        report, digest = DataReport(unknown), RowDigest()
+        rows = digest.through(rows_of(source, root))
+        if part == "valid":
+            rows = _noting(rows, valid_rows)
+        kept = keep(tokenizers.encode(rows), recipe.data.filter, report)
+        stores[part] = _store((row.row for row in kept), part, folder, key)
+        reports[part] = {**report.to_dict(), "sha256": digest.hexdigest()}
+        for line in report.lines():
+            say(f"{part}: {line}" if line.startswith("rows") else line)
+    write_json(folder.data_report, {"version": 1, **reports})
+    return Prepared(tokenizers, stores["train"], stores["valid"], valid_rows)
+
+
+def _store(rows: Iterator[Any], part: str, folder: RunFolder, key: str) -> TokenStore:
+    """Tokenised rows in the run's cache.
+
+    Raises:
+        DataError: no row can be used; the message says which part.
+    """
+    try:
+        return TokenStore.build(rows, COLUMNS, folder.cache / part, key)
+    except DataError as error:
+        raise DataError(f"data.{part}: {error}") from None
+
+
+def _noting(rows: Iterator[Located], into: list[dict[str, str]]) -> Iterator[Located]:
+    for row in rows:
+        into.append(row.row)
+        yield row
+
+
+def train_tokenizers(recipe: Recipe, root: Path) -> Tokenizers:
+    """From the training data: one subword model for both sides, or one for each."""
+    settings = recipe.tokenizer
+
+    def side(column: str) -> tuple[Iterator[str], PreprocessingConfig]:
+        lines = (row.row[column] for row in rows_of(recipe.data.train, root))
+        return lines, getattr(settings, column)
+
+    source, target = side(SOURCE), side(TARGET)
+    if settings.shared:
+        return Tokenizers(*train_shared(settings.subwords, [source, target]))
+    return Tokenizers(
+        train_tokenizer(settings.subwords, *source), train_tokenizer(settings.subwords, *target)
+    )
+
+
+def load_tokenizers(folder: RunFolder) -> Tokenizers:
+    """The tokenizers that are kept in a run."""
+    return Tokenizers(Tokenizer.load(folder.tokenizer(SOURCE)), Tokenizer.load(folder.tokenizer(TARGET)))

@@ -1,0 +1,133 @@
+"""A run: a folder with everything needed to predict, score and explain, on any machine."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from heedful.config import Config
+from heedful.decoding.config import DecodingConfig
+from heedful.errors import DamagedError
+from heedful.models.registry import build_model
+from heedful.runs.environment import choose_device
+from heedful.runs.folder import RunFolder
+from heedful.runs.prepare import load_tokenizers
+from heedful.runs.problems import validate
+from heedful.runs.recipe import Recipe
+from heedful.runs.saved import saved_recipe
+from heedful.runs.trees import Tree
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.translation import MAX_SOURCE, SOURCE, Tokenizers, Translator
+from heedful.training.averaging import final_weights
+from heedful.training.files import sha256
+from heedful.training.weights import fit, load_weights
+
+
+class Run:
+    """A trained run.
+
+    Args:
+        folder: where it is.
+        recipe: what it was made from.
+        tokenizers: of both sides.
+        model: with its weights, in evaluation mode.
+    """
+
+    def __init__(self, folder: RunFolder, recipe: Recipe, tokenizers: Tokenizers, model: Any) -> None:
+        self.folder, self.recipe = folder, recipe
+        self.tokenizers, self.model = tokenizers, model.eval()
+
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        beam: int | None = None,
+        n_best: int | None = None,
+        decoding: DecodingConfig | None = None,
+        alignment: bool = False,
+        progress: Callable[[int], None] = lambda n: None,
+    ) -> list[Prediction]:
+        """The run's task on each text: as many predictions as texts, in their order.
+
+        Args:
+            texts: the inputs.
+            beam: hypotheses kept in the search; 1 is greedy. By default as the recipe says.
+            n_best: how many answers to give; those after the first are ``alternatives``.
+            decoding: a whole configuration, instead of the recipe's.
+            alignment: also return the attention over the source.
+            progress: called with the number of texts just done.
+        """
+        if isinstance(texts, str):
+            raise TypeError("predict takes a list of texts; put the one text into a list")
+        settings = with_beam(decoding or self.recipe.decoding, beam, n_best)
+        longest = self.recipe.data.filter.limit(SOURCE) or MAX_SOURCE
+        translator = Translator(self.model, self.tokenizers, settings, max_source=longest)
+        return translator.predict(texts, alignment=alignment, progress=progress)
+
+
+def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
+    """The decoding with another beam width or number of answers."""
+    if beam is None and n_best is None:
+        return decoding
+    changes = {"beam": beam, "n_best": n_best}
+    plain = decoding.model_dump() if decoding.kind == "beam" else {"kind": "beam"}
+    if decoding.kind != "beam":
+        plain["max_length"] = decoding.max_length.model_dump()
+        plain["beam"] = max(beam or 1, n_best or 1)
+    plain |= {key: value for key, value in changes.items() if value is not None}
+    return _Decoding.model_validate({"decoding": plain}).decoding
+
+
+class _Decoding(Config):
+    """For validating a decoding by itself."""
+
+    decoding: DecodingConfig
+
+
+def decoding_from(tree: Tree) -> Any:
+    """A decoding configuration from a tree with the one key ``decoding``."""
+    return validate(tree, _Decoding).decoding
+
+
+def load(path: Path | str, *, device: str = "auto", verify: bool = True) -> Run:
+    """Load a run.
+
+    Args:
+        path: its folder.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        verify: compare the files' hashes with those on the run's card.
+
+    Raises:
+        RequestError: the folder is no run.
+        DamagedError: a file is not what was written.
+    """
+    folder = RunFolder(path)
+    place = choose_device(device)
+    unfinished = not folder.card.is_file() and (folder.path / "checkpoints").is_dir()
+    if not unfinished:
+        card = folder.require()
+        if verify:
+            check_files(folder, card)
+    recipe = saved_recipe(folder)
+    tokenizers = load_tokenizers(folder)
+    model = build_model(recipe.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    if unfinished:
+        fit(*final_weights(folder.path, recipe.training), model, str(folder.path))
+    else:
+        load_weights(folder.weights, model)
+    return Run(folder, recipe, tokenizers, model.to(place))
+
+
+def check_files(folder: RunFolder, card: dict[str, Any]) -> None:
+    """Compare the run's files with what its card says of them."""
+    for name, wanted in card["files"].items():
+        path = folder.path / name
+        if not path.is_file():
+            raise DamagedError(f"{path}: missing, though {folder.card.name} lists it")
+        size = path.stat().st_size
+        if size != wanted["bytes"]:
+            raise DamagedError(
+                f"{path}: damaged: it has {size} bytes, and {wanted['bytes']} were written; "
+                "restore it from a copy, or train with --resume to write it anew"
+            )
+        if sha256(path) != wanted["sha256"]:
+            raise DamagedError(f"{path}: damaged: its content is not what was written")

@@ -1,0 +1,279 @@
+"""From a recipe to a trained run: the one function behind ``heedful train``."""
+
+import math
+import shutil
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from heedful import __version__
+from heedful.data.batch import Batch
+from heedful.data.plan import plan
+from heedful.data.store import TokenStore
+from heedful.decoding.config import GreedyConfig
+from heedful.errors import RequestError
+from heedful.evaluation.translation import quick_scores
+from heedful.models.registry import build_model
+from heedful.nn.pretrained import fill_embedding, read_vectors
+from heedful.objectives.cross_entropy import NextToken
+from heedful.runs.environment import choose_device, environment
+from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text
+from heedful.runs.prepare import Prepared, prepare
+from heedful.runs.recipe import Recipe
+from heedful.runs.saved import saved_recipe
+from heedful.runs.yaml import dump_yaml
+from heedful.tasks.translation import SOURCE, TARGET, Tokenizers, Translator
+from heedful.training import distribution
+from heedful.training.averaging import final_weights
+from heedful.training.events import Listener
+from heedful.training.feed import PlannedData
+from heedful.training.files import sha256
+from heedful.training.loop import TrainingResult, train
+from heedful.training.optimizers import build_optimizer
+from heedful.training.schedules import build_schedule
+from heedful.training.step import Step, choose_precision
+from heedful.training.update import seed_of
+from heedful.training.weights import fit, save_weights
+
+Say = Callable[[str], None]
+
+# What may differ between a recipe and the run that it resumes: how long and how to look, not what is made.
+_MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "description", "root"}
+_MUST_STAY = {("training", "seed")}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a training ended, and where the run is."""
+
+    folder: RunFolder
+    result: TrainingResult
+
+
+def train_run(
+    recipe: Recipe,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    listeners: Callable[[RunFolder], Sequence[Listener]] = lambda folder: (),
+    say: Say = lambda line: None,
+) -> Trained:
+    """Train as the recipe says, into the folder ``out``.
+
+    Args:
+        recipe: validated.
+        out: the run's folder; must not hold a run, unless it is resumed.
+        resume: go on from the newest good checkpoint in ``out``, bit for bit.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        listeners: made once the folder exists; are told what happens.
+        say: is given lines about the preparation.
+    """
+    with distribution.process_group(choose_device(device)) as place:
+        folder = RunFolder(out)
+        quiet = say if distribution.is_first() else lambda line: None
+        if distribution.is_first():
+            prepared = _open_and_prepare(folder, recipe, resume, place, quiet)
+        distribution.barrier()
+        if not distribution.is_first():
+            prepared = prepare(recipe, folder, quiet)
+        step = build_step(recipe, prepared.tokenizers, place)
+        quiet(f"training on {place.type} in {step.precision}, {torch.get_num_threads()} threads")
+        data = _training_data(recipe, prepared)
+        if not resume:
+            _rehearse(step, data, place)
+        result = train(
+            step,
+            data,
+            build_optimizer(recipe.optimizer, step.model),
+            _schedule(recipe),
+            recipe.training,
+            folder.path,
+            validate=Validator(recipe, prepared, step),
+            listeners=listeners(folder),
+            resume=resume,
+        )
+        if distribution.is_first():
+            fit(*final_weights(folder.path, recipe.training), step.model, "the final weights")
+            finish(folder, recipe, step.model, result)
+    return Trained(folder, result)
+
+
+def build_step(recipe: Recipe, tokenizers: Tokenizers, device: torch.device) -> Step:
+    """The model with its first weights, and its objective."""
+    torch.manual_seed(seed_of(recipe.training.seed, 0))
+    model = build_model(recipe.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    _fill_embeddings(recipe, tokenizers, model)
+    objective = NextToken(recipe.objective.label_smoothing, recipe.objective.chunk)
+    return Step(model.to(device), objective, choose_precision(recipe.training.precision, device))
+
+
+def _fill_embeddings(recipe: Recipe, tokenizers: Tokenizers, model: Any) -> None:
+    sides = ((SOURCE, recipe.pretrained.source), (TARGET, recipe.pretrained.target))
+    for side, path in sides:
+        if path is None:
+            continue
+        words = getattr(tokenizers, side).whole_words()
+        vectors = read_vectors(Path(recipe.root or ".") / path, words)
+        report = fill_embedding(getattr(model, f"{side}_embedding").weight, vectors)
+        warnings.warn(f"pretrained.{side}: {report}", stacklevel=2)
+
+
+def _open_and_prepare(
+    folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device, say: Say
+) -> Prepared:
+    """The data of the run; a folder that was made for it goes again if that fails."""
+    is_new = not folder.path.exists()
+    _open(folder, recipe, resume, device)
+    try:
+        return prepare(recipe, folder, say)
+    except BaseException:
+        if is_new:
+            shutil.rmtree(folder.path, ignore_errors=True)
+        raise
+
+
+def _open(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device) -> None:
+    """Make the run's folder, or check that it is the one to resume."""
+    saved = folder.recipe.exists()
+    if not resume:
+        if saved or (folder.path.exists() and any(folder.path.iterdir())):
+            raise RequestError(
+                f"{folder.path}: there is something already; continue it with --resume, "
+                "or choose another folder with --out"
+            )
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RequestError(f"{folder.path}: cannot be made ({error.strerror})") from None
+        write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
+        write_json(folder.environment, environment(device))
+    elif not saved:
+        raise RequestError(f"{folder.path}: there is no run to resume")
+    else:
+        same_recipe(folder, recipe)
+
+
+def same_recipe(folder: RunFolder, recipe: Recipe) -> None:
+    """Refuse to resume a run with a recipe that would have made another one."""
+    old, new = (r.model_dump(mode="json") for r in (saved_recipe(folder), recipe))
+    changed = [key for key in old if key not in _MAY_CHANGE and old[key] != new[key]]
+    changed += [".".join(path) for path in _MUST_STAY if old[path[0]][path[1]] != new[path[0]][path[1]]]
+    if changed:
+        raise RequestError(
+            f"{folder.path}: cannot be resumed with another {', '.join(changed)} than it was started with"
+        )
+
+
+def _training_data(recipe: Recipe, prepared: Prepared) -> PlannedData:
+    store, tokenizers = prepared.train, prepared.tokenizers
+
+    def make(samples: Sequence[int], epoch: int) -> Batch:
+        rows = store.gather(samples)
+        return tokenizers.collate(rows[SOURCE], rows[TARGET], samples)
+
+    return PlannedData(
+        lengths=_lengths(store),
+        make=make,
+        tokens_per_update=recipe.training.tokens_per_update,
+        seed=recipe.training.seed,
+    )
+
+
+def _lengths(store: TokenStore) -> Any:
+    """``[N, 2]``: the tokens of both sides, with the end (or start) token that batches add."""
+    import numpy as np
+
+    return np.stack([store.lengths(column) + 1 for column in (SOURCE, TARGET)], axis=1)
+
+
+def _schedule(recipe: Recipe) -> Any:
+    model: Any = recipe.model
+    return build_schedule(
+        recipe.schedule,
+        d_model=getattr(model, "d_model", None) or model.d_hidden,
+        max_updates=recipe.training.max_updates,
+        direction=recipe.training.direction,
+    )
+
+
+def _rehearse(step: Step, data: PlannedData, device: torch.device) -> None:
+    """Run the widest update's forward and backward pass first, so that memory runs out now or never."""
+    updates = plan(data.lengths, tokens_per_update=data.tokens_per_update, seed=data.seed, epoch=0)
+    widest = max(updates, key=lambda samples: len(samples) * int(data.lengths[samples].max()))
+    part = max(data.split(widest.tolist(), 1), key=len)
+    batch = data.collate(part, 0).to(device)
+    # Running statistics are put back; tables that only grew (positions) may stay.
+    kept = {name: value.clone() for name, value in step.model.state_dict().items()}
+    try:
+        step(batch, step.counts(batch))[0].backward()
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise RequestError(
+            f"the widest update ({len(part)} sentences of up to {int(data.lengths[widest].max())} tokens) "
+            "does not fit in memory; lower training.tokens_per_update, raise training.accumulate, or lower "
+            "data.filter.max_length"
+        ) from error
+    step.model.load_state_dict(kept)
+    step.model.zero_grad(set_to_none=True)
+
+
+class Validator:
+    """Loss and perplexity on the validation data, and, where asked for, BLEU and chrF of translations."""
+
+    def __init__(self, recipe: Recipe, prepared: Prepared, step: Step) -> None:
+        self.recipe, self.prepared, self.step = recipe, prepared, step
+        lengths = _lengths(prepared.valid)
+        budget = recipe.training.tokens_per_update
+        self.batches = plan(lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
+
+    def __call__(self, model: nn.Module) -> Mapping[str, float]:
+        """See `heedful.training.loop.Validate`."""
+        return {**self._likelihood(), **self._translations(model)}
+
+    def _likelihood(self) -> dict[str, float]:
+        store, tokenizers = self.prepared.valid, self.prepared.tokenizers
+        device = next(self.step.parameters()).device
+        sums: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        for samples in self.batches:
+            rows = store.gather(samples.tolist())
+            batch = tokenizers.collate(rows[SOURCE], rows[TARGET]).to(device)
+            for term in self.step(batch, self.step.counts(batch))[1]:
+                sums[term.name] = sums.get(term.name, 0.0) + term.sum.item()
+                counts[term.name] = counts.get(term.name, 0) + term.count
+        nll = sums["nll"] / counts["nll"]
+        return {"loss": sums["token"] / counts["token"], "perplexity": math.exp(min(nll, 700.0))}
+
+    def _translations(self, model: nn.Module) -> dict[str, float]:
+        settings = self.recipe.validation
+        if settings.decode == 0:
+            return {}
+        rows = self.prepared.valid_rows[: settings.decode]
+        translator = Translator(model, self.prepared.tokenizers, settings.decoding or GreedyConfig())
+        texts = [p.text for p in translator.predict([row[SOURCE] for row in rows])]
+        return quick_scores(texts, [row[TARGET] for row in rows])
+
+
+def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: TrainingResult) -> None:
+    """Write the weights that predictions use, then the card that makes the folder a run."""
+    save_weights(folder.weights, model)
+    files = [folder.recipe, folder.tokenizer(SOURCE), folder.tokenizer(TARGET), folder.weights]
+    write_json(
+        folder.card,
+        {
+            "version": FORMAT,
+            "heedful": __version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "task": recipe.task.kind,
+            "updates": result.state.update,
+            "stopped": result.stopped,
+            "seconds": round(result.state.seconds, 3),
+            "files": {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in files},
+        },
+    )

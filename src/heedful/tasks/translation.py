@@ -1,0 +1,170 @@
+"""Translation, and every task that writes one text for another: the columns ``source`` and ``target``.
+
+row -> token ids -> `Batch` -> model -> loss                 `encode`, `collate`
+text -> token ids -> state and step -> chosen ids -> text    `Translator.predict`
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import torch
+
+from heedful.data.batch import Batch
+from heedful.data.report import Encoded
+from heedful.data.sources import Located, Row
+from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, decode
+from heedful.decoding.protocol import Hypothesis
+from heedful.nn.layout import Tokens
+from heedful.tasks.forced import forced
+from heedful.tasks.generation import Generator
+from heedful.tasks.prediction import Prediction
+from heedful.text.tokenizer import Tokenizer
+
+SOURCE, TARGET = COLUMNS = ("source", "target")
+
+# Sentences that are decoded together: so many tokens of the rectangle [sentences, beams, longest].
+DECODING_BUDGET = 8192
+
+# Longest source in tokens, where the recipe sets no limit of its own.
+MAX_SOURCE = 1024
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """One tokenizer for each side; both may share a subword model."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    def encode(self, rows: Iterable[Located[Row]], chunk: int = 1000) -> Iterator[Encoded]:
+        """The ids of both columns of each row, in order; a chunk of rows is in memory at a time."""
+        rows = iter(rows)
+        while block := list(islice(rows, chunk)):
+            sources = self.source.encode_batch([r.row[SOURCE] for r in block])
+            targets = self.target.encode_batch([r.row[TARGET] for r in block])
+            for row, source, target in zip(block, sources, targets, strict=True):
+                yield Located({SOURCE: source, TARGET: target}, row.where)
+
+    def collate(self, sources: Sequence[Any], targets: Sequence[Any], samples: Sequence[int] = ()) -> Batch:
+        """A teacher-forced batch of the given id sequences."""
+        specials = self.target.specials
+        return Batch.forced(sources, targets, start=specials.start, end=specials.end, samples=samples)
+
+
+class Translator:
+    """A model with its tokenizers: texts in, predictions out, as many and in the same order.
+
+    Args:
+        model: keeps the model contract; put into evaluation mode here.
+        tokenizers: of both sides.
+        decoding: how to decode.
+        max_source: longest source in tokens; the rest of a longer one is cut, and the prediction says so.
+        budget: tokens of the rectangle that is decoded together; bounds the memory.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizers: Tokenizers,
+        decoding: DecodingConfig,
+        *,
+        max_source: int = MAX_SOURCE,
+        budget: int = DECODING_BUDGET,
+    ) -> None:
+        self.model, self.tokenizers, self.decoding = model.eval(), tokenizers, decoding
+        self.max_source, self.budget = max_source, budget
+        self.device = next(model.parameters()).device
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        alignment: bool = False,
+        progress: Callable[[int], None] = lambda n: None,
+    ) -> list[Prediction]:
+        """Translate; an input without a token gives an empty prediction.
+
+        Args:
+            texts: the sources.
+            alignment: also return the attention over the source of every layer and head.
+            progress: called with the number of sentences just done.
+        """
+        sources = self.tokenizers.source.encode_batch(list(texts))
+        results: list[Prediction] = [Prediction("") for _ in texts]
+        for group in self._groups(sources):
+            cut = [sources[i][: self.max_source] for i in group]
+            for i, ids, hypotheses in zip(group, cut, self._decode(cut, group), strict=True):
+                prediction = self._prediction(ids, hypotheses, alignment)
+                if len(sources[i]) > self.max_source:
+                    note = f"source cut from {len(sources[i])} to {self.max_source} tokens"
+                    prediction = replace(prediction, note=note)
+                results[i] = prediction
+            progress(len(group))
+        return results
+
+    def _groups(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Indices of non-empty sources, longest first, cut into groups of bounded size."""
+        width = _width(self.decoding)
+        order = sorted((i for i, s in enumerate(sources) if s), key=lambda i: -len(sources[i]))
+        while order:
+            longest = min(len(sources[order[0]]), self.max_source) + 1
+            size = max(1, self.budget // (longest * width))
+            yield order[:size]
+            order = order[size:]
+
+    def _decode(self, sources: Sequence[Sequence[int]], ordinals: Sequence[int]) -> list[list[Hypothesis]]:
+        specials = self.tokenizers.target.specials
+        source = Tokens.of([[*s, specials.end] for s in sources], device=self.device)
+        start = Tokens.of([[specials.start]] * len(sources), device=self.device)
+        coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
+        generator = Generator(self.model, attention=coverage)
+        first = generator.prefill(source, start)
+        return decode(
+            self.decoding,
+            first.logits,
+            first.state,
+            generator.step,
+            end=specials.end,
+            max_lengths=[self.decoding.max_length.of(len(s)) for s in sources],
+            forbidden=specials.never_written,
+            attention=first.attention,
+            source_lengths=source.layout.lengths,
+            ordinals=ordinals,
+        )
+
+    def _prediction(
+        self, source: Sequence[int], hypotheses: Sequence[Hypothesis], alignment: bool
+    ) -> Prediction:
+        first, *others = [self._one(h) for h in hypotheses]
+        if alignment:
+            first = replace(
+                first,
+                source_tokens=[*self.tokenizers.source.tokens(source), "</s>"],
+                alignment=self._alignment(source, hypotheses[0]),
+            )
+        return replace(first, alternatives=others)
+
+    def _one(self, hypothesis: Hypothesis) -> Prediction:
+        target = self.tokenizers.target
+        return Prediction(
+            text=target.decode(hypothesis.ids),
+            score=hypothesis.score,
+            tokens=target.tokens(hypothesis.ids),
+            log_probs=list(hypothesis.log_probs),
+        )
+
+    def _alignment(self, source: Sequence[int], hypothesis: Hypothesis) -> list[Any] | None:
+        """From one forced pass over the finished hypothesis: ``[layer][head][target][source]``."""
+        batch = self.tokenizers.collate([source], [hypothesis.ids]).to(self.device)
+        weights = forced(self.model, batch, alignment=True)[0].alignment
+        return None if weights is None else weights.float().tolist()
+
+
+def _width(decoding: GreedyConfig | BeamConfig | SampleConfig) -> int:
+    """Hypotheses that run side by side for a sentence."""
+    if isinstance(decoding, BeamConfig):
+        return decoding.beam
+    return decoding.n if isinstance(decoding, SampleConfig) else 1
