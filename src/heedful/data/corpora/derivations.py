@@ -3,65 +3,31 @@
 The same sentence kinds serve every language; what a language cannot say is left out by its vocabulary.
 """
 
-from heedful.data.corpora.english import third_person
+from heedful.data.corpora.clauses import Clauses
 from heedful.data.corpora.grammar import Clause, Nominal, Place, Sentence
 from heedful.data.corpora.lexicon_english import (
     BEDS,
     BLAME,
-    CONTAINERS,
     DIETS,
-    LYING,
     NOUNS,
     PRAISE,
     STATES,
-    SURFACES,
-    TIMES_OF,
 )
-from heedful.data.corpora.phrases import PERSONS, Phrases, counted
+from heedful.data.corpora.phrases import PERSONS, counted
 
 CHEERFUL = ("write", "buy", "cook", "hear", "play.game", "play.instrument", "help", "eat", "drink")
 OFTEN = (*("present", "past", "past", "future") * 3, "can", "must", "want")
 _NEW_AND_OLD = {"new", "old.thing"}
 
 
-class Drawing(Phrases):
-    """Draws clauses and sentences."""
+class Drawing(Clauses):
+    """Draws sentences, of one clause or two."""
 
     def sentence(self, kind: str) -> Sentence:
         """Draw a sentence of a kind: the name of one of the methods below."""
         s: Sentence = getattr(self, kind)()
         other = s.other and self.dated(s.other)
         return s if s.kind == "request" else s._replace(main=self.dated(s.main), other=other)
-
-    def dated(self, clause: Clause) -> Clause:
-        """Give "they read" a time that shows its tense, which the verb does not."""
-        asked = clause.question not in ("", "subject")
-        if clause.verb != "read" or clause.negative or asked or clause.tense not in ("present", "past"):
-            return clause
-        if third_person(clause.subject) and not clause.subject.noun.startswith("you"):
-            return clause
-        times = (
-            ("yesterday", "last week") if clause.tense == "past" else ("now", "every day", "evening", "night")
-        )
-        return clause if clause.time in times else clause._replace(time=self.draw.pick(times))
-
-    def tense(self, subject: Nominal, tenses: tuple[str, ...]) -> str:
-        """Draw a tense; the past if the subject is not used with it."""
-        tense = self.draw.pick(tenses)
-        joined = tense == "can" and " and " in subject.noun
-        return "past" if joined or not self.fits(subject, tense) else tense
-
-    def timed(self, clause: Clause, chance: float = 0.45, *, early: float = 0.4) -> Clause:
-        """Add a time that goes with the tense, at the end or at the start."""
-        if not self.draw.chance(chance):
-            return clause
-        first = not clause.question and self.draw.chance(early)
-        return clause._replace(time=self.draw.pick(TIMES_OF[clause.tense]), early=first)
-
-    def action(self, subject: Nominal, tense: str, you: str = "") -> Clause:
-        """Draw something done to something."""
-        verb = self.draw.pick(self.everyday)
-        return Clause(subject, verb, self.object_of(verb, subject, you), tense=tense)
 
     def transitive(self) -> Sentence:
         """Draw "in the evening my mother will read this book", "she did not see the dog"."""
@@ -143,17 +109,6 @@ class Drawing(Phrases):
         clause = Clause(subject, verb, thing, place=place, tense=tense)
         return Sentence("plain", self.timed(clause))
 
-    def dwelling(self) -> Clause:
-        """Draw who lives in which town."""
-        subject = self.subject()
-        if not self.fits(subject, "live"):
-            subject = Nominal(self.draw.pick(self.names))
-        where = Nominal(self.draw.pick(self.words.cities))
-        if self.draw.chance(0.3):
-            where = Nominal("house", self.draw.pick(("this", "a")))
-        clause = Clause(subject, "live", place=Place("in", where))
-        return clause._replace(time="now") if self.draw.chance(0.3) else clause
-
     def going(self) -> Sentence:
         """Draw "we went to the station yesterday", "they will go to London": German "gehen" and "fahren"."""
         subject = self.subject()
@@ -226,24 +181,6 @@ class Drawing(Phrases):
         """Draw "this book is interesting", "was the soup hot ?", "my father is not old"."""
         return Sentence("plain", self.described())
 
-    def described(self, *, asked: float = 0.25) -> Clause:
-        """Draw a noun and a quality it has."""
-        noun = self.draw.pick(self.describable)
-        living = self.living(Nominal(noun))
-        determiner = self.draw.pick(
-            ("my", "our", "his") if noun in self.kin else ("the", "this", "the", "that")
-        )
-        determiner = "the" if determiner == "that" else determiner
-        plural = NOUNS[noun][0] != "-" and self.words.quality("", True) and self.draw.chance(0.25)
-        adjectives = [a for a in self.suits[noun] if self.words.quality(a, False)]
-        adjective = self.draw.pick(adjectives)
-        tense = "present" if living else self.draw.pick(("present", "present", "past"))
-        subject = Nominal(noun, determiner, plural=plural)
-        clause = Clause(subject, "be", quality=adjective, tense=tense)
-        if not living and self.draw.chance(asked):
-            return clause._replace(question="whether", tense="past")
-        return clause._replace(negative=tense == "present" and self.draw.chance(0.25))
-
     def state(self) -> Sentence:
         """Draw "I was tired yesterday", "are you happy ?"."""
         subject, state = self.subject(), self.draw.pick(STATES)
@@ -264,21 +201,6 @@ class Drawing(Phrases):
             clause = clause._replace(question="whether", negative=False)
         return Sentence("plain", clause)
 
-    def placed(self) -> Clause:
-        """Draw a thing or an animal and where it is."""
-        nouns = [*(n for n in LYING if n in self.words.nouns), *self.animals[:2]]
-        subject = Nominal(self.draw.pick(nouns), self.draw.pick(("the", "my", "our", "this")))
-        alive = subject.noun in self.animals
-        relation = self.draw.pick(("under", "in", "behind") if alive else ("on", "under", "in", "behind"))
-        inside = CONTAINERS[1:] if alive else CONTAINERS
-        grounds = {"on": SURFACES, "under": SURFACES, "in": inside, "behind": ("house", "door", "car")}
-        ground = Nominal(self.draw.pick(grounds[relation]), self.draw.pick(("the", "the", "this", "my")))
-        if ground.noun == "door":
-            ground = ground._replace(determiner="the")
-        tense = self.draw.pick(("present", "past"))
-        negative = self.draw.chance(0.2)
-        return Clause(subject, "be", place=Place(relation, ground), tense=tense, negative=negative)
-
     # Sentences of two clauses
 
     def reported(self) -> Sentence:
@@ -290,24 +212,6 @@ class Drawing(Phrases):
             matrix = Nominal("i")
         tense = "past" if verb == "say" else "present"
         return Sentence("that", Clause(matrix, verb, tense=tense), inner)
-
-    def embedded(self) -> Clause:
-        """Draw what can be thought, known or said."""
-        r = self.draw.below(9)
-        if r < 2:
-            return self.described(asked=0.0)
-        if r == 2:
-            return self.placed()
-        if r == 3:
-            tense = self.draw.pick(("present", "past"))
-            return Clause(self.subject(), "be", quality=self.draw.pick(STATES), tense=tense)
-        if r == 4:
-            return self.dwelling()
-        subject = self.subject()
-        inner = self.action(
-            subject, self.tense(subject, ("past", "past", "future", "future", "can", "present", "present"))
-        )
-        return self.timed(inner, 0.25, early=0.0)
 
     def reasoned(self) -> Sentence:
         """Draw "Anna did not read the letter because she was tired"."""
