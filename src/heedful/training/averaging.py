@@ -70,7 +70,8 @@ def chosen(run: Path, settings: TrainingConfig) -> list[Path]:
         raise RequestError(f"{run}: has no checkpoint to take weights from")
     best = [path_of(run, scored.update) for scored in newest.state.best]
     if settings.average and settings.average_of == "last":
-        through = [path for path in paths(run) if path.name <= newest.path.name]
+        found = paths(run)
+        through = found[: found.index(newest.path) + 1]  # those after it are damaged
         picked = through[-settings.average :]
     else:
         picked = best[: max(settings.average, 1)] or [newest.path]
