@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 def describe(
     what: str = typer.Argument(..., metavar="NAME|RECIPE|RUN", help="A model's name, a recipe or a run."),
-    overrides: list[str] = typer.Argument(  # noqa: B008
+    overrides: list[str] = typer.Argument(
         None,
         metavar="[KEY=VALUE]...",
         help="Changes: vocab_size=32000, source_vocab, target_vocab; n_heads=16 for a model's name; "

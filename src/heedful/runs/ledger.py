@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from heedful.runs import ledger_parts, ledger_recurrent  # noqa: F401  (they register what they describe)
-from heedful.runs.ledger_lines import Line, Walk, grouped, inside, own
+from heedful.runs.ledger_lines import Line, Walk, grouped, inside, left_over, own
 from heedful.runs.ledger_notes import noted
 
 FLOAT = 4  # bytes of a number in fp32
@@ -158,7 +158,8 @@ def ledger_of(
     if min(length, source, tokens, chunk) < 1:
         raise ValueError("lengths, tokens and chunk must be at least 1")
     walk = Walk(source, length, rows=length)
-    lines = grouped("total", [*own(model, walk), *inside(model, walk)])
+    parts = [*own(model, walk), *inside(model, walk)]
+    lines = grouped("total", [*parts, *left_over(model, walk)])
     total = replace(noted(lines[0]), times=1) if lines else Line("total")
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     memory = _memory(model, total, trainable, tokens / length, tokens, chunk)

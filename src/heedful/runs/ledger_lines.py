@@ -144,6 +144,15 @@ def own(module: nn.Module, walk: Walk) -> list[Line]:
     ]
 
 
+def left_over(model: nn.Module, walk: Walk) -> list[Line]:
+    """Parameters that no line has counted: what a subclass of a known part was given besides."""
+    return [
+        Line(name, " * ".join(map(str, parameter.shape)), own=parameter.numel())
+        for name, parameter in model.named_parameters()
+        if walk.first(parameter)
+    ]
+
+
 def inside(module: nn.Module, walk: Walk, skip: Iterable[str] = ()) -> list[Line]:
     """The lines of a module's parts. (A part that stands in two places computes in both.)"""
     lines = []

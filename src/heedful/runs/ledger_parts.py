@@ -189,7 +189,8 @@ def _residual(module: PostNorm | PreNorm, name: str, walk: Walk) -> list[Line]:
     """The part, and its norm beside it; the mask of the dropout between them is counted with the norm."""
     norms = entries(module.norm, "norm", walk)
     if norms and module.dropout.p > 0:
-        width = module.norm.weight.numel() if isinstance(module.norm.weight, nn.Parameter) else 0
+        weight = getattr(module.norm, "weight", None)
+        width = weight.numel() if isinstance(weight, nn.Parameter) else 0
         norms[0] = replace(norms[0], own_kept=norms[0].own_kept + MASK * walk.rows * width)
     return [*entries(module.part, name, walk), *norms]
 

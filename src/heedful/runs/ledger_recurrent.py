@@ -30,18 +30,20 @@ _CELLS: dict[type[Cell], tuple[str, int, int]] = {
 def _cell(module: Cell, name: str, walk: Walk) -> list[Line]:
     """``gates * (d_h d_x + d_h^2 + d_h)``, and whatever vectors the cell has besides."""
     title, gates, vectors = _CELLS[type(module)]
-    fresh = [walk.first(parameter) for parameter in _gate_parameters(module)]
+    parameters = _gate_parameters(module)
+    fresh = [parameter for parameter in parameters if walk.first(parameter)]
+    whole_gates = len(fresh) == len(parameters)
     how = formula("d_h * d_x + d_h * d_h + d_h", d_h=module.d_hidden, d_x=module.d_in)
-    flops = 2 * walk.rows * module.d_hidden * (module.d_in + module.d_hidden)
     gate = Line(
         "gate" if gates > 1 else "state",
-        str(how) if all(fresh) else "shared",
-        own=how.value if all(fresh) else 0,
-        own_flops=flops,
+        str(how) if whole_gates else "shares parameters with a cell above",
+        own=how.value if whole_gates else 0,
+        own_flops=2 * walk.rows * module.d_hidden * (module.d_in + module.d_hidden),
         times=gates,
     )
+    apart = Line("not shared", own=0 if whole_gates else sum(p.numel() for p in fresh))
     kept = walk.rows * (module.d_in + vectors * module.d_hidden)
-    (whole,) = grouped(title, [gate, *own(module, walk)])
+    (whole,) = grouped(title, [gate, apart, *own(module, walk)])
     return [replace(whole, own_kept=kept)]
 
 

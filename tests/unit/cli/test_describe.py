@@ -1,0 +1,190 @@
+"""``heedful describe`` as a person meets it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
+
+from heedful.cli import describe
+from heedful.errors import RequestError
+from heedful.runs.resolve import shipped_recipes
+
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "ledger.schema.json"
+
+RECIPE = """
+task: {kind: translation}
+data:
+  train: {kind: files, columns: {source: a.en, target: a.de}}
+  valid: {kind: files, columns: {source: b.en, target: b.de}}
+tokenizer: {subwords: SUBWORDS}
+model: {preset: transformer-tiny, d_ff: 31, n_layers: 1}
+objective: {chunk: 17}
+training: {max_updates: 3, tokens_per_update: 1010, accumulate: 5}
+"""
+
+
+def verb():
+    app = typer.Typer()
+    app.callback()(lambda: None)  # with it, one command alone keeps its name
+    describe.register(app)
+    return app
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(verb(), ["describe", *map(str, arguments)])
+
+
+def answer(*arguments):
+    outcome = invoke(*arguments, "--json")
+    assert outcome.exception is None, outcome.exception
+    return json.loads(outcome.stdout)
+
+
+def recipe(folder, subwords="{kind: bpe, vocab_size: 211}"):
+    path = folder / "small.yaml"
+    path.write_text(RECIPE.replace("SUBWORDS", subwords), encoding="utf-8")
+    return path
+
+
+# d_model 128, d_ff 31, one layer on each side, biases in attention
+ATTENTION = 4 * (128 * 128 + 128)
+FEED_FORWARD = 2 * 128 * 31 + 31 + 128
+SMALL = 3 * ATTENTION + 2 * FEED_FORWARD + 5 * 2 * 128
+
+
+def test_a_presets_ledger_ends_with_its_total():
+    outcome = invoke("transformer-base")
+    assert outcome.exit_code == 0
+    table = outcome.stdout.split("\n\n")[1].splitlines()
+    assert table[0].split() == ["part", "formula", "each", "times", "parameters", "FLOPs/token"]
+    assert table[-1].split()[:2] == ["total", "63,045,632"]
+    assert any("32,768" in row and "32,178" in row for row in table)
+    assert outcome.stderr == ""
+
+
+@pytest.mark.parametrize("what", ["transformer-base", "rnnsearch", "seq2seq"])
+def test_json_conforms_to_its_schema(what):
+    value = answer(what, "vocab_size=101")
+    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
+    assert value["name"] == what
+    assert sum(row["parameters"] for row in value["lines"][:-1] if row["depth"] == 0) == value["total"]
+    assert value["lines"][-1]["parameters"] == value["total"]
+
+
+def test_json_is_one_object_alone():
+    assert len(invoke("rnn-tiny", "--json").stdout.splitlines()) == 1
+
+
+def test_overrides_change_the_model():
+    base, more = answer("transformer-tiny"), answer("transformer-tiny", "n_layers=5", "vocab_size=36999")
+    encoder = next(row for row in base["lines"] if row["name"] == "encoder layer")
+    decoder = next(row for row in base["lines"] if row["name"] == "decoder layer")
+    assert more["total"] - base["total"] == encoder["each"] + decoder["each"] - 128
+
+
+def test_lengths_and_batch_are_taken():
+    short, long = answer("transformer-tiny", "--length", 10), answer("transformer-tiny", "--length", 20)
+    # Scores and weighted sums of 4 + 2 * 4 attentions: ten more keys, 2 * 2 * 128 FLOPs for each.
+    assert long["flops_per_token"] - short["flops_per_token"] == 12 * 10 * 2 * 2 * 128
+    assert answer("transformer-tiny", "--length", 10, "--source-length", 30)["source_length"] == 30
+    assert answer("transformer-tiny", "--batch", 97)["tokens"] == 97
+
+
+def test_a_recipe_by_its_path(tmp_path):
+    value = answer(recipe(tmp_path))
+    assert value["total"] == SMALL + 211 * 128
+    assert value["tokens"] == 1010 // 5
+    assert value["memory"]["loss"] == 4 * (17 * 211 + 211 * 128 + 202 * 128)
+    assert value["notes"][0].startswith("V = 211")
+
+
+def test_overrides_of_a_recipe(tmp_path):
+    value = answer(recipe(tmp_path), "model.d_ff=37", "tokenizer.subwords.vocab_size=223")
+    assert value["total"] == SMALL + 2 * 6 * (2 * 128 + 1) + 223 * 128
+    assert answer(recipe(tmp_path), "vocab_size=7")["total"] == SMALL + 7 * 128
+
+
+@pytest.mark.parametrize(
+    "subwords, size",
+    [
+        ("{kind: byte}", 256 + 7),
+        ("{kind: byte-bpe, merges: 100}", 256 + 7 + 100),
+        ("{kind: bpe, merges: 100}", 256 + 7 + 100),
+        ("{kind: bpe, merges: 100, byte_fallback: false}", 7 + 100),
+        ("{kind: word}", 37000),
+    ],
+)
+def test_the_vocabulary_a_recipe_will_have(tmp_path, subwords, size):
+    value = answer(recipe(tmp_path, subwords))
+    assert value["total"] == SMALL + size * 128
+    assert value["notes"][0].startswith(f"V = {size:,}")
+
+
+@pytest.mark.parametrize("name", list(shipped_recipes()))
+def test_every_shipped_recipe_can_be_described(name):
+    assert answer(name)["total"] > 0
+
+
+def test_a_run_is_described_with_its_own_tokenizers(tmp_path):
+    from heedful.text.configuration import ByteConfig, PreprocessingConfig
+    from heedful.text.training import train_tokenizer
+
+    run = tmp_path / "run"
+    run.mkdir()
+    recipe(tmp_path).rename(run / "recipe.yaml")
+    text = (run / "recipe.yaml").read_text(encoding="utf-8").replace("preset: transformer-tiny", TINY)
+    (run / "recipe.yaml").write_text(text, encoding="utf-8")
+    tokenizer = train_tokenizer(ByteConfig(kind="byte"), [], PreprocessingConfig())
+    assert answer(run)["total"] == SMALL + 211 * 128
+    for side in ("source", "target"):
+        tokenizer.save(run / f"{side}.tokenizer.json")
+    assert answer(run)["total"] == SMALL + tokenizer.vocab_size * 128
+
+
+TINY = "kind: transformer, d_model: 128, n_heads: 4"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["transformer-bsae"], "'transformer-base'"),
+        (["multi30k-ende-tinny"], "multi30k-ende-tiny"),
+        (["transformer-base", "n_haeds=4"], "'n_heads'"),
+        (["transformer-base", "n_heads"], "key=value"),
+        (["nowhere/run"], "nowhere/run"),
+    ],
+)
+def test_a_wrong_request_names_the_nearest_right_one(arguments, message):
+    outcome = invoke(*arguments)
+    assert isinstance(outcome.exception, RequestError)
+    assert outcome.exception.exit_status == 2
+    assert message in str(outcome.exception)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    outcome = invoke(tmp_path)
+    assert isinstance(outcome.exception, RequestError)
+    assert "recipe.yaml" in str(outcome.exception)
+
+
+def test_a_terminal_gets_the_same_numbers_as_a_table(capsys):
+    from heedful.runs.ledger import describe as counted
+
+    ledger = counted("transformer-tiny")
+    describe._show(ledger)
+    shown = capsys.readouterr().out
+    for row in ledger.lines():
+        assert f"{row.line.parameters:,}" in shown
+
+
+def test_registering_the_verb_does_not_import_torch():
+    code = (
+        "import sys, typer; from heedful.cli import describe; describe.register(typer.Typer()); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
