@@ -20,7 +20,7 @@ def describe(
     what: str = typer.Argument(..., metavar="NAME|RECIPE|RUN", help="A model's name, a recipe or a run."),
     overrides: list[str] = typer.Argument(
         None,
-        metavar="[KEY=VALUE]...",
+        metavar="KEY=VALUE",
         help="Changes: vocab_size=32000, source_vocab, target_vocab; n_heads=16 for a model's name; "
         "model.n_heads=16 for a recipe or run.",
     ),

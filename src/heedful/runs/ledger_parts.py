@@ -153,7 +153,7 @@ def _attention(
         weighted_sum(compared, module.d_v),
         _output(module, walk),
     ]
-    note = "all are computed; the causal mask leaves about half" if causal else ""
+    note = "all computed; causality hides about half" if causal else ""
     lines = [replace(line, note=note) if line.name in {"scores", "weighted sum"} else line for line in lines]
     (whole,) = grouped(title, lines)
     return [replace(whole, own_kept=kept, own_layers=1)]

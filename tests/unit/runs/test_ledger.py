@@ -271,6 +271,11 @@ def test_the_base_model_as_lecture_s0_counts_it():
     assert (ledger.parameters, ledger.layers) == (63045632, 42)
 
 
+def test_the_lectures_slip_is_marked_as_often_as_it_is_printed():
+    notes = [row.line.note for row in describe("transformer-base").lines()]
+    assert sum("32,178" in note for note in notes) == 3
+
+
 def test_biases_in_attention_are_what_they_add():
     ledger = describe("transformer-base", overrides=["attention_bias=true"])
     assert line(ledger, "encoder", "encoder layer").each == 3152384
