@@ -357,7 +357,8 @@ def test_backward_takes_twice_the_flops_of_forward(case):
 
 @pytest.mark.parametrize("case", CONFIGS)
 def test_activations_are_about_what_autograd_saves(case):
-    """Within a fifth. Not counted: index tensors, tables of positions, small states."""
+    """Within a twentieth for Transformers, a fifth for recurrent models, where small states matter more."""
+    within = 1.05 if isinstance(CONFIGS[case], TransformerConfig) else 1.2
     model = model_of(case)
     parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     alive, sizes = [], {}
@@ -373,7 +374,7 @@ def test_activations_are_about_what_autograd_saves(case):
         run(model)
     ledger = ledger_of(model, length=TARGET, source_length=SOURCE, tokens=PAIRS * TARGET)
     estimate = next(memory.bytes for memory in ledger.memory if memory.name == "activations")
-    assert sum(sizes.values()) / 1.2 < estimate < sum(sizes.values()) * 1.2
+    assert sum(sizes.values()) / within < estimate < sum(sizes.values()) * within
 
 
 def test_weights_gradients_and_moments_are_what_training_holds():
