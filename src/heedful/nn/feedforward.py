@@ -37,3 +37,8 @@ class FeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "*T d"]) -> Float[Tensor, "*T d"]:
         """Apply to every token."""
         return self.down(self.dropout(self.activation(self.up(x))))
+
+    @property
+    def adds_constant(self) -> dict[str, range]:
+        """b_2 is added to every token alike (`heedful.nn.declarations`)."""
+        return {"down.bias": range(len(self.down.bias))}

@@ -1,7 +1,8 @@
 """Normalisation of packed tokens. There is no padding in ``[T, d]``, so no norm needs a mask.
 
 A norm that computes statistics over the batch says so in ``couples_batch``: what a token becomes
-then depends, in training, on the other sequences of the batch.
+then depends, in training, on the other sequences of the batch. One that subtracts the batch's mean
+says so in ``removes_batch_mean`` (`heedful.nn.declarations`).
 """
 
 from typing import Any, ClassVar
@@ -62,6 +63,7 @@ class BatchNorm(nn.Module):
     """
 
     couples_batch: ClassVar[bool] = True
+    removes_batch_mean: ClassVar[bool] = True
 
     running_mean: Tensor
     running_variance: Tensor

@@ -40,6 +40,8 @@ class RecurrentLayer(nn.Module):
     d_in: int
     d_out: int
     n_states: int
+    reads_ahead: bool = False
+    """Whether an output depends on later tokens (`heedful.nn.declarations`)."""
 
     def run(
         self, x: Float[Tensor, "T d_in"], layout: Layout, state: States | None = None
@@ -73,7 +75,7 @@ class Recurrence(RecurrentLayer):
 
     def __init__(self, cell: AnyCell, *, reverse: bool = False) -> None:
         super().__init__()
-        self.cell, self.reverse = cell, reverse
+        self.cell, self.reverse, self.reads_ahead = cell, reverse, reverse
         self.d_in, self.d_out, self.n_states = cell.d_in, cell.d_hidden, cell.n_states
 
     def output(self, state: States) -> Float[Tensor, "B d_hidden"]:
@@ -108,6 +110,8 @@ class Bidirectional(RecurrentLayer):
     S4's "final weight matrix" over both is whatever reads the output. The final state is the states
     of the first layer, after the last token, then those of the second, after the first token.
     """
+
+    reads_ahead = True
 
     def __init__(self, left_to_right: Recurrence, right_to_left: Recurrence) -> None:
         super().__init__()

@@ -20,6 +20,8 @@ does not divide 768, and 768 with 12 heads is BERT's). S2 writes one W_O for eac
 of n_heads d_v x d_model.
 """
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -59,6 +61,9 @@ def _head_width(d_model: int, n_heads: int, given: int | None) -> int:
 class _MultiHead(nn.Module):
     """What self- and cross-attention share: head sizes, score, dropout, taps, output projection."""
 
+    fused: ClassVar[str]
+    """Name of the projection that holds the keys and the values."""
+
     def __init__(
         self,
         d_model: int,
@@ -68,10 +73,12 @@ class _MultiHead(nn.Module):
         d_v: int | None,
         n_kv_heads: int | None,
         score: Score | None,
+        qkv_bias: bool,
         out_bias: bool,
         dropout: float,
     ) -> None:
         super().__init__()
+        self.qkv_bias = qkv_bias
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         if n_heads % self.n_kv_heads:
             raise ValueError(f"n_heads={n_heads} is not divisible by n_kv_heads={self.n_kv_heads}")
@@ -90,6 +97,29 @@ class _MultiHead(nn.Module):
         """Widths of the fused projections of queries, keys and values."""
         kv = self.n_kv_heads
         return [self.n_heads * self.d_k, kv * self.d_k, kv * self.d_v]
+
+    @property
+    def without_gradient(self) -> dict[str, range]:
+        """Rows of the keys' bias b: it adds q.b to all scores of a query, which a softmax does not see.
+
+        That holds where scores are products. (See `heedful.nn.declarations`.)
+        """
+        keys = range(self._first_key, self._first_key + self.sizes[1])
+        product = self.score.product_scale(self.d_k) is not None
+        return {f"{self.fused}.bias": keys} if self.qkv_bias and product else {}
+
+    @property
+    def adds_constant(self) -> dict[str, range]:
+        """The output's bias, and the rows of the values' bias: weights sum to 1 where none are dropped."""
+        first = self._first_key + self.sizes[1]
+        values = {f"{self.fused}.bias": range(first, first + self.sizes[2])}
+        out = {} if self.out.bias is None else {"out.bias": range(len(self.out.bias))}
+        return out | (values if self.qkv_bias and self.dropout.p == 0 else {})
+
+    @property
+    def _first_key(self) -> int:
+        """The first row of the keys in the fused projection that holds them."""
+        return self.sizes[0] if self.fused == "qkv" else 0
 
     def _keys_and_values(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         return (
@@ -117,6 +147,8 @@ class SelfAttention(_MultiHead):
     rectangle are zero and invisible.
     """
 
+    fused = "qkv"
+
     def __init__(
         self,
         d_model: int,
@@ -140,6 +172,7 @@ class SelfAttention(_MultiHead):
             d_v=d_v,
             n_kv_heads=n_kv_heads,
             score=score,
+            qkv_bias=qkv_bias,
             out_bias=out_bias,
             dropout=dropout,
         )
@@ -148,6 +181,11 @@ class SelfAttention(_MultiHead):
         init_slices(self.qkv.weight, self.sizes)
         if qkv_bias:
             nn.init.zeros_(self.qkv.bias)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether a token sees later ones (`heedful.nn.declarations`)."""
+        return not self.causal
 
     @property
     def q_heads(self) -> Float[Tensor, "H d_model d_k"]:
@@ -215,6 +253,8 @@ class CrossAttention(_MultiHead):
     Arguments as `SelfAttention`; ``d_memory`` is the width of what is attended to.
     """
 
+    fused = "kv"
+
     def __init__(
         self,
         d_model: int,
@@ -236,6 +276,7 @@ class CrossAttention(_MultiHead):
             d_v=d_v,
             n_kv_heads=n_kv_heads,
             score=score,
+            qkv_bias=qkv_bias,
             out_bias=out_bias,
             dropout=dropout,
         )

@@ -1,0 +1,66 @@
+"""What parts say of themselves, as data: laws that they cannot keep, parameters that do nothing.
+
+A part declares by attributes of its class or object; whoever wants to know (tests of the laws,
+validation of recipes, documentation) asks the functions here.
+
+| attribute of a part | meaning |
+|---|---|
+| a name of `DECLARATIONS` | true where it applies |
+| ``without_gradient`` | rows of its parameters that change nothing, wherever the part stands |
+| ``adds_constant`` | rows of its parameters whose only effect is to add one vector to all its outputs |
+| ``removes_batch_mean`` | (norms) in training, the mean over the tokens of the batch is subtracted |
+
+Rows are indices along a parameter's first axis.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from torch import nn
+
+from heedful.nn.blocks import DecoderStack, EncoderStack
+from heedful.nn.residual import PostNorm, PreNorm
+
+Rows = Mapping[str, Iterable[int]]
+
+DECLARATIONS: dict[str, str] = {
+    "couples_batch": (
+        "In training, statistics over all tokens of the batch are used: what a token becomes depends on "
+        "the other sequences and on later tokens, accumulated micro-batches are not one large batch, and "
+        "training mode is not evaluation mode. In evaluation, statistics are constants and all laws hold."
+    ),
+    "reads_ahead": (
+        "A token sees what comes after it: the part is not causal, and cannot continue a sequence."
+    ),
+}
+
+
+def declared(module: nn.Module) -> set[str]:
+    """The names of `DECLARATIONS` that some part of ``module`` claims."""
+    return {name for name in DECLARATIONS for part in module.modules() if getattr(part, name, False)}
+
+
+def without_gradient(module: nn.Module) -> dict[str, set[int]]:
+    """Rows of parameters whose gradient in training is zero whatever the data, by dotted name.
+
+    They are the rows that a part declares for itself, and, in a stack all of whose norms subtract the
+    batch's mean, those that only add a constant to the output of a residual part.
+    """
+    found: dict[str, set[int]] = {}
+    for prefix, part in module.named_modules():
+        _collect(found, prefix, getattr(part, "without_gradient", {}))
+        if isinstance(part, EncoderStack | DecoderStack) and _is_blind_to_constants(part):
+            for name, residual in part.named_modules(prefix=prefix):
+                if isinstance(residual, PostNorm | PreNorm):
+                    _collect(found, f"{name}.part", getattr(residual.part, "adds_constant", {}))
+    return found
+
+
+def _is_blind_to_constants(stack: nn.Module) -> bool:
+    """Whether every norm in it, hence every reader of its tokens, subtracts the batch's mean."""
+    norms = [part for part in stack.modules() if hasattr(part, "couples_batch")]
+    return bool(norms) and all(getattr(norm, "removes_batch_mean", False) for norm in norms)
+
+
+def _collect(found: dict[str, set[int]], prefix: str, rows: Rows) -> None:
+    for name, indices in rows.items():
+        found.setdefault(f"{prefix}.{name}" if prefix else name, set()).update(indices)

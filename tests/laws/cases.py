@@ -1,0 +1,304 @@
+"""What the laws are tested for: every model family and option, every position mixer, every decoder.
+
+A new model, mixer or decoder is held to the laws by a line here. `test_registry.py` finds options that
+no line has.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.models.recurrent import RecurrentConfig
+from heedful.models.registry import build_model
+from heedful.models.transformer import TransformerConfig
+from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.plain import parameter_free_self_attention
+from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore
+from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell, ResetAfterGRUCell, StackedCell
+from heedful.nn.layout import Layout, Tokens
+from heedful.nn.norms import BatchNorm, PowerNorm
+from heedful.nn.recurrent import (
+    Bidirectional,
+    Recurrence,
+    RecurrentCache,
+    ResidualRecurrence,
+)
+from heedful.nn.state import KeyValueCache
+
+# The one tolerance of all laws, for whole tensors in fp32 whose numbers are of size 1.
+TOLERANCE = {"rtol": 1.3e-6, "atol": 1e-5}
+
+
+def same(actual: Any, expected: Any) -> None:
+    """Whole tensors (or lists of them) agree within `TOLERANCE`."""
+    torch.testing.assert_close(actual, expected, **TOLERANCE)
+
+
+# Models ------------------------------------------------------------------------------------------------
+
+V_SOURCE, V_TARGET = 31, 37
+START, END = 1, 2
+
+_T = {
+    "kind": "transformer",
+    "d_model": 14,
+    "d_ff": 19,
+    "n_heads": 2,
+    "n_layers": 2,
+    "dropout": 0.0,
+    "max_length": 17,
+}
+_R = {
+    "kind": "recurrent",
+    "d_embedding": 5,
+    "d_hidden": 7,
+    "d_readout": 11,
+    "attention": {"score": "additive", "d_attention": 13},
+}
+_ONE_WAY = {**_R, "direction": "left-to-right"}
+
+MODELS: dict[str, dict[str, Any]] = {
+    "transformer": {**_T, "n_layers": 1, "n_decoder_layers": 3},
+    "pre-norm": {**_T, "norm_placement": "pre", "activation": "gelu", "tie": "target"},
+    "no bias": {**_T, "attention_bias": False, "tie": "none"},
+    "batch norm": {**_T, "norm": "batch"},
+    "batch norm, pre": {**_T, "norm": "batch", "norm_placement": "pre"},
+    "power norm": {**_T, "norm": "power", "norm_warmup": 0},
+    "power norm, warm": {**_T, "norm": "power", "norm_placement": "pre"},
+    "dot": {**_T, "score": "dot"},
+    "bilinear": {**_T, "score": "bilinear"},
+    "additive": {**_T, "score": "additive", "n_layers": 1},
+    "cosine": {**_T, "score": "cosine"},
+    "narrow heads": {**_T, "n_heads": 3, "d_k": 5, "d_v": 11},
+    "grouped heads": {**_T, "n_heads": 6, "n_kv_heads": 3, "d_k": 5, "d_v": 3},
+    "one key head": {**_T, "n_kv_heads": 1, "score": "additive"},
+    "learned": {**_T, "positions": "learned"},
+    "one-hot": {**_T, "positions": "one-hot", "max_length": 14},
+    "constant": {**_T, "positions": "constant"},
+    "no positions": {**_T, "positions": "none"},
+    "concat": {**_T, "combine": "concat", "d_positions": 4, "tie": "none"},
+    "concat, one-hot": {
+        **_T,
+        "combine": "concat",
+        "d_model": 22,
+        "max_length": 17,
+        "positions": "one-hot",
+        "tie": "none",
+    },
+    "bahdanau": _R,
+    "bahdanau, fed": {
+        **_R,
+        "cell": "lstm",
+        "n_layers": 2,
+        "residual": True,
+        "input_feeding": True,
+        "d_readout": 5,
+        "tie": "target",
+    },
+    "bahdanau, one way": {**_ONE_WAY, "cell": "rnn", "attention": {"score": "dot"}, "bridge": "copy"},
+    "fixed context": {**_ONE_WAY, "attention": None, "d_readout": 5, "tie": "three-way"},
+    "luong": {**_R, "decoder": "luong", "attention": {"score": "bilinear"}, "bridge": "zero"},
+    "luong, fed": {
+        **_R,
+        "decoder": "luong",
+        "direction": "right-to-left",
+        "cell": "lstm",
+        "n_layers": 2,
+        "attention": {"score": "cosine", "key_strength": 2.0},
+        "bridge": "copy",
+        "input_feeding": True,
+    },
+    "luong, scaled": {**_ONE_WAY, "decoder": "luong", "cell": "rnn", "attention": {"score": "scaled-dot"}},
+    "plain": {
+        "kind": "recurrent",
+        "d_embedding": 5,
+        "d_hidden": 7,
+        "decoder": "plain",
+        "attention": None,
+        "direction": "right-to-left",
+        "bridge": "copy",
+        "n_layers": 3,
+        "cell": "lstm",
+        "residual": True,
+    },
+}
+every_model = pytest.mark.parametrize("name", MODELS)
+
+# A few that differ in all that matters to caches and decoders.
+DECODED = ["transformer", "grouped heads", "learned", "bahdanau", "luong, fed", "fixed context", "plain"]
+every_decoded = pytest.mark.parametrize("name", DECODED)
+
+# Ids 3 and up; no two sequences share a length, on one side or across.
+SOURCES = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
+TARGETS = [[START, 5, 6, 7], [START, 7, 8, 9, 10, 11, 12], [START]]
+
+
+def configuration(name: str) -> TransformerConfig | RecurrentConfig:
+    kinds = {"transformer": TransformerConfig, "recurrent": RecurrentConfig}
+    return kinds[MODELS[name]["kind"]].model_validate(MODELS[name])
+
+
+def vocabularies(name: str) -> tuple[int, int]:
+    return (V_TARGET, V_TARGET) if configuration(name).tie == "three-way" else (V_SOURCE, V_TARGET)
+
+
+def plain_model(name: str, seed: int = 1) -> Any:
+    """The model as it is initialised."""
+    torch.manual_seed(seed)
+    return build_model(configuration(name), *vocabularies(name))
+
+
+def model_of(name: str, seed: int = 1) -> Any:
+    """The model with all its weights and statistics moved from their special first values (0, 1)."""
+    model = plain_model(name, seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+        for norm in (m for m in model.modules() if isinstance(m, BatchNorm | PowerNorm)):
+            for statistics in (b for b in norm.buffers() if b.is_floating_point()):
+                statistics.copy_(0.5 + torch.rand_like(statistics))
+    return model.eval()
+
+
+def hidden_of(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> list[Tensor]:
+    """Teacher-forced hidden states, one tensor for each sequence."""
+    return list(model(Tokens.of(targets), Tokens.of(sources)).split([len(t) for t in targets]))
+
+
+@contextmanager
+def embedded_as(model: Any, target: Tensor, source: Tensor) -> Iterator[None]:
+    """Within the context, the embeddings give these vectors in place of their own."""
+    handles = [
+        model.target_embedding.register_forward_hook(lambda *_: target),
+        model.source_embedding.register_forward_hook(lambda *_: source),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+# Mixers ------------------------------------------------------------------------------------------------
+
+D = 13  # width of the tokens of all mixers
+D_MEMORY = 11
+
+
+class ParameterFree(nn.Module):
+    reads_ahead = True
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        return parameter_free_self_attention(x, layout)
+
+
+@dataclass(frozen=True)
+class Mixer:
+    """How a position mixer is made, and, where it can continue sequences, its cache."""
+
+    make: Callable[[], nn.Module]
+    cache: Callable[[], Any] | None = None
+
+
+def _attention(**options: Any) -> Mixer:
+    cache = KeyValueCache if options.get("causal") else None
+    return Mixer(lambda: SelfAttention(D, 3, **{"d_k": 5, "d_v": 7, "qkv_bias": True, **options}), cache)
+
+
+def _recurrence(cell: Callable[[int, int], Any], reverse: bool = False) -> Mixer:
+    return Mixer(lambda: Recurrence(cell(D, 7), reverse=reverse), None if reverse else RecurrentCache)
+
+
+def _bidirectional(cell: Callable[[int, int], Any]) -> Mixer:
+    return Mixer(lambda: Bidirectional(Recurrence(cell(D, 7)), Recurrence(cell(D, 7), reverse=True)))
+
+
+def _stacked(d_in: int, d_hidden: int) -> StackedCell:
+    return StackedCell([GRUCell(d_in, d_hidden), LSTMCell(d_hidden, d_hidden)])
+
+
+MIXERS: dict[str, Mixer] = {
+    "all": _attention(),
+    "all, window": _attention(window=2),
+    "all, block": _attention(block=3),
+    "causal": _attention(causal=True),
+    "causal, window": _attention(causal=True, window=3),
+    "causal, block": _attention(causal=True, block=2),
+    "causal, grouped": _attention(causal=True, n_kv_heads=1),
+    "causal, dot": _attention(causal=True, score=DotScore()),
+    "causal, bilinear": Mixer(
+        lambda: SelfAttention(D, 3, d_k=5, d_v=7, causal=True, score=BilinearScore(5, 5)), KeyValueCache
+    ),
+    "causal, additive": Mixer(
+        lambda: SelfAttention(D, 3, d_k=5, d_v=7, causal=True, score=AdditiveScore(5, 5, 11)), KeyValueCache
+    ),
+    "causal, cosine": Mixer(
+        lambda: SelfAttention(D, 3, d_k=5, d_v=7, causal=True, score=CosineScore(3.0)), KeyValueCache
+    ),
+    "parameter-free": Mixer(ParameterFree),
+    "rnn": _recurrence(ElmanCell),
+    "lstm": _recurrence(LSTMCell),
+    "gru": _recurrence(GRUCell),
+    "gru, reset after": _recurrence(ResetAfterGRUCell),
+    "stacked": _recurrence(_stacked),
+    "lstm, reversed": _recurrence(LSTMCell, reverse=True),
+    "bidirectional": _bidirectional(GRUCell),
+    "residual": Mixer(lambda: ResidualRecurrence(Recurrence(LSTMCell(D, D))), RecurrentCache),
+    "residual, reversed": Mixer(lambda: ResidualRecurrence(Recurrence(GRUCell(D, D), reverse=True))),
+    "residual, bidirectional": Mixer(
+        lambda: ResidualRecurrence(
+            Bidirectional(Recurrence(GRUCell(D, 6)), Recurrence(GRUCell(D, 7), reverse=True))
+        )
+    ),
+}
+every_mixer = pytest.mark.parametrize("name", MIXERS)
+
+CROSS: dict[str, Callable[[], dict[str, Any]]] = {
+    "cross": lambda: {"qkv_bias": True},
+    "cross, grouped": lambda: {"n_kv_heads": 1},
+    "cross, additive": lambda: {"score": AdditiveScore(5, 5, 7)},
+    "cross, cosine": lambda: {"score": CosineScore(3.0)},
+}
+every_cross = pytest.mark.parametrize("name", CROSS)
+
+LENGTHS = [5, 0, 7, 1, 3]
+KEY_LENGTHS = [2, 4, 0, 11, 3]
+
+
+def mixer_of(name: str) -> Any:
+    torch.manual_seed(2)
+    return _moved(MIXERS[name].make())
+
+
+def cross_of(name: str) -> CrossAttention:
+    torch.manual_seed(2)
+    return _moved(CrossAttention(D, 3, d_memory=D_MEMORY, d_k=5, d_v=7, **CROSS[name]()))
+
+
+def _moved(module: Any) -> Any:
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return module.eval()
+
+
+def tokens_of(lengths: Sequence[int], d: int = D, seed: int = 3) -> Tensor:
+    return torch.randn(sum(lengths), d, generator=torch.Generator().manual_seed(seed))
+
+
+# Decoders ----------------------------------------------------------------------------------------------
+
+_ROOM = MaxLength(ratio=1.0, extra=3)
+DECODERS: dict[str, GreedyConfig | BeamConfig | SampleConfig] = {
+    "greedy": GreedyConfig(max_length=_ROOM),
+    "beam": BeamConfig(max_length=_ROOM, beam=3, n_best=3),
+    "beam, coverage": BeamConfig(max_length=_ROOM, beam=5, n_best=2, coverage=0.3),
+    "sample": SampleConfig(max_length=_ROOM, n=3, temperature=1.3, top_k=23, top_p=0.97, seed=5),
+}
+every_decoder = pytest.mark.parametrize("decoder", DECODERS)

@@ -1,0 +1,150 @@
+"""Law 3: however the same tokens are computed, the same numbers come out."""
+
+from unittest import mock
+
+import pytest
+import torch
+from cases import (
+    D_MEMORY,
+    KEY_LENGTHS,
+    LENGTHS,
+    MODELS,
+    SOURCES,
+    TARGETS,
+    cross_of,
+    every_cross,
+    every_mixer,
+    every_model,
+    hidden_of,
+    mixer_of,
+    model_of,
+    same,
+    tokens_of,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.nn.attention import kernels
+from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.declarations import declared
+from heedful.nn.layout import Layout, Tokens
+from heedful.nn.taps import recording
+
+
+# Batched and single, in any order -------------------------------------------------------------------------
+
+
+@every_model
+def test_batched_equals_single(name):
+    model = model_of(name)
+    together = hidden_of(model, SOURCES, TARGETS)
+    for source, target, hidden in zip(SOURCES, TARGETS, together, strict=True):
+        same(hidden_of(model, [source], [target]), [hidden])
+
+
+@every_model
+@settings(max_examples=3, deadline=None)
+@given(order=st.permutations(range(3)))
+def test_packed_in_any_order_equals_any_other(name, order):
+    model = model_of(name)
+    straight = hidden_of(model, SOURCES, TARGETS)
+    moved = hidden_of(model, [SOURCES[i] for i in order], [TARGETS[i] for i in order])
+    same(moved, [straight[i] for i in order])
+
+
+@every_mixer
+def test_batched_equals_single_in_a_mixer(name):
+    mixer, x = mixer_of(name), tokens_of(LENGTHS)
+    together = mixer(x, Layout.of(LENGTHS)).split(LENGTHS)
+    for tokens, mixed in zip(x.split(LENGTHS), together, strict=True):
+        same(mixer(tokens, Layout.of([len(tokens)])), mixed)
+
+
+@every_mixer
+@settings(max_examples=5, deadline=None)
+@given(order=st.permutations(range(5)))
+def test_packed_in_any_order_equals_any_other_in_a_mixer(name, order):
+    mixer, parts = mixer_of(name), tokens_of(LENGTHS).split(LENGTHS)
+    straight = mixer(torch.cat(parts), Layout.of(LENGTHS)).split(LENGTHS)
+    lengths = [LENGTHS[i] for i in order]
+    moved = mixer(torch.cat([parts[i] for i in order]), Layout.of(lengths)).split(lengths)
+    same(list(moved), [straight[i] for i in order])
+
+
+@every_cross
+def test_batched_equals_single_in_cross_attention(name):
+    cross, layout, keys = cross_of(name), Layout.of(LENGTHS), Layout.of(KEY_LENGTHS)
+    x, y = tokens_of(LENGTHS), tokens_of(KEY_LENGTHS, D_MEMORY)
+    together = cross(x, layout, cross.remember(y, keys)).split(LENGTHS)
+    for tokens, source, mixed in zip(x.split(LENGTHS), y.split(KEY_LENGTHS), together, strict=True):
+        memory = cross.remember(source, Layout.of([len(source)]))
+        same(cross(tokens, Layout.of([len(tokens)]), memory), mixed)
+
+
+@every_cross
+def test_several_sequences_that_share_a_sentence_equal_sentences_of_their_own(name):
+    cross = cross_of(name)
+    x, y = tokens_of([2, 3, 0, 1, 5, 4]), tokens_of([7, 3], D_MEMORY)
+    shared = cross(x, Layout.of([2, 3, 0, 1, 5, 4]), cross.remember(y, Layout.of([7, 3])))
+    copied = torch.cat([y[:7]] * 3 + [y[7:]] * 3)
+    memory = cross.remember(copied, Layout.of([7, 7, 7, 3, 3, 3]))
+    same(shared, cross(x, Layout.of([2, 3, 0, 1, 5, 4]), memory))
+
+
+# Kernels --------------------------------------------------------------------------------------------------
+
+
+def attention_parts(module):
+    return {n: m for n, m in module.named_modules() if isinstance(m, SelfAttention | CrossAttention)}
+
+
+def outputs_and_gradients(model):
+    x = torch.cat(hidden_of(model, SOURCES, TARGETS))
+    return x, torch.autograd.grad(x.square().sum(), [p for p in model.parameters() if p.dim() > 1][:3])
+
+
+@pytest.mark.parametrize("name", [n for n, case in MODELS.items() if case["kind"] == "transformer"])
+def test_the_fused_kernel_equals_the_explicit_path(name, monkeypatch):
+    """Short sequences would take the explicit path on a CPU anyway, so the bound is lowered here."""
+    monkeypatch.setattr(kernels, "CPU_FUSED_FROM", 0)
+    model = model_of(name)
+    attentions = attention_parts(model)
+    products = [a for a in attentions.values() if a.score.product_scale(a.d_k) is not None]
+    with mock.patch.object(kernels, "_fused", wraps=kernels._fused) as fused:
+        fast = outputs_and_gradients(model)
+        assert fused.call_count == len(products)
+        with recording(model, [f"{name}.weights" for name in attentions]) as weights:
+            explicit = outputs_and_gradients(model)
+        assert fused.call_count == len(products)
+    assert all(len(tensors) == 1 for tensors in weights.values())
+    same(fast, explicit)
+
+
+# Modes ----------------------------------------------------------------------------------------------------
+
+
+@every_model
+def test_training_mode_without_dropout_equals_evaluation_mode(name):
+    model = model_of(name)
+    evaluated = torch.cat(hidden_of(model, SOURCES, TARGETS))
+    trained = torch.cat(hidden_of(model.train(), SOURCES, TARGETS))
+    if "couples_batch" in declared(model):
+        assert not torch.allclose(trained, evaluated, rtol=1e-2, atol=1e-2)
+    else:
+        same(trained, evaluated)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", ["transformer", "grouped heads", "luong, fed"])
+def test_compiled_equals_eager(name, backend):
+    torch.compiler.reset()
+    model = model_of(name)
+    compiled = torch.compile(model, backend=backend)
+    inputs, source = Tokens.of(TARGETS), Tokens.of(SOURCES)
+    parameters = [p for p in model.parameters() if p is not model.heads["token"].weight]
+    results = []
+    for run in (model, compiled):
+        hidden = run(inputs, source)
+        grads = torch.autograd.grad(hidden.square().sum(), parameters, allow_unused=True)
+        results.append((hidden, [g for g in grads if g is not None]))
+    same(*results)

@@ -1,0 +1,72 @@
+"""The registry of cases leaves nothing out."""
+
+import inspect
+from typing import Literal, get_args, get_origin
+
+import pytest
+from cases import CROSS, DECODERS, MIXERS, MODELS, configuration, cross_of, every_mixer, mixer_of
+from torch import nn
+
+from heedful.decoding import config as decoding
+from heedful.models.recurrent import Attention, RecurrentConfig
+from heedful.models.registry import BUILDERS
+from heedful.models.transformer import TransformerConfig
+from heedful.nn import cells, recurrent
+from heedful.nn.attention import scores
+from heedful.nn.declarations import declared
+
+
+def options(config_type):
+    """Every option of every literal field, as (field, option); booleans are options too."""
+    for name, field in config_type.model_fields.items():
+        if get_origin(field.annotation) is Literal:
+            yield from ((name, option) for option in get_args(field.annotation))
+        elif field.annotation is bool:
+            yield from ((name, option) for option in (False, True))
+
+
+@pytest.mark.parametrize("kind", [TransformerConfig, RecurrentConfig], ids=lambda kind: kind.__name__)
+def test_every_option_of_every_model_occurs(kind):
+    configs = [c for c in map(configuration, MODELS) if isinstance(c, kind)]
+    missing = {(f, o) for f, o in options(kind) if o not in [getattr(c, f) for c in configs]}
+    assert not missing
+
+
+def test_every_score_of_recurrent_models_occurs():
+    union = get_args(Attention)[0]
+    known = {o for kind in get_args(union) for o in get_args(kind.model_fields["score"].annotation)}
+    configs = [c for c in map(configuration, MODELS) if isinstance(c, RecurrentConfig)]
+    assert {c.attention.score for c in configs if c.attention} == known
+    assert None in [c.attention for c in configs]
+
+
+def test_every_family_occurs():
+    assert {case["kind"] for case in MODELS.values()} == BUILDERS.keys()
+
+
+def subclasses(module, base):
+    found = (kind for _, kind in inspect.getmembers(module, inspect.isclass))
+    return {kind for kind in found if issubclass(kind, base) and kind is not base}
+
+
+def parts(make, names):
+    return {type(part) for name in names for part in make(name).modules()}
+
+
+def test_every_mixer_cell_and_score_occurs():
+    used = parts(mixer_of, MIXERS) | parts(cross_of, CROSS)
+    assert subclasses(recurrent, recurrent.RecurrentLayer) <= used
+    assert subclasses(cells, cells.Cell) | {cells.StackedCell} <= used
+    assert subclasses(scores, scores.Score) <= used
+
+
+def test_every_decoder_occurs():
+    kinds = {get_args(kind.model_fields["kind"].annotation)[0] for kind in map(type, DECODERS.values())}
+    assert kinds == decoding._DECODERS.keys()
+
+
+@every_mixer
+def test_a_mixer_has_a_cache_unless_it_reads_ahead(name):
+    mixer = mixer_of(name)
+    assert isinstance(mixer, nn.Module)
+    assert ("reads_ahead" in declared(mixer)) == (MIXERS[name].cache is None)

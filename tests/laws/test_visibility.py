@@ -1,0 +1,214 @@
+"""Laws 1 and 2: what is not visible changes nothing, even where it is NaN; later tokens are not visible."""
+
+import pytest
+import torch
+from cases import (
+    D_MEMORY,
+    KEY_LENGTHS,
+    LENGTHS,
+    SOURCES,
+    TARGETS,
+    cross_of,
+    embedded_as,
+    every_cross,
+    every_mixer,
+    every_model,
+    hidden_of,
+    mixer_of,
+    model_of,
+    same,
+    tokens_of,
+)
+
+from heedful.nn.declarations import declared
+from heedful.nn.layout import Layout, Tokens
+
+NAN = float("nan")
+
+
+def embedded(model):
+    """Embedded targets and sources as leaves, and how to get hidden states from such."""
+    inputs, source = Tokens.of(TARGETS), Tokens.of(SOURCES)
+    x = model.target_embedding(inputs).detach().requires_grad_()
+    y = model.source_embedding(source).detach().requires_grad_()
+
+    def run(target, source_vectors):
+        with embedded_as(model, target, source_vectors):
+            return model(inputs, source)
+
+    return x, y, run
+
+
+def poisoned(x, rows, value=NAN):
+    changed = x.detach().clone()
+    changed[rows] = value
+    return changed.requires_grad_()
+
+
+def rows_of(lengths, sequence):
+    begin = sum(lengths[:sequence])
+    return list(range(begin, begin + lengths[sequence]))
+
+
+def others(n, rows):
+    return [i for i in range(n) if i not in rows]
+
+
+# What lies beyond a sequence's length ---------------------------------------------------------------------
+
+
+@every_model
+@pytest.mark.parametrize("garbage", [-1, 10**9, 9])
+def test_what_a_rectangle_holds_beyond_the_lengths_is_not_read(name, garbage):
+    model = model_of(name)
+
+    def rectangle(sequences):
+        ids = torch.full((3, 11), garbage)
+        for row, sequence in zip(ids, sequences):
+            row[: len(sequence)] = torch.tensor(sequence)
+        return Tokens.from_padded(ids, [len(s) for s in sequences])
+
+    hidden = model(rectangle(TARGETS), rectangle(SOURCES))
+    assert torch.equal(hidden, torch.cat(hidden_of(model, SOURCES, TARGETS)))
+
+
+# The other sequences of the batch -------------------------------------------------------------------------
+
+
+@every_model
+@pytest.mark.parametrize("value", [NAN, 1e3])
+def test_the_other_sequences_of_a_batch_change_nothing(name, value):
+    model = model_of(name)
+    x, y, run = embedded(model)
+    bad_x, bad_y = rows_of([4, 7, 1], 1), rows_of([5, 2, 3], 1)
+    good_x, good_y = others(12, bad_x), others(10, bad_y)
+    clean = run(x, y)[good_x]
+    grads = torch.autograd.grad(clean.square().sum(), [x, y])
+    assert not grads[0][bad_x].any()
+    assert not grads[1][bad_y].any()
+    changed = poisoned(x, bad_x, value), poisoned(y, bad_y, value)
+    after = run(*changed)[good_x]
+    same(after, clean)
+    after_grads = torch.autograd.grad(after.square().sum(), changed)
+    same(after_grads[0][good_x], grads[0][good_x])
+    same(after_grads[1][good_y], grads[1][good_y])
+
+
+@every_mixer
+@pytest.mark.parametrize("value", [NAN, 1e3])
+def test_the_other_sequences_change_nothing_in_a_mixer(name, value):
+    mixer, layout = mixer_of(name), Layout.of(LENGTHS)
+    x = tokens_of(LENGTHS).requires_grad_()
+    bad = rows_of(LENGTHS, 2)
+    good = others(16, bad)
+    clean = mixer(x, layout)[good]
+    (grad,) = torch.autograd.grad(clean.square().sum(), x)
+    assert not grad[bad].any()
+    changed = poisoned(x, bad, value)
+    after = mixer(changed, layout)[good]
+    same(after, clean)
+    same(torch.autograd.grad(after.square().sum(), changed)[0][good], grad[good])
+
+
+@every_cross
+def test_the_other_sentences_change_nothing_in_cross_attention(name):
+    cross, layout, keys = cross_of(name), Layout.of(LENGTHS), Layout.of(KEY_LENGTHS)
+    x, y = tokens_of(LENGTHS).requires_grad_(), tokens_of(KEY_LENGTHS, D_MEMORY).requires_grad_()
+    bad = rows_of(KEY_LENGTHS, 3)  # read by the one query of the fourth sequence
+    good = [i for i in range(16) if i != 12]
+    clean = cross(x, layout, cross.remember(y, keys))[good]
+    (grad,) = torch.autograd.grad(clean.square().sum(), y)
+    assert not grad[bad].any()
+    changed = poisoned(y, bad)
+    after = cross(x, layout, cross.remember(changed, keys))[good]
+    same(after, clean)
+    kept = others(20, bad)
+    same(torch.autograd.grad(after.square().sum(), changed)[0][kept], grad[kept])
+
+
+@every_cross
+def test_a_query_with_no_key_gets_exactly_zero_and_gives_no_gradient(name):
+    cross, layout, keys = cross_of(name), Layout.of(LENGTHS), Layout.of(KEY_LENGTHS)
+    x, y = tokens_of(LENGTHS).requires_grad_(), tokens_of(KEY_LENGTHS, D_MEMORY).requires_grad_()
+    lonely = rows_of(LENGTHS, 2)  # the third source is empty
+    out = cross(x, layout, cross.remember(y, keys))[lonely]
+    assert torch.equal(out, torch.zeros_like(out))
+    for grad in torch.autograd.grad(out.sum(), [x, y, *cross.parameters()], materialize_grads=True)[:2]:
+        assert torch.equal(grad, torch.zeros_like(grad))
+
+
+# What comes later -----------------------------------------------------------------------------------------
+
+
+@every_model
+@pytest.mark.parametrize("value", [NAN, 1e3])
+def test_a_later_token_changes_no_earlier_hidden_state(name, value):
+    model = model_of(name)
+    x, y, run = embedded(model)
+    clean = run(x, y)
+    for cut in (1, 3, 6):  # the second target has 7 tokens, which lie in rows 4 to 10
+        later = list(range(4 + cut, 11))
+        earlier = others(12, later)
+        (grad,) = torch.autograd.grad(clean[earlier].square().sum(), x, retain_graph=True)
+        assert not grad[later].any()
+        same(run(poisoned(x, later, value), y)[earlier], clean[earlier])
+
+
+@every_model
+def test_no_decoder_declares_that_it_reads_ahead(name):
+    assert "reads_ahead" not in declared(model_of(name).decoder)
+
+
+@every_mixer
+def test_a_later_token_changes_no_earlier_one_unless_the_mixer_says_so(name):
+    mixer, layout = mixer_of(name), Layout.of(LENGTHS)
+    x = tokens_of(LENGTHS).requires_grad_()
+    clean = mixer(x, layout)
+    later = list(range(9, 12))  # of the third sequence, in rows 5 to 11
+    earlier = others(16, later)
+    (grad,) = torch.autograd.grad(clean[earlier].square().sum(), x)
+    if "reads_ahead" in declared(mixer):
+        assert grad[later].any()
+        assert not torch.equal(mixer(poisoned(x, later, 3.0), layout)[5:9], clean[5:9])
+        return
+    assert not grad[later].any()
+    same(mixer(poisoned(x, later), layout)[earlier], clean[earlier])
+
+
+@pytest.mark.parametrize("name", ["causal", "causal, window", "causal, block", "causal, additive"])
+def test_attention_passes_gradients_by_a_later_token_that_is_nan(name):
+    mixer, layout = mixer_of(name), Layout.of(LENGTHS)
+    x = tokens_of(LENGTHS).requires_grad_()
+    later = list(range(9, 12))
+    earlier = others(16, later)
+    grads = []
+    for tokens in (x, poisoned(x, later)):
+        (grad,) = torch.autograd.grad(mixer(tokens, layout)[earlier].square().sum(), tokens)
+        grads.append(grad[earlier])
+    same(*grads)
+
+
+@pytest.mark.parametrize("name, sees", [("all, window", 2), ("causal, window", 3)])
+def test_what_lies_outside_the_window_is_not_visible(name, sees):
+    mixer, layout = mixer_of(name), Layout.of([7])
+    x = tokens_of([7]).requires_grad_()
+    clean = mixer(x, layout)
+    for query in range(7):
+        reach = [k for k in range(7) if abs(k - query) < sees and (k <= query or not mixer.causal)]
+        (grad,) = torch.autograd.grad(clean[query].square().sum(), x, retain_graph=True)
+        assert grad.any(-1).nonzero().flatten().tolist() == reach
+        hidden = others(7, reach)
+        same(mixer(poisoned(x, hidden), layout)[query], clean[query])
+
+
+@pytest.mark.parametrize("name, size", [("all, block", 3), ("causal, block", 2)])
+def test_what_lies_in_another_block_is_not_visible(name, size):
+    mixer, layout = mixer_of(name), Layout.of([7])
+    x = tokens_of([7]).requires_grad_()
+    clean = mixer(x, layout)
+    for query in range(7):
+        reach = [k for k in range(7) if k // size == query // size and (k <= query or not mixer.causal)]
+        same(mixer(poisoned(x, others(7, reach)), layout)[query], clean[query])
+        (grad,) = torch.autograd.grad(clean[query].square().sum(), x, retain_graph=True)
+        # The first token of a block sees only itself: whatever its score, its weight is 1.
+        assert set(grad.any(-1).nonzero().flatten().tolist()) == set(reach)
