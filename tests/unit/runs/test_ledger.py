@@ -360,12 +360,12 @@ def test_activations_are_about_what_autograd_saves(case):
     """Within a twentieth for Transformers, a fifth for recurrent models, where small states matter more."""
     within = 1.05 if isinstance(CONFIGS[case], TransformerConfig) else 1.2
     model = model_of(case)
-    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    state = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     alive, sizes = [], {}
 
     def note(saved):
         storage = saved.untyped_storage()
-        if storage.data_ptr() not in parameters:
+        if storage.data_ptr() not in state:
             alive.append(saved)
             sizes[storage.data_ptr()] = storage.nbytes()
         return saved
