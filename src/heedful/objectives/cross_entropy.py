@@ -47,16 +47,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
             logits = (h @ w.T).float()
             if bias is not None:
                 logits += bias
-            log_z = logits.logsumexp(-1, keepdim=True)
-            picked = log_z - logits.gather(1, y)
-            nll += picked.sum()
+            # Log-softmax by hand: one exponential serves the sum and the gradient, nothing is copied.
+            logits -= logits.amax(-1, keepdim=True)
+            correct, mean = logits.gather(1, y), logits.mean(-1, keepdim=True)
+            p = logits.exp_()
+            z = p.sum(-1, keepdim=True)
+            picked = (z.log() - correct).sum()
             # - sum_v q log p  =  (1 - eps) (log Z - x_y) + eps (log Z - mean_v x_v)
-            even = log_z.sum() - logits.mean(-1).sum()
-            loss += (1 - smoothing) * picked.sum() + smoothing * even
+            nll += picked
+            loss += (1 - smoothing) * picked + smoothing * (z.log() - mean).sum()
             if grad_hidden is None or grad_weight is None:
                 continue
             # d loss / d logits = p - q
-            g = logits.sub_(log_z).exp_().sub_(smoothing / logits.shape[1])
+            g = p.div_(z).sub_(smoothing / p.shape[1])
             g.scatter_add_(1, y, g.new_full(y.shape, smoothing - 1.0))
             g_c = g.to(compute)
             grad_hidden[rows] = (g_c @ w).to(hidden.dtype)
