@@ -1,13 +1,12 @@
 """``heedful evaluate``."""
 
-import json
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from heedful.cli.output import json_result, result, say
+from heedful.cli.output import json_result, json_text, result, say, whole_file
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +39,7 @@ def evaluate(
     settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, None)
     evaluations = []
     with ExitStack() as stack:
-        file = stack.enter_context(open(output, "w", encoding="utf-8")) if output else None
+        file = stack.enter_context(whole_file(output)) if output else None
         for name, source in chosen_splits(loaded, split, data).items():
             say(f"{name}: translating")
             found = score(loaded, name, source, decoding=settings, limit=limit)
@@ -49,7 +48,7 @@ def evaluate(
                 _show(name, found.scores)
             for row in found.rows() if file else ():
                 assert file is not None
-                file.write(json.dumps({"split": name, **row}, ensure_ascii=False) + "\n")
+                file.write(json_text({"split": name, **row}) + "\n")
     if as_json:
         splits = [found.to_dict() for found in evaluations]
         json_result({"version": 1, "run": str(run), "splits": splits})

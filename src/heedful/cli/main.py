@@ -3,9 +3,10 @@
 import errno
 import os
 import sys
-from typing import NoReturn
+import warnings
+from io import TextIOWrapper
+from typing import Any, NoReturn
 
-import click
 import typer
 
 from heedful import __version__
@@ -41,33 +42,67 @@ def _options(
     pass
 
 
+# typer has click inside from 0.26 on, and beside it before: this is the right one's class.
+_ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
 def main() -> NoReturn:
-    """Run the command; every expected failure becomes one message and an exit status."""
+    """Run the command; every expected failure becomes one message and an exit status.
+
+    0: done; 1: the work failed; 2: the request was wrong; 130: stopped by Ctrl-C, or asked to stop.
+    """
+    warnings.showwarning = _warn  # type: ignore[assignment]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", newline="\n")
     try:
-        status = app(standalone_mode=False)
+        status = _run(sys.argv[1:])
         sys.stdout.flush()
-        sys.exit(status if isinstance(status, int) else 0)
-    except HeedfulError as error:
-        _fail(str(error), error.exit_status)
-    except click.exceptions.Abort:
-        _fail("stopped", 130)
-    except KeyboardInterrupt:
-        _fail("stopped", 130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
     except BrokenPipeError:
         # Whoever read our output has left; that is their right.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        status = 0
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _fail(f"{error.filename or 'the disk'}: there is no space left", 1)
-        if error.filename is not None:
-            _fail(f"{error.filename}: {error.strerror}", 1)
-        raise
-
-
-def _fail(message: str, status: int) -> NoReturn:
-    print(f"heedful: {message}", file=sys.stderr)
+        if error.filename is None and error.errno not in _FULL:
+            raise
+        status = _failed(_of_the_system(error), 1)
     sys.exit(status)
+
+
+def _run(arguments: list[str]) -> int:
+    """The exit status of the command with these arguments."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("heedful", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as leave:
+        return leave.exit_code
+    except HeedfulError as error:
+        return _failed(str(error), error.exit_status)
+    except (typer.Abort, KeyboardInterrupt):
+        return _failed("stopped", 130)
+    except _ClickException as error:
+        error.show()
+        return error.exit_code
+    return 0
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def _of_the_system(error: OSError) -> str:
+    """What the operating system would not do, in one line."""
+    if error.errno in _FULL:
+        return f"{error.filename or 'the disk'}: there is no space left"
+    return f"{error.filename}: {error.strerror}"
+
+
+def _warn(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """A warning without the place in the code that gave it; deprecations are not for users."""
+    if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | FutureWarning):
+        print(f"heedful: warning: {message}", file=sys.stderr)
+
+
+def _failed(message: str, status: int) -> int:
+    print(f"heedful: {message}", file=sys.stderr)
+    return status

@@ -1,8 +1,14 @@
 """Where output goes: results to standard output, everything else to standard error."""
 
 import json
+import os
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from heedful.errors import RequestError
 
 
 def say(line: str) -> None:
@@ -17,7 +23,39 @@ def result(line: str) -> None:
 
 def json_result(value: Any) -> None:
     """One JSON object, alone on standard output."""
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False), flush=True)
+    print(json_text(value), flush=True)
+
+
+def json_text(value: Any) -> str:
+    """JSON on one line; escaped to ASCII only where UTF-8 cannot hold it (half of a surrogate pair)."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, allow_nan=False)
+    return text
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[str]]:
+    """A file to write that takes its name when all is written, so that no part of it is ever found.
+
+    Raises:
+        RequestError: there can be no file of that name.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if path.is_dir():
+            raise RequestError(f"{path}: is a folder, not a file")
+        file = open(temporary, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be written ({error.strerror})") from None
+    try:
+        with file:
+            yield file
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def one_line(text: str) -> str:

@@ -44,6 +44,7 @@ def predict(
 
         loaded = load(run, device=device)
         settings = changed_decoding(loaded.recipe.decoding, decoding or [])
+        first = 0
         for block in _blocks(_records(lines, file) if structured else ({"source": x} for x in lines)):
             predictions = loaded.predict(
                 [record["source"] for record in block],
@@ -51,7 +52,9 @@ def predict(
                 beam=beam,
                 n_best=n_best,
                 alignment=alignment,
+                first=first,
             )
+            first += len(block)
             for record, prediction in zip(block, predictions, strict=True):
                 if structured:
                     json_result({**record, **prediction.to_dict(), "version": 1})
@@ -79,18 +82,21 @@ def _lines(file: str, stack: ExitStack) -> Iterator[str]:
     """Lines without their ends; only a newline ends a line."""
     from heedful.data.lines import find, lines
 
-    if file != "-":
-        return lines(find(file, Path()))
-    return _standard_input(sys.stdin.buffer)
+    if file == "-":
+        return _standard_input(sys.stdin.buffer)
+    found = find(file, Path())
+    # A data file without a line is a mistake, but nothing to predict is no reason to fail.
+    return lines(found) if found.path.stat().st_size else iter(())
 
 
 def _standard_input(stream: IO[bytes]) -> Iterator[str]:
     for number, raw in enumerate(stream, 1):
         try:
-            yield raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            line = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
-            place = f"standard input:{number}:{error.start + 1}"
-            raise DataError(f"{place}: not UTF-8 ({error.reason})") from None
+            place = f"standard input:{number}: byte {error.start + 1} of the line"
+            raise DataError(f"{place} is not UTF-8; convert it to UTF-8") from None
+        yield line.removeprefix("\ufeff") if number == 1 else line
 
 
 def _records(lines: Iterable[str], file: str) -> Iterator[dict[str, Any]]:
@@ -98,12 +104,22 @@ def _records(lines: Iterable[str], file: str) -> Iterator[dict[str, Any]]:
     name = "standard input" if file == "-" else file
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line)
-        except ValueError as error:
+            record = json.loads(line, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{name}:{number}: not JSON ({error})") from None
         if not isinstance(record, dict) or not isinstance(record.get("source"), str):
             raise DataError(f'{name}:{number}: expected an object with a text under "source"')
+        if not _is_unicode(record["source"]):
+            raise DataError(f'{name}:{number}: the text under "source" has half of a surrogate pair')
         yield record
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def _blocks(records: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

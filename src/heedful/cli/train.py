@@ -1,15 +1,19 @@
 """``heedful train``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from heedful.cli.output import json_result, result, say
+from heedful.errors import RequestError
 
 if TYPE_CHECKING:
     from heedful.runs.recipe import Recipe
+    from heedful.training.loop import TrainingResult
 
+# Exit status where a signal ended the training: what was asked for is not done, but can be gone on with.
+STOPPED = 130
 
 _WHY = {
     "updates": "max_updates reached",
@@ -39,12 +43,17 @@ def train(
     as_json: bool = typer.Option(False, "--json", help="Print the outcome as one JSON object."),
 ) -> None:
     """Train a model as a recipe says."""
+    from heedful.runs.folder import RunFolder
     from heedful.runs.recipe import read_recipe
     from heedful.runs.yaml import dump_yaml
 
     if resume and Path(recipe).is_dir():
+        if out is not None and out.resolve() != Path(recipe).resolve():
+            raise RequestError(f"--out {out}: a run is resumed where it is; leave --out away")
         settings, folder = _resumed(Path(recipe), overrides or []), Path(recipe)
     else:
+        if RunFolder(recipe).recipe.is_file():
+            raise RequestError(f"{recipe}: is a run, not a recipe; go on training it with --resume")
         settings, _ = read_recipe(recipe, overrides or [])
         folder = out or Path("runs") / Path(recipe).stem
     if print_recipe:
@@ -83,27 +92,40 @@ def train_into(
             *([TensorBoard(made.tensorboard)] if tensorboard else []),
         ],
     )
-    state, stopped = trained.result.state, trained.result.stopped
+    if as_json:
+        json_result(_outcome(folder, recipe.training.metric, trained.result))
+    else:
+        _tell(folder, recipe.training.metric, trained.result)
+        result(str(folder))
+    if trained.result.stopped == "signal":
+        raise typer.Exit(STOPPED)
+
+
+def _outcome(folder: Path, metric: str, ended: "TrainingResult") -> dict[str, Any]:
+    """What came of a training, for JSON."""
+    state = ended.state
     best = state.best[0] if state.best else None
-    outcome = {
+    return {
         "version": 1,
         "run": str(folder),
-        "stopped": stopped,
+        "stopped": ended.stopped,
         "updates": state.update,
         "epochs": state.epoch,
         "seconds": round(state.seconds, 1),
         "tokens": state.tokens,
-        "metric": recipe.training.metric,
+        "metric": metric,
         "best": None if best is None else {"update": best.update, "value": best.metric},
     }
-    if as_json:
-        json_result(outcome)
-        return
+
+
+def _tell(folder: Path, metric: str, ended: "TrainingResult") -> None:
+    """What came of a training, and what can be done with it."""
+    state, stopped = ended.state, ended.stopped
+    best = state.best[0] if state.best else None
     say(f"stopped after {state.update:,} updates ({_WHY[stopped]}), {state.seconds / 60:.1f} minutes")
     if best is not None:
-        say(f"best {recipe.training.metric}: {best.metric:.4f} at update {best.update:,}")
+        say(f"best {metric}: {best.metric:.4f} at update {best.update:,}")
     if stopped == "signal":
         say(f"go on with:  heedful train {folder} --resume")
     say(f"use it:      heedful predict {folder}")
     say(f"score it:    heedful evaluate {folder}")
-    result(str(folder))

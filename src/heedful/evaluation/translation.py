@@ -120,14 +120,16 @@ def sentence_scores(
     ]
 
 
-def quick_scores(hypotheses: Sequence[str], references: References) -> dict[str, float]:
+def quick_scores(
+    hypotheses: Sequence[str], references: References, *, lowercase: bool = False
+) -> dict[str, float]:
     """BLEU and chrF of a corpus as bare numbers, ``{"bleu": ..., "chrf": ...}``, to watch a training.
 
     Raises:
         RequestError: as in `translation_scores`.
     """
     streams = _streams(hypotheses, references)
-    metrics: dict[str, Any] = {"bleu": _bleu(None, False), "chrf": CHRF()}
+    metrics: dict[str, Any] = {"bleu": _bleu(None, lowercase), "chrf": CHRF(lowercase=lowercase)}
     return {name: float(m.corpus_score(hypotheses, streams).score) for name, m in metrics.items()}
 
 

@@ -38,6 +38,7 @@ class Evaluation:
         split: its name.
         scores: BLEU, chrF, TER, perplexity and, where the recipe asks for it, tokenised BLEU.
         sources, references, predictions: sentence by sentence.
+        lowercase: whether the scores are without regard to case.
     """
 
     split: str
@@ -45,6 +46,7 @@ class Evaluation:
     sources: list[str]
     references: list[str]
     predictions: list[Prediction]
+    lowercase: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As ``docs/schemas/evaluation.schema.json`` has it, one entry of ``splits``."""
@@ -53,7 +55,7 @@ class Evaluation:
     def rows(self) -> Iterator[dict[str, Any]]:
         """One record a sentence, with its own scores."""
         texts = [p.text for p in self.predictions]
-        own = sentence_scores(texts, self.references)
+        own = sentence_scores(texts, self.references, lowercase=self.lowercase)
         for source, reference, prediction, scores in zip(
             self.sources, self.references, self.predictions, own, strict=True
         ):
@@ -114,7 +116,7 @@ def evaluate(
         prepared = Preparation(f"moses-{language}-lowercase", lambda text: tokenise_for_bleu(text, language))
         scores.append(tokenised_bleu(texts, references, preparation=prepared))
     scores += likelihood(run, sources, references)
-    return Evaluation(split, scores, sources, references, predictions)
+    return Evaluation(split, scores, sources, references, predictions, lowercase)
 
 
 def likelihood(run: Run, sources: Sequence[str], references: Sequence[str]) -> list[Score]:

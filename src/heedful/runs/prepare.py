@@ -43,6 +43,21 @@ def rows_of(source: SourceConfig, root: Path) -> Iterator[Located]:
         yield row
 
 
+def find_sources(recipe: Recipe, root: Path) -> None:
+    """Look for every file that the recipe names, those of the test sets too, before any work.
+
+    Raises:
+        DataError: one is missing; the message has the recipe's key.
+    """
+    tests = {f"data.test.{name}": source for name, source in recipe.data.test.items()}
+    for key, source in {"data.train": recipe.data.train, "data.valid": recipe.data.valid, **tests}.items():
+        if source.kind in {"files", "tsv", "jsonl"}:
+            try:
+                open_source(source, root)
+            except DataError as error:
+                raise DataError(f"{key}: {error}") from None
+
+
 def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     """Train or load the tokenizers, tokenise the data once, and write the data report.
 
@@ -50,6 +65,8 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     run sees the tokens that it saw before.
     """
     root = Path(recipe.root or ".")
+    if not folder.data_report.exists():
+        find_sources(recipe, root)
     tokenizers = load_tokenizers(folder) if folder.tokenizer(TARGET).exists() else None
     if tokenizers is None:
         say("training the tokenizer")
@@ -58,8 +75,10 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
         tokenizers.target.save(folder.tokenizer(TARGET))
     key = f"{tokenizers.source.fingerprint}-{tokenizers.target.fingerprint}"
     valid_rows: list[dict[str, str]] = []
-    if (folder.cache / "train").exists() and (folder.cache / "valid").exists():
-        valid_rows = [r.row for r in rows_of(recipe.data.valid, root)]
+    done = [folder.cache / "train", folder.cache / "valid", folder.data_report]
+    if all(path.exists() for path in done):
+        if recipe.validation.decode != 0:
+            valid_rows = [r.row for r in rows_of(recipe.data.valid, root)]
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
         return Prepared(tokenizers, train, valid, valid_rows)
     say("tokenising the data")

@@ -6,7 +6,7 @@ from typing import Any
 
 from heedful.config import Config
 from heedful.decoding.config import DecodingConfig
-from heedful.errors import DamagedError
+from heedful.errors import DamagedError, RequestError
 from heedful.models.registry import build_model
 from heedful.runs.environment import choose_device
 from heedful.runs.folder import RunFolder
@@ -14,7 +14,7 @@ from heedful.runs.prepare import load_tokenizers
 from heedful.runs.problems import validate
 from heedful.runs.recipe import Recipe
 from heedful.runs.saved import saved_recipe
-from heedful.runs.trees import Tree
+from heedful.runs.trees import Mark, Tree
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import MAX_SOURCE, SOURCE, Tokenizers, Translator
 from heedful.training.averaging import final_weights
@@ -44,6 +44,7 @@ class Run:
         n_best: int | None = None,
         decoding: DecodingConfig | None = None,
         alignment: bool = False,
+        first: int = 0,
         progress: Callable[[int], None] = lambda n: None,
     ) -> list[Prediction]:
         """The run's task on each text: as many predictions as texts, in their order.
@@ -54,27 +55,43 @@ class Run:
             n_best: how many answers to give; those after the first are ``alternatives``.
             decoding: a whole configuration, instead of the recipe's.
             alignment: also return the attention over the source.
+            first: the number of the first text, where more were predicted before; samples are drawn
+                anew for each number.
             progress: called with the number of texts just done.
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts; put the one text into a list")
         settings = with_beam(decoding or self.recipe.decoding, beam, n_best)
-        longest = self.recipe.data.filter.limit(SOURCE) or MAX_SOURCE
-        translator = Translator(self.model, self.tokenizers, settings, max_source=longest)
-        return translator.predict(texts, alignment=alignment, progress=progress)
+        translator = Translator(self.model, self.tokenizers, settings, max_source=max_source(self.recipe))
+        return translator.predict(texts, alignment=alignment, first=first, progress=progress)
+
+
+def max_source(recipe: Recipe) -> int:
+    """The longest source in tokens; more is cut, in validation as in prediction."""
+    return recipe.data.filter.limit(SOURCE) or MAX_SOURCE
 
 
 def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
-    """The decoding with another beam width or number of answers."""
+    """The decoding with another beam width or number of answers.
+
+    Greedy decoding becomes a beam search; of a sampling, ``n_best`` is the number of samples.
+
+    Raises:
+        RequestError: more answers than the beam is wide, or a beam for a sampling.
+    """
     if beam is None and n_best is None:
         return decoding
-    changes = {"beam": beam, "n_best": n_best}
-    plain = decoding.model_dump() if decoding.kind == "beam" else {"kind": "beam"}
-    if decoding.kind != "beam":
-        plain["max_length"] = decoding.max_length.model_dump()
-        plain["beam"] = max(beam or 1, n_best or 1)
+    if decoding.kind == "sample":
+        if beam is not None:
+            raise RequestError(f"beam {beam}: a sampling has no beam; choose kind=beam")
+        changes: dict[str, Any] = {"n": n_best}
+    else:
+        changes = {"kind": "beam", "beam": beam, "n_best": n_best}
+        if decoding.kind == "greedy":
+            changes["beam"] = beam or n_best
+    plain = decoding.model_dump(mode="json")
     plain |= {key: value for key, value in changes.items() if value is not None}
-    return _Decoding.model_validate({"decoding": plain}).decoding
+    return decoding_from(Tree.of({"decoding": plain}, Mark("the request")))
 
 
 class _Decoding(Config):

@@ -3,7 +3,8 @@
 import math
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from heedful.runs.environment import choose_device, environment
 from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text
 from heedful.runs.prepare import Prepared, prepare
 from heedful.runs.recipe import Recipe
+from heedful.runs.run import max_source
 from heedful.runs.saved import saved_recipe
 from heedful.runs.yaml import dump_yaml
 from heedful.tasks.translation import SOURCE, TARGET, Tokenizers, Translator
@@ -78,16 +80,20 @@ def train_run(
     with distribution.process_group(choose_device(device)) as place:
         folder = RunFolder(out)
         quiet = say if distribution.is_first() else lambda line: None
-        if distribution.is_first():
-            prepared = _open_and_prepare(folder, recipe, resume, place, quiet)
-        distribution.barrier()
-        if not distribution.is_first():
-            prepared = prepare(recipe, folder, quiet)
-        step = build_step(recipe, prepared.tokenizers, place)
-        quiet(f"training on {place.type} in {step.precision}, {torch.get_num_threads()} threads")
-        data = _training_data(recipe, prepared)
-        if not resume:
-            _rehearse(step, data, place)
+        if distribution.is_first() and not resume:
+            _refuse_to_overwrite(folder)
+        with _nothing_half_made(folder.path, resume):
+            if distribution.is_first():
+                _open(folder, recipe, resume, place)
+                prepared = prepare(recipe, folder, quiet)
+            distribution.barrier()
+            if not distribution.is_first():
+                prepared = prepare(recipe, folder, quiet)
+            step = build_step(recipe, prepared.tokenizers, place)
+            quiet(f"training on {place.type} in {step.precision}, {torch.get_num_threads()} threads")
+            data = _training_data(recipe, prepared)
+            if not resume:
+                _rehearse(step, data, place)
         result = train(
             step,
             data,
@@ -108,7 +114,10 @@ def train_run(
 def build_step(recipe: Recipe, tokenizers: Tokenizers, device: torch.device) -> Step:
     """The model with its first weights, and its objective."""
     torch.manual_seed(seed_of(recipe.training.seed, 0))
-    model = build_model(recipe.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    try:
+        model = build_model(recipe.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    except ValueError as error:
+        raise RequestError(f"model: {error}") from None
     _fill_embeddings(recipe, tokenizers, model)
     objective = NextToken(recipe.objective.label_smoothing, recipe.objective.chunk)
     return Step(model.to(device), objective, choose_precision(recipe.training.precision, device))
@@ -125,39 +134,54 @@ def _fill_embeddings(recipe: Recipe, tokenizers: Tokenizers, model: Any) -> None
         warnings.warn(f"pretrained.{side}: {report}", stacklevel=2)
 
 
-def _open_and_prepare(
-    folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device, say: Say
-) -> Prepared:
-    """The data of the run; a folder that was made for it goes again if that fails."""
-    is_new = not folder.path.exists()
-    _open(folder, recipe, resume, device)
+@contextmanager
+def _nothing_half_made(path: Path, resume: bool) -> Iterator[None]:
+    """If what comes before the first update fails, all that was made for it goes again."""
+    parents = [folder for folder in path.parents if not folder.exists()]
+    is_new = not path.exists()
     try:
-        return prepare(recipe, folder, say)
+        yield
     except BaseException:
-        if is_new:
-            shutil.rmtree(folder.path, ignore_errors=True)
+        if distribution.is_first() and not resume:
+            shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError):  # others may use a parent by now
+                if not is_new:
+                    path.mkdir()
+                for parent in parents:
+                    parent.rmdir()
         raise
 
 
 def _open(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device) -> None:
     """Make the run's folder, or check that it is the one to resume."""
-    saved = folder.recipe.exists()
     if not resume:
-        if saved or (folder.path.exists() and any(folder.path.iterdir())):
-            raise RequestError(
-                f"{folder.path}: there is something already; continue it with --resume, "
-                "or choose another folder with --out"
-            )
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RequestError(f"{folder.path}: cannot be made ({error.strerror})") from None
-        write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
+            raise RequestError(f"{folder.path}: the folder cannot be made ({error.strerror})") from None
         write_json(folder.environment, environment(device))
-    elif not saved:
-        raise RequestError(f"{folder.path}: there is no run to resume")
+    elif not folder.recipe.exists():
+        raise RequestError(f"{folder.path}: there is no run to resume; leave --resume away to start one")
     else:
         same_recipe(folder, recipe)
+    write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
+
+
+def _refuse_to_overwrite(folder: RunFolder) -> None:
+    if folder.path.exists() and not folder.path.is_dir():
+        raise RequestError(f"{folder.path}: is a file; choose another folder with --out")
+    if folder.recipe.exists():
+        raise RequestError(
+            f"{folder.path}: there is a run already; go on with it with --resume, "
+            "or choose another folder with --out"
+        )
+    # What a process leaves that was killed as it began is no reason to refuse.
+    known = {folder.environment.name}
+    found = [p.name for p in folder.path.iterdir()] if folder.path.exists() else []
+    if strange := [name for name in found if name not in known and not name.endswith(".tmp")]:
+        raise RequestError(
+            f"{folder.path}: is not empty (it has {sorted(strange)[0]!r}); choose another folder with --out"
+        )
 
 
 def same_recipe(folder: RunFolder, recipe: Recipe) -> None:
@@ -255,9 +279,15 @@ class Validator:
         if settings.decode == 0:
             return {}
         rows = self.prepared.valid_rows[: settings.decode]
-        translator = Translator(model, self.prepared.tokenizers, settings.decoding or GreedyConfig())
+        translator = Translator(
+            model,
+            self.prepared.tokenizers,
+            settings.decoding or GreedyConfig(),
+            max_source=max_source(self.recipe),
+        )
         texts = [p.text for p in translator.predict([row[SOURCE] for row in rows])]
-        return quick_scores(texts, [row[TARGET] for row in rows])
+        lowercase = self.recipe.tokenizer.target.lowercase
+        return quick_scores(texts, [row[TARGET] for row in rows], lowercase=lowercase)
 
 
 def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: TrainingResult) -> None:

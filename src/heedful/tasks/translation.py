@@ -83,6 +83,7 @@ class Translator:
         texts: Sequence[str],
         *,
         alignment: bool = False,
+        first: int = 0,
         progress: Callable[[int], None] = lambda n: None,
     ) -> list[Prediction]:
         """Translate; an input without a token gives an empty prediction.
@@ -90,13 +91,16 @@ class Translator:
         Args:
             texts: the sources.
             alignment: also return the attention over the source of every layer and head.
+            first: the number of the first text; sampling draws for each number on its own.
             progress: called with the number of sentences just done.
         """
         sources = self.tokenizers.source.encode_batch(list(texts))
         results: list[Prediction] = [Prediction("") for _ in texts]
         for group in self._groups(sources):
             cut = [sources[i][: self.max_source] for i in group]
-            for i, ids, hypotheses in zip(group, cut, self._decode(cut, group), strict=True):
+            for i, ids, hypotheses in zip(
+                group, cut, self._decode(cut, [first + i for i in group]), strict=True
+            ):
                 prediction = self._prediction(ids, hypotheses, alignment)
                 if len(sources[i]) > self.max_source:
                     note = f"source cut from {len(sources[i])} to {self.max_source} tokens"

@@ -1,0 +1,68 @@
+"""Runs the command many times without loading torch as often: it loads once, then forks.
+
+Each line on standard input is a request, ``{"argv", "cwd", "env", "stdin", "stdout", "stderr", "file_size"}``
+with paths for the streams; the answers are ``{"pid"}`` when the process runs, and ``{"status"}`` when it
+has ended, as subprocess counts it: negative for a signal. Nothing is computed here before the fork, so
+the child is what ``python -m heedful`` would be after its imports.
+"""
+
+import gc
+import json
+import os
+import resource
+import sys
+import traceback
+
+import sacrebleu  # noqa: F401
+import torch
+
+import heedful.runs.evaluate
+import heedful.runs.train
+import heedful.training.listeners  # noqa: F401
+from heedful.cli.main import main
+
+
+def child(request: dict) -> None:
+    """Take the place of a fresh interpreter; never return."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        handle = os.open(request[name], os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, number)
+        os.close(handle)
+    sys.stdin, sys.stdout, sys.stderr = (open(n, "r" if n == 0 else "w", encoding="utf-8") for n in range(3))  # noqa: SIM115
+    os.chdir(request["cwd"])
+    os.environ.update(request["env"])
+    sys.argv = ["heedful", *request["argv"]]
+    torch.set_num_threads(1)
+    if request["file_size"] is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"], resource.RLIM_INFINITY))
+    os._exit(status_of_main())
+
+
+def status_of_main() -> int:
+    try:
+        main()
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def serve() -> None:
+    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    gc.freeze()
+    for line in requests:
+        request = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            child(request)
+        print(json.dumps({"pid": pid}), file=answers, flush=True)
+        _, status = os.waitpid(pid, 0)
+        print(json.dumps({"status": os.waitstatus_to_exitcode(status)}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve()
