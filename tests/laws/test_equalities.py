@@ -16,6 +16,8 @@ from cases import (
     every_mixer,
     every_model,
     hidden_of,
+    in_fresh_process,
+    keeping,
     mixer_of,
     model_of,
     same,
@@ -26,10 +28,8 @@ from hypothesis import strategies as st
 
 from heedful.nn.attention import kernels
 from heedful.nn.attention.heads import CrossAttention, SelfAttention
-from heedful.nn.declarations import declared
-from heedful.nn.layout import Layout, Tokens
+from heedful.nn.layout import Layout
 from heedful.nn.taps import recording
-
 
 # Batched and single, in any order -------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ def attention_parts(module):
 
 def outputs_and_gradients(model):
     x = torch.cat(hidden_of(model, SOURCES, TARGETS))
-    return x, torch.autograd.grad(x.square().sum(), [p for p in model.parameters() if p.dim() > 1][:3])
+    return x, torch.autograd.grad(x.square().mean(), [p for p in model.parameters() if p.dim() > 1][:3])
 
 
 @pytest.mark.parametrize("name", [n for n, case in MODELS.items() if case["kind"] == "transformer"])
@@ -123,28 +123,14 @@ def test_the_fused_kernel_equals_the_explicit_path(name, monkeypatch):
 # Modes ----------------------------------------------------------------------------------------------------
 
 
-@every_model
+@pytest.mark.parametrize("name", keeping("couples_batch"))
 def test_training_mode_without_dropout_equals_evaluation_mode(name):
     model = model_of(name)
-    evaluated = torch.cat(hidden_of(model, SOURCES, TARGETS))
-    trained = torch.cat(hidden_of(model.train(), SOURCES, TARGETS))
-    if "couples_batch" in declared(model):
-        assert not torch.allclose(trained, evaluated, rtol=1e-2, atol=1e-2)
-    else:
-        same(trained, evaluated)
+    evaluated = hidden_of(model, SOURCES, TARGETS)
+    same(hidden_of(model.train(), SOURCES, TARGETS), evaluated)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("name", ["transformer", "grouped heads", "luong, fed"])
-def test_compiled_equals_eager(name, backend):
-    torch.compiler.reset()
-    model = model_of(name)
-    compiled = torch.compile(model, backend=backend)
-    inputs, source = Tokens.of(TARGETS), Tokens.of(SOURCES)
-    parameters = [p for p in model.parameters() if p is not model.heads["token"].weight]
-    results = []
-    for run in (model, compiled):
-        hidden = run(inputs, source)
-        grads = torch.autograd.grad(hidden.square().sum(), parameters, allow_unused=True)
-        results.append((hidden, [g for g in grads if g is not None]))
-    same(*results)
+@pytest.mark.slow
+def test_compiled_equals_eager():
+    """In a process of its own: the compiler cannot see through the checks of shapes in these tests."""
+    in_fresh_process("compiled.py", "additive", "aot_eager", "luong, fed", "eager")
