@@ -1,0 +1,246 @@
+"""Who looks at whom, in words: attention over the source, from pieces to words, heads and links.
+
+A model reads and writes pieces of words. The attention of target piece t over source pieces is merged
+into words as usual (Zenkel et al. 2019, section 5; Garg et al. 2019, section 3.1):
+
+    w[i, j] = mean over pieces t of target word i of the sum over pieces s of source word j of a[t, s]
+
+so that a row still sums to 1. The end token is the last word of both sides.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.errors import RequestError
+from heedful.evaluation.alignment import Alignment, Link, alignment_error_rate
+from heedful.tasks.forced import forced
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.translation import Tokenizers
+from heedful.text.tokenizer import NO_WORD, Tokenizer
+
+END = "</s>"
+Weights = NDArray[np.float64]
+BATCH = 64
+
+
+@dataclass(frozen=True, order=True)
+class Choice:
+    """One layer, and one of its heads or, with ``head=None``, the mean of them. Counted from 0."""
+
+    layer: int
+    head: int | None = None
+
+    def __str__(self) -> str:
+        """For people, who count from 1: ``layer 3, head 1``."""
+        return f"layer {self.layer + 1}, " + (
+            "mean of heads" if self.head is None else f"head {self.head + 1}"
+        )
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The attention of a sentence pair between words.
+
+    Args:
+        source: the words that were read; the last is the end token.
+        target: the words that were written; the last is the end token.
+        weights: ``[L, H, target words, source words]``; every row sums to 1.
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    weights: Weights
+
+    def __post_init__(self) -> None:
+        if self.weights.ndim != 4 or self.weights.shape[2:] != (len(self.target), len(self.source)):
+            raise ValueError(
+                f"weights of shape {self.weights.shape} for {len(self.target)} target "
+                f"and {len(self.source)} source words"
+            )
+
+    def choices(self) -> list[Choice]:
+        """All there is: the mean of each layer, then its heads."""
+        layers, heads = self.weights.shape[:2]
+        own: list[int | None] = [None, *range(heads)] if heads > 1 else [0]
+        return [Choice(layer, head) for layer in range(layers) for head in own]
+
+    def chosen(self, choice: Choice) -> Weights:
+        """The matrix ``[target words, source words]`` of a layer or head.
+
+        Raises:
+            RequestError: the model has no such layer or head.
+        """
+        layers, heads = self.weights.shape[:2]
+        if not 0 <= choice.layer < layers:
+            raise RequestError(f"there is no layer {choice.layer + 1}: the model has {layers} with attention")
+        if choice.head is None:
+            return self.weights[choice.layer].mean(axis=0)
+        if not 0 <= choice.head < heads:
+            raise RequestError(f"there is no head {choice.head + 1}: a layer has {heads}")
+        return self.weights[choice.layer, choice.head]
+
+
+def from_prediction(prediction: Prediction, tokenizers: Tokenizers) -> Attention:
+    """The attention of a prediction that was asked for with ``alignment=True``.
+
+    Raises:
+        RequestError: the prediction carries no alignment.
+    """
+    if prediction.alignment is None or prediction.source_tokens is None:
+        raise RequestError(
+            "the prediction has no alignment: ask for it with alignment=True, of a model that has "
+            "attention over a source, and for a text that is not empty"
+        )
+    source = ids_of(prediction.source_tokens[:-1], tokenizers.source)
+    target = ids_of(prediction.tokens, tokenizers.target)
+    return in_words(np.asarray(prediction.alignment, dtype=float), source, target, tokenizers)
+
+
+def teacher_forced(
+    model: Any, tokenizers: Tokenizers, sources: Sequence[str], targets: Sequence[str]
+) -> list[Attention]:
+    """The attention of a model over given sentence pairs, as many and in their order.
+
+    Raises:
+        RequestError: the model has no attention over a source.
+    """
+    if not getattr(model, "alignment_taps", None):
+        raise RequestError("this model has no attention over a source")
+    device = next(model.parameters()).device
+    found = []
+    for start in range(0, len(sources), BATCH):
+        part = slice(start, start + BATCH)
+        source = tokenizers.source.encode_batch(sources[part])
+        target = tokenizers.target.encode_batch(targets[part])
+        results = forced(model.eval(), tokenizers.collate(source, target).to(device), alignment=True)
+        for result, *ids in zip(results, source, target, strict=True):
+            assert result.alignment is not None
+            found.append(in_words(result.alignment.double().cpu().numpy(), ids[0], ids[1], tokenizers))
+    return found
+
+
+def in_words(
+    weights: Weights, source: Sequence[int], target: Sequence[int], tokenizers: Tokenizers
+) -> Attention:
+    """Merge ``weights [L, H, T + 1, S + 1]`` of ids without their end tokens into words."""
+    source_words, source_places = words_of(tokenizers.source, source)
+    target_words, target_places = words_of(tokenizers.target, target)
+    merged = merge(weights, source_places, target_places)
+    return Attention(tuple(source_words), tuple(target_words), merged)
+
+
+def merge(weights: Weights, source_places: Sequence[int], target_places: Sequence[int]) -> Weights:
+    """Sum over the source pieces of a word and average over the target pieces of a word.
+
+    Args:
+        weights: ``[..., T, S]`` between pieces.
+        source_places: for each source piece the number of its word.
+        target_places: the same for the target; numbers run from 0 without gaps.
+
+    Returns:
+        ``[..., target words, source words]``.
+    """
+    source, target = _membership(source_places), _membership(target_places)
+    return (target / target.sum(axis=0)).T @ weights @ source
+
+
+def _membership(places: Sequence[int]) -> Weights:
+    """``[pieces, words]``: 1 where a piece belongs to a word."""
+    return np.eye(max(places) + 1)[list(places)]
+
+
+def words_of(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[list[str], list[int]]:
+    """The words that ids spell, the end token as the last, and for each id and the end its word's place.
+
+    White space alone belongs to what comes after it. What the vocabulary cannot spell is a word
+    ``<unk>``, unless it stands inside a word.
+    """
+    spelled, numbers = tokenizer.surface(ids).split(), tokenizer.words(ids)
+    keys: list[tuple[int, int]] = []
+    coming = (len(spelled), 0)
+    for place in range(len(ids) - 1, -1, -1):
+        if numbers[place] != NO_WORD:
+            coming = (numbers[place], 0)
+        elif ids[place] == tokenizer.specials.unknown and not _inside(numbers, place):
+            coming = (coming[0], coming[1] - 1)
+        keys.insert(0, coming)
+    keys.append((len(spelled), 0))
+    order = {key: place for place, key in enumerate(sorted(set(keys)))}
+    labels = [*spelled, END]
+    unknown = tokenizer.specials.names[tokenizer.specials.unknown]
+    return [unknown if before else labels[number] for number, before in order], [order[key] for key in keys]
+
+
+def _inside(numbers: Sequence[int], place: int) -> bool:
+    """Whether the pieces on both sides of a place belong to one word."""
+    return 0 < place < len(numbers) - 1 and numbers[place - 1] == numbers[place + 1] != NO_WORD
+
+
+def ids_of(tokens: Sequence[str], tokenizer: Tokenizer) -> list[int]:
+    """Ids that are shown as ``tokens``. Ids that look alike spell alike, so the first one will do."""
+    places: dict[str, int] = {}
+    for i, label in enumerate(tokenizer.model.labels):
+        places.setdefault(label, i)
+    return [places[token] for token in tokens]
+
+
+def links(weights: Weights) -> frozenset[Link]:
+    """Link each target word to the source word that it looks at most, as (source, target) from 0.
+
+    The last row and the last column are the end tokens. A word that looks most at the end of the source
+    has no link, which is how such models say NULL. Of equal weights the leftmost wins.
+    """
+    best = weights[:-1].argmax(axis=1)
+    end = weights.shape[1] - 1
+    return frozenset((int(source), target) for target, source in enumerate(best) if source != end)
+
+
+def pharaoh(found: frozenset[Link]) -> str:
+    """Links as text, ``0-0 1-2``, in order."""
+    return " ".join(f"{source}-{target}" for source, target in sorted(found))
+
+
+def confidence(attentions: Sequence[Attention]) -> Weights:
+    """How sure each head is, ``[L, H]``: the mean over target words of its greatest weight.
+
+    The end token of the target is left out (Voita et al. 2019, section 4.1 "confidence").
+
+    Raises:
+        RequestError: there is not one target word.
+    """
+    rows = [a.weights[:, :, :-1].max(axis=3) for a in attentions]
+    together = np.concatenate(rows, axis=2) if rows else np.zeros((0, 0, 0))
+    if together.shape[2] == 0:
+        raise RequestError("there is no target word to judge heads by")
+    return together.mean(axis=2)
+
+
+def most_confident(attentions: Sequence[Attention]) -> Choice:
+    """The head with the greatest `confidence`. A confident head need not align: see `most_accurate`."""
+    sure = confidence(attentions)
+    layer, head = np.unravel_index(int(sure.argmax()), sure.shape)
+    return Choice(int(layer), int(head))
+
+
+def error_rate(attentions: Sequence[Attention], gold: Sequence[Alignment], choice: Choice) -> float:
+    """The alignment error rate of the `links` of one layer or head; 0 is best."""
+    return alignment_error_rate([links(a.chosen(choice)) for a in attentions], gold).value
+
+
+def most_accurate(attentions: Sequence[Attention], gold: Sequence[Alignment]) -> tuple[Choice, float]:
+    """The layer (mean of its heads) or head whose links have the lowest error rate, and that rate.
+
+    Judge the rate on other sentences than those it was chosen on.
+
+    Raises:
+        RequestError: no sentence pairs, or another number of gold alignments.
+    """
+    if not attentions:
+        raise RequestError("there is no sentence pair to judge heads by")
+    rates = {choice: error_rate(attentions, gold, choice) for choice in attentions[0].choices()}
+    best = min(rates, key=lambda choice: rates[choice])
+    return best, rates[best]

@@ -1,0 +1,143 @@
+"""A heat map of attention as PNG or SVG, arranged as in Bahdanau et al. 2015, figure 3.
+
+Rows are target words, columns source words, and a row sums to 1. Theirs is white on black; here dark
+means much weight, on a light page. Nothing of matplotlib's global state is used but its defaults.
+"""
+
+import textwrap
+import warnings
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Colormap
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager, get_font
+
+from heedful.errors import RequestError, WorkError
+from heedful.explain.matrix import checked, printable
+
+SUFFIXES = (".png", ".svg")
+INCHES = 0.42  # of a cell
+COLOURS = "Blues"
+# Without a salt of one's own the names inside an SVG are drawn at random, and no two files are equal.
+SETTINGS: Any = {"svg.hashsalt": "heedful", "svg.fonttype": "path", "text.usetex": False}
+
+
+def heat_map(
+    source: Sequence[str],
+    target: Sequence[str],
+    weights: Any,
+    *,
+    title: str = "",
+    note: str = "",
+) -> Figure:
+    """Draw ``weights [target words, source words]`` with values from 0 (white) to 1 (dark blue).
+
+    Args:
+        source: a word for each column.
+        target: a word for each row.
+        weights: any matrix that numpy reads.
+        title: stands above, one paragraph a line; long ones are wrapped.
+        note: stands below, small.
+
+    Raises:
+        ValueError: another shape than the words say, or a weight that is not from 0 to 1.
+    """
+    matrix = checked(source, target, weights)
+    across, down = (max(1, len(words)) * INCHES for words in (source, target))
+    columns, rows = ([printable(word) for word in words] for words in (source, target))
+    room = 0.085 * max(map(len, [*rows, ""])), 0.06 * max(map(len, [*columns, ""]))
+    lines = _wrapped(title, int(13 * (across + room[0] + 1.2)))
+    size = (max(across + room[0] + 1.4, 3.2), down + room[1] + 1.0 + 0.22 * (1 + lines.count("\n")))
+    with matplotlib.rc_context({"font.family": _families("".join([*columns, *rows, title, note]))}):
+        figure = Figure(figsize=size, dpi=144, layout="constrained", facecolor="white")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        image = axes.imshow(matrix, cmap=COLOURS, vmin=0, vmax=1, aspect="equal", interpolation="nearest")
+        _label(axes, columns, rows)
+        bar = figure.colorbar(
+            image, ax=axes, ticks=[0, 0.5, 1], shrink=min(0.6, 1.6 / down), aspect=14, pad=0.02
+        )
+        bar.outline.set_visible(False)
+        if lines:
+            figure.suptitle(lines, fontsize=11, parse_math=False)
+        if note:
+            axes.set_xlabel(note, fontsize=9, color="0.35", parse_math=False)
+    return figure
+
+
+def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
+    """Words at the cells, those of the columns above and slanted; thin white lines between cells."""
+    axes.xaxis.tick_top()
+    axes.set_xticks(range(len(columns)), columns, rotation=45, ha="left", rotation_mode="anchor")
+    axes.set_yticks(range(len(rows)), rows)
+    for text in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+        text.set_parse_math(False)
+        text.set_fontsize(11)
+    axes.set_xticks([i + 0.5 for i in range(len(columns) - 1)], minor=True)
+    axes.set_yticks([i + 0.5 for i in range(len(rows) - 1)], minor=True)
+    axes.grid(which="minor", color="0.85", linewidth=0.6)
+    axes.tick_params(which="both", length=0)
+    for spine in axes.spines.values():
+        spine.set_color("0.6")
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join("\n".join(textwrap.wrap(printable(line), max(width, 30))) for line in text.splitlines())
+
+
+def colours() -> Colormap:
+    """The colour map of `heat_map`, from weight 0 to weight 1."""
+    return matplotlib.colormaps[COLOURS]
+
+
+def save(figure: Figure, path: Path | str) -> None:
+    """Write a figure; the ending says whether as PNG or as SVG. Equal figures give equal bytes.
+
+    Raises:
+        RequestError: another ending.
+        WorkError: the file cannot be written.
+    """
+    path = Path(path)
+    kind = path.suffix.lower()
+    if kind not in SUFFIXES:
+        raise RequestError(f"{path}: a picture's name ends in {' or '.join(SUFFIXES)}")
+    metadata = {"Date": None} if kind == ".svg" else {"Software": None}
+    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
+        # A sign that no font of this machine has is drawn as an empty box.
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
+        try:
+            figure.savefig(path, format=kind[1:], metadata=metadata, facecolor="white")
+        except OSError as error:
+            raise WorkError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def _families(text: str) -> list[str]:
+    """The default font, and where it lacks signs of the text, others of this machine that have them."""
+    default = fontManager.defaultFamily["ttf"]
+    missing = _lacking(default, frozenset(map(ord, text)) - {10})
+    families = [default]
+    for entry in sorted(fontManager.ttflist, key=lambda entry: (entry.name, entry.fname)) if missing else ():
+        if missing - (rest := missing - _signs(entry.fname)):
+            families.append(entry.name)
+            missing = rest
+        if not missing:
+            break
+    return families
+
+
+def _lacking(family: str, signs: Iterable[int]) -> frozenset[int]:
+    return frozenset(signs) - _signs(fontManager.findfont(family))
+
+
+@cache
+def _signs(path: str) -> frozenset[int]:
+    """The signs that a font file has, as code points."""
+    try:
+        return frozenset(get_font(path).get_charmap())
+    except (OSError, RuntimeError):
+        return frozenset()

@@ -1,0 +1,220 @@
+"""Attention in words: held to sums written out by hand, to plain loops and to counted cases."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.errors import RequestError
+from heedful.evaluation.alignment import Alignment
+from heedful.explain.alignment import (
+    Attention,
+    Choice,
+    confidence,
+    error_rate,
+    from_prediction,
+    ids_of,
+    in_words,
+    links,
+    merge,
+    most_accurate,
+    most_confident,
+    pharaoh,
+    words_of,
+)
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.translation import Tokenizers
+from heedful.text.configuration import BpeConfig, ByteConfig, WordConfig
+from heedful.text.training import train_tokenizer
+
+TEXT = ["the cat sees the dog", "the dog sees a cat", "a dog and a cat see the doghouse"] * 3
+
+
+@pytest.fixture(scope="module")
+def words():
+    return train_tokenizer(WordConfig(kind="word", vocab_size=101, split="space"), iter(TEXT))
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    return train_tokenizer(BpeConfig(kind="bpe", merges=11, byte_fallback=False), iter(TEXT))
+
+
+@pytest.fixture(scope="module")
+def octets():
+    return train_tokenizer(ByteConfig(kind="byte"), iter(TEXT))
+
+
+def test_pieces_of_the_source_are_summed_and_of_the_target_averaged():
+    weights = np.array([[0.1, 0.2, 0.7], [0.5, 0.25, 0.25], [0.0, 1.0, 0.0]])
+    # source pieces 0 and 1 are one word; target pieces 0 and 1 are one word
+    expected = [[(0.3 + 0.75) / 2, (0.7 + 0.25) / 2], [1.0, 0.0]]
+    np.testing.assert_allclose(merge(weights, [0, 0, 1], [0, 0, 1]), expected, rtol=1e-12)
+
+
+def places(n):
+    """Word numbers of n pieces, from 0 without gaps, in any order."""
+    return st.lists(st.integers(0, n), min_size=n, max_size=n).map(
+        lambda numbers: [sorted(set(numbers)).index(number) for number in numbers]
+    )
+
+
+@given(places(7), places(5), st.integers(0, 1000))
+def test_merging_equals_loops_and_keeps_the_sums_of_rows(source, target, seed):
+    weights = np.random.default_rng(seed).dirichlet(np.ones(7), (2, 3, 5))
+    merged = merge(weights, source, target)
+    for index in np.ndindex(merged.shape):
+        *head, i, j = index
+        rows = [t for t in range(5) if target[t] == i]
+        columns = [s for s in range(7) if source[s] == j]
+        wanted = sum(weights[(*head, t, s)] for t in rows for s in columns) / len(rows)
+        assert merged[index] == pytest.approx(wanted)
+    np.testing.assert_allclose(merged.sum(axis=-1), 1)
+
+
+@pytest.mark.parametrize("kind", ["words", "pieces", "octets"])
+def test_words_are_those_of_the_text_with_the_end_as_the_last(kind, request):
+    tokenizer = request.getfixturevalue(kind)
+    text = "the doghouse sees a dog"
+    ids = tokenizer.encode(text.replace("doghouse", "dog") if kind == "words" else text)
+    found, numbers = words_of(tokenizer, ids)
+    assert found == [*(text.replace("doghouse", "dog") if kind == "words" else text).split(), "</s>"]
+    assert len(numbers) == len(ids) + 1
+    assert numbers == sorted(numbers)
+    assert set(numbers) == set(range(len(found)))
+    for place, word in enumerate(found[:-1]):
+        own = [i for i, number in zip(ids, numbers, strict=False) if number == place]
+        assert tokenizer.surface(own).strip() == word
+
+
+def test_white_space_belongs_to_what_comes_after_it(octets):
+    found, numbers = words_of(octets, octets.encode("a  b "))
+    assert found == ["a", "b", "</s>"]
+    assert numbers == [0, 1, 1, 1, 2, 2]
+
+
+def test_unknown_words_are_words(words):
+    found, numbers = words_of(words, words.encode("zebra the zebra zebra cat zebra"))
+    assert found == ["<unk>", "the", "<unk>", "<unk>", "cat", "<unk>", "</s>"]
+    assert numbers == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_an_unknown_sign_inside_a_word_stays_in_it(pieces):
+    ids = pieces.encode("the doXg")
+    assert pieces.specials.unknown in ids
+    found, numbers = words_of(pieces, ids)
+    assert found == ["the", "dog", "</s>"]
+    assert set(numbers) == {0, 1, 2}
+
+
+def test_nothing_has_the_end_alone(words):
+    assert words_of(words, []) == (["</s>"], [0])
+
+
+@given(st.lists(st.integers(0, 262), max_size=13))
+def test_ids_found_by_how_they_look_spell_the_same(octets, ids):
+    found = ids_of(octets.tokens(ids), octets)
+    assert octets.surface(found) == octets.surface(ids)
+    assert words_of(octets, found) == words_of(octets, ids)
+
+
+def attention(weights):
+    """Words named by their place, and a layer of one head for each matrix, or layers of several."""
+    array = np.asarray(weights, dtype=float)
+    target, source = (tuple(map(str, range(n))) for n in array.shape[2:])
+    return Attention(source, target, array)
+
+
+def test_a_layers_mean_and_its_heads():
+    array = np.random.default_rng(5).dirichlet(np.ones(5), (2, 3, 7))
+    own = attention(array)
+    np.testing.assert_array_equal(own.chosen(Choice(1, 2)), array[1, 2])
+    np.testing.assert_allclose(own.chosen(Choice(1)), (array[1, 0] + array[1, 1] + array[1, 2]) / 3)
+    assert own.choices() == [Choice(i, h) for i in range(2) for h in (None, 0, 1, 2)]
+    assert str(Choice(1)) == "layer 2, mean of heads"
+    assert str(Choice(0, 2)) == "layer 1, head 3"
+
+
+def test_one_head_is_its_own_mean():
+    assert attention(np.ones((2, 1, 3, 1))).choices() == [Choice(0, 0), Choice(1, 0)]
+
+
+@pytest.mark.parametrize("choice", [Choice(2), Choice(-1), Choice(0, 3), Choice(0, -1)])
+def test_what_is_not_there_cannot_be_chosen(choice):
+    with pytest.raises(RequestError, match="there is no"):
+        attention(np.ones((2, 3, 2, 1))).chosen(choice)
+
+
+def test_weights_must_fit_the_words():
+    with pytest.raises(ValueError, match="3 target and 2 source"):
+        Attention(("a", "</s>"), ("x", "y", "</s>"), np.ones((1, 1, 2, 3)))
+
+
+def test_links_go_to_the_greatest_weight_and_the_end_is_no_word():
+    weights = np.array(
+        [
+            [0.1, 0.6, 0.3],  # target 0 to source 1
+            [0.2, 0.3, 0.5],  # target 1 to the end: no link
+            [0.4, 0.4, 0.2],  # a tie: the left one
+            [0.9, 0.1, 0.0],  # the end token of the target
+        ]
+    )
+    assert links(weights) == {(1, 0), (0, 2)}
+    assert pharaoh(links(weights)) == "0-2 1-0"
+    assert pharaoh(frozenset()) == ""
+
+
+SHARP = [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]]
+CROSSED = [[0.2, 0.6, 0.2], [0.5, 0.3, 0.2], [0.0, 0.0, 1.0]]
+FLAT = [[0.3, 0.3, 0.4], [0.4, 0.3, 0.3], [1.0, 0.0, 0.0]]
+
+
+def test_the_most_confident_head_is_the_sharpest_without_the_end():
+    own = attention([[FLAT, CROSSED], [FLAT, SHARP]])
+    np.testing.assert_allclose(confidence([own]), [[0.4, 0.55], [0.4, 0.85]])
+    assert most_confident([own]) == Choice(1, 1)
+
+
+def test_confidence_weighs_words_and_not_sentences():
+    short = attention([[[[1.0, 0.0], [0.0, 1.0]]]])
+    np.testing.assert_allclose(confidence([short, attention([[FLAT]])]), [[(1.0 + 0.4 + 0.4) / 3]])
+
+
+def test_the_most_accurate_head_is_the_one_that_has_the_gold_links():
+    own = attention([[SHARP, FLAT], [SHARP, CROSSED]])
+    gold = Alignment(frozenset({(1, 0), (0, 1)}), frozenset())
+    assert most_accurate([own], [gold]) == (Choice(1, 1), 0.0)
+    assert error_rate([own], [gold], Choice(0, 0)) == 1.0
+    # FLAT links target 1 to source 0, and target 0 to none: AER = 1 - (1 + 1) / (1 + 2)
+    assert error_rate([own], [gold], Choice(0, 1)) == pytest.approx(1 / 3)
+
+
+def test_no_sentences_no_judgement():
+    for judge in (lambda: most_accurate([], []), lambda: most_confident([])):
+        with pytest.raises(RequestError):
+            judge()
+
+
+def test_a_prediction_without_alignment_is_refused(words):
+    with pytest.raises(RequestError, match="alignment=True"):
+        from_prediction(Prediction("x"), Tokenizers(words, words))
+
+
+def test_a_predictions_pieces_become_words(pieces):
+    tokenizers = Tokenizers(pieces, pieces)
+    source, target = pieces.encode("the doghouse"), pieces.encode("a cat sees")
+    weights = np.random.default_rng(3).dirichlet(np.ones(len(source) + 1), (2, 3, len(target) + 1))
+    prediction = Prediction(
+        "a cat sees",
+        tokens=pieces.tokens(target),
+        source_tokens=[*pieces.tokens(source), "</s>"],
+        alignment=weights.tolist(),
+    )
+    found = from_prediction(prediction, tokenizers)
+    assert found.source == ("the", "doghouse", "</s>")
+    assert found.target == ("a", "cat", "sees", "</s>")
+    np.testing.assert_array_equal(found.weights, in_words(weights, source, target, tokenizers).weights)
+    with pytest.raises(RequestError):
+        from_prediction(replace(prediction, source_tokens=None), tokenizers)
