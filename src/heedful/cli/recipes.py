@@ -7,18 +7,26 @@ from heedful.cli.output import json_result, result, say
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("recipes")(recipes)
+    app.command("recipes", short_help="List the shipped recipes.")(recipes)
 
 
 def recipes(
+    name: str = typer.Argument(None, metavar="[NAME]", help="Print this one, comments and all, to copy it."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """List the shipped recipes: what each trains, on what, and what it should reach."""
+    from heedful.errors import RequestError, nearest
     from heedful.runs.resolve import shipped_recipes
     from heedful.runs.yaml import read_yaml
 
+    shipped = shipped_recipes()
+    if name is not None:
+        if name not in shipped:
+            raise RequestError(f"no recipe is called {name!r}{nearest(name, shipped)}; see heedful recipes")
+        result(shipped[name].read_text(encoding="utf-8").rstrip())
+        return
     rows = []
-    for name, file in shipped_recipes().items():
+    for name, file in shipped.items():
         plain = read_yaml(file.read_text(encoding="utf-8"), file.name).data
         expected = plain.get("expected", {})
         rows.append(

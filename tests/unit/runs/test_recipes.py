@@ -1,0 +1,106 @@
+"""Every shipped recipe is read whole, and says where its data come from."""
+
+import pytest
+
+from heedful.data.sources import BuiltInSource, FilesSource
+from heedful.errors import RequestError
+from heedful.models.registry import PRESETS, build_model
+from heedful.runs.problems import validate
+from heedful.runs.recipe import Recipe, read_recipe
+from heedful.runs.resolve import shipped_recipes
+from heedful.runs.trees import Mark, Tree
+from heedful.runs.yaml import dump_yaml, read_yaml
+
+NAMES = list(shipped_recipes())
+
+
+def sources(recipe: Recipe):
+    return [recipe.data.train, recipe.data.valid, *recipe.data.test.values()]
+
+
+def test_the_promised_recipes_are_there():
+    promised = {
+        "phrasebook-ta",
+        "phrasebook-de",
+        "phrasebook-rnn",
+        "multi30k-ende-tiny",
+        "multi30k-ende-rnn",
+        "tatoeba-ende-small",
+        "reverse",
+        "my-own-files",
+    }
+    assert promised <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_recipe_is_valid_and_has_a_description(name):
+    recipe, _ = read_recipe(name)
+    assert 40 < len(recipe.description) < 400
+    for source in sources(recipe):
+        assert isinstance(source, BuiltInSource | FilesSource)
+        if isinstance(source, FilesSource) and name != "my-own-files":
+            assert all("$HEEDFUL_DATA/" in str(path) for path in source.columns.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resolved_recipe_survives_being_written_and_read(name):
+    recipe, _ = read_recipe(name)
+    text = dump_yaml(recipe.model_dump(mode="json"))
+    assert validate(read_yaml(text, "recipe.yaml"), Recipe) == recipe
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_of_a_recipe_can_be_built(name):
+    recipe, _ = read_recipe(name)
+    model = build_model(recipe.model, 37, 37)
+    assert sum(p.numel() for p in model.parameters()) > 0
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_can_be_put_into_a_recipe(name):
+    recipe, _ = read_recipe("phrasebook-ta", [f"model.preset={name}", "tokenizer.shared=true"])
+    assert recipe.model == PRESETS[name]
+
+
+def test_the_commented_recipe_says_something_of_every_section():
+    text = shipped_recipes()["my-own-files"].read_text(encoding="utf-8")
+    tree = read_yaml(text, "my-own-files.yaml").data
+    lines = text.splitlines()
+    for section in set(tree) - {"description"}:
+        at = next(i for i, line in enumerate(lines) if line.startswith(f"{section}:"))
+        assert lines[at - 1].startswith("#"), f"{section} has no comment above it"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.tie=three-way", "tokenizer.shared=true"),
+        ("training.metric=bleu", "direction=higher"),
+        ("training.metric=rouge", "not measured"),
+        ("model.n_heads=3", "not divisible by n_heads=3"),
+        ("model.n_headz=3", "did you mean 'n_heads'"),
+        ("training.seed=x", "whole number"),
+        ("task.kind=translate", "translation"),
+        ("data.train.kind=filez", "files"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_reason(override, message):
+    with pytest.raises(RequestError) as caught:
+        read_recipe("phrasebook-ta", [override])
+    assert message in str(caught.value)
+
+
+def test_a_metric_of_decoding_needs_decoding():
+    with pytest.raises(RequestError, match=r"validation\.decode"):
+        read_recipe(
+            "phrasebook-ta", ["training.metric=bleu", "training.direction=higher", "validation.decode=0"]
+        )
+
+
+def test_paths_start_at_the_recipes_folder(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(shipped_recipes()["my-own-files"].read_text(encoding="utf-8"), encoding="utf-8")
+    recipe, tree = read_recipe(str(file))
+    assert recipe.root == str(tmp_path.resolve())
+    assert isinstance(tree, Tree)
+    assert isinstance(tree.mark, Mark)
