@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from heedful.nn.attention.heads import CrossAttention
 from heedful.nn.blocks import DecoderStack, EncoderStack
+from heedful.nn.declarations import blind_to_constants
 from heedful.nn.layout import Tokens
 from heedful.nn.state import KeyValueCache, State
 
@@ -56,6 +57,21 @@ class EncoderDecoder(nn.Module):
         layout = tokens.layout
         hidden = self.decoder(self.target_embedding(tokens), layout, state.memories, state.caches)
         return hidden, state.advanced(layout.lengths)
+
+    @property
+    def without_gradient(self) -> dict[str, range]:
+        """The bias of the encoder's last norm, if a vector added to all of its output changes nothing.
+
+        So it is where the decoder is blind to constants and its cross-attention scores by products: the
+        vector then adds a constant to the scores of a query, and another to its result.
+        """
+        crosses = [part for part in self.decoder.modules() if isinstance(part, CrossAttention)]
+        deaf = all(c.score.product_scale(c.d_k) is not None and c.dropout.p == 0 for c in crosses)
+        norms = [n for n, part in self.encoder.named_modules() if hasattr(part, "couples_batch")]
+        if not (deaf and blind_to_constants(self.decoder) and blind_to_constants(self.encoder)):
+            return {}
+        last = f"encoder.{norms[-1]}.bias"
+        return {last: range(len(self.get_parameter(last)))}
 
     @property
     def alignment_taps(self) -> list[str]:

@@ -42,21 +42,21 @@ def declared(module: nn.Module) -> set[str]:
 def without_gradient(module: nn.Module) -> dict[str, set[int]]:
     """Rows of parameters whose gradient in training is zero whatever the data, by dotted name.
 
-    They are the rows that a part declares for itself, and, in a stack all of whose norms subtract the
-    batch's mean, those that only add a constant to the output of a residual part.
+    They are the rows that a part declares for itself, and those that only add a constant to the output
+    of a residual part in a stack that is `blind_to_constants`.
     """
     found: dict[str, set[int]] = {}
     for prefix, part in module.named_modules():
         _collect(found, prefix, getattr(part, "without_gradient", {}))
-        if isinstance(part, EncoderStack | DecoderStack) and _is_blind_to_constants(part):
+        if isinstance(part, EncoderStack | DecoderStack) and blind_to_constants(part):
             for name, residual in part.named_modules(prefix=prefix):
                 if isinstance(residual, PostNorm | PreNorm):
                     _collect(found, f"{name}.part", getattr(residual.part, "adds_constant", {}))
     return found
 
 
-def _is_blind_to_constants(stack: nn.Module) -> bool:
-    """Whether every norm in it, hence every reader of its tokens, subtracts the batch's mean."""
+def blind_to_constants(stack: EncoderStack | DecoderStack) -> bool:
+    """Whether a vector added to all tokens changes nothing: every norm subtracts the batch's mean."""
     norms = [part for part in stack.modules() if hasattr(part, "couples_batch")]
     return bool(norms) and all(getattr(norm, "removes_batch_mean", False) for norm in norms)
 
