@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import typer
 
 from heedful import __version__
-from heedful.cli import evaluate, predict, recipes, train
+from heedful.cli import demo, describe, evaluate, predict, recipes, train
 from heedful.errors import HeedfulError
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-for verb in (train, predict, evaluate, recipes):
+for verb in (demo, train, predict, evaluate, describe, recipes):
     verb.register(app)
 
 

@@ -1,0 +1,237 @@
+"""``heedful demo``."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from heedful.cli.output import json_result, result, say
+
+if TYPE_CHECKING:
+    from heedful.data.corpora.phrasebook import Language
+    from heedful.explain.alignment import Choice, Weights
+    from heedful.runs.demo import Beginning, Comparison
+    from heedful.runs.run import Run
+    from heedful.tasks.prediction import Prediction
+
+SHOWN = 5
+JUDGED = 200
+JUDGED_QUICK = 20
+PICTURE = "alignment.png"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("demo")(demo)
+
+
+def demo(
+    language: str = typer.Option("ta", help="Translate English to ta (Tamil) or de (German)."),
+    out: Path = typer.Option(None, help="The run's folder. [default: runs/demo-LANGUAGE]"),
+    quick: bool = typer.Option(False, "--quick", help="Train for seconds, only to see that all works."),
+    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+) -> None:
+    """Train a small translator, offline; translate, score it, and see where it looks."""
+    from heedful.runs.demo import QUICK_SENTENCES, compare, language_of
+    from heedful.runs.run import load
+
+    to = language_of(language)
+    folder = out or Path("runs") / f"demo-{to}{'-quick' if quick else ''}"
+    beginning = _train(folder, to, quick, device)
+    run = load(folder, device=device)
+    say("translating the test sentences, which hold pairs of words that no training sentence has together")
+    comparison = compare(run, to, QUICK_SENTENCES if quick else None)
+    look = _look(run, to, JUDGED_QUICK if quick else JUDGED)
+    _draw(look, folder / PICTURE)
+    if as_json:
+        json_result(_plain(folder, to, quick, beginning, run, comparison, look))
+        return
+    _show_translations(comparison)
+    _show_scores(comparison, quick)
+    _show_look(look, folder / PICTURE)
+    _show_next(folder, comparison)
+
+
+def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beginning":
+    """Train the demo's run, or finish it, or find it finished; says which."""
+    from heedful.runs import demo as work
+    from heedful.training.listeners import JsonLines, Progress
+
+    recipe = work.recipe_of(language, quick)
+    beginning = work.beginning(folder, recipe)
+    if beginning == "finished":
+        say(f"{folder} is trained already, and is used as it is")
+        return beginning
+    minutes = f" (about {recipe.expected.minutes:g} minutes on 2 cores)" if recipe.expected.minutes else ""
+    if beginning == "interrupted":
+        say(f"going on with the training in {folder}, which was interrupted")
+    else:
+        name = work.NAMES[language]
+        say(f"training a translator from English to {name}, in {folder}{'' if quick else minutes}")
+    trained = work.train(
+        folder, recipe, beginning, device=device, listeners=lambda made: [JsonLines(made.metrics), Progress()]
+    )
+    if trained.result.stopped == "signal":
+        say("stopped; the same command goes on from here")
+        raise typer.Exit(130)
+    return beginning
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One sentence, its translation, and the part of the attention that aligns best."""
+
+    source: str
+    reference: str
+    prediction: "Prediction"
+    source_words: tuple[str, ...]
+    target_words: tuple[str, ...]
+    weights: "Weights"
+    choice: "Choice"
+    error_rate: float
+    judged: int
+
+    @property
+    def note(self) -> str:
+        """Which part of the attention it is."""
+        return f"attention of {self.choice}"
+
+
+def _look(run: "Run", language: "Language", judged: int) -> _Look:
+    """Translate one sentence with its alignment, by the layer or head that aligns validation data best."""
+    from heedful.evaluation.alignment import Alignment
+    from heedful.explain.alignment import from_prediction, most_accurate, teacher_forced
+    from heedful.runs.demo import drawn_pair, judged_pairs
+
+    pairs = judged_pairs(language, judged)
+    seen = teacher_forced(run.model, run.tokenizers, [p.source for p in pairs], [p.target for p in pairs])
+    gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
+    choice, rate = most_accurate(seen, gold)
+    pair = drawn_pair(language)
+    prediction = run.predict([pair.source], alignment=True)[0]
+    own = from_prediction(prediction, run.tokenizers)
+    return _Look(
+        pair.source,
+        pair.target,
+        prediction,
+        own.source,
+        own.target,
+        own.chosen(choice),
+        choice,
+        rate,
+        len(pairs),
+    )
+
+
+def _draw(look: _Look, path: Path) -> None:
+    """The picture in the run's folder."""
+    from heedful.explain.picture import heat_map, save
+
+    title = f"{look.source}\n{look.prediction.text}"
+    save(heat_map(look.source_words, look.target_words, look.weights, title=title, note=look.note), path)
+
+
+def _show_translations(comparison: "Comparison") -> None:
+    own = comparison.evaluation
+    step = max(1, len(own.sources) // SHOWN)
+    result("Sentences that were held out\n")
+    for i in range(0, min(len(own.sources), SHOWN * step), step):
+        result(f"  English      {own.sources[i]}")
+        result(f"  reference    {own.references[i]}")
+        result(f"  translation  {own.predictions[i].text}\n")
+    result(
+        f"Of {len(own.sources):,} such sentences, {comparison.exact:.0%} are translated word for word"
+        " as in the reference.\n"
+    )
+
+
+def _show_scores(comparison: "Comparison", quick: bool) -> None:
+    """A line for each translator, then the signatures."""
+    from heedful.runs.demo import MODEL
+
+    first = next(iter(comparison.scores.values()))
+    result(f"{'Test scores':<22}" + "".join(f"{score.name:>7}" for score in first))
+    for name, scores in comparison.scores.items():
+        shown = "this model" if name == MODEL else name
+        result(f"  {shown:<20}" + "".join(f"{score.value:>7.1f}" for score in scores))
+    result("")
+    for score in first:
+        result(f"  {score.name}: {score.signature}")
+    result("  The other two know the dictionary, and keep the order of the English words.")
+    if quick:
+        result("  After a quick training, the model's scores mean nothing.")
+    result("")
+
+
+def _show_look(look: _Look, picture: Path) -> None:
+    from shutil import get_terminal_size
+
+    from heedful.explain.terminal import choose_style, heat_map
+
+    width = min(get_terminal_size((80, 24)).columns, 120)
+    result("Where the model looks while it writes")
+    result(f"\n  English      {look.source}")
+    result(f"  reference    {look.reference}")
+    result(f"  translation  {look.prediction.text}\n")
+    style = choose_style(sys.stdout)
+    result(heat_map(look.source_words, look.target_words, look.weights, style=style, width=width))
+    result(f"\n  The {look.note}: the part of the model that aligns words best")
+    result(f"  (alignment error rate {look.error_rate:.2f} on {look.judged} validation sentences).")
+    result(f"  The same as a picture: {picture}\n")
+
+
+def _show_next(folder: Path, comparison: "Comparison") -> None:
+    """Commands to go on with, each ready to be pasted."""
+    run = shlex.quote(str(folder))
+    sentence = shlex.quote(min(comparison.evaluation.sources[:20], key=len))
+    commands = {
+        f"echo {sentence} | heedful predict {run}": "translate",
+        f"heedful evaluate {run}": "all scores",
+        f"heedful describe {run}": "count its parameters",
+        "heedful recipes my-own-files > mine.yaml": "a recipe for your own text",
+        "heedful train mine.yaml": "once it names your files",
+    }
+    width = max(map(len, commands))
+    result("What to try next\n")
+    for command, purpose in commands.items():
+        result(f"  {command:<{width}}  # {purpose}")
+
+
+def _plain(
+    folder: Path,
+    language: "Language",
+    quick: bool,
+    beginning: "Beginning",
+    run: "Run",
+    comparison: "Comparison",
+    look: _Look,
+) -> dict[str, Any]:
+    """All of it, as ``docs/schemas/demo.schema.json`` has it."""
+    own = comparison.evaluation
+    rows = zip(own.sources, own.references, own.predictions, strict=True)
+    return {
+        "version": 1,
+        "run": str(folder),
+        "language": language,
+        "quick": quick,
+        "beginning": beginning,
+        "sentences": [{"source": s, "reference": r, "translation": p.text} for s, r, p in rows],
+        "exact": comparison.exact,
+        "scores": {name: [s.to_dict() for s in scores] for name, scores in comparison.scores.items()},
+        "alignment": {
+            "source": look.source,
+            "reference": look.reference,
+            "translation": look.prediction.text,
+            "source_words": list(look.source_words),
+            "target_words": list(look.target_words),
+            "weights": look.weights.tolist(),
+            "layer": look.choice.layer + 1,
+            "head": None if look.choice.head is None else look.choice.head + 1,
+            "error_rate": look.error_rate,
+            "picture": str(folder / PICTURE),
+        },
+    }

@@ -1,0 +1,137 @@
+"""What ``heedful demo`` does before it draws: train the phrasebook translator, or find it, and score it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from heedful.data.builtin import BuiltInSource
+from heedful.data.corpora.baselines import monotone, word_by_word
+from heedful.data.corpora.grammar import Pair
+from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, Language, phrasebook
+from heedful.errors import RequestError
+from heedful.evaluation.score import Score
+from heedful.evaluation.translation import translation_scores
+from heedful.runs.evaluate import Evaluation, evaluate
+from heedful.runs.folder import RunFolder
+from heedful.runs.recipe import Recipe, read_recipe
+from heedful.runs.run import Run
+from heedful.runs.saved import saved_recipe
+from heedful.runs.train import Trained, train_run
+from heedful.training.events import Listener
+
+Beginning = Literal["new", "interrupted", "finished"]
+
+NAMES: dict[Language, str] = {"ta": "Tamil, in Latin letters", "de": "German"}
+METRICS = ("BLEU", "chrF2")
+QUICK = (
+    "model.d_model=32",
+    "model.d_ff=64",
+    "training.max_updates=20",
+    "training.tokens_per_update=512",
+    "training.validate_every=10",
+    "training.save_every=10",
+    "validation.decode=8",
+    "decoding.max_length.cap=10",
+)
+QUICK_SENTENCES = 40
+MODEL = "model"
+# A German one whose words change places; as for Tamil, it is not in the training data.
+_DRAWN_IN_GERMAN = "she read the newspaper yesterday ."
+
+
+def language_of(code: str) -> Language:
+    """The code, if there is a phrasebook for it.
+
+    Raises:
+        RequestError: there is none.
+    """
+    for language in NAMES:
+        if code == language:
+            return language
+    raise RequestError(f"--language {code}: there are {' and '.join(NAMES)}")
+
+
+def recipe_of(language: Language, quick: bool) -> Recipe:
+    """The recipe of the demo; a quick one is for trying the command and not the model."""
+    return read_recipe(f"phrasebook-{language}", QUICK if quick else ())[0]
+
+
+def beginning(folder: Path, recipe: Recipe) -> Beginning:
+    """How far the demo's run in ``folder`` is.
+
+    Raises:
+        RequestError: the folder holds something else.
+    """
+    own = RunFolder(folder)
+    if not own.recipe.is_file():
+        return "new"
+    saved = saved_recipe(own)
+    if saved.data.train != recipe.data.train:
+        raise RequestError(f"{folder}: holds another run than this demo's; choose another folder with --out")
+    is_finished = own.card.is_file() and own.require().get("stopped") != "signal"
+    return "finished" if is_finished else "interrupted"
+
+
+def train(
+    folder: Path,
+    recipe: Recipe,
+    start: Beginning,
+    *,
+    device: str = "auto",
+    listeners: Callable[[RunFolder], Sequence[Listener]] = lambda folder: (),
+) -> Trained:
+    """Train from the beginning, or go on with what was interrupted, by its own recipe."""
+    resume = start == "interrupted"
+    own = saved_recipe(RunFolder(folder)) if resume else recipe
+    return train_run(own, folder, resume=resume, device=device, listeners=listeners)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The model and what can be had without attention, on the same test sentences.
+
+    Args:
+        evaluation: of the model, sentence by sentence.
+        scores: BLEU and chrF of each translator, the model first.
+    """
+
+    evaluation: Evaluation
+    scores: dict[str, list[Score]]
+
+    @property
+    def exact(self) -> float:
+        """The share of the model's translations that are the reference, word for word."""
+        own = self.evaluation
+        pairs = zip(own.predictions, own.references, strict=True)
+        return sum(p.text == reference for p, reference in pairs) / len(own.references)
+
+
+def compare(run: Run, language: Language, limit: int | None = None) -> Comparison:
+    """Score the run on held-out sentences, beside two translators that keep the order of the source."""
+    source = run.recipe.data.test["test"]
+    assert isinstance(source, BuiltInSource)
+    own = evaluate(run, "test", source, limit=limit)
+    training = phrasebook(language, "train", source.seed)
+    scores = {MODEL: _chosen(own.scores)}
+    baselines = {"phrase by phrase": monotone(training), "word by word": word_by_word(training)}
+    for name, translate in baselines.items():
+        found = translation_scores([translate(s) for s in own.sources], own.references)
+        scores[name] = _chosen(found.values())
+    return Comparison(own, scores)
+
+
+def _chosen(scores: Iterable[Score]) -> list[Score]:
+    return [score for score in scores if score.name in METRICS]
+
+
+def drawn_pair(language: Language) -> Pair:
+    """The sentence whose alignment is drawn, and its translation: the lectures' own for Tamil."""
+    if language == "ta":
+        return LECTURE_SENTENCE
+    return next(pair for pair in phrasebook(language, "test") if pair.source == _DRAWN_IN_GERMAN)
+
+
+def judged_pairs(language: Language, limit: int) -> tuple[Pair, ...]:
+    """Validation sentences with gold alignments, to choose among layers and heads by."""
+    return phrasebook(language, "valid")[:limit]
