@@ -5,8 +5,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.nn.attention.recurrent import Encoded
-from heedful.nn.attentive import AnyDecoder, AttentiveCache
+from heedful.nn.attention.recurrent import Encoded, FixedContext
+from heedful.nn.attentive import AnyDecoder, AttentiveCache, AttentiveDecoder
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Tokens
 from heedful.nn.recurrent import RecurrentStack
@@ -76,4 +76,8 @@ class RecurrentEncoderDecoder(nn.Module):
     @property
     def alignment_taps(self) -> list[str]:
         """Names of the taps that see weights over the source: one, or none without attention."""
-        return ["decoder.weights"] if hasattr(self.decoder, "weights") else []
+        decoder = self.decoder
+        attends = isinstance(decoder, AttentiveDecoder) and not isinstance(
+            decoder.step.attention, FixedContext
+        )
+        return ["decoder.weights"] if attends else []
