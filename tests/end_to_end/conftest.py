@@ -6,7 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,12 +141,22 @@ def heedful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     command.close()
 
 
-def process(*arguments: Any, cwd: Path, **settings: Any) -> subprocess.CompletedProcess[str]:
-    """``python -m heedful`` in an interpreter of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "heedful", *map(str, arguments)],
-        cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, **settings,
-    )  # fmt: skip
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """The variables that every process of the command gets."""
+    return ENVIRONMENT
+
+
+@pytest.fixture(scope="session")
+def process() -> Callable[..., subprocess.CompletedProcess[Any]]:
+    """``python`` with any arguments, in an interpreter of its own."""
+
+    def run(*arguments: Any, cwd: Path, **settings: Any) -> subprocess.CompletedProcess[Any]:
+        settings = {"text": True, "env": ENVIRONMENT, **settings}
+        command = [sys.executable, *map(str, arguments)]
+        return subprocess.run(command, cwd=cwd, capture_output=True, timeout=120, check=False, **settings)
+
+    return run
 
 
 def write_corpus(folder: Path) -> None:

@@ -11,11 +11,11 @@ from heedful.cli.output import json_result, json_text, result, say, whole_file
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("evaluate")(evaluate)
+    app.command("evaluate", short_help="Score a run on test data.")(evaluate)
 
 
 def evaluate(
-    run: Path = typer.Argument(..., help="A run's folder."),
+    run: Path = typer.Argument(..., metavar="RUN", help="A run's folder."),
     split: str = typer.Option("test", help="test (all test sets), valid, train, or one test set's name."),
     data: tuple[Path, Path] = typer.Option(
         None, metavar="SOURCE TARGET", help="Score on these two aligned files instead."

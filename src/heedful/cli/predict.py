@@ -19,12 +19,14 @@ BLOCK = 2048
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("predict")(predict)
+    app.command("predict", short_help="Give the run's answer to each input.")(predict)
 
 
 def predict(
-    run: Path = typer.Argument(..., help="A run's folder."),
-    file: str = typer.Argument("-", help="Inputs, one a line, or JSON lines; - is standard input."),
+    run: Path = typer.Argument(..., metavar="RUN", help="A run's folder."),
+    file: str = typer.Argument(
+        "-", metavar="FILE", help="Inputs, one a line, or JSON lines; - is standard input."
+    ),
     jsonl: bool = typer.Option(False, "--jsonl", help="JSON lines in and out; so for files named .jsonl."),
     beam: int = typer.Option(None, min=1, help="Hypotheses kept in the search; 1 is greedy."),
     n_best: int = typer.Option(None, "--n-best", min=1, help="Answers for each input (with --jsonl)."),
@@ -40,17 +42,15 @@ def predict(
         raise RequestError("--n-best and --alignment have no place in plain lines: add --jsonl")
     with ExitStack() as stack:
         lines = _lines(file, stack)
-        from heedful.runs.run import load
+        from heedful.runs.run import load, with_beam
 
         loaded = load(run, device=device)
-        settings = changed_decoding(loaded.recipe.decoding, decoding or [])
+        settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, n_best)
         first = 0
         for block in _blocks(_records(lines, file) if structured else ({"source": x} for x in lines)):
             predictions = loaded.predict(
                 [record["source"] for record in block],
                 decoding=settings,
-                beam=beam,
-                n_best=n_best,
                 alignment=alignment,
                 first=first,
             )
@@ -86,7 +86,8 @@ def _lines(file: str, stack: ExitStack) -> Iterator[str]:
         return _standard_input(sys.stdin.buffer)
     found = find(file, Path())
     # A data file without a line is a mistake, but nothing to predict is no reason to fail.
-    return lines(found) if found.path.stat().st_size else iter(())
+    is_empty = found.path.is_file() and found.path.stat().st_size == 0
+    return iter(()) if is_empty else lines(found)
 
 
 def _standard_input(stream: IO[bytes]) -> Iterator[str]:

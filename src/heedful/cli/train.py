@@ -32,9 +32,11 @@ def register(app: typer.Typer) -> None:
 
 def train(
     recipe: str = typer.Argument(
-        ..., help="A YAML file, the name of a shipped recipe, or, with --resume, a run's folder."
+        ...,
+        metavar="RECIPE",
+        help="A YAML file, the name of a shipped recipe, or, with --resume, a run's folder.",
     ),
-    overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Changes to the recipe."),
+    overrides: list[str] = typer.Argument(None, metavar="KEY=VALUE", help="Changes to the recipe."),
     out: Path = typer.Option(None, help="The run's folder. [default: runs/NAME]"),
     resume: bool = typer.Option(False, "--resume", help="Go on from the newest checkpoint, bit for bit."),
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),

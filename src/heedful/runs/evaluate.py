@@ -21,7 +21,7 @@ from heedful.evaluation.translation import (
     translation_scores,
 )
 from heedful.runs.prepare import rows_of
-from heedful.runs.run import Run
+from heedful.runs.run import Run, max_source
 from heedful.tasks.forced import forced
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET
@@ -122,11 +122,11 @@ def evaluate(
 def likelihood(run: Run, sources: Sequence[str], references: Sequence[str]) -> list[Score]:
     """Perplexity of the references, given their sources, per token of the run's own vocabulary."""
     nll, tokens, n_bytes = 0.0, 0, 0
-    device = next(run.model.parameters()).device
+    device, longest = next(run.model.parameters()).device, max_source(run.recipe)
     order = sorted(range(len(references)), key=lambda i: len(references[i]))
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
-        source = run.tokenizers.source.encode_batch([sources[i] for i in part])
+        source = [ids[:longest] for ids in run.tokenizers.source.encode_batch([sources[i] for i in part])]
         target = run.tokenizers.target.encode_batch([references[i] for i in part])
         with torch.inference_mode():
             results = forced(run.model, run.tokenizers.collate(source, target).to(device))

@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from heedful.errors import RequestError, WorkError
+from heedful.errors import DamagedError, RequestError, WorkError
 
 FORMAT = 1
 
@@ -84,10 +84,14 @@ class RunFolder:
                 )
             raise RequestError(f"{self.path} is not a run: it has no {self.card.name}")
         card = read_json(self.card)
+        if not isinstance(card, dict):
+            raise DamagedError(f"{self.card}: damaged: it holds no JSON object")
         if card.get("version") != FORMAT:
             raise RequestError(
                 f"{self.card}: format version {card.get('version')!r}, but this heedful reads {FORMAT}"
             )
+        if not isinstance(card.get("files"), dict):
+            raise DamagedError(f"{self.card}: damaged: it does not list the run's files")
         return card
 
 
@@ -117,4 +121,4 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError as error:
         raise RequestError(f"{path}: no such file") from error
     except (OSError, ValueError) as error:
-        raise WorkError(f"{path}: damaged ({error})") from error
+        raise DamagedError(f"{path}: damaged ({error})") from error

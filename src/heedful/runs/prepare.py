@@ -1,6 +1,7 @@
 """From a recipe's sources to what training reads: tokenizers, token ids, and a report of what was kept."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,17 @@ def find_sources(recipe: Recipe, root: Path) -> None:
     tests = {f"data.test.{name}": source for name, source in recipe.data.test.items()}
     for key, source in {"data.train": recipe.data.train, "data.valid": recipe.data.valid, **tests}.items():
         if source.kind in {"files", "tsv", "jsonl"}:
-            try:
+            with _naming(key):
                 open_source(source, root)
-            except DataError as error:
-                raise DataError(f"{key}: {error}") from None
+
+
+@contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Put the recipe's key before what is wrong with its data."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{key}: {error}") from None
 
 
 def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
@@ -70,7 +78,8 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     tokenizers = load_tokenizers(folder) if folder.tokenizer(TARGET).exists() else None
     if tokenizers is None:
         say("training the tokenizer")
-        tokenizers = train_tokenizers(recipe, root)
+        with _naming("data.train"):
+            tokenizers = train_tokenizers(recipe, root)
         tokenizers.source.save(folder.tokenizer(SOURCE))
         tokenizers.target.save(folder.tokenizer(TARGET))
     key = f"{tokenizers.source.fingerprint}-{tokenizers.target.fingerprint}"
@@ -91,24 +100,13 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
         if part == "valid":
             rows = _noting(rows, valid_rows)
         kept = keep(tokenizers.encode(rows), recipe.data.filter, report)
-        stores[part] = _store((row.row for row in kept), part, folder, key)
+        with _naming(f"data.{part}"):
+            stores[part] = TokenStore.build((row.row for row in kept), COLUMNS, folder.cache / part, key)
         reports[part] = {**report.to_dict(), "sha256": digest.hexdigest()}
         for line in report.lines():
             say(f"{part}: {line}" if line.startswith("rows") else line)
     write_json(folder.data_report, {"version": 1, **reports})
     return Prepared(tokenizers, stores["train"], stores["valid"], valid_rows)
-
-
-def _store(rows: Iterator[Any], part: str, folder: RunFolder, key: str) -> TokenStore:
-    """Tokenised rows in the run's cache.
-
-    Raises:
-        DataError: no row can be used; the message says which part.
-    """
-    try:
-        return TokenStore.build(rows, COLUMNS, folder.cache / part, key)
-    except DataError as error:
-        raise DataError(f"data.{part}: {error}") from None
 
 
 def _noting(rows: Iterator[Located], into: list[dict[str, str]]) -> Iterator[Located]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from heedful.config import Config
 from heedful.data.report import Filter
 from heedful.data.sources import SourceConfig
-from heedful.decoding.config import BeamConfig, DecodingConfig
+from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
 from heedful.models.registry import ModelConfig, preset_trees
 from heedful.runs.problems import validate
 from heedful.runs.resolve import resolve
@@ -125,8 +126,33 @@ class Recipe(Config):
                 f"{', '.join(sorted(known))}; bleu and chrf need validation.decode"
             )
         if self.training.metric in {"bleu", "chrf"} and self.training.direction != "higher":
-            raise ValueError(f"training.metric={self.training.metric} improves upwards: set direction=higher")
+            raise ValueError(
+                f"training.metric={self.training.metric} improves upwards: set training.direction=higher"
+            )
         return self
+
+    @model_validator(mode="after")
+    def _has_positions_for_all(self) -> "Recipe":
+        """A table of positions ends somewhere, and no sentence may be longer; found now, not hours later."""
+        model: Any = self.model
+        if getattr(model, "positions", None) not in {"learned", "one-hot"}:
+            return self
+        table = f"model.positions={model.positions} ends after model.max_length={model.max_length} tokens"
+        most = model.max_length - 1
+        for column in ("source", "target"):
+            limit = self.data.filter.limit(column)
+            if limit is None or limit > most:
+                raise ValueError(f"{table}: set data.filter.max_length to at most {most}")
+        for key, decoding in self._decodings().items():
+            if decoding.max_length.cap > most:
+                raise ValueError(f"{table}: set {key}.max_length.cap to at most {most}")
+        return self
+
+    def _decodings(self) -> dict[str, Any]:
+        """Every decoding that the run will do, by its key."""
+        if self.validation.decode == 0:
+            return {"decoding": self.decoding}
+        return {"decoding": self.decoding, "validation.decoding": self.validation.decoding or GreedyConfig()}
 
 
 def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Recipe, Tree]:

@@ -1,0 +1,79 @@
+"""The command line is stable: verbs and options are only ever added, and then here too."""
+
+import pytest
+import typer
+
+from heedful import __version__
+from heedful.cli.main import app
+
+VERBS = {
+    "train": {
+        "recipe", "overrides", "--out", "--resume", "--device", "--print", "--tensorboard", "--json",
+    },
+    "predict": {
+        "run", "file", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
+    },
+    "evaluate": {
+        "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
+    },
+    "describe": {"what", "overrides", "--batch", "--length", "--source-length", "--json"},
+    "recipes": {"name", "--json"},
+    "demo": {"--language", "--out", "--quick", "--device", "--json"},
+}  # fmt: skip
+REQUIRED = {
+    "train": ["recipe"],
+    "predict": ["run"],
+    "evaluate": ["run"],
+    "describe": ["what"],
+    "recipes": [],
+    "demo": [],
+}
+
+
+def verbs():
+    return typer.main.get_command(app).commands
+
+
+def test_no_verb_is_lost_or_new():
+    assert set(verbs()) == set(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_option_is_lost_or_new(verb):
+    parameters = verbs()[verb].params
+    options = {name for p in parameters if p.param_type_name == "option" for name in p.opts}
+    arguments = {p.name for p in parameters if p.param_type_name == "argument"}
+    assert (options - {"--help", "-h"}) | arguments == VERBS[verb]
+    assert [p.name for p in parameters if p.required] == REQUIRED[verb]
+    assert all(p.help for p in parameters)
+
+
+HELP = """
+import sys
+sys.argv[0] = "heedful"
+from heedful.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    heavy = "torch", "numpy", "tokenizers", "datasets", "sacrebleu", "matplotlib"
+    print([name for name in heavy if name in sys.modules], file=sys.stderr)
+    sys.exit(end.code)
+"""
+
+
+@pytest.mark.parametrize("verb", [None, *VERBS, "--version"])
+def test_help_loads_nothing_heavy(process, verb, tmp_path):
+    arguments = ["--help"] if verb is None else [verb, *([] if verb == "--version" else ["--help"])]
+    done = process("-c", HELP, *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+    if verb == "--version":
+        assert done.stdout == f"heedful {__version__}\n"
+    else:
+        assert done.stdout.startswith(f"Usage: heedful{'' if verb is None else ' ' + verb} [OPTIONS]")
+
+
+def test_no_arguments_shows_help_and_is_wrong(process, tmp_path):
+    done = process("-m", "heedful", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "train" in done.stdout + done.stderr

@@ -1,0 +1,378 @@
+"""Train, predict, evaluate, resume through the real command: results, their form, and what they say."""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import heedful as package
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+
+
+def check(name, value):
+    text = (SCHEMAS / f"{name}.schema.json").read_text("utf-8")
+    Draft202012Validator(json.loads(text)).validate(value)
+
+
+def lines(done):
+    """The lines of a result; only a newline ends a line."""
+    assert done.status == 0, done.err
+    assert done.out.endswith("\n") or not done.out
+    return done.out.split("\n")[:-1]
+
+
+def objects(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+# Training
+
+
+def test_a_run_holds_what_the_schemas_say(transformer):
+    check("run", card := json.loads((transformer / "run.json").read_text("utf-8")))
+    for name, facts in card["files"].items():
+        content = (transformer / name).read_bytes()
+        assert facts == {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    metrics = objects(transformer / "metrics.jsonl")
+    for line in metrics:
+        check("metrics", line)
+    updates = [line["update"] for line in metrics if line["event"] == "updated"]
+    assert updates == list(range(1, 61))
+    assert [line["update"] for line in metrics if line["event"] == "validated"] == [20, 40, 60]
+    report = json.loads((transformer / "data.json").read_text("utf-8"))
+    assert {part: report[part]["kept"] for part in ("train", "valid")} == {"train": 160, "valid": 23}
+
+
+def test_training_gives_the_folder_or_one_json_object(heedful, corpus):
+    done = heedful("train", "tiny.yaml", "training.max_updates=1", cwd=corpus)
+    assert lines(done) == ["runs/tiny"]
+    assert "heedful predict runs/tiny" in done.err
+    outcome = heedful("train", "runs/tiny", "training.max_updates=2", "--resume", "--json", cwd=corpus).json()
+    assert outcome["run"] == "runs/tiny"
+    assert (outcome["updates"], outcome["stopped"], outcome["metric"]) == (2, "updates", "loss")
+
+
+def test_a_resumed_run_keeps_the_recipe_that_it_was_resumed_with(heedful, own_run, tmp_path):
+    change = ["training.max_updates=61", "decoding.beam=2"]
+    assert heedful("train", own_run, *change, "--resume", cwd=tmp_path).status == 0
+    recipe = package.load(own_run).recipe
+    assert (recipe.training.max_updates, recipe.decoding.beam) == (61, 2)
+
+
+def test_print_gives_a_recipe_that_trains_the_same(heedful, corpus):
+    shown = heedful("train", "tiny.yaml", "model.d_ff=24", "--print", cwd=corpus)
+    (corpus / "whole.yaml").write_text(shown.out, "utf-8")
+    assert lines(heedful("train", "whole.yaml", "--print", cwd=corpus)) == lines(shown)
+    assert "d_ff: 24" in shown.out
+    assert not (corpus / "runs").exists()
+
+
+def test_a_run_needs_neither_its_place_nor_its_corpus(heedful, corpus, tmp_path_factory):
+    assert heedful("train", "tiny.yaml", "training.max_updates=3", "--out", "run", cwd=corpus).status == 0
+    text = (corpus / "test.src").read_text("utf-8")
+    before = lines(heedful("predict", "run", cwd=corpus, stdin=text))
+    other = tmp_path_factory.mktemp("another machine")
+    moved = Path(shutil.move(corpus / "run", other / "moved"))
+    shutil.rmtree(moved / "cache")
+    shutil.rmtree(moved / "checkpoints")
+    shutil.rmtree(corpus)
+    assert lines(heedful("predict", "moved", cwd=other, stdin=text)) == before
+
+
+def test_a_run_without_validation_texts_resumes_without_its_corpus(heedful, corpus):
+    short = ["training.max_updates=2", "validation.decode=0"]
+    assert heedful("train", "tiny.yaml", *short, "--out", "run", cwd=corpus).status == 0
+    for path in corpus.glob("*.???"):
+        path.unlink()
+    done = heedful("train", "run", "training.max_updates=3", "--resume", cwd=corpus)
+    assert done.status == 0, done.err
+
+
+# Prediction: as many outputs as inputs, in their order
+
+STRANGE = {
+    "empty": "",
+    "spaces": "   ",
+    "a tab": "\t",
+    "words": "red dog sleeps",
+    "emoji": "😀🦊",
+    "a special token": "</s> <s> <pad> <unk>",
+    "other line ends": "red\x0bdog\x85cat\u2028bird\x0ceats\rruns",
+    "a NUL": "red\0dog",
+    "right to left": "‏שלום",
+    "combining": "é ̈",
+    "long": "red dog " * 12_500,
+}
+
+
+@pytest.mark.parametrize("run", ["transformer", "recurrent"])
+def test_every_input_has_one_output_in_order(heedful, run, tmp_path, request):
+    folder = request.getfixturevalue(run)
+    text = "".join(line + "\n" for line in STRANGE.values())
+    done = heedful("predict", folder, cwd=tmp_path, stdin=text)
+    outputs = dict(zip(STRANGE, lines(done), strict=True))
+    assert outputs["empty"] == ""
+    assert re.search(r"source cut from \d+ to 1024 tokens", done.err)
+    assert done.err.count("\n") == 1
+    own = package.load(folder, device="cpu")
+    for name in ("words", "emoji", "a special token", "other line ends", "spaces", "a NUL"):
+        alone = heedful("predict", folder, "-", cwd=tmp_path, stdin=STRANGE[name])
+        assert lines(alone) == [outputs[name]], name
+        assert own.predict([STRANGE[name]])[0].text.replace("\n", "\\n") == outputs[name]
+
+
+def test_text_that_spells_a_special_token_is_text(transformer):
+    run = package.load(transformer)
+    tokens = run.predict(["</s>"], alignment=True)[0].source_tokens
+    assert tokens[-1] == "</s>"
+    assert "</s>" not in tokens[:-1]
+    assert len(tokens) > 4
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", ""])
+def test_the_last_line_may_lack_its_end(heedful, transformer, tmp_path, ending):
+    plain = lines(heedful("predict", transformer, cwd=tmp_path, stdin="red dog\ncat\n"))
+    separator = ending or "\n"
+    text = separator.join(["red dog", "cat"]) + ending
+    (tmp_path / "in.txt").write_bytes(text.encode())
+    assert lines(heedful("predict", transformer, cwd=tmp_path, stdin=text)) == plain
+    assert lines(heedful("predict", transformer, "in.txt", cwd=tmp_path)) == plain
+
+
+def test_a_byte_order_mark_is_no_text(heedful, transformer, tmp_path):
+    plain = lines(heedful("predict", transformer, cwd=tmp_path, stdin="red dog\n"))
+    assert lines(heedful("predict", transformer, cwd=tmp_path, stdin="\ufeffred dog\n")) == plain
+
+
+@pytest.mark.parametrize("name", ["none.txt", "none.jsonl"])
+def test_nothing_in_nothing_out(heedful, transformer, tmp_path, name):
+    (tmp_path / name).touch()
+    assert lines(heedful("predict", transformer, cwd=tmp_path, stdin="")) == []
+    assert lines(heedful("predict", transformer, name, cwd=tmp_path)) == []
+
+
+def test_a_pipe_is_a_file_too(transformer, tmp_path, environment):
+    text = subprocess.run(
+        ["bash", "-c", f'"{sys.executable}" -m heedful predict "{transformer}" <(printf "red dog\\ncat\\n")'],
+        capture_output=True, text=True, env=environment, cwd=tmp_path, check=True,
+    ).stdout  # fmt: skip
+    assert text.count("\n") == 2
+
+
+def test_a_newline_inside_an_output_is_written_as_backslash_n(heedful, recurrent, tmp_path):
+    assert lines(heedful("predict", recurrent, cwd=tmp_path, stdin="abad\n\nccd\n")) == [r"x\ny", "", r"x\ny"]
+    whole = heedful("predict", recurrent, "--jsonl", cwd=tmp_path, stdin='{"source": "abad"}\n')
+    assert json.loads(whole.out)["text"] == "x\ny"
+
+
+@pytest.mark.parametrize("run", ["transformer", "recurrent"])
+def test_a_prediction_does_not_depend_on_its_company(heedful, run, tmp_path, request):
+    """One by one, all at once, and in another order; the words and the figures."""
+    folder = request.getfixturevalue(run)
+    texts = ["red", "blue dog", "abcd a", "", "cat cat cat cat runs", "sleeps 😀 eats", "d"]
+
+    def answers(inputs):
+        text = "".join(json.dumps({"source": x}) + "\n" for x in inputs)
+        done = heedful("predict", folder, "--jsonl", "--n-best", "3", cwd=tmp_path, stdin=text)
+        return [json.loads(line) for line in lines(done)]
+
+    together = answers(texts)
+    backwards = answers(texts[::-1])[::-1]
+    single = [answers([text])[0] for text in texts]
+    for a, b, c in zip(together, backwards, single, strict=True):
+        for other in (b, c):
+            assert (other["text"], other["tokens"]) == (a["text"], a["tokens"])
+            assert other["score"] == pytest.approx(a["score"], abs=1e-4)
+            assert [x["text"] for x in other["alternatives"]] == [x["text"] for x in a["alternatives"]]
+
+
+def test_samples_are_drawn_for_each_place_by_itself(transformer):
+    run = package.load(transformer)
+    decoding = package.load(transformer).recipe.decoding.model_copy()
+    from heedful.decoding.config import SampleConfig
+
+    decoding = SampleConfig(seed=3)
+    texts = ["red dog"] * 5
+    together = [p.text for p in run.predict(texts, decoding=decoding)]
+    assert len(set(together)) > 1
+    parts = [p.text for i in range(5) for p in run.predict(texts[:1], decoding=decoding, first=i)]
+    assert parts == together
+
+
+def test_the_command_gives_what_python_gives(heedful, transformer, tmp_path):
+    texts = (transformer.parent / "test.src").read_text("utf-8").splitlines()
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"source": x}) + "\n" for x in texts))
+    done = heedful("predict", transformer, "in.jsonl", "--n-best", "2", "--alignment", cwd=tmp_path)
+    expected = package.load(transformer, device="cpu").predict(texts, n_best=2, alignment=True)
+    for line, text, prediction in zip(lines(done), texts, expected, strict=True):
+        found = json.loads(line)
+        check("prediction", found)
+        assert found["source"] == text
+        for key, value in prediction.to_dict().items():
+            if key in ("text", "tokens", "source_tokens"):
+                assert found[key] == value
+        assert found["score"] == pytest.approx(prediction.score, abs=1e-5)
+        assert len(found["alternatives"]) == 1
+        rows = len(found["log_probs"])
+        (layer,) = found["alignment"]
+        assert len(layer) == 2
+        for head in layer:
+            assert [len(row) for row in head] == [len(found["source_tokens"])] * len(head)
+            assert len(head) in (rows, rows + 1)
+            assert [sum(row) for row in head] == pytest.approx([1.0] * len(head), abs=1e-5)
+
+
+def test_other_keys_are_handed_through(heedful, transformer, tmp_path):
+    record = {
+        "id": 7,
+        "source": "red dog",
+        "meta": {"deep": [1, None, "ä"]},
+        "text": "older",
+        "half": "\ud800",
+    }
+    (tmp_path / "in.jsonl").write_text(json.dumps(record) + "\n")
+    found = json.loads(lines(heedful("predict", transformer, "in.jsonl", cwd=tmp_path))[0])
+    check("prediction", found)
+    assert {key: found[key] for key in ("id", "source", "meta", "half")} == {
+        key: record[key] for key in ("id", "source", "meta", "half")
+    }
+    assert found["text"] == package.load(transformer).predict(["red dog"])[0].text
+    again = json.dumps(found) + "\n"
+    assert json.loads(heedful("predict", transformer, "--jsonl", cwd=tmp_path, stdin=again).out) == found
+
+
+def test_empty_inputs_in_json_have_whole_answers(heedful, transformer, tmp_path):
+    done = heedful(
+        "predict",
+        transformer,
+        "--jsonl",
+        "--n-best",
+        "2",
+        "--alignment",
+        cwd=tmp_path,
+        stdin='{"source": ""}\n',
+    )
+    check("prediction", found := done.json())
+    assert (found["text"], found["tokens"], found["score"]) == ("", [], 0.0)
+
+
+def test_a_note_about_a_cut_input_stands_in_the_answer(heedful, transformer, tmp_path):
+    text = json.dumps({"source": STRANGE["long"]}) + "\n"
+    done = heedful("predict", transformer, "--jsonl", cwd=tmp_path, stdin=text)
+    check("prediction", found := done.json())
+    assert re.fullmatch(r"source cut from \d+ to 1024 tokens", found["note"])
+    assert found["note"] in done.err
+
+
+def test_beam_of_one_is_greedy(heedful, transformer, tmp_path):
+    text = (transformer.parent / "test.src").read_text("utf-8")
+    one = heedful("predict", transformer, "--beam", "1", cwd=tmp_path, stdin=text)
+    greedy = heedful("predict", transformer, "--decoding", "kind=greedy", cwd=tmp_path, stdin=text)
+    assert lines(one) == lines(greedy)
+
+
+def test_a_reader_who_leaves_is_no_failure(transformer, tmp_path, environment):
+    """Through a real pipe, with more output than it holds."""
+    (tmp_path / "in.txt").write_text("red dog\n" * 30_000)
+    script = (
+        f'set -o pipefail; "{sys.executable}" -m heedful predict "{transformer}" in.txt --beam 1 | head -1'
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+# Evaluation
+
+
+def test_evaluation_is_one_object_and_a_record_for_each_sentence(heedful, transformer, tmp_path):
+    done = heedful("evaluate", transformer, "--json", "--output", "rows.jsonl", cwd=tmp_path)
+    check("evaluation", found := done.json())
+    assert [split["split"] for split in found["splits"]] == ["own"]
+    scores = {score["name"]: score for score in found["splits"][0]["scores"]}
+    assert {"BLEU", "chrF2", "TER", "perplexity"} <= set(scores)
+    assert "version:" in scores["BLEU"]["signature"]
+    assert scores["BLEU"]["counts"]["sentences"] == 17
+    rows = objects(tmp_path / "rows.jsonl")
+    references = (transformer.parent / "test.tgt").read_text("utf-8").splitlines()
+    assert [row["reference"] for row in rows] == references
+    for row in rows:
+        check("prediction", row)
+    outputs = lines(heedful("predict", transformer, transformer.parent / "test.src", cwd=tmp_path))
+    assert [row["text"].replace("\n", "\\n") for row in rows] == outputs
+
+
+def test_evaluation_for_people_names_scores_and_signatures(heedful, transformer, tmp_path):
+    done = heedful("evaluate", transformer, "--limit", "5", cwd=tmp_path)
+    assert lines(done)[0] == "own: 5 sentences"
+    assert "BLEU" in done.out
+    assert "version:" in done.out
+
+
+def test_validation_and_evaluation_agree(heedful, transformer, tmp_path):
+    """BLEU and chrF at the end of the training are those of ``evaluate`` on the same sentences."""
+    validated = [x for x in objects(transformer / "metrics.jsonl") if x["event"] == "validated"]
+    best = min(validated, key=lambda line: line["metrics"]["loss"])["metrics"]
+    found = heedful("evaluate", transformer, "--split", "valid", "--json", cwd=tmp_path).json()
+    scores = {score["name"]: score["value"] for score in found["splits"][0]["scores"]}
+    assert best["chrf"] > 1
+    for name, key in (("BLEU", "bleu"), ("chrF2", "chrf"), ("perplexity", "perplexity")):
+        assert scores[name] == pytest.approx(best[key], rel=1e-5), name
+
+
+def test_validation_and_evaluation_agree_on_lower_case_and_cut_sources(heedful, corpus):
+    """Outputs in lower case are scored without regard to case, and long sources are cut, in both."""
+    changes = ["tokenizer.target.lowercase=true", "data.filter.max_length=5", "training.max_updates=40"]
+    short = [*changes, "training.validate_every=40"]
+    assert heedful("train", "tiny.yaml", *short, "--out", "run", cwd=corpus).status == 0
+    (line,) = [x for x in objects(corpus / "run" / "metrics.jsonl") if x["event"] == "validated"]
+    done = heedful("evaluate", "run", "--split", "valid", "--json", "--output", "rows", cwd=corpus)
+    scores = {score["name"]: score["value"] for score in done.json()["splits"][0]["scores"]}
+    assert line["metrics"]["chrf"] > 1
+    assert scores["chrF2"] == pytest.approx(line["metrics"]["chrf"], rel=1e-9)
+    assert scores["BLEU"] == pytest.approx(line["metrics"]["bleu"], rel=1e-9)
+    assert any("note" in row for row in objects(corpus / "rows"))
+    assert max(row["scores"]["chrF"] for row in objects(corpus / "rows")) > 0
+
+
+def test_any_two_files_can_be_scored(heedful, transformer, tmp_path):
+    (tmp_path / "a.txt").write_text("red dog\n\ncat\n")
+    (tmp_path / "b.txt").write_text("DOG RED\n\nCAT\n")
+    found = heedful("evaluate", transformer, "--data", "a.txt", "b.txt", "--json", cwd=tmp_path).json()
+    check("evaluation", found)
+    assert found["splits"][0]["split"] == "a.txt"
+    assert found["splits"][0]["scores"][0]["counts"]["sentences"] == 3
+
+
+# The command itself
+
+
+def test_a_whole_process_does_what_the_forks_do(heedful, process, transformer, tmp_path):
+    text = (transformer.parent / "test.src").read_text("utf-8")
+    done = process("-m", "heedful", "predict", transformer, cwd=tmp_path, input=text)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == heedful("predict", transformer, cwd=tmp_path, stdin=text).out
+    wrong = process("-m", "heedful", "predict", transformer, "--beem", cwd=tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "Traceback" not in wrong.stderr
+
+
+def test_results_are_utf8_wherever_the_command_runs(process, environment, transformer, tmp_path):
+    done = process(
+        "-m", "heedful", "predict", transformer, "--jsonl",
+        input='{"source": "red", "id": "நாய்"}\n'.encode(),
+        env={**environment, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"},
+        cwd=tmp_path, text=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.decode("utf-8"))["id"] == "நாய்"

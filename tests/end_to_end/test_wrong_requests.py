@@ -1,0 +1,465 @@
+"""Bad input: an exit status, a message that names the place, no traceback, nothing half made.
+
+A request that is wrong ends with status 2, work that fails with 1.
+"""
+
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+
+
+def refused(done, *parts, status=2):
+    """That the command ended with the status and one message with the parts, and no result."""
+    assert done.status == status, (done.status, done.err)
+    assert done.out == ""
+    assert "Traceback" not in done.err, done.err
+    for part in parts:
+        assert part in done.err, done.err
+
+
+def told(done):
+    """The last message, without the lines about the work before it."""
+    return done.err[done.err.rindex("heedful: ") :]
+
+
+def replace(path, old, new):
+    text = path.read_text("utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), "utf-8")
+
+
+# Data
+
+
+def test_a_missing_file_of_any_part_is_named_before_any_work(heedful, corpus):
+    for part, name, key in [
+        ("train", "train.tgt", "data.train"),
+        ("valid", "valid.src", "data.valid"),
+        ("test", "test.src", "data.test.own"),
+    ]:
+        moved = (corpus / name).rename(corpus / "elsewhere")
+        done = heedful("train", "tiny.yaml", "--out", "runs/x", cwd=corpus)
+        refused(done, f"{key}: ", f"{corpus / name}: no such file")
+        assert "training the tokenizer" not in done.err, part
+        assert not (corpus / "runs").exists()
+        moved.rename(corpus / name)
+
+
+def test_a_misspelt_file_has_its_neighbour_suggested(heedful, corpus):
+    replace(corpus / "tiny.yaml", "source: train.src", "source: trian.src")
+    refused(heedful("train", "tiny.yaml", cwd=corpus), "trian.src: no such file (did you mean 'train.src'?)")
+
+
+def test_unequal_line_counts_are_told(heedful, corpus):
+    with (corpus / "train.tgt").open("a") as file:
+        file.write("ONE MORE\n")
+    done = heedful("train", "tiny.yaml", "--out", "run", cwd=corpus)
+    refused(done, "source has 160 lines (train.src 160), target has 161 lines (train.tgt 161)")
+    assert not (corpus / "run").exists()
+
+
+def test_bytes_that_are_not_utf8_are_located(heedful, corpus):
+    lines = (corpus / "valid.src").read_bytes().split(b"\n")
+    lines[6] = b"na\xefve"
+    (corpus / "valid.src").write_bytes(b"\n".join(lines))
+    done = heedful("train", "tiny.yaml", "--out", "run", cwd=corpus)
+    refused(done, "valid.src:7: byte 3 of the line is not UTF-8")
+    assert not (corpus / "run").exists()
+
+
+def test_an_empty_file_is_named(heedful, corpus):
+    (corpus / "train.src").write_text("")
+    (corpus / "train.tgt").write_text("")
+    refused(heedful("train", "tiny.yaml", cwd=corpus), "train.src: the file is empty")
+
+
+EMPTY = {
+    "train": ["there is no text to train a tokenizer on: every line is empty"],
+    "valid": ["no row can be used", "empty source: 5 (", "valid.src:1"],
+}
+
+
+@pytest.mark.parametrize("part", EMPTY)
+def test_lines_that_are_all_empty_leave_nothing_to_train_on(heedful, corpus, part):
+    (corpus / f"{part}.src").write_text("\n" * 5)
+    (corpus / f"{part}.tgt").write_text("\n" * 5)
+    done = heedful("train", "tiny.yaml", "--out", "run", cwd=corpus)
+    refused(done, f"data.{part}: ", *EMPTY[part])
+    assert not (corpus / "run").exists()
+
+
+def test_a_folder_where_a_file_of_data_belongs(heedful, corpus):
+    (corpus / "test.src").unlink()
+    (corpus / "test.src").mkdir()
+    refused(heedful("train", "tiny.yaml", cwd=corpus), "test.src: is a folder, not a file")
+
+
+def test_the_variable_of_a_shipped_recipe_is_not_set(heedful, tmp_path):
+    done = heedful("train", "multi30k-ende-tiny", cwd=tmp_path)
+    refused(done, "data.train: $HEEDFUL_DATA/multi30k/train.en.gz", "HEEDFUL_DATA is not set")
+    assert not any(tmp_path.iterdir())
+
+
+# Recipes
+
+
+RECIPES = {
+    "unknown key": (
+        "d_model: 16",
+        "d_modle: 16",
+        ["tiny.yaml:8: model.d_modle: unknown key (did you mean 'd_model'?)"],
+    ),
+    "wrong type": ("d_ff: 32", "d_ff: wide", ["tiny.yaml:8: model.d_ff: expected a whole number", "'wide'"]),
+    "out of range": (
+        "dropout: 0.1",
+        "dropout: 1.5",
+        ["tiny.yaml:8: model.dropout: expected a number less than 1"],
+    ),
+    "syntax": ("n_heads: 2, ", "n_heads: [2, ", ["tiny.yaml:8:89: expected ',' or ']'"]),
+    "duplicate key": ("d_ff: 32", "d_model: 32", ["tiny.yaml:8", "d_model", "twice"]),
+    "heads": ("n_heads: 2", "n_heads: 3", ["tiny.yaml:8: model: d_model=16 is not divisible by n_heads=3"]),
+    "tie": ("subwords: {", "shared: false, subwords: {", ["model.tie=three-way needs tokenizer.shared=true"]),
+    "metric": (
+        "decode: null",
+        "decode: 0",
+        ["training.metric=bleu", "need validation.decode", "loss, perplexity"],
+    ),
+    "preset": (
+        "kind: transformer",
+        "preset: transformer-tinny",
+        ["tiny.yaml:8: ", "did you mean 'transformer-tiny'?"],
+    ),
+    "model": (
+        "kind: transformer",
+        "kind: tranformer",
+        ["tiny.yaml:8: model.kind: unknown kind", "did you mean 'transformer'?"],
+    ),
+    "no model": (
+        "kind: transformer, ",
+        "",
+        ["tiny.yaml:8: model.kind: required key is missing", "recurrent, transformer"],
+    ),
+    "task": ("kind: translation", "kind: translatoin", ["tiny.yaml:1: task.kind", "'translation'"]),
+    "end": ("max_updates: 60, ", "", ["tiny.yaml:10: training: set at least one of max_updates"]),
+    "places to write": (
+        "d_ff: 32",
+        "positions: learned, max_length: 20",
+        ["model.max_length=20", "decoding.max_length.cap to at most 19"],
+    ),
+    "position": (
+        "d_ff: 32",
+        "positions: learned, max_length: 20",
+        ["model.max_length=20", "data.filter.max_length to at most 19"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RECIPES)
+def test_a_wrong_recipe_is_told_with_its_line(heedful, corpus, case):
+    old, new, parts = RECIPES[case]
+    replace(corpus / "tiny.yaml", old, new)
+    extra = ["training.metric=bleu", "training.direction=higher"] if case == "metric" else []
+    extra += ["data.filter.max_length=19"] if case == "places to write" else []
+    done = heedful("train", "tiny.yaml", *extra, "--out", "run", cwd=corpus)
+    refused(done, *parts)
+    assert not (corpus / "run").exists()
+
+
+def test_every_mistake_of_a_recipe_is_told_at_once(heedful, corpus):
+    replace(corpus / "tiny.yaml", "d_ff: 32", "d_ff: wide, colour: red")
+    done = heedful("train", "tiny.yaml", "optimizer.kind=adamm", "training.seed=x", cwd=corpus)
+    refused(
+        done,
+        "model.d_ff",
+        "model.colour",
+        "optimizer.kind=adamm: unknown kind 'adamm' (did you mean 'adam'?)",
+    )
+    refused(done, "on the command line: training.seed=x: expected a whole number")
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("multi30k-ende-tinny", ["no recipe is called", "did you mean 'multi30k-ende-tiny'?"]),
+        ("nowhere.yaml", ["nowhere.yaml: no such file"]),
+        ("folder.yaml", ["folder.yaml: is a folder"]),
+        ("some/where", ["some/where: no such file"]),
+        ("binary.yaml", ["binary.yaml:1: this is not UTF-8 text"]),
+        ("list.yaml", ["list.yaml:1: "]),
+        ("empty.yaml", ["empty.yaml"]),
+    ],
+)
+def test_what_is_no_recipe(heedful, tmp_path, name, parts):
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    (tmp_path / "empty.yaml").write_text("")
+    refused(heedful("train", name, cwd=tmp_path), *parts)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("override", ["seed", "=3", "training.seed=", "training..seed=1", "data.train.0=x"])
+def test_what_is_no_override(heedful, corpus, override):
+    done = heedful("train", "tiny.yaml", override, cwd=corpus)
+    refused(done, "command line", override.partition("=")[0])
+
+
+# The folder of a run
+
+
+def test_out_that_exists_is_left_alone(heedful, corpus, own_run):
+    before = {path: path.read_bytes() for path in own_run.rglob("*") if path.is_file()}
+    done = heedful("train", "tiny.yaml", "--out", own_run, cwd=corpus)
+    refused(done, f"{own_run}: there is a run already", "--resume", "--out")
+    assert {path: path.read_bytes() for path in own_run.rglob("*") if path.is_file()} == before
+
+
+def test_out_with_other_things_in_it_is_left_alone(heedful, corpus):
+    (corpus / "mine").mkdir()
+    (corpus / "mine" / "notes.txt").write_text("x")
+    done = heedful("train", "tiny.yaml", "--out", "mine", cwd=corpus)
+    refused(done, "mine: is not empty", "notes.txt", "--out")
+    assert [path.name for path in (corpus / "mine").iterdir()] == ["notes.txt"]
+
+
+def test_out_that_is_a_file_or_below_one(heedful, corpus):
+    refused(heedful("train", "tiny.yaml", "--out", "train.src", cwd=corpus), "train.src: is a file")
+    done = heedful("train", "tiny.yaml", "--out", "train.src/run", cwd=corpus)
+    refused(done, "train.src/run: the folder cannot be made (Not a directory)")
+
+
+def test_an_empty_folder_that_was_there_is_empty_again(heedful, corpus):
+    (corpus / "mine").mkdir()
+    (corpus / "train.tgt").write_bytes(b"\xff\n")
+    refused(heedful("train", "tiny.yaml", "--out", "mine", cwd=corpus), "train.tgt:1: byte 1")
+    assert not any((corpus / "mine").iterdir())
+
+
+def test_resume_of_nothing(heedful, corpus):
+    refused(
+        heedful("train", "tiny.yaml", "--out", "run", "--resume", cwd=corpus), "there is no run to resume"
+    )
+    refused(heedful("train", "runs/none", "--resume", cwd=corpus), "runs/none: no such file")
+    (corpus / "empty").mkdir()
+    refused(heedful("train", "empty", "--resume", cwd=corpus), "empty is not a run")
+    assert not (corpus / "run").exists()
+
+
+def test_resume_with_another_model(heedful, transformer, own_run):
+    before = (own_run / "recipe.yaml").read_bytes()
+    done = heedful("train", own_run, "--resume", "model.d_ff=64", "training.seed=2", cwd=transformer)
+    refused(done, f"{own_run}: cannot be resumed with another model, training.seed than")
+    assert (own_run / "recipe.yaml").read_bytes() == before
+
+
+def test_resume_in_another_folder(heedful, own_run, tmp_path):
+    done = heedful("train", own_run, "--resume", "--out", "other", cwd=tmp_path)
+    refused(done, "--out other: a run is resumed where it is")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_run_for_a_recipe(heedful, transformer, tmp_path):
+    refused(heedful("train", transformer, cwd=tmp_path), "is a run, not a recipe", "--resume")
+
+
+@pytest.mark.parametrize("verb", ["predict", "evaluate"])
+@pytest.mark.parametrize("run", ["none", "empty", "train.src"])
+def test_what_is_no_run(heedful, corpus, verb, run):
+    (corpus / "empty").mkdir()
+    refused(heedful(verb, run, cwd=corpus), f"{run}: no such run" if run == "none" else f"{run} is not a run")
+
+
+def test_a_run_of_another_format_version(heedful, own_run, tmp_path):
+    card = json.loads((own_run / "run.json").read_text())
+    (own_run / "run.json").write_text(json.dumps({**card, "version": 7}))
+    refused(heedful("predict", own_run, cwd=tmp_path), "run.json: format version 7, but this heedful reads 1")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 1, "files": 3}', "{"])
+def test_a_damaged_card(heedful, own_run, tmp_path, text):
+    (own_run / "run.json").write_text(text)
+    done = heedful("predict", own_run, cwd=tmp_path)
+    refused(done, "run.json", status=2 if text == "{}" else 1)
+
+
+# Damage
+
+
+def flip(path, at):
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def test_weights_that_were_cut_off(heedful, own_run, tmp_path):
+    weights = own_run / "weights.safetensors"
+    size = weights.stat().st_size
+    os.truncate(weights, size - 7)
+    done = heedful("predict", own_run, cwd=tmp_path)
+    refused(done, f"{weights}: damaged: it has {size - 7} bytes, and {size} were written", status=1)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "recipe.yaml", "target.tokenizer.json"])
+def test_a_flipped_bit(heedful, own_run, tmp_path, name):
+    flip(own_run / name, (own_run / name).stat().st_size // 2)
+    for verb in ("predict", "evaluate"):
+        refused(heedful(verb, own_run, cwd=tmp_path), f"{own_run / name}: damaged", status=1)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "source.tokenizer.json", "recipe.yaml"])
+def test_a_missing_file_of_a_run(heedful, own_run, tmp_path, name):
+    (own_run / name).unlink()
+    refused(heedful("predict", own_run, cwd=tmp_path), f"{own_run / name}: missing", status=1)
+
+
+@pytest.mark.parametrize("card", [True, False])
+def test_a_tokenizer_of_another_vocabulary(heedful, own_run, recurrent, tmp_path, card):
+    """Whether it stands on the card, or the run has no card because training has not ended."""
+    if not card:
+        (own_run / "run.json").unlink()
+    for side in ("source", "target"):
+        shutil.copy(recurrent / "source.tokenizer.json", own_run / f"{side}.tokenizer.json")
+    done = heedful("predict", own_run, cwd=tmp_path)
+    part = "source.tokenizer.json: damaged" if card else "source_embedding.weight is ["
+    refused(done, part, status=1 if card else 2)
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(heedful, own_run, tmp_path):
+    newest, *older = sorted((own_run / "checkpoints").iterdir(), reverse=True)
+    flip(newest / "model.safetensors", 2000)
+    done = heedful("train", own_run, "--resume", cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert f"passed over a checkpoint: {newest / 'model.safetensors'}: is damaged" in done.err
+    assert f"going on after update {int(older[0].name[5:])}" in done.err
+
+
+def test_no_good_checkpoint(heedful, own_run, tmp_path):
+    for checkpoint in (own_run / "checkpoints").iterdir():
+        (checkpoint / "optimizer.safetensors").unlink()
+    done = heedful("train", own_run, "--resume", cwd=tmp_path)
+    refused(done, "none of its checkpoints is good", "optimizer.safetensors: is missing", status=1)
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoints(heedful, corpus):
+    """The limit on a file's size stands for the end of the disk; half of the updates fit below it."""
+    small, large = ("training.max_updates=2", "training.max_updates=200")
+    assert heedful("train", "tiny.yaml", small, "--out", "run", cwd=corpus).status == 0
+    run = corpus / "run"
+    checkpoint = run / "checkpoints" / "step-00000002"
+    before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    limit = (checkpoint / "optimizer.safetensors").stat().st_size - 1
+    done = heedful("train", "run", large, "--resume", cwd=corpus, file_size=limit)
+    refused(done, "step-00000010: the checkpoint could not be written: ", "earlier ones are", status=1)
+    assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000002"]
+    assert heedful("train", "run", large.replace("200", "12"), "--resume", cwd=corpus).status == 0
+
+
+@pytest.mark.parametrize("limit", [100, 3000, 20000])
+def test_a_full_disk_during_preparation(heedful, corpus, limit):
+    done = heedful("train", "tiny.yaml", "--out", "run", cwd=corpus, file_size=limit)
+    refused(done, "File too large", status=1)
+    assert not (corpus / "run").exists() or limit == 20000
+
+
+# Options
+
+
+OPTIONS = [
+    (["predict", "RUN", "--beam", "0"], ["--beam"]),
+    (["predict", "RUN", "--beam", "two"], ["--beam"]),
+    (["predict", "RUN", "--jsonl", "--n-best", "4"], ["n_best (4) cannot be greater than beam (3)"]),
+    (["predict", "RUN", "--jsonl", "--beam", "2", "--n-best", "3"], ["n_best (3)", "beam (2)"]),
+    (["predict", "RUN", "--n-best", "2"], ["--n-best", "--jsonl"]),
+    (["predict", "RUN", "--alignment"], ["--alignment", "--jsonl"]),
+    (["predict", "RUN", "--decoding", "kind=sample", "--decoding", "temperature=-1"],
+     ["on the command line: decoding.temperature=-1: expected a number of at least 0"]),
+    (["predict", "RUN", "--decoding", "kind=sample", "--beam", "2"], ["beam 2: a sampling has no beam"]),
+    (["predict", "RUN", "--decoding", "temperature=1"], ["decoding.temperature", "unknown key"]),
+    (["predict", "RUN", "--decoding", "kind=greedi"], ["unknown kind 'greedi' (did you mean 'greedy'?)"]),
+    (["predict", "RUN", "--decoding", "kind"], ["expected key=value"]),
+    (["predict", "RUN", "--device", "tpu"], ["--device tpu: no such device"]),
+    (["predict", "RUN", "--device", "mps"], ["--device mps: heedful runs on cpu and cuda"]),
+    (["predict", "RUN", "none.txt"], ["none.txt: no such file"]),
+    (["predict", "RUN", "RUN"], ["is a folder, not a file"]),
+    (["predict"], ["Missing argument", "RUN"]),
+    (["predict", "RUN", "--bem", "3"], ["No such option", "--bem", "--beam"]),
+    (["predct"], ["No such command", "predict"]),
+    (["evaluate", "RUN", "--split", "owm"], ["--split owm: no such split (did you mean 'own'?)"]),
+    (["evaluate", "RUN", "--limit", "0"], ["--limit"]),
+    (["evaluate", "RUN", "--data", "only-one"], ["--data"]),
+    (["evaluate", "RUN", "--data", "none.src", "none.tgt"], ["none.src: no such file"]),
+    (["evaluate", "RUN", "--output", "no/where.jsonl"], ["no/where.jsonl: cannot be written (No such file"]),
+    (["evaluate", "RUN", "--output", "RUN"], ["is a folder, not a file"]),
+    (["evaluate", "RUN", "--device", "cuda:x"], ["--device cuda:x: no such device"]),
+    (["train"], ["Missing argument", "RECIPE"]),
+    (["train", "tiny.yaml", "--device", "tpu"], ["--device tpu: no such device"]),
+    (["train", "tiny.yaml", "--print", "--bogus"], ["No such option", "--bogus"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "parts"), OPTIONS, ids=lambda x: " ".join(x)[:60])
+def test_a_wrong_option_is_named(heedful, transformer, corpus, arguments, parts):
+    before = sorted(corpus.iterdir())
+    done = heedful(*(transformer if a == "RUN" else a for a in arguments), cwd=corpus, stdin="red dog\n")
+    refused(done, *parts)
+    assert sorted(corpus.iterdir()) == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("verb", ["predict", "evaluate"])
+def test_a_gpu_that_is_not_there(heedful, transformer, tmp_path, verb):
+    done = heedful(verb, transformer, "--device", "cuda", cwd=tmp_path)
+    refused(done, "--device cuda: this machine has no GPU")
+
+
+# Inputs
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("red dog", "not JSON"),
+        ("3", 'expected an object with a text under "source"'),
+        ('{"text": "red"}', 'expected an object with a text under "source"'),
+        ('{"source": 3}', 'expected an object with a text under "source"'),
+        ('{"source": "x", "weight": NaN}', "NaN is no JSON number"),
+        ('{"source": "\\ud800"}', "half of a surrogate pair"),
+        ("[" * 100_000, "not JSON"),
+        ("", "not JSON"),
+    ],
+)
+@pytest.mark.parametrize("file", ["in.jsonl", "-"])
+def test_a_line_that_is_no_input(heedful, transformer, tmp_path, line, part, file):
+    text = '{"source": "red dog"}\n' + line + "\n"
+    (tmp_path / "in.jsonl").write_text(text)
+    done = heedful("predict", transformer, file, "--jsonl", cwd=tmp_path, stdin=text)
+    refused(done, f"{'standard input' if file == '-' else file}:2: ", part)
+
+
+@pytest.mark.parametrize("file", ["in.txt", "-"])
+def test_an_input_that_is_not_utf8(heedful, transformer, tmp_path, file):
+    (tmp_path / "in.txt").write_bytes(b"red\nd\xf6g\n")
+    done = heedful("predict", transformer, file, cwd=tmp_path, stdin=b"red\nd\xf6g\n")
+    refused(done, f"{'standard input' if file == '-' else file}:2: byte 2 of the line is not UTF-8")
+
+
+def test_evaluation_that_fails_leaves_no_part_of_its_output(heedful, transformer, tmp_path):
+    (tmp_path / "out.jsonl").write_text("older\n")
+    (tmp_path / "a").write_text("red\n\n")
+    (tmp_path / "b").write_text("RED\n")
+    done = heedful("evaluate", transformer, "--data", "a", "b", "--output", "out.jsonl", cwd=tmp_path)
+    refused(done, "source has 2 lines (", "target has 1 lines (")
+    assert (tmp_path / "out.jsonl").read_text() == "older\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "out.jsonl"]
+
+
+def test_a_socket_is_no_data_file(heedful, transformer, tmp_path):
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(Path(os.path.relpath(tmp_path)) / "s"))
+        refused(heedful("predict", transformer, "s", cwd=tmp_path), "s: ", "cannot be read")
