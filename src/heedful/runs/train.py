@@ -52,10 +52,11 @@ _MUST_STAY = {("training", "seed")}
 
 @dataclass(frozen=True)
 class Trained:
-    """How a training ended, and where the run is."""
+    """How a training ended, and where the run is; ``is_first`` in the process that reports it."""
 
     folder: RunFolder
     result: TrainingResult
+    is_first: bool = True
 
 
 def train_run(
@@ -108,7 +109,7 @@ def train_run(
         if distribution.is_first():
             fit(*final_weights(folder.path, recipe.training), step.model, "the final weights")
             finish(folder, recipe, step.model, result)
-    return Trained(folder, result)
+        return Trained(folder, result, distribution.is_first())
 
 
 def build_step(recipe: Recipe, tokenizers: Tokenizers, device: torch.device) -> Step:

@@ -1,0 +1,98 @@
+"""Texts in, predictions out: order, emptiness, independence of the batch, scores, alignments."""
+
+import pytest
+import torch
+
+from heedful.decoding.config import AverageLengthConfig, BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.models.recurrent import PRESETS as RECURRENT
+from heedful.models.registry import build_model
+from heedful.models.transformer import TransformerConfig
+from heedful.tasks.forced import forced
+from heedful.tasks.translation import Tokenizers, Translator
+from heedful.text.configuration import WordConfig
+from heedful.text.training import train_tokenizer
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"]
+SHORT = MaxLength(ratio=1.0, extra=3, cap=9)
+TEXTS = ["two three", "", "eleven", "one two three four five six seven", "   ", "five five ten", "two three"]
+
+
+def translator(kind="transformer", decoding=None, **options):
+    tokenizer = train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)])
+    torch.manual_seed(11)
+    config = {
+        "transformer": TransformerConfig(d_model=12, d_ff=17, n_heads=3, n_layers=2, dropout=0.3),
+        "recurrent": RECURRENT["rnn-tiny"],
+    }[kind]
+    model = build_model(config, tokenizer.vocab_size, tokenizer.vocab_size)
+    decoding = decoding or GreedyConfig(max_length=SHORT)
+    return Translator(model, Tokenizers(tokenizer, tokenizer), decoding, **options)
+
+
+DECODINGS = [
+    GreedyConfig(max_length=SHORT),
+    BeamConfig(beam=3, n_best=2, length_penalty=AverageLengthConfig(), max_length=SHORT),
+    BeamConfig(beam=3, coverage=0.4, max_length=SHORT),
+    SampleConfig(seed=5, max_length=SHORT),
+]
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+@pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: f"{d.kind}-{getattr(d, 'coverage', 0)}")
+def test_as_many_predictions_as_texts_in_order_whatever_the_batch(kind, decoding):
+    together = translator(kind, decoding).predict(TEXTS)
+    small = translator(kind, decoding, budget=1).predict(TEXTS)
+    assert len(together) == len(TEXTS)
+    for text, ours, alone in zip(TEXTS, together, small):
+        assert ours.tokens == alone.tokens
+        assert ours.score == pytest.approx(alone.score, abs=1e-5)
+        if not text.strip():
+            assert (ours.text, ours.tokens, ours.log_probs) == ("", [], [])
+    if decoding.kind != "sample":
+        assert together[0] == together[-1]
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+def test_log_probabilities_are_those_of_a_forced_pass(kind):
+    it = translator(kind, BeamConfig(beam=4, max_length=SHORT))
+    texts = [t for t in TEXTS if t.strip()]
+    for text, prediction in zip(texts, it.predict(texts)):
+        source = it.tokenizers.source.encode(text)
+        ids = it.tokenizers.target.encode(prediction.text)
+        wanted = forced(it.model, it.tokenizers.collate([source], [ids]))[0].log_probs
+        got = torch.tensor(prediction.log_probs)
+        torch.testing.assert_close(got, wanted[: len(got)], rtol=0, atol=1e-5)
+        assert len(prediction.tokens) <= len(got) <= len(prediction.tokens) + 1
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+def test_alignments_are_weights_over_the_source(kind):
+    prediction = translator(kind).predict(["two three four"], alignment=True)[0]
+    weights = torch.tensor(prediction.alignment)
+    n_layers, n_heads = (2, 3) if kind == "transformer" else (1, 1)
+    assert prediction.source_tokens is not None
+    shape = (n_layers, n_heads, len(prediction.tokens) + 1, len(prediction.source_tokens))
+    assert weights.shape == shape
+    assert len(prediction.source_tokens) == 4
+    torch.testing.assert_close(weights.sum(-1), torch.ones(shape[:-1]))
+
+
+def test_asking_for_alignments_changes_no_translation():
+    it = translator(decoding=BeamConfig(beam=3, max_length=SHORT))
+    plain, shown = it.predict(TEXTS), it.predict(TEXTS, alignment=True)
+    assert [p.tokens for p in plain] == [p.tokens for p in shown]
+
+
+def test_a_source_that_is_too_long_is_cut_and_says_so():
+    it = translator(max_source=4)
+    long, short = it.predict([" ".join(WORDS), "one two three four"])
+    assert long.note == "source cut from 11 to 4 tokens"
+    assert short.note is None
+    assert long.tokens == short.tokens
+
+
+def test_special_tokens_are_never_written():
+    it = translator(decoding=SampleConfig(seed=1, temperature=3.0, max_length=MaxLength(extra=30)))
+    specials = set(it.tokenizers.target.specials.names)
+    for prediction in it.predict(["one two three"] * 20):
+        assert not specials & set(prediction.tokens)
