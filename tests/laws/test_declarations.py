@@ -1,0 +1,85 @@
+"""What holds where a part declares that it cannot keep a law."""
+
+import pytest
+import torch
+from cases import MIXERS, MODELS, SOURCES, TARGETS, hidden_of, keeping, mixer_of, model_of, same, tokens_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.nn.declarations import DECLARATIONS, declared
+from heedful.nn.layout import Layout
+
+COUPLED = [name for name in MODELS if name not in keeping("couples_batch")]
+AHEAD = [name for name in MIXERS if "reads_ahead" in declared(mixer_of(name))]
+
+
+def test_only_norms_over_the_batch_couple_it():
+    assert [name for name, case in MODELS.items() if case.get("norm", "layer") != "layer"] == COUPLED
+
+
+def test_every_declaration_is_made_by_some_case():
+    assert {d for name in MODELS for d in declared(model_of(name))} == DECLARATIONS.keys()
+
+
+# couples_batch --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in COUPLED if name != "power norm"])
+def test_in_training_the_other_sequences_change_what_a_sequence_becomes(name):
+    """The exemption is needed."""
+    together = hidden_of(model_of(name).train(), SOURCES, TARGETS)
+    alone = hidden_of(model_of(name).train(), SOURCES[:1], TARGETS[:1])
+    assert (together[0] - alone[0]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("name", COUPLED)
+@settings(max_examples=4, deadline=None)
+@given(order=st.permutations(range(3)))
+def test_in_training_a_batch_may_still_be_packed_in_any_order(name, order):
+    straight = hidden_of(model_of(name).train(), SOURCES, TARGETS)
+    moved = hidden_of(model_of(name).train(), [SOURCES[i] for i in order], [TARGETS[i] for i in order])
+    same(moved, [straight[i] for i in order])
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_in_training_the_statistics_do_not_depend_on_the_order_either(name):
+    kept = []
+    for order in ([0, 1, 2], [2, 0, 1]):
+        model = model_of(name).train()
+        hidden = hidden_of(model, [SOURCES[i] for i in order], [TARGETS[i] for i in order])
+        torch.cat(hidden).square().mean().backward()
+        kept.append([b for b in model.buffers() if b.is_floating_point()])
+    same(*kept)
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_in_evaluation_a_model_leaves_its_statistics_alone(name):
+    model = model_of(name)
+    before = [b.clone() for b in model.buffers()]
+    torch.cat(hidden_of(model, SOURCES, TARGETS)).sum().backward()
+    for now, then in zip(model.buffers(), before, strict=True):
+        assert torch.equal(now, then)
+
+
+def test_after_its_warm_up_power_norm_reads_statistics_of_earlier_batches_alone():
+    """So training equals evaluation in the forward pass; the batch acts on what comes after it."""
+    model = model_of("power norm")
+    evaluated = hidden_of(model, SOURCES, TARGETS)
+    same(hidden_of(model.train(), SOURCES, TARGETS), evaluated)
+    again = hidden_of(model.eval(), SOURCES, TARGETS)
+    assert (again[0] - evaluated[0]).abs().max() > 1e-3
+
+
+# reads_ahead ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", AHEAD)
+def test_a_mixer_that_reads_ahead_still_keeps_to_its_own_sequence(name):
+    mixer, lengths = mixer_of(name), [4, 0, 3, 5]
+    x = tokens_of(lengths).requires_grad_()
+    mixed = mixer(x, Layout.of(lengths)).split(lengths)
+    for own, rows in ((mixed[0], slice(0, 4)), (mixed[2], slice(4, 7)), (mixed[3], slice(7, 12))):
+        (grad,) = torch.autograd.grad(own.square().sum(), x, retain_graph=True)
+        assert grad[rows].any(-1).all()
+        grad[rows] = 0
+        assert not grad.any()
