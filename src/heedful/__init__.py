@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from heedful.runs.building import build as build
-    from heedful.runs.ledger import describe as describe
+    from heedful.runs.ledger.ledger import describe as describe
     from heedful.runs.run import load as load
 
 __version__ = "0.1.0"
@@ -13,7 +13,11 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "build", "describe", "load"]
 
 # Imported when first asked for, so that `import heedful` does not wait for torch.
-_HOMES = {"build": "heedful.runs.building", "describe": "heedful.runs.ledger", "load": "heedful.runs.run"}
+_HOMES = {
+    "build": "heedful.runs.building",
+    "describe": "heedful.runs.ledger.ledger",
+    "load": "heedful.runs.run",
+}
 
 
 def __getattr__(name: str) -> Any:

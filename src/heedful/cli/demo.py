@@ -4,6 +4,8 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -140,13 +142,23 @@ def _show_translations(comparison: "Comparison") -> None:
     step = max(1, len(own.sources) // SHOWN)
     result("Sentences that were held out\n")
     for i in range(0, min(len(own.sources), SHOWN * step), step):
-        result(f"  English      {own.sources[i]}")
-        result(f"  reference    {own.references[i]}")
-        result(f"  translation  {own.predictions[i].text}\n")
+        _show_pair(own.sources[i], own.references[i], own.predictions[i].text)
     result(
         f"Of {len(own.sources):,} such sentences, {comparison.exact:.0%} are translated word for word"
         " as in the reference.\n"
     )
+
+
+def _show_pair(source: str, reference: str, translation: str) -> None:
+    """Three lines, or more where the terminal is too narrow."""
+    for label, text in (("English", source), ("reference", reference), ("translation", translation)):
+        result(fill(text, _width(), initial_indent=f"  {label:<13}", subsequent_indent=" " * 15))
+    result("")
+
+
+def _width() -> int:
+    """Of the terminal; 80 where there is none."""
+    return max(40, get_terminal_size((80, 24)).columns)
 
 
 def _show_scores(comparison: "Comparison", quick: bool) -> None:
@@ -168,18 +180,14 @@ def _show_scores(comparison: "Comparison", quick: bool) -> None:
 
 
 def _show_look(look: _Look, picture: Path) -> None:
-    from shutil import get_terminal_size
-
     from heedful.explain.terminal import choose_style, heat_map
 
-    width = min(get_terminal_size((80, 24)).columns, 120)
     result("Where the model looks while it writes")
-    result(f"\n  English      {look.source}")
-    result(f"  reference    {look.reference}")
-    result(f"  translation  {look.prediction.text}\n")
+    result("")
+    _show_pair(look.source, look.reference, look.prediction.text)
     style = choose_style(sys.stdout)
-    result(heat_map(look.source_words, look.target_words, look.weights, style=style, width=width))
-    result(f"\n  The {look.note}: the part of the model that aligns words best")
+    result(heat_map(look.source_words, look.target_words, look.weights, style=style, width=_width()))
+    result(f"\n  This is the {look.note}: it aligns words best")
     result(f"  (alignment error rate {look.error_rate:.2f} on {look.judged} validation sentences).")
     result(f"  The same as a picture: {picture}\n")
 

@@ -8,7 +8,7 @@ import typer
 from heedful.cli.output import json_result, result
 
 if TYPE_CHECKING:
-    from heedful.runs.ledger import Ledger
+    from heedful.runs.ledger.ledger import Ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +30,7 @@ def describe(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
     """Count parameters, FLOPs and memory, line by line, as a lecture would."""
-    from heedful.runs.ledger import describe as counted
+    from heedful.runs.ledger.ledger import describe as counted
 
     ledger = counted(
         what, length=length, source_length=source_length, tokens=batch, overrides=overrides or []
@@ -49,7 +49,7 @@ def _show(ledger: "Ledger") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from heedful.runs.ledger_text import COLUMNS, LEFT, cells, memory, summary
+    from heedful.runs.ledger.text import COLUMNS, LEFT, cells, memory, summary
 
     table = Table(title=ledger.name, title_justify="left", box=None, pad_edge=False)
     for i, column in enumerate(COLUMNS):

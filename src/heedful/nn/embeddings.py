@@ -22,7 +22,7 @@ class TokenEmbedding(nn.Module):
         dropout: on the sum.
 
     The lectures disagree on where E comes from (S0 learned, S4 pretrained, S3 either): it is learned
-    unless filled by `heedful.nn.pretrained`.
+    unless filled by `heedful.data.vectors`.
     """
 
     def __init__(

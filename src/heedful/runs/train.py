@@ -17,11 +17,11 @@ from heedful import __version__
 from heedful.data.batch import Batch
 from heedful.data.plan import plan
 from heedful.data.store import TokenStore
+from heedful.data.vectors import fill_embedding, read_vectors
 from heedful.decoding.config import GreedyConfig
 from heedful.errors import RequestError
 from heedful.evaluation.translation import quick_scores
 from heedful.models.registry import build_model
-from heedful.nn.pretrained import fill_embedding, read_vectors
 from heedful.objectives.cross_entropy import NextToken
 from heedful.runs.environment import choose_device, environment
 from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text

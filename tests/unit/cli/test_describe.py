@@ -173,7 +173,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 
 
 def test_a_terminal_gets_the_same_numbers_as_a_table(capsys):
-    from heedful.runs.ledger import describe as counted
+    from heedful.runs.ledger.ledger import describe as counted
 
     ledger = counted("transformer-tiny")
     describe._show(ledger)

@@ -28,9 +28,9 @@ from heedful.nn.attention.heads import SelfAttention
 from heedful.nn.cells import LSTMCell, ResetAfterGRUCell
 from heedful.nn.layout import Tokens
 from heedful.nn.recurrent import Recurrence
-from heedful.runs.ledger import describe, ledger_of
-from heedful.runs.ledger_lines import formula
-from heedful.runs.ledger_notes import _NOTES
+from heedful.runs.ledger.ledger import describe, ledger_of
+from heedful.runs.ledger.lines import formula
+from heedful.runs.ledger.notes import _NOTES
 
 SOURCE, TARGET, PAIRS = 5, 7, 3  # tokens of a source and of a target sentence; sentences
 ADDITIVE = AdditiveAttention(score="additive", d_attention=17)

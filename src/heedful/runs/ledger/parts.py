@@ -13,7 +13,7 @@ from heedful.nn.feedforward import FeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
 from heedful.nn.positions import LearnedPositions
 from heedful.nn.residual import PostNorm, PreNorm
-from heedful.runs.ledger_lines import MASK, Line, Walk, entries, formula, grouped, inside, linear, own
+from heedful.runs.ledger.lines import MASK, Line, Walk, entries, formula, grouped, inside, linear, own
 
 
 @dataclass(frozen=True)

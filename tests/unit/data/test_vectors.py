@@ -8,8 +8,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from heedful.data.vectors import Coverage, fill_embedding, read_vectors
 from heedful.errors import DataError
-from heedful.nn.pretrained import Coverage, fill_embedding, read_vectors
 
 D = 3
 VECTORS = {

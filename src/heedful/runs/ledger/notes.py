@@ -5,7 +5,7 @@ A note stands on a line only when the line has the very sizes that the lecture s
 
 from dataclasses import replace
 
-from heedful.runs.ledger_lines import Line
+from heedful.runs.ledger.lines import Line
 
 _SLIP = "lecture S0 prints 32,178, which is a slip"
 _ENCODER_LAYER = "lecture S0: about 3 million"

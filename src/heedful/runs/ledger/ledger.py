@@ -13,9 +13,10 @@ from typing import Any
 
 from torch import nn
 
-from heedful.runs import ledger_parts, ledger_recurrent  # noqa: F401  (they register what they describe)
-from heedful.runs.ledger_lines import Line, Walk, grouped, inside, left_over, own
-from heedful.runs.ledger_notes import noted
+from heedful.runs.ledger import parts as _parts  # noqa: F401  (these two register what they describe)
+from heedful.runs.ledger import recurrent as _recurrent  # noqa: F401
+from heedful.runs.ledger.lines import Line, Walk, grouped, inside, left_over, own
+from heedful.runs.ledger.notes import noted
 
 FLOAT = 4  # bytes of a number in fp32
 LENGTH = 32
@@ -114,7 +115,7 @@ class Ledger:
 
     def __str__(self) -> str:
         """Aligned columns."""
-        from heedful.runs.ledger_text import as_text
+        from heedful.runs.ledger.text import as_text
 
         return as_text(self)
 
@@ -226,7 +227,7 @@ def describe(
     Raises:
         RequestError: there is no such preset, recipe or run, or a setting is wrong.
     """
-    from heedful.runs.ledger_subject import Vocabularies, subject
+    from heedful.runs.ledger.subject import Vocabularies, subject
 
     if isinstance(what, nn.Module):
         if overrides or any((vocab_size, source_vocab, target_vocab)):

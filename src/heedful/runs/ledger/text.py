@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from heedful.runs.ledger import Ledger, Row
+from heedful.runs.ledger.ledger import Ledger, Row
 
 COLUMNS = ("part", "formula", "each", "times", "parameters", "FLOPs/token")
 LEFT = 2  # the first columns that are aligned left; the others are numbers
