@@ -68,7 +68,7 @@ class EncoderDecoder(nn.Module):
         crosses = [part for part in self.decoder.modules() if isinstance(part, CrossAttention)]
         deaf = all(c.score.product_scale(c.d_k) is not None and c.dropout.p == 0 for c in crosses)
         norms = [n for n, part in self.encoder.named_modules() if hasattr(part, "couples_batch")]
-        if not (deaf and blind_to_constants(self.decoder) and blind_to_constants(self.encoder)):
+        if not (deaf and norms and blind_to_constants(self.decoder)):
             return {}
         last = f"encoder.{norms[-1]}.bias"
         return {last: range(len(self.get_parameter(last)))}

@@ -1,0 +1,92 @@
+"""Declarations are collected from parts, at any depth, with rows of parameters by dotted names."""
+
+import pytest
+import torch
+from torch import nn
+
+from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.scores import AdditiveScore
+from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
+from heedful.nn.cells import GRUCell
+from heedful.nn.declarations import DECLARATIONS, blind_to_constants, declared, without_gradient
+from heedful.nn.feedforward import FeedForward
+from heedful.nn.layout import Layout
+from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
+from heedful.nn.recurrent import Bidirectional, Recurrence
+from heedful.nn.residual import PostNorm, PreNorm
+
+D, FF = 6, 5
+
+
+def attention(**options):
+    return SelfAttention(D, 2, **{"qkv_bias": True, "out_bias": True, **options})
+
+
+def encoder(place, norm, last=None, **options):
+    blocks = [
+        EncoderBlock(place(attention(**options), norm(D)), place(FeedForward(D, FF), norm(D)))
+        for _ in range(2)
+    ]
+    return EncoderStack(blocks, last or nn.Identity())
+
+
+def test_a_model_claims_what_any_of_its_parts_claims():
+    assert declared(nn.Sequential(LayerNorm(3), nn.Linear(3, 3))) == set()
+    assert declared(nn.Sequential(nn.Sequential(BatchNorm(3)))) == {"couples_batch"}
+    both = nn.ModuleList([PowerNorm(3, 0), Recurrence(GRUCell(3, 3), reverse=True)])
+    assert declared(both) == DECLARATIONS.keys()
+
+
+def test_recurrences_read_ahead_where_they_read_backwards():
+    onward, back = Recurrence(GRUCell(3, 3)), Recurrence(GRUCell(3, 3), reverse=True)
+    assert declared(onward) == set()
+    assert declared(back) == declared(Bidirectional(onward, back)) == {"reads_ahead"}
+
+
+def test_rows_carry_the_dotted_name_of_their_parameter():
+    stack = encoder(PostNorm, LayerNorm)
+    keys = {f"blocks.{i}.mixing.part.qkv.bias": {6, 7, 8, 9, 10, 11} for i in range(2)}
+    assert without_gradient(stack) == keys
+    assert without_gradient(nn.ModuleDict({"a": stack})) == {f"a.{name}": rows for name, rows in keys.items()}
+
+
+@pytest.mark.parametrize("place", [PostNorm, PreNorm])
+def test_constants_are_lost_where_every_norm_subtracts_the_batchs_mean(place):
+    stack = encoder(place, BatchNorm, BatchNorm(D))
+    assert blind_to_constants(stack)
+    all_rows = set(range(D))
+    wanted = {}
+    for i in range(2):
+        wanted[f"blocks.{i}.mixing.part.qkv.bias"] = set(range(6, 18))
+        wanted[f"blocks.{i}.mixing.part.out.bias"] = all_rows
+        wanted[f"blocks.{i}.feed_forward.part.down.bias"] = all_rows
+    assert without_gradient(stack) == wanted
+    layout = Layout.of([5, 3])
+    x = torch.randn(8, D, dtype=torch.float64)
+    before = stack.double()(x, layout)
+    with torch.no_grad():
+        for name, rows in wanted.items():
+            stack.get_parameter(name)[list(rows)] += torch.arange(len(rows))
+    torch.testing.assert_close(stack(x, layout), before)
+
+
+def test_one_norm_that_does_not_is_enough_to_hear_them():
+    for other in (LayerNorm(D), PowerNorm(D, 3)):
+        stack = encoder(PreNorm, BatchNorm, other)
+        assert not blind_to_constants(stack)
+        assert all(rows == set(range(6, 12)) for rows in without_gradient(stack).values())
+    assert not blind_to_constants(EncoderStack([], nn.Identity()))
+
+
+def test_dropped_weights_do_not_sum_to_one_so_the_values_bias_is_heard():
+    stack = encoder(PostNorm, BatchNorm, dropout=0.1)
+    assert without_gradient(stack)["blocks.0.mixing.part.qkv.bias"] == set(range(6, 12))
+
+
+def test_cross_attention_counts_its_rows_in_its_own_fused_matrix():
+    cross = CrossAttention(D, 2, d_k=5, d_v=7, qkv_bias=True, score=AdditiveScore(5, 5, 3))
+    parts = (attention(causal=True), cross, FeedForward(D, FF))
+    stack = DecoderStack([DecoderBlock(*(PostNorm(p, BatchNorm(D)) for p in parts))], nn.Identity())
+    rows = without_gradient(stack)
+    assert rows["blocks.0.cross_attention.part.kv.bias"] == set(range(10, 24))
+    assert "blocks.0.cross_attention.part.out.bias" not in rows
