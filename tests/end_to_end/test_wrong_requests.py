@@ -354,7 +354,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(heedful, corpus):
     before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
     limit = (checkpoint / "optimizer.safetensors").stat().st_size - 1
     done = heedful("train", "run", large, "--resume", cwd=corpus, file_size=limit)
-    refused(done, "step-00000010: the checkpoint could not be written: ", "earlier ones are", status=1)
+    refused(done, "step-00000010: the checkpoint cannot be written: ", "earlier ones are", status=1)
     assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000002"]
     assert heedful("train", "run", large.replace("200", "12"), "--resume", cwd=corpus).status == 0

@@ -24,7 +24,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def check(name: str, value: Any) -> None:
-    """After a trip through JSON, so that nothing passes that could not be written."""
+    """After a trip through JSON, so that nothing passes that cannot be written."""
     Draft202012Validator(schema(name)).validate(json.loads(json.dumps(value, allow_nan=False)))
 
 

@@ -20,7 +20,7 @@ class BuiltInSource(Config):
         seed: which of the possible corpora; 0 is the one that published scores refer to.
     """
 
-    kind: Literal["built-in"]
+    kind: Literal["built-in"] = "built-in"
     name: str
     split: Literal["train", "valid", "test"]
     seed: NonNegativeInt = 0

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from heedful.config import Config
 from heedful.errors import DamagedError, RequestError, WorkError
+from heedful.files import sync
 
 HEADER = "header.json"
 FORMAT = "heedful token store"
@@ -93,12 +94,12 @@ class FolderWriter:
             file = self._open(HEADER)
             file.append(np.frombuffer(header.model_dump_json(indent=1).encode(), dtype=np.uint8))
             file.finish()
-            _sync_folder(self._folder)
+            sync(self._folder)
             self._take_name()
 
     def discard(self) -> None:
         """Leave nothing behind (nothing to do after `publish`)."""
-        with suppress(OSError):  # what could not be written cannot be flushed either
+        with suppress(OSError):  # what cannot be written cannot be flushed either
             self._streams.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -122,7 +123,7 @@ class FolderWriter:
         if self.path.exists():
             self.path.rename(former)
         self._folder.rename(self.path)
-        _sync_folder(self.path.parent)
+        sync(self.path.parent)
         shutil.rmtree(former, ignore_errors=True)
 
 
@@ -202,11 +203,3 @@ def _check(file: Path, size: int, sha256: str) -> None:
         raise DamagedError(f"{file}: has {found} bytes, not {size}; build the store anew")
     if digest != sha256:
         raise DamagedError(f"{file}: its content is not what was written; build the store anew")
-
-
-def _sync_folder(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

@@ -13,11 +13,11 @@ tensorboard/          where asked for
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from heedful.errors import DamagedError, RequestError, WorkError
+from heedful.errors import DamagedError, RequestError
+from heedful.files import write_text
 
 FORMAT = 1
 
@@ -95,22 +95,8 @@ class RunFolder:
         return card
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all: to a temporary name, synced, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise WorkError(f"{path}: cannot be written ({error.strerror})") from error
-
-
 def write_json(path: Path, value: Any) -> None:
-    """`write_text` of indented JSON."""
+    """Write indented JSON, whole or not at all."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from heedful.config import Config
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DamagedError, RequestError
+from heedful.files import sha256
 from heedful.models.registry import build_model
 from heedful.runs.environment import choose_device
 from heedful.runs.folder import RunFolder
@@ -18,7 +19,6 @@ from heedful.runs.trees import Mark, Tree
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import MAX_SOURCE, SOURCE, Tokenizers, Translator
 from heedful.training.averaging import final_weights
-from heedful.training.files import sha256
 from heedful.training.weights import fit, load_weights
 
 

@@ -21,6 +21,7 @@ from heedful.data.vectors import fill_embedding, read_vectors
 from heedful.decoding.config import GreedyConfig
 from heedful.errors import RequestError
 from heedful.evaluation.translation import quick_scores
+from heedful.files import sha256
 from heedful.models.registry import build_model
 from heedful.objectives.cross_entropy import NextToken
 from heedful.runs.environment import choose_device, environment
@@ -35,7 +36,6 @@ from heedful.training import distribution
 from heedful.training.averaging import final_weights
 from heedful.training.events import Listener
 from heedful.training.feed import PlannedData
-from heedful.training.files import sha256
 from heedful.training.loop import TrainingResult, train
 from heedful.training.optimizers import build_optimizer
 from heedful.training.schedules import build_schedule

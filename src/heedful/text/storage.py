@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from heedful.errors import DamagedError, RequestError, WorkError
+from heedful.errors import DamagedError, RequestError
+from heedful.files import write_text
 
 FORMAT = "heedful-tokenizer"
 VERSION = 1
@@ -25,7 +25,7 @@ def write_content(path: Path, content: dict[str, Any]) -> None:
         WorkError: the file cannot be written.
     """
     record = {"format": FORMAT, "version": VERSION, "sha256": sha256(content), "content": content}
-    _replace(path, json.dumps(record, ensure_ascii=False).encode() + b"\n")
+    write_text(path, json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def read_content(path: Path) -> dict[str, Any]:
@@ -60,17 +60,3 @@ def _record(path: Path) -> dict[str, Any]:
             f"{path}: a tokenizer of version {record.get('version')!r}; this heedful reads version {VERSION}"
         )
     return record
-
-
-def _replace(path: Path, raw: bytes) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        raise WorkError(f"{path}: cannot write the tokenizer: {error.strerror}") from error
-    finally:
-        part.unlink(missing_ok=True)

@@ -25,8 +25,8 @@ import torch
 from torch import nn
 
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
+from heedful.files import sha256, sync
 from heedful.training.faults import reached
-from heedful.training.files import sha256, sync
 from heedful.training.optimizers import load_state_tensors, state_tensors
 from heedful.training.state import TrainingState
 from heedful.training.weights import (
@@ -102,7 +102,7 @@ def save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: T
     """Write a checkpoint and return its folder; one of the same update is replaced.
 
     Raises:
-        WorkError: it could not be written (a full disk, say); earlier checkpoints are as they were.
+        WorkError: it cannot be written (a full disk, say); earlier checkpoints are as they were.
     """
     reached("checkpoint-begin")
     target = path_of(run, state.update)
@@ -116,7 +116,7 @@ def save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: T
         _publish(temporary, target)
     except OSError as error:
         raise WorkError(
-            f"{target}: the checkpoint could not be written: {error.strerror or error}; "
+            f"{target}: the checkpoint cannot be written: {error.strerror or error}; "
             "earlier ones are untouched"
         ) from error
     finally:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import RequestError, WorkError
+from heedful.files import write_text
 from heedful.training.events import Event, Saved, Started, Stopped, Updated, Validated
-from heedful.training.files import write_text
 
 VERSION = 1
 """Of the lines in ``metrics.jsonl``."""
@@ -45,7 +45,7 @@ class JsonLines:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(_finite(values), allow_nan=False) + "\n")
         except OSError as error:
-            raise WorkError(f"{self.path}: could not be written: {error.strerror or error}") from error
+            raise WorkError(f"{self.path}: cannot be written: {error.strerror or error}") from error
 
     def _truncate(self, event: Started) -> None:
         if not self.path.exists():

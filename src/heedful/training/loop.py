@@ -67,7 +67,7 @@ def train(
 
     Raises:
         RequestError: the run has checkpoints and ``resume`` is not set, or they do not fit.
-        WorkError: the loss became infinite or no number, or a checkpoint could not be written.
+        WorkError: the loss became infinite or no number, or a checkpoint cannot be written.
     """
     state, damaged = _begin(run, step.model, optimizer, schedule, resume)
     training = _Training(step, data, optimizer, schedule, settings, run, validate, listeners, state)

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.errors import WorkError
+from heedful.files import write_text
 from heedful.nn.layout import Tokens
 from heedful.training import distribution
 from heedful.training.feed import TrainingData
-from heedful.training.files import write_text
 from heedful.training.optimizers import clip, gradient_norm, set_rate
 from heedful.training.step import Step
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from heedful.errors import DamagedError, DataError, RequestError, nearest
-from heedful.training.files import replacing
+from heedful.files import replacing
 
 _FORMAT = "heedful-weights-1"
 
@@ -38,10 +38,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], aliases: Mapping[st
     """Write tensors and the table of aliases to a safetensors file.
 
     Raises:
-        OSError: the file could not be written.
+        OSError: the file cannot be written.
     """
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {"format": _FORMAT, "aliases": json.dumps(dict(sorted(aliases.items())))}
+    # One entry alone: the library writes several in an order that changes from run to run.
+    record = {"format": _FORMAT, "aliases": dict(sorted(aliases.items()))}
+    metadata = {"heedful": json.dumps(record)}
     try:
         save_file(ready, path, metadata)
     except SafetensorError as error:
@@ -69,19 +71,19 @@ def read_aliases(path: Path) -> dict[str, str]:
         raise DataError(f"{path}: no such file of weights")
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
+            record = json.loads((file.metadata() or {}).get("heedful", "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
         raise DamagedError(f"{path}: cannot be read as safetensors: {error}") from error
-    if metadata.get("format") != _FORMAT:
-        raise DataError(f"{path}: its format is {metadata.get('format')!r}, not {_FORMAT!r}")
-    return json.loads(metadata["aliases"])
+    if record.get("format") != _FORMAT:
+        raise DataError(f"{path}: its format is {record.get('format')!r}, not {_FORMAT!r}")
+    return record["aliases"]
 
 
 def save_weights(path: Path, module: nn.Module) -> None:
     """Write the weights of a module to ``path``, whole or not at all.
 
     Raises:
-        WorkError: the file could not be written.
+        WorkError: the file cannot be written.
     """
     save_tensors(path, *named_tensors(module))
 

@@ -215,7 +215,7 @@ def test_a_write_that_really_fails(tmp_path, limit):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
-        with pytest.raises(WorkError, match="step-00000009: the checkpoint could not be written"):
+        with pytest.raises(WorkError, match="step-00000009: the checkpoint cannot be written"):
             _save(tmp_path, 9)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -86,7 +86,7 @@ def test_read_metrics_passes_over_what_is_no_line(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_an_error_with_its_name():
-    with pytest.raises(WorkError, match="/dev/full: could not be written: No space left"):
+    with pytest.raises(WorkError, match="/dev/full: cannot be written: No space left"):
         JsonLines(Path("/dev/full"))(_updated(1))
 
 

@@ -94,5 +94,5 @@ def test_files_that_are_none(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_an_error_with_its_name(tmp_path):
-    with pytest.raises(WorkError, match="nowhere/w: could not be written"):
+    with pytest.raises(WorkError, match="nowhere/w: cannot be written"):
         save_weights(tmp_path / "nowhere" / "w", ToyModel())

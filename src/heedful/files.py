@@ -38,7 +38,7 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
         sync(path.parent)
     except OSError as error:
-        raise WorkError(f"{path}: could not be written: {error.strerror or error}") from error
+        raise WorkError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
