@@ -56,7 +56,7 @@ def without_gradient(module: nn.Module) -> dict[str, set[int]]:
 
 
 def blind_to_constants(stack: EncoderStack | DecoderStack) -> bool:
-    """Whether a vector added to all outputs of a residual part is lost: all norms subtract the batch's mean."""
+    """Whether a vector added to all outputs of a part is lost: every norm subtracts the batch's mean."""
     norms = [part for part in stack.modules() if hasattr(part, "couples_batch")]
     return bool(norms) and all(getattr(norm, "removes_batch_mean", False) for norm in norms)
 
