@@ -5,7 +5,7 @@
 | transformer-tiny | 4 + 4 | 128 | 256 | 4 | 1,325,056 + 128 V |
 | transformer-small | 6 + 6 | 512 | 1024 | 4 | 31,543,296 + 512 V |
 | transformer-base | 6 + 6 | 512 | 2048 | 8 | 44,101,632 + 512 V |
-| transformer-big | 6 + 6 | 1024 | 4096 | 16 | 176,357,376 + 1024 V |
+| transformer-big | 6 + 6 | 1024 | 4096 | 16 | 176,283,648 + 1024 V |
 
 Base and big follow the paper: no bias in attention, post-norm, sinusoids, one matrix for both
 embeddings and the output. With V = 37,000 that makes 63.05M and 214.2M; the paper prints 65M and 213M.
