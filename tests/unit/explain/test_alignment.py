@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.errors import RequestError
 from heedful.evaluation.alignment import Alignment
 from heedful.explain.alignment import (
+    BATCH,
     Attention,
     Choice,
     confidence,
@@ -22,10 +25,14 @@ from heedful.explain.alignment import (
     most_accurate,
     most_confident,
     pharaoh,
+    teacher_forced,
     words_of,
 )
+from heedful.models.recurrent import RecurrentConfig
+from heedful.models.registry import build_model
+from heedful.models.transformer import TransformerConfig
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.translation import Tokenizers
+from heedful.tasks.translation import Tokenizers, Translator
 from heedful.text.configuration import BpeConfig, ByteConfig, WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -218,3 +225,53 @@ def test_a_predictions_pieces_become_words(pieces):
     np.testing.assert_array_equal(found.weights, in_words(weights, source, target, tokenizers).weights)
     with pytest.raises(RequestError):
         from_prediction(replace(prediction, source_tokens=None), tokenizers)
+
+
+TRANSFORMER = TransformerConfig(d_model=18, d_ff=11, n_heads=3, n_layers=2, dropout=0.0)
+RECURRENT = RecurrentConfig(d_embedding=7, d_hidden=11)
+
+
+def tiny(words, config=TRANSFORMER):
+    torch.manual_seed(5)
+    model = build_model(config, words.vocab_size, words.vocab_size).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)  # far from even attention
+    return model
+
+
+@pytest.mark.parametrize(("config", "shape"), [(TRANSFORMER, (2, 3)), (RECURRENT, (1, 1))])
+def test_what_is_seen_while_writing_is_what_is_seen_when_forced(config, shape, words):
+    tokenizers, model = Tokenizers(words, words), tiny(words, config)
+    translator = Translator(model, tokenizers, GreedyConfig(max_length=MaxLength(ratio=0, extra=5)))
+    sources = ["the cat sees a dog", "a dog", "the cat and the doghouse"]
+    predictions = translator.predict(sources, alignment=True)
+    assert any(p.text for p in predictions)
+    written = [from_prediction(p, tokenizers) for p in predictions]
+    seen = teacher_forced(model, tokenizers, sources, [p.text for p in predictions])
+    for one, other in zip(written, seen, strict=True):
+        assert (one.source, one.target) == (other.source, other.target)
+        assert one.weights.shape[:2] == shape
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
+        np.testing.assert_allclose(one.weights.sum(axis=-1), 1, atol=1e-5)
+
+
+def test_many_pairs_come_back_in_their_order(words):
+    tokenizers, model = Tokenizers(words, words), tiny(words)
+    repeated = ["the", "cat", "sees", "a", "dog", "and"] * 3
+    texts = [" ".join(repeated[: 1 + i % 13]) for i in range(BATCH + 3)]
+    targets = texts[::-1]
+    together = teacher_forced(model, tokenizers, texts, targets)
+    assert len(together) == BATCH + 3
+    for i in (0, 7, BATCH, BATCH + 2):
+        alone = teacher_forced(model, tokenizers, texts[i : i + 1], targets[i : i + 1])[0]
+        assert together[i].source == (*texts[i].split(), "</s>")
+        assert together[i].target == (*targets[i].split(), "</s>")
+        np.testing.assert_allclose(together[i].weights, alone.weights, atol=1e-5)
+
+
+def test_a_model_without_attention_has_none_to_show(words):
+    config = RecurrentConfig(d_embedding=7, d_hidden=11, attention=None, direction="left-to-right")
+    model = build_model(config, words.vocab_size, words.vocab_size)
+    with pytest.raises(RequestError, match="no attention"):
+        teacher_forced(model, Tokenizers(words, words), ["a"], ["a"])
