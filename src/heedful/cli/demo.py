@@ -27,7 +27,7 @@ PICTURE = "alignment.png"
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("demo")(demo)
+    app.command("demo", short_help="Train a small translator, and see where it looks.")(demo)
 
 
 def demo(
