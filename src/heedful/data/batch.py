@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from heedful.nn.layout import Tokens
+from heedful.nn.layout import Ids, Tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,18 +30,19 @@ class Batch:
     @classmethod
     def forced(
         cls,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
         *,
         start: int,
         end: int,
         samples: Sequence[int] = (),
     ) -> "Batch":
         """Teacher forcing (lecture S0): inputs ``<s> y``, targets ``y </s>``; sources end in ``</s>``."""
-        source = Tokens.of([[*s, end] for s in sources])
-        inputs = Tokens.of([[start, *t] for t in targets])
-        wanted = [i for t in targets for i in (*t, end)]
-        return cls(inputs, torch.tensor(wanted, dtype=torch.int64), source, tuple(samples))
+        first, last = np.array([start]), np.array([end])
+        source = Tokens.of([np.concatenate([s, last]) for s in sources])
+        inputs = Tokens.of([np.concatenate([first, t]) for t in targets])
+        wanted = Tokens.of([np.concatenate([t, last]) for t in targets])
+        return cls(inputs, wanted.ids, source, tuple(samples))
 
     @property
     def n_tokens(self) -> int:

@@ -21,11 +21,14 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from heedful.nn.visibility import Visibility
+
+Ids = Sequence[int] | np.ndarray
 
 
 class _Pad(torch.autograd.Function):
@@ -252,14 +255,14 @@ class Tokens:
     @classmethod
     def of(
         cls,
-        sequences: Sequence[Sequence[int]],
+        sequences: Sequence[Ids],
         starts: Sequence[int] | None = None,
         device: torch.device | str = "cpu",
     ) -> "Tokens":
-        """Pack lists of ids."""
-        flat = [i for sequence in sequences for i in sequence]
-        ids = torch.tensor(flat, dtype=torch.int64, device=device)
-        return cls(ids, Layout.of([len(s) for s in sequences], starts, device))
+        """Pack sequences of ids: lists, or arrays as a token store gives them."""
+        parts = [np.asarray(ids, dtype=np.int64) for ids in sequences]
+        flat = torch.from_numpy(np.concatenate([*parts, np.zeros(0, dtype=np.int64)])).to(device)
+        return cls(flat, Layout.of([len(part) for part in parts], starts, device))
 
     @classmethod
     def from_padded(cls, ids: Int[Tensor, "B S"], lengths: Sequence[int]) -> "Tokens":
