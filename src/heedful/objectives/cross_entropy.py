@@ -34,8 +34,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         smoothing: float,
         chunk: int,
         compute: torch.dtype,
+        differentiated: bool,
     ) -> Any:
-        wanted = any(ctx.needs_input_grad[:3])
+        # Of parameters, needs_input_grad is true under torch.no_grad too.
+        wanted = differentiated and any(ctx.needs_input_grad[:3])
         w = weight.to(compute)
         grad_hidden = torch.empty_like(hidden) if wanted else None
         grad_weight = torch.zeros_like(weight) if wanted else None
@@ -73,7 +75,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         # The negative log-likelihood is for reporting; `linear_cross_entropy` detaches it.
         scaled = [None if g is None else g * grads[0] for g in ctx.saved_tensors]
-        return (*scaled, None, None, None, None)
+        return (*scaled, None, None, None, None, None)
 
 
 def linear_cross_entropy(
@@ -93,7 +95,9 @@ def linear_cross_entropy(
     lowered = torch.is_autocast_enabled(device)
     compute = torch.get_autocast_dtype(device) if lowered else weight.dtype
     with torch.autocast(device, enabled=False):
-        loss, nll = _LinearCrossEntropy.apply(hidden, weight, bias, targets, smoothing, chunk, compute)
+        loss, nll = _LinearCrossEntropy.apply(
+            hidden, weight, bias, targets, smoothing, chunk, compute, torch.is_grad_enabled()
+        )
     return loss, nll.detach()
 
 

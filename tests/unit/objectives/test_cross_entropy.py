@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
 from heedful.objectives.cross_entropy import NextToken, linear_cross_entropy
@@ -59,6 +60,14 @@ def test_no_tensor_of_tokens_by_vocabulary_is_kept():
         loss, _ = linear_cross_entropy(hidden, weight, None, torch.randint(400, (500,)), chunk=50)
     loss.backward()
     assert max(saved) <= max(hidden.numel(), weight.numel())
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_only_the_logits_are_computed(context):
+    hidden, weight, b, y = case(torch.float32)
+    with context(), FlopCounterMode(display=False) as measured:
+        linear_cross_entropy(hidden, weight, b, y, 0.1, 3)
+    assert measured.get_total_flops() == 2 * T * D * V
 
 
 def test_the_objective_returns_terms_with_their_counts():
