@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -78,7 +79,9 @@ class Started:
         self.pid: int = command.answer()["pid"]
 
     def wait(self) -> Done:
+        self.command.ask("wait")
         status = self.command.answer()["status"]
+        self.command.running = None
         # As bytes: reading as text would take \r\n for \n.
         out, err = ((self.folder / name).read_bytes().decode("utf-8") for name in ("out", "err"))
         return Done(status, out, err)
@@ -89,6 +92,7 @@ class Command:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.calls = folder, 0
+        self.running: Started | None = None
         self.server = subprocess.Popen(
             [sys.executable, HERE / "server.py"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
@@ -116,20 +120,32 @@ class Command:
             "stderr": str(folder / "err"),
             "file_size": file_size,
         }
-        assert self.server.stdin is not None
-        self.server.stdin.write(json.dumps(request) + "\n")
-        self.server.stdin.flush()
-        return Started(self, folder)
+        self.end()
+        self.ask(request)
+        self.running = Started(self, folder)
+        return self.running
 
     def __call__(self, *arguments: Any, **settings: Any) -> Done:
         """Run the command to its end."""
         return self.start(*arguments, **settings).wait()
 
+    def ask(self, request: Any) -> None:
+        assert self.server.stdin is not None
+        self.server.stdin.write(json.dumps(request) + "\n")
+        self.server.stdin.flush()
+
     def answer(self) -> dict[str, int]:
         assert self.server.stdout is not None
         return json.loads(self.server.stdout.readline())
 
+    def end(self) -> None:
+        """End what a test that failed has left running."""
+        if self.running is not None:
+            os.kill(self.running.pid, signal.SIGKILL)
+            self.running.wait()
+
     def close(self) -> None:
+        self.end()
         self.server.communicate(timeout=60)
 
 

@@ -1,9 +1,10 @@
 """Runs the command many times without loading torch as often: it loads once, then forks.
 
 Each line on standard input is a request, ``{"argv", "cwd", "env", "stdin", "stdout", "stderr", "file_size"}``
-with paths for the streams; the answers are ``{"pid"}`` when the process runs, and ``{"status"}`` when it
-has ended, as subprocess counts it: negative for a signal. Nothing is computed here before the fork, so
-the child is what ``python -m heedful`` would be after its imports.
+with paths for the streams, and is followed by a line that asks to wait. The answers are ``{"pid"}`` when
+the process runs, and ``{"status"}`` when it has ended, as subprocess counts it: negative for a signal.
+Nothing is computed here before the fork, so the child is what ``python -m heedful`` would be after its
+imports.
 """
 
 import gc
@@ -13,8 +14,9 @@ import resource
 import sys
 import traceback
 
-import sacrebleu  # noqa: F401
+import sacrebleu.tokenizers.tokenizer_13a  # noqa: F401
 import torch
+import torch._dynamo
 
 import heedful.runs.evaluate
 import heedful.runs.train
@@ -60,6 +62,7 @@ def serve() -> None:
         if pid == 0:
             child(request)
         print(json.dumps({"pid": pid}), file=answers, flush=True)
+        requests.readline()  # until then the number stays taken, so that signals cannot go astray
         _, status = os.waitpid(pid, 0)
         print(json.dumps({"status": os.waitstatus_to_exitcode(status)}), file=answers, flush=True)
 

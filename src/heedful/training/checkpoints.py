@@ -176,17 +176,26 @@ def clean(run: Path) -> None:
             shutil.rmtree(left)
 
 
-def prune(run: Path, *, now: int, last: int, best: Collection[int]) -> list[Path]:
+def prune(
+    run: Path,
+    *,
+    now: int,
+    last: int,
+    best: Collection[int],
+    in_turn: Callable[[int], bool] = lambda update: True,
+) -> list[Path]:
     """Remove all checkpoints but the ``last`` newest and those of the updates ``best``.
 
-    Those beyond update ``now`` belong to a future that was given up, and go too.
+    Those beyond update ``now`` belong to a future that was given up, and go too. So do those before it
+    that are not ``in_turn``: a signal made them, and a run that was never stopped does not have them.
 
     Returns:
         The removed folders.
     """
     reached("before-prune")
     found = paths(run)
-    newest = [path for path in found if _update(path) <= now][-last:]
+    past = [path for path in found if _update(path) < now and in_turn(_update(path))]
+    newest = [*past, path_of(run, now)][-last:]
     doomed = [
         path for path in found if path not in newest and (_update(path) not in best or _update(path) > now)
     ]

@@ -254,6 +254,11 @@ class _Training:
             )
         return found
 
+    def _is_in_turn(self, update: int) -> bool:
+        """Whether a training that nothing stops makes a checkpoint after this update."""
+        intervals = [self.settings.save_every, *([self.settings.validate_every] if self.measure else [])]
+        return any(update % interval == 0 for interval in intervals)
+
     def _save(self) -> None:
         """Write a checkpoint, then let go of the old ones."""
         state, settings = self.state, self.settings
@@ -264,7 +269,9 @@ class _Training:
             state.schedule = self.schedule.state_dict()
         path = checkpoints.save(self.run, self.model, self.optimizer, state)
         best = [scored.update for scored in state.best]
-        checkpoints.prune(self.run, now=state.update, last=settings.n_last, best=best)
+        checkpoints.prune(
+            self.run, now=state.update, last=settings.n_last, best=best, in_turn=self._is_in_turn
+        )
         self.tell(Saved(state.update, path))
 
 

@@ -175,6 +175,16 @@ def test_prune_keeps_the_newest_and_the_best_and_drops_a_given_up_future(tmp_pat
     assert len(list((tmp_path / "checkpoints").iterdir())) == 3
 
 
+def test_prune_lets_go_of_what_is_out_of_turn_once_it_is_past(tmp_path):
+    for update in (3, 5, 6):
+        _save(tmp_path, update)
+    checkpoints.prune(tmp_path, now=5, last=2, best=[], in_turn=lambda update: update % 3 == 0)
+    assert [int(p.name[5:]) for p in checkpoints.paths(tmp_path)] == [3, 5]
+    _save(tmp_path, 6)
+    checkpoints.prune(tmp_path, now=6, last=2, best=[], in_turn=lambda update: update % 3 == 0)
+    assert [int(p.name[5:]) for p in checkpoints.paths(tmp_path)] == [3, 6]
+
+
 def test_clean_removes_what_is_unfinished_and_brings_back_what_was_set_aside(tmp_path):
     a, _, _ = _save(tmp_path, 5)
     b, _, _ = _save(tmp_path, 9)
