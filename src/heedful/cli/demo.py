@@ -75,7 +75,14 @@ def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beg
         name = work.NAMES[language]
         say(f"training a translator from English to {name}, in {folder}{'' if quick else minutes}")
     trained = work.train(
-        folder, recipe, beginning, device=device, listeners=lambda made: [JsonLines(made.metrics), Progress()]
+        folder,
+        recipe,
+        beginning,
+        device=device,
+        listeners=lambda made: [
+            JsonLines(made.metrics, recipe.training.log_every),
+            Progress(),
+        ],
     )
     if trained.result.stopped == "signal":
         say("stopped; the same command goes on from here")

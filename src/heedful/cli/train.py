@@ -89,18 +89,23 @@ def train_into(
         device=device,
         say=say,
         listeners=lambda made: [
-            JsonLines(made.metrics),
+            JsonLines(made.metrics, recipe.training.log_every),
             Progress(),
-            *([TensorBoard(made.tensorboard)] if tensorboard else []),
+            *([TensorBoard(made.tensorboard, recipe.training.log_every)] if tensorboard else []),
         ],
     )
-    if as_json:
-        json_result(_outcome(folder, recipe.training.metric, trained.result))
-    else:
-        _tell(folder, recipe.training.metric, trained.result)
-        result(str(folder))
+    if trained.is_first:
+        _report(folder, recipe.training.metric, trained.result, as_json=as_json)
     if trained.result.stopped == "signal":
         raise typer.Exit(STOPPED)
+
+
+def _report(folder: Path, metric: str, ended: "TrainingResult", *, as_json: bool) -> None:
+    if as_json:
+        json_result(_outcome(folder, metric, ended))
+    else:
+        _tell(folder, metric, ended)
+        result(str(folder))
 
 
 def _outcome(folder: Path, metric: str, ended: "TrainingResult") -> dict[str, Any]:

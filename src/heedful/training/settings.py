@@ -29,7 +29,7 @@ class TrainingConfig(Config):
         clip_norm: the largest norm of the gradients; None: no clipping.
         average: of how many checkpoints the final weights are the average; 0: of none.
         average_of: the ``last`` or the ``best`` checkpoints.
-        log_every: updates between two lines of figures.
+        log_every: updates between two lines of figures in ``metrics.jsonl`` (and for TensorBoard).
     """
 
     seed: NonNegativeInt = 1
@@ -49,7 +49,7 @@ class TrainingConfig(Config):
     clip_norm: PositiveFloat | None = 1.0
     average: NonNegativeInt = 0
     average_of: Literal["last", "best"] = "last"
-    log_every: PositiveInt = 50
+    log_every: PositiveInt = 1
 
     @model_validator(mode="after")
     def _ends(self) -> "TrainingConfig":
