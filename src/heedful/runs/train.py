@@ -19,7 +19,7 @@ from heedful.data.plan import plan
 from heedful.data.store import TokenStore
 from heedful.data.vectors import fill_embedding, read_vectors
 from heedful.decoding.config import GreedyConfig
-from heedful.errors import RequestError
+from heedful.errors import DamagedError, RequestError
 from heedful.evaluation.translation import quick_scores
 from heedful.files import sha256
 from heedful.models.registry import build_model
@@ -32,7 +32,7 @@ from heedful.runs.run import max_source
 from heedful.runs.saved import saved_recipe
 from heedful.runs.yaml import dump_yaml
 from heedful.tasks.translation import SOURCE, TARGET, Tokenizers, Translator
-from heedful.training import distribution
+from heedful.training import checkpoints, distribution
 from heedful.training.averaging import final_weights
 from heedful.training.events import Listener
 from heedful.training.feed import PlannedData
@@ -47,7 +47,8 @@ Say = Callable[[str], None]
 
 # What may differ between a recipe and the run that it resumes: how long and how to look, not what is made.
 _MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "description", "root"}
-_MUST_STAY = {("training", "seed")}
+# The metric too: what was best by one cannot be compared with what another measures.
+_MUST_STAY = (("training", "seed"), ("training", "metric"), ("training", "direction"))
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def train_run(
             quiet(f"training on {place.type} in {step.precision}, {torch.get_num_threads()} threads")
             data = _training_data(recipe, prepared)
             if not resume:
-                _rehearse(step, data, place)
+                _rehearse(step, data, distribution.world() * recipe.training.accumulate, place)
         result = train(
             step,
             data,
@@ -165,7 +166,27 @@ def _open(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device)
         raise RequestError(f"{folder.path}: there is no run to resume; leave --resume away to start one")
     else:
         same_recipe(folder, recipe)
+        _prepare_card(folder)
     write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
+
+
+def _prepare_card(folder: RunFolder) -> None:
+    """Let the card of a finished run no longer vouch for the recipe, which is about to change.
+
+    The run can then be used, with its old weights, until training is over, and also if that fails.
+    """
+    if not folder.card.exists():
+        return
+    if not checkpoints.paths(folder.path):
+        raise RequestError(
+            f"{folder.path}: is finished and has no checkpoints to go on from; train into another folder"
+        )
+    try:
+        card = folder.require()
+    except (RequestError, DamagedError):
+        return  # it is written anew at the end
+    card["files"].pop(folder.recipe.name, None)
+    write_json(folder.card, card)
 
 
 def _refuse_to_overwrite(folder: RunFolder) -> None:
@@ -228,11 +249,17 @@ def _schedule(recipe: Recipe) -> Any:
     )
 
 
-def _rehearse(step: Step, data: PlannedData, device: torch.device) -> None:
-    """Run the widest update's forward and backward pass first, so that memory runs out now or never."""
+def _rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device) -> None:
+    """Run the widest micro-batch forward and backward first, so that memory runs out now or never.
+
+    It is the widest one of the update that is the widest before it is split into ``n_parts``.
+    """
+
+    def rectangle(samples: Any) -> int:
+        return len(samples) * int(data.lengths[samples].max()) if len(samples) else 0
+
     updates = plan(data.lengths, tokens_per_update=data.tokens_per_update, seed=data.seed, epoch=0)
-    widest = max(updates, key=lambda samples: len(samples) * int(data.lengths[samples].max()))
-    part = max(data.split(widest.tolist(), 1), key=len)
+    part = max(data.split(max(updates, key=rectangle).tolist(), n_parts), key=rectangle)
     batch = data.collate(part, 0).to(device)
     # Running statistics are put back; tables that only grew (positions) may stay.
     kept = {name: value.clone() for name, value in step.model.state_dict().items()}
@@ -240,7 +267,7 @@ def _rehearse(step: Step, data: PlannedData, device: torch.device) -> None:
         step(batch, step.counts(batch))[0].backward()
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise RequestError(
-            f"the widest update ({len(part)} sentences of up to {int(data.lengths[widest].max())} tokens) "
+            f"the widest micro-batch ({len(part)} sentences of up to {data.lengths[part].max()} tokens) "
             "does not fit in memory; lower training.tokens_per_update, raise training.accumulate, or lower "
             "data.filter.max_length"
         ) from error
@@ -293,6 +320,8 @@ class Validator:
 
 def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: TrainingResult) -> None:
     """Write the weights that predictions use, then the card that makes the folder a run."""
+    # Between new weights and new card there must be no old card: it would call the weights damaged.
+    folder.card.unlink(missing_ok=True)
     save_weights(folder.weights, model)
     files = [folder.recipe, folder.tokenizer(SOURCE), folder.tokenizer(TARGET), folder.weights]
     write_json(

@@ -1,0 +1,171 @@
+"""From recipe to run: what is rehearsed, what a resumed run may change, and what stays usable."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from heedful.cli.train import train_into
+from heedful.errors import RequestError
+from heedful.runs import train as module
+from heedful.runs.recipe import Recipe
+from heedful.runs.run import load
+from heedful.runs.train import train_run
+from heedful.training.feed import PlannedData
+from heedful.training.loop import TrainingResult
+from heedful.training.state import TrainingState
+
+
+def recipe(**training):
+    files = {"kind": "files", "columns": {"source": "text", "target": "text"}}
+    return Recipe.model_validate(
+        {
+            "task": {"kind": "translation"},
+            "data": {"train": files, "valid": files},
+            "tokenizer": {"subwords": {"kind": "character"}},
+            "model": {"kind": "transformer", "d_model": 4, "d_ff": 3, "n_heads": 2, "n_layers": 1},
+            "schedule": {"kind": "constant"},
+            "training": {"max_updates": 2, "validate_every": 2, "precision": "fp32", **training},
+        }
+    )
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    (tmp_path / "text").write_text("a b\nb a c\nc\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "text").write_text("a b\nb a c\nc\n")
+    train_run(recipe().model_copy(update={"root": str(folder)}), folder / "run", device="cpu")
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path, monkeypatch):
+    """A finished run, with its corpus, in the current folder."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "run"
+
+
+# The rehearsal --------------------------------------------------------------------------------------------
+
+
+class Rehearsed(nn.Module):
+    """Stands for a step, and notes what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.model, self.batches = nn.Linear(2, 3), []
+
+    def counts(self, batch):
+        return {}
+
+    def forward(self, batch, counts):
+        self.batches.append(batch.samples)
+        return self.model.weight.sum(), []
+
+
+class Samples:
+    """Stands for a batch: the numbers of its samples."""
+
+    def __init__(self, samples):
+        self.samples = list(samples)
+
+    def to(self, device):
+        return self
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 5])
+def test_what_is_rehearsed_is_the_largest_rectangle_that_is_run_at_once(n_parts):
+    lengths = np.array([[3, 3]] * 11 + [[13, 2], [2, 7], [5, 5], [17, 16]] * 3)
+    data = PlannedData(lengths, lambda samples, epoch: Samples(samples), tokens_per_update=10_000, seed=1)
+    step = Rehearsed()
+    module._rehearse(step, data, n_parts, torch.device("cpu"))
+    parts = data.split(range(len(lengths)), n_parts)
+    (batch,) = step.batches
+    assert batch in parts
+    rectangles = [len(part) * lengths[part].max() for part in parts]
+    assert len(batch) * lengths[batch].max() == max(rectangles)
+    assert step.model.weight.grad is None
+
+
+def test_memory_is_tried_with_the_micro_batches_of_the_training(corpus, monkeypatch):
+    tried = []
+    monkeypatch.setattr(module, "_rehearse", lambda step, data, n_parts, device: tried.append(n_parts))
+    train_run(recipe(accumulate=3, max_updates=1), corpus / "run", device="cpu")
+    assert tried == [3]
+
+
+# Going on with a finished run -----------------------------------------------------------------------------
+
+
+def test_a_run_stays_usable_when_going_on_with_it_fails(run, monkeypatch):
+    def fails(*arguments, **options):
+        raise RequestError("failed")
+
+    before = load(run, device="cpu").model.state_dict()
+    monkeypatch.setattr(module, "train", fails)
+    with pytest.raises(RequestError, match="failed"):
+        train_run(recipe(max_updates=3), run, resume=True, device="cpu")
+    after = load(run, device="cpu")
+    assert after.recipe.training.max_updates == 3
+    assert all(torch.equal(value, after.model.state_dict()[name]) for name, value in before.items())
+
+
+def test_a_run_stays_usable_when_its_card_cannot_be_written(run, monkeypatch):
+    def killed(path, value):
+        if path.name == "run.json" and "recipe.yaml" in value["files"]:
+            raise KeyboardInterrupt
+        write(path, value)
+
+    write = module.write_json
+    monkeypatch.setattr(module, "write_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train_run(recipe(max_updates=3), run, resume=True, device="cpu")
+    assert load(run, device="cpu").recipe.training.max_updates == 3
+
+
+def test_a_finished_run_without_checkpoints_does_not_begin_again(run):
+    shutil.rmtree(run / "checkpoints")
+    before = (run / "weights.safetensors").read_bytes()
+    with pytest.raises(RequestError, match="no checkpoints to go on from"):
+        train_run(recipe(max_updates=3), run, resume=True, device="cpu")
+    assert (run / "weights.safetensors").read_bytes() == before
+    load(run, device="cpu")
+
+
+@pytest.mark.parametrize("change", [{"metric": "perplexity"}, {"direction": "higher"}, {"seed": 5}])
+def test_what_decides_the_best_checkpoint_stays(run, change):
+    with pytest.raises(RequestError, match=f"another training.{next(iter(change))} than"):
+        train_run(recipe(**change), run, resume=True, device="cpu")
+
+
+# What is told ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_one_process_alone_tells_the_outcome(tmp_path, monkeypatch, capsys, as_json, is_first):
+    ended = TrainingResult("updates", TrainingState(update=2))
+    monkeypatch.setattr(module, "train_run", lambda *a, **b: module.Trained(None, ended, is_first))
+    options = {"resume": False, "device": "cpu", "tensorboard": False, "as_json": as_json}
+    train_into(tmp_path / "run", recipe(), **options)
+    assert bool(capsys.readouterr().out) == is_first
+
+
+@pytest.mark.parametrize(("log_every", "logged"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4])])
+def test_figures_are_written_as_often_as_the_recipe_says(corpus, log_every, logged):
+    from heedful.training.listeners import read_metrics
+
+    options = {"resume": False, "device": "cpu", "tensorboard": False, "as_json": True}
+    train_into(corpus / "run", recipe(max_updates=5, log_every=log_every), **options)
+    lines = read_metrics(corpus / "run" / "metrics.jsonl")
+    assert [line["update"] for line in lines if line["event"] == "updated"] == logged
