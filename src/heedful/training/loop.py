@@ -220,7 +220,7 @@ class _Training:
         """Measure the model and take note.
 
         A validation at the end, out of turn, can find the best model, but it does not count for
-        patience or the schedule: a run that is continued knows nothing of it.
+        patience or the schedule: they are in a continued run what they are in one that never ended.
         """
         state, settings = self.state, self.settings
         metrics = self._metrics()
@@ -229,12 +229,20 @@ class _Training:
         state.best = _ranked([*state.best, Scored(state.update, metric)], settings)
         state.validated = state.update
         if regular:
-            state.bad_validations = 0 if best else state.bad_validations + 1
-            if isinstance(self.schedule, Observing):
-                self.schedule.observe(metric)
+            self._observe(metric)
         state.seconds = time.monotonic() - self.began
         self.changed = True
         self.tell(Validated(state.update, metrics, best, state.seconds))
+
+    def _observe(self, metric: float) -> None:
+        """Let a regular validation count for patience and the schedule."""
+        state = self.state
+        if is_better(metric, state.best_in_turn, self.settings.direction):
+            state.best_in_turn, state.bad_validations = metric, 0
+        else:
+            state.bad_validations += 1
+        if isinstance(self.schedule, Observing):
+            self.schedule.observe(metric)
 
     def _metrics(self) -> dict[str, float]:
         """What the first process measured, checked to have the metric that decides."""

@@ -21,6 +21,7 @@ class TrainingState:
         cursor: the place in the data after them, as the data describes it.
         validated: the update at which validation last ran; 0 before the first.
         best: the best validated updates, best first, as many as are kept.
+        best_in_turn: the best metric of a regular validation, against which the next one is held.
         bad_validations: how many regular validations in a row brought nothing better.
         schedule: the state of a schedule that observes metrics.
         seconds: time spent training, over all resumed parts.
@@ -32,6 +33,7 @@ class TrainingState:
     cursor: dict[str, Any] | None = None
     validated: int = 0
     best: list[Scored] = field(default_factory=list)
+    best_in_turn: float | None = None
     bad_validations: int = 0
     schedule: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0

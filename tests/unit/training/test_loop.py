@@ -231,6 +231,18 @@ def test_a_last_validation_out_of_turn_finds_the_best_but_does_not_count(tmp_pat
     assert toy.train().state.bad_validations == 0
 
 
+def test_patience_of_a_continued_run_knows_nothing_of_a_validation_out_of_turn(tmp_path):
+    """The metrics of updates 3, 6, 9 and 12, and of 5 in the run that stops there."""
+    settings = {"patience": 3, "keep_best": 3}
+    whole = Toy(tmp_path / "whole", {**settings, "max_updates": 12}, validate=_scripted([4.0, 3.0, 5.0, 2.5]))
+    Toy(tmp_path / "parts", {**settings, "max_updates": 5}, validate=_scripted([4.0, 1.0])).train()
+    parts = Toy(tmp_path / "parts", {**settings, "max_updates": 12}, validate=_scripted([3.0, 5.0, 2.5]))
+    one, two = whole.train().state, parts.train(resume=True).state
+    assert one.bad_validations == two.bad_validations == 0
+    assert one.best_in_turn == two.best_in_turn == 2.5
+    assert [scored.update for scored in two.best] == [5, 12, 6]
+
+
 def test_stops_after_epochs_having_seen_every_sample_so_often(tmp_path):
     seen = []
     data = PlannedData(
