@@ -56,15 +56,14 @@ class KeyValueCache:
         length = layout.through.max_length
         self.keys = _with_room(self.keys, keys, length)
         self.values = _with_room(self.values, values, length)
-        starts, lengths = layout.starts, layout.lengths
-        if len(set(starts)) == 1 and layout.is_rectangular:
-            span = slice(starts[0], starts[0] + layout.max_length)
+        if len(set(layout.starts)) == 1 and layout.is_rectangular:
+            span = slice(layout.starts[0], layout.starts[0] + layout.max_length)
             self.keys[:, :, span] = keys
             self.values[:, :, span] = values
         else:
-            for row, (start, n) in enumerate(zip(starts, lengths, strict=True)):
-                self.keys[row, :, start : start + n] = keys[row, :, :n]
-                self.values[row, :, start : start + n] = values[row, :, :n]
+            rows, places, positions = layout.sequence, layout.within, layout.positions
+            self.keys[rows, :, positions] = keys[rows, :, places]
+            self.values[rows, :, positions] = values[rows, :, places]
         return self.keys[:, :, :length], self.values[:, :, :length]
 
     def select(self, rows: Int[Tensor, " M"]) -> "KeyValueCache":

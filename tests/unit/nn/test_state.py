@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.nn.layout import Layout
 from heedful.nn.state import Cache, KeyValueCache, Memory, State
@@ -50,6 +51,25 @@ def test_appending_ragged_chunks_equals_lists(chunks):
         for row, n in enumerate(lengths):
             for got, wanted in zip(seen, numbered(100 * row, n)):
                 assert torch.equal(got[row, :, :n], wanted)
+
+
+def operations_of_appending(n_rows):
+    class Counting(TorchDispatchMode):
+        n = 0
+
+        def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+            self.n += 1
+            return operation(*args, **(kwargs or {}))
+
+    lengths = [1 + row % 2 for row in range(n_rows)]
+    layout = Layout.of(lengths, lengths)
+    with Counting() as counting:
+        KeyValueCache().append(torch.ones(n_rows, G, 2, D_K), torch.ones(n_rows, G, 2, D_V), layout)
+    return counting.n
+
+
+def test_appending_ragged_rows_takes_as_many_operations_for_few_rows_as_for_many():
+    assert operations_of_appending(3) == operations_of_appending(17)
 
 
 def test_room_is_doubled_and_what_was_written_stays():
