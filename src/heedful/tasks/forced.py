@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.nn.taps import recording
+
+CHUNK = 1024
+"""Tokens whose logits exist at one time."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,9 @@ def forced(model: Any, batch: Batch, *, alignment: bool = False) -> list[Forced]
     names = model.alignment_taps if alignment else []
     with recording(model, names) as seen:
         hidden = model(batch.inputs, batch.source)
-    logits = model.heads["token"](hidden).float()
-    picked = logits.log_softmax(-1).gather(1, batch.targets[:, None])[:, 0]
+    head = model.heads["token"]
+    chunks = zip(hidden.split(CHUNK), batch.targets.split(CHUNK), strict=True)
+    picked = torch.cat([_log_probs(head(h), targets) for h, targets in chunks])
     lengths = batch.inputs.layout.lengths
     parts = picked.split(list(lengths))
     if not names:
@@ -44,3 +48,7 @@ def forced(model: Any, batch: Batch, *, alignment: bool = False) -> list[Forced]
         Forced(p, layers[:, i, :, :n, :s])
         for i, (p, n, s) in enumerate(zip(parts, lengths, sources, strict=True))
     ]
+
+
+def _log_probs(logits: Float[Tensor, "n V"], targets: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+    return logits.float().log_softmax(-1).gather(1, targets[:, None])[:, 0]

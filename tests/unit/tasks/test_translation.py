@@ -65,6 +65,17 @@ def test_log_probabilities_are_those_of_a_forced_pass(kind):
         assert len(prediction.tokens) <= len(got) <= len(prediction.tokens) + 1
 
 
+def test_a_forced_pass_has_the_logits_of_few_tokens_at_a_time(monkeypatch):
+    it = translator()
+    batch = it.tokenizers.collate([[5, 6], [7]], [[8, 9, 5, 6], [9, 7]])
+    wanted = torch.cat([each.log_probs for each in forced(it.model, batch)])
+    sizes = []
+    it.model.heads["token"].register_forward_hook(lambda module, inputs, logits: sizes.append(len(logits)))
+    monkeypatch.setattr("heedful.tasks.forced.CHUNK", 3)
+    torch.testing.assert_close(torch.cat([each.log_probs for each in forced(it.model, batch)]), wanted)
+    assert sizes == [3, 3, 2]
+
+
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
 def test_alignments_are_weights_over_the_source(kind):
     prediction = translator(kind).predict(["two three four"], alignment=True)[0]
