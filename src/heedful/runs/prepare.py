@@ -1,5 +1,6 @@
 """From a recipe's sources to what training reads: tokenizers, token ids, and a report of what was kept."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from heedful.data.report import DataReport, keep
 from heedful.data.sources import Located, SourceConfig, open_source
 from heedful.data.store import TokenStore
 from heedful.errors import DataError
-from heedful.runs.folder import RunFolder, write_json
+from heedful.runs.folder import RunFolder, read_json, write_json
 from heedful.runs.recipe import Recipe
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.configuration import PreprocessingConfig
@@ -71,9 +72,13 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
 
     What is in the run's folder already, and belongs to the same recipe, is used as it is: so a resumed
     run sees the tokens that it saw before.
+
+    Raises:
+        DataError: the data cannot be used, or are not those that the run was started with.
     """
     root = Path(recipe.root or ".")
-    if not folder.data_report.exists():
+    before = read_json(folder.data_report) if folder.data_report.exists() else None
+    if before is None:
         find_sources(recipe, root)
     tokenizers = load_tokenizers(folder) if folder.tokenizer(TARGET).exists() else None
     if tokenizers is None:
@@ -87,7 +92,9 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     done = [folder.cache / "train", folder.cache / "valid", folder.data_report]
     if all(path.exists() for path in done):
         if recipe.validation.decode != 0:
-            valid_rows = [r.row for r in rows_of(recipe.data.valid, root)]
+            digest = RowDigest()
+            valid_rows = [r.row for r in digest.through(rows_of(recipe.data.valid, root))]
+            _refuse_others("valid", digest, before)
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
         return Prepared(tokenizers, train, valid, valid_rows)
     say("tokenising the data")
@@ -102,11 +109,25 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
         kept = keep(tokenizers.encode(rows), recipe.data.filter, report)
         with _naming(f"data.{part}"):
             stores[part] = TokenStore.build((row.row for row in kept), COLUMNS, folder.cache / part, key)
+        try:
+            _refuse_others(part, digest, before)
+        except DataError:
+            shutil.rmtree(folder.cache)
+            raise
         reports[part] = {**report.to_dict(), "sha256": digest.hexdigest()}
         for line in report.lines():
             say(f"{part}: {line}" if line.startswith("rows") else line)
     write_json(folder.data_report, {"version": 1, **reports})
     return Prepared(tokenizers, stores["train"], stores["valid"], valid_rows)
+
+
+def _refuse_others(part: str, digest: RowDigest, report: Any) -> None:
+    """Compare rows that were read again with those of the run's own data report, if it has one."""
+    if report is not None and report[part]["sha256"] != digest.hexdigest():
+        raise DataError(
+            f"data.{part}: its rows are not those that the run was started with; "
+            "bring them back, or start a new run"
+        )
 
 
 def _noting(rows: Iterator[Located], into: list[dict[str, str]]) -> Iterator[Located]:

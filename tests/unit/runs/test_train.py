@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from heedful.cli.train import train_into
-from heedful.errors import RequestError
+from heedful.errors import DataError, RequestError
 from heedful.runs import train as module
 from heedful.runs.recipe import Recipe
 from heedful.runs.run import load
@@ -146,6 +146,19 @@ def test_a_finished_run_without_checkpoints_does_not_begin_again(run):
 def test_what_decides_the_best_checkpoint_stays(run, change):
     with pytest.raises(RequestError, match=f"another training.{next(iter(change))} than"):
         train_run(recipe(**change), run, resume=True, device="cpu")
+
+
+@pytest.mark.parametrize("changed", ["a b\nb a c\nd\n", "a b\nc\nb a c\n"])
+def test_other_data_are_noticed_where_tokens_are_made_anew(run, changed):
+    before = (run / "data.json").read_bytes()
+    shutil.rmtree(run / "cache")
+    (run.parent / "text").write_text(changed)
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"data\.valid: its rows are not those"):
+            train_run(recipe(max_updates=3), run, resume=True, device="cpu")
+    assert (run / "data.json").read_bytes() == before
+    (run.parent / "text").write_text("a b\nb a c\nc\n")
+    assert train_run(recipe(max_updates=3), run, resume=True, device="cpu").result.state.update == 3
 
 
 # What is told ---------------------------------------------------------------------------------------------
