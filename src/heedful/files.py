@@ -24,6 +24,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _umask() -> int:
+    """The permissions that this process denies to its files; the system tells only by setting them."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name to write to; afterwards it takes the place of ``path`` in one step.
@@ -34,6 +41,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         yield temporary
+        temporary.chmod(0o666 & ~_umask())
         sync(temporary)
         temporary.replace(path)
         sync(path.parent)
