@@ -281,7 +281,9 @@ class Validator:
     def __init__(self, recipe: Recipe, prepared: Prepared, step: Step) -> None:
         self.recipe, self.prepared, self.step = recipe, prepared, step
         lengths = _lengths(prepared.valid)
-        budget = recipe.training.tokens_per_update
+        # What fits in memory is a micro-batch.
+        n_parts = distribution.world() * recipe.training.accumulate
+        budget = max(1, recipe.training.tokens_per_update // n_parts)
         self.batches = plan(lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:

@@ -10,6 +10,7 @@ from torch import nn
 from heedful.cli.train import train_into
 from heedful.errors import DataError, RequestError
 from heedful.runs import train as module
+from heedful.runs.prepare import Prepared
 from heedful.runs.recipe import Recipe
 from heedful.runs.run import load
 from heedful.runs.train import train_run
@@ -102,6 +103,22 @@ def test_memory_is_tried_with_the_micro_batches_of_the_training(corpus, monkeypa
     monkeypatch.setattr(module, "_rehearse", lambda step, data, n_parts, device: tried.append(n_parts))
     train_run(recipe(accumulate=3, max_updates=1), corpus / "run", device="cpu")
     assert tried == [3]
+
+
+class Stored:
+    """Stands for a token store in which every sentence has as many tokens as are given."""
+
+    def __init__(self, lengths):
+        self.n = lengths
+
+    def lengths(self, column):
+        return np.array(self.n)
+
+
+def test_validation_runs_micro_batches(tmp_path):
+    prepared = Prepared(None, None, Stored([9] * 12), [])
+    validator = module.Validator(recipe(tokens_per_update=80, accumulate=4), prepared, None)
+    assert [len(samples) for samples in validator.batches] == [2] * 6
 
 
 # Going on with a finished run -----------------------------------------------------------------------------
