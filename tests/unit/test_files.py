@@ -28,14 +28,16 @@ def test_permissions_are_those_of_any_new_file(tmp_path, umask, mode):
     assert (tmp_path / "w").stat().st_mode & 0o777 == mode
 
 
+def fail_half_way(path):
+    with replacing(path) as temporary:
+        temporary.write_text("half")
+        raise OSError(28, "No space left on device")
+
+
 def test_a_failure_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    with (
-        pytest.raises(WorkError, match=r"a\.txt: cannot be written \(No space"),
-        replacing(path) as temporary,
-    ):
-        temporary.write_text("half")
-        raise OSError(28, "No space left on device")
+    with pytest.raises(WorkError, match=r"a\.txt: cannot be written \(No space"):
+        fail_half_way(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
