@@ -16,7 +16,7 @@ looks at the `Layout`; one that needs a rectangle makes it with `Layout.pad` and
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -174,11 +174,12 @@ class Layout:
             self.n_tokens, device=self.device
         )
 
-    @cached_property
+    @property
     def through(self) -> "Layout":
         """The layout of everything up to and including these tokens, from position 0."""
-        if not any(self.starts):
-            return self
+        return self._memo("through", self._through) if any(self.starts) else self
+
+    def _through(self) -> "Layout":
         lengths = tuple(s + n for s, n in zip(self.starts, self.lengths, strict=True))
         return Layout.of(lengths, device=self.device)
 
@@ -204,10 +205,18 @@ class Layout:
         allowed: Bool[Tensor, "..."] | None = None,
     ) -> Visibility:
         """Which of ``keys`` each token of this layout, as a query, sees; kept for the next caller."""
-        make = lambda: Visibility(self, keys, causal, window, block, allowed)  # noqa: E731
+        make = lambda: Visibility(self._copy, keys._copy, causal, window, block, allowed)  # noqa: E731
         if allowed is not None:
             return make()
-        return self._memo(("sees", keys, causal, window, block), make)
+        return self._memo(("sees", None if keys is self else keys, causal, window, block), make)
+
+    @cached_property
+    def _copy(self) -> "Layout":
+        """An equal layout for what is kept here, so that nothing kept here holds this one.
+
+        In a cycle, masks and index tensors would stay in memory until the garbage collector looks.
+        """
+        return replace(self)
 
     @cached_property
     def _kept(self) -> dict[Any, Any]:

@@ -1,5 +1,8 @@
 """Packing: indices against plain loops, pad and unpad as inverses and as each other's gradient."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from hypothesis import given
@@ -87,6 +90,24 @@ def test_merge_joins_neighbours_and_refuses_a_remainder():
     assert layout.merge(2) is layout.merge(2)
     with pytest.raises(ValueError, match="3 by 3"):
         layout.merge(3)
+
+
+@pytest.mark.parametrize("starts", [(0, 0, 0, 0), (2, 0, 5, 1)])
+def test_a_layout_and_all_that_it_keeps_go_without_the_garbage_collector(starts):
+    gc.disable()
+    try:
+        layout = Layout.of([3, 0, 5, 2], starts)
+        other = Layout.of([1, 2, 3, 4])
+        seen = [layout.sees(keys, causal=True) for keys in (layout, layout.through, other)]
+        masks = [weakref.ref(view.mask) for view in seen]
+        assert layout.merge(2).sees(layout.merge(2)).mask.any()
+        assert layout.positions.numel() == 10
+        gone = weakref.ref(layout)
+        del layout, seen
+        assert gone() is None
+        assert [mask() for mask in masks] == [None, None, None]
+    finally:
+        gc.enable()
 
 
 def test_wrong_layouts_are_refused():
