@@ -26,8 +26,9 @@ class ProjectedBridge(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, encoded: Encoded) -> States:
-        """The states."""
-        return torch.tanh(self.linear(encoded.summary)).chunk(self.n_states, dim=-1)
+        """The states, in the type of the summary: under autocast too, a state is carried in fp32."""
+        states = self.linear(encoded.summary).to(encoded.summary.dtype)
+        return torch.tanh(states).chunk(self.n_states, dim=-1)
 
 
 class CopyBridge(nn.Module):
