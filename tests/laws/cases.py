@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -141,15 +142,31 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
+@cache
 def keeping(declaration: str) -> list[str]:
     """The models that do not declare it."""
-    return [name for name in MODELS if declaration not in declared(plain_model(name))]
+    with torch.device("meta"):
+        return [name for name in MODELS if declaration not in declared(plain_model(name))]
 
 
 every_model = pytest.mark.parametrize("name", MODELS)
 
+
+def with_kernels(names: Sequence[str], has_products: Callable[[str], bool]) -> Any:
+    """Parametrise by name and kernel (the fixture in `conftest.py`): the fused one where it can be used."""
+    pairs = [(n, "explicit") for n in names] + [(n, "fused") for n in names if has_products(n)]
+    return pytest.mark.parametrize("name, kernel", pairs, indirect=["kernel"])
+
+
+def _model_has_products(name: str) -> bool:
+    return MODELS[name]["kind"] == "transformer" and MODELS[name].get("score") not in ("additive", "cosine")
+
+
+every_model_and_kernel = with_kernels(list(MODELS), _model_has_products)
+
 # A few that differ in all that matters to caches and decoders.
 DECODED = ["transformer", "grouped heads", "learned", "bahdanau", "luong, fed", "fixed context", "plain"]
+every_decoded_and_kernel = with_kernels(DECODED, _model_has_products)
 every_decoded = pytest.mark.parametrize("name", DECODED)
 
 TUNING = (
@@ -298,6 +315,14 @@ MIXERS: dict[str, Mixer] = {
 }
 every_mixer = pytest.mark.parametrize("name", MIXERS)
 
+
+def _mixer_has_products(name: str) -> bool:
+    return name.startswith(("all", "causal")) and not name.endswith(("additive", "cosine"))
+
+
+every_mixer_and_kernel = with_kernels(list(MIXERS), _mixer_has_products)
+every_cached_mixer_and_kernel = with_kernels([n for n, m in MIXERS.items() if m.cache], _mixer_has_products)
+
 CROSS: dict[str, Callable[[], dict[str, Any]]] = {
     "cross": lambda: {"qkv_bias": True},
     "cross, grouped": lambda: {"n_kv_heads": 1},
@@ -305,6 +330,7 @@ CROSS: dict[str, Callable[[], dict[str, Any]]] = {
     "cross, cosine": lambda: {"score": CosineScore(3.0)},
 }
 every_cross = pytest.mark.parametrize("name", CROSS)
+every_cross_and_kernel = with_kernels(list(CROSS), lambda name: name in ("cross", "cross, grouped"))
 
 LENGTHS = [5, 0, 7, 1, 3]
 KEY_LENGTHS = [2, 4, 0, 11, 3]

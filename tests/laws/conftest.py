@@ -4,6 +4,8 @@ from pathlib import Path
 import jaxtyping
 import pytest
 
+from heedful.nn.attention import kernels
+
 sys.path.insert(0, str(Path(__file__).parent))  # for `cases`
 
 
@@ -14,3 +16,10 @@ def _shapes_are_not_checked():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", before)
+
+
+@pytest.fixture
+def kernel(request, monkeypatch):
+    """Attention takes this kernel wherever it can; by itself it takes the explicit one for short rows."""
+    monkeypatch.setattr(kernels, "CPU_FUSED_FROM", 0 if request.param == "fused" else 1 << 30)
+    return request.param

@@ -1,21 +1,22 @@
 """Law 3, decoding: what is written piece by piece equals what is computed at once."""
 
-import pytest
 import torch
 from cases import (
     MIXERS,
     SOURCES,
     START,
     TARGETS,
+    every_cached_mixer_and_kernel,
     every_decoded,
-    every_model,
+    every_decoded_and_kernel,
+    every_model_and_kernel,
     hidden_of,
     mixer_of,
     model_of,
     same,
     tokens_of,
 )
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heedful.nn.layout import Layout, Tokens
@@ -42,8 +43,8 @@ def written(model, sources, targets, cuts):
     return [torch.cat(part) for part in parts]
 
 
-@every_model
-def test_step_by_step_equals_at_once(name):
+@every_model_and_kernel
+def test_step_by_step_equals_at_once(name, kernel):
     """Sequences that have ended write nothing, while the others go on."""
     model = model_of(name)
     cuts = [[min(t, len(target)) for t in range(1, 7)] for target in TARGETS]
@@ -63,10 +64,10 @@ def test_any_ragged_pieces_equal_at_once(name, cuts):
     same(written(model, SOURCES, TARGETS, cuts), hidden_of(model, SOURCES, TARGETS))
 
 
-@pytest.mark.parametrize("name", [name for name, mixer in MIXERS.items() if mixer.cache])
-@settings(max_examples=6, deadline=None)
+@every_cached_mixer_and_kernel
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=cuts_of([5, 0, 7, 1], 3))
-def test_a_mixer_continues_its_sequences_in_any_pieces(name, cuts):
+def test_a_mixer_continues_its_sequences_in_any_pieces(name, kernel, cuts):
     mixer, lengths = mixer_of(name), [5, 0, 7, 1]
     x = tokens_of(lengths).split(lengths)
     cache, parts = MIXERS[name].cache(), [[] for _ in lengths]
@@ -79,8 +80,8 @@ def test_a_mixer_continues_its_sequences_in_any_pieces(name, cuts):
     same([torch.cat(part) for part in parts], list(whole))
 
 
-@every_model
-def test_prefixes_of_different_lengths_may_be_followed_by_single_steps(name):
+@every_model_and_kernel
+def test_prefixes_of_different_lengths_may_be_followed_by_single_steps(name, kernel):
     model = model_of(name)
     prefixes, more = [[START, 5, 6], [START], [START, 7, 8, 9, 10]], [[13, 14], [15, 16], [17, 18]]
     state = model.start(Tokens.of(SOURCES))
@@ -110,10 +111,10 @@ def decodings(draw):
     return plan
 
 
-@every_decoded
-@settings(max_examples=6, deadline=None)
+@every_decoded_and_kernel
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plan=decodings())
-def test_hypotheses_that_are_widened_reordered_and_dropped_equal_sequences_of_their_own(name, plan):
+def test_hypotheses_that_are_widened_reordered_and_dropped_equal_sequences_of_their_own(name, kernel, plan):
     """Each hypothesis is also written down as a list, and computed at once in the end."""
     model = model_of(name)
     prefixes = [[START, 5, 6], [START], [START, 7, 8, 9]]

@@ -12,9 +12,11 @@ from cases import (
     SOURCES,
     TARGETS,
     cross_of,
-    every_cross,
+    every_cross_and_kernel,
     every_mixer,
+    every_mixer_and_kernel,
     every_model,
+    every_model_and_kernel,
     hidden_of,
     in_fresh_process,
     keeping,
@@ -34,8 +36,8 @@ from heedful.nn.taps import recording
 # Batched and single, in any order -------------------------------------------------------------------------
 
 
-@every_model
-def test_batched_equals_single(name):
+@every_model_and_kernel
+def test_batched_equals_single(name, kernel):
     model = model_of(name)
     together = hidden_of(model, SOURCES, TARGETS)
     for source, target, hidden in zip(SOURCES, TARGETS, together, strict=True):
@@ -52,8 +54,8 @@ def test_packed_in_any_order_equals_any_other(name, order):
     same(moved, [straight[i] for i in order])
 
 
-@every_mixer
-def test_batched_equals_single_in_a_mixer(name):
+@every_mixer_and_kernel
+def test_batched_equals_single_in_a_mixer(name, kernel):
     mixer, x = mixer_of(name), tokens_of(LENGTHS)
     together = mixer(x, Layout.of(LENGTHS)).split(LENGTHS)
     for tokens, mixed in zip(x.split(LENGTHS), together, strict=True):
@@ -71,8 +73,8 @@ def test_packed_in_any_order_equals_any_other_in_a_mixer(name, order):
     same(list(moved), [straight[i] for i in order])
 
 
-@every_cross
-def test_batched_equals_single_in_cross_attention(name):
+@every_cross_and_kernel
+def test_batched_equals_single_in_cross_attention(name, kernel):
     cross, layout, keys = cross_of(name), Layout.of(LENGTHS), Layout.of(KEY_LENGTHS)
     x, y = tokens_of(LENGTHS), tokens_of(KEY_LENGTHS, D_MEMORY)
     together = cross(x, layout, cross.remember(y, keys)).split(LENGTHS)
@@ -81,8 +83,8 @@ def test_batched_equals_single_in_cross_attention(name):
         same(cross(tokens, Layout.of([len(tokens)]), memory), mixed)
 
 
-@every_cross
-def test_several_sequences_that_share_a_sentence_equal_sentences_of_their_own(name):
+@every_cross_and_kernel
+def test_several_sequences_that_share_a_sentence_equal_sentences_of_their_own(name, kernel):
     cross = cross_of(name)
     x, y = tokens_of([2, 3, 0, 1, 5, 4]), tokens_of([7, 3], D_MEMORY)
     shared = cross(x, Layout.of([2, 3, 0, 1, 5, 4]), cross.remember(y, Layout.of([7, 3])))

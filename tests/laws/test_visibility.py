@@ -11,8 +11,10 @@ from cases import (
     cross_of,
     embedded_as,
     every_cross,
-    every_mixer,
+    every_cross_and_kernel,
+    every_mixer_and_kernel,
     every_model,
+    every_model_and_kernel,
     hidden_of,
     mixer_of,
     model_of,
@@ -22,6 +24,7 @@ from cases import (
 
 from heedful.nn.declarations import declared
 from heedful.nn.layout import Layout, Tokens
+from heedful.nn.taps import recording
 
 NAN = float("nan")
 
@@ -75,9 +78,9 @@ def test_what_a_rectangle_holds_beyond_the_lengths_is_not_read(name, garbage):
 # The other sequences of the batch -------------------------------------------------------------------------
 
 
-@every_model
+@every_model_and_kernel
 @pytest.mark.parametrize("value", [NAN, 1e3])
-def test_the_other_sequences_of_a_batch_change_nothing(name, value):
+def test_the_other_sequences_of_a_batch_change_nothing(name, kernel, value):
     model = model_of(name)
     x, y, run = embedded(model)
     bad_x, bad_y = rows_of([4, 7, 1], 1), rows_of([5, 2, 3], 1)
@@ -94,9 +97,9 @@ def test_the_other_sequences_of_a_batch_change_nothing(name, value):
     same(after_grads[1][good_y], grads[1][good_y])
 
 
-@every_mixer
+@every_mixer_and_kernel
 @pytest.mark.parametrize("value", [NAN, 1e3])
-def test_the_other_sequences_change_nothing_in_a_mixer(name, value):
+def test_the_other_sequences_change_nothing_in_a_mixer(name, kernel, value):
     mixer, layout = mixer_of(name), Layout.of(LENGTHS)
     x = tokens_of(LENGTHS).requires_grad_()
     bad = rows_of(LENGTHS, 2)
@@ -110,8 +113,8 @@ def test_the_other_sequences_change_nothing_in_a_mixer(name, value):
     same(torch.autograd.grad(after.square().sum(), changed)[0][good], grad[good])
 
 
-@every_cross
-def test_the_other_sentences_change_nothing_in_cross_attention(name):
+@every_cross_and_kernel
+def test_the_other_sentences_change_nothing_in_cross_attention(name, kernel):
     cross, layout, keys = cross_of(name), Layout.of(LENGTHS), Layout.of(KEY_LENGTHS)
     x, y = tokens_of(LENGTHS).requires_grad_(), tokens_of(KEY_LENGTHS, D_MEMORY).requires_grad_()
     bad = rows_of(KEY_LENGTHS, 3)  # read by the one query of the fourth sequence
@@ -126,8 +129,8 @@ def test_the_other_sentences_change_nothing_in_cross_attention(name):
     same(torch.autograd.grad(after.square().sum(), changed)[0][kept], grad[kept])
 
 
-@every_cross
-def test_a_query_with_no_key_gets_exactly_zero_and_gives_no_gradient(name):
+@every_cross_and_kernel
+def test_a_query_with_no_key_gets_exactly_zero_and_gives_no_gradient(name, kernel):
     cross, layout, keys = cross_of(name), Layout.of(LENGTHS), Layout.of(KEY_LENGTHS)
     x, y = tokens_of(LENGTHS).requires_grad_(), tokens_of(KEY_LENGTHS, D_MEMORY).requires_grad_()
     lonely = rows_of(LENGTHS, 2)  # the third source is empty
@@ -137,12 +140,25 @@ def test_a_query_with_no_key_gets_exactly_zero_and_gives_no_gradient(name):
         assert torch.equal(grad, torch.zeros_like(grad))
 
 
+@every_cross
+def test_a_query_with_no_key_shows_no_weights(name):
+    cross, layout, keys = cross_of(name), Layout.of(LENGTHS), Layout.of(KEY_LENGTHS)
+    with recording(cross, ["weights"]) as seen:
+        cross(tokens_of(LENGTHS), layout, cross.remember(tokens_of(KEY_LENGTHS, D_MEMORY), keys))
+    (weights,) = seen["weights"]
+    sums = weights.sum(-1)
+    assert not weights[2].any()
+    for row in (0, 3, 4):
+        same(sums[row], torch.ones_like(sums[row]))
+        assert not weights[row, :, :, KEY_LENGTHS[row] :].any()
+
+
 # What comes later -----------------------------------------------------------------------------------------
 
 
-@every_model
+@every_model_and_kernel
 @pytest.mark.parametrize("value", [NAN, 1e3])
-def test_a_later_token_changes_no_earlier_hidden_state(name, value):
+def test_a_later_token_changes_no_earlier_hidden_state(name, kernel, value):
     model = model_of(name)
     x, y, run = embedded(model)
     clean = run(x, y)
@@ -159,8 +175,8 @@ def test_no_decoder_declares_that_it_reads_ahead(name):
     assert "reads_ahead" not in declared(model_of(name).decoder)
 
 
-@every_mixer
-def test_a_later_token_changes_no_earlier_one_unless_the_mixer_says_so(name):
+@every_mixer_and_kernel
+def test_a_later_token_changes_no_earlier_one_unless_the_mixer_says_so(name, kernel):
     mixer, layout = mixer_of(name), Layout.of(LENGTHS)
     x = tokens_of(LENGTHS).requires_grad_()
     clean = mixer(x, layout)
