@@ -79,7 +79,7 @@ class RunFolder:
         if not self.card.is_file():
             if self.recipe.is_file():
                 raise RequestError(
-                    f"{self.path}: training has not finished its first validation; "
+                    f"{self.path}: training has not made its first checkpoint; "
                     "continue it with `heedful train --resume`"
                 )
             raise RequestError(f"{self.path} is not a run: it has no {self.card.name}")

@@ -88,6 +88,7 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
         tokenizers.source.save(folder.tokenizer(SOURCE))
         tokenizers.target.save(folder.tokenizer(TARGET))
     key = f"{tokenizers.source.fingerprint}-{tokenizers.target.fingerprint}"
+    n_ids = max(tokenizers.source.vocab_size, tokenizers.target.vocab_size)
     valid_rows: list[dict[str, str]] = []
     done = [folder.cache / "train", folder.cache / "valid", folder.data_report]
     if all(path.exists() for path in done):
@@ -108,7 +109,8 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
             rows = _noting(rows, valid_rows)
         kept = keep(tokenizers.encode(rows), recipe.data.filter, report)
         with _naming(f"data.{part}"):
-            stores[part] = TokenStore.build((row.row for row in kept), COLUMNS, folder.cache / part, key)
+            ids = (row.row for row in kept)
+            stores[part] = TokenStore.build(ids, COLUMNS, folder.cache / part, key, n_ids=n_ids)
         try:
             _refuse_others(part, digest, before)
         except DataError:

@@ -178,6 +178,18 @@ def test_other_data_are_noticed_where_tokens_are_made_anew(run, changed):
     assert train_run(recipe(max_updates=3), run, resume=True, device="cpu").result.state.update == 3
 
 
+def test_a_folder_without_a_checkpoint_says_so(run):
+    (run / "run.json").unlink()
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(RequestError, match="has not made its first checkpoint"):
+        load(run, device="cpu")
+
+
+def test_the_cache_takes_two_bytes_for_each_token_of_a_small_vocabulary(run):
+    sizes = [path.stat().st_size for path in (run / "cache" / "train").glob("*.ids")]
+    assert sizes == [2 * len("a bb a cc")] * 2
+
+
 # What is told ---------------------------------------------------------------------------------------------
 
 
