@@ -147,6 +147,11 @@ class RecurrentConfig(Config):
         return self
 
     @property
+    def longest(self) -> int | None:
+        """The most tokens a sequence may have: no recurrence sets a limit."""
+        return None
+
+    @property
     def _plain_with_more(self) -> bool:
         more = self.attention is not None or self.input_feeding or self.d_readout is not None
         return self.decoder == "plain" and more

@@ -100,6 +100,11 @@ class TransformerConfig(Config):
         return self
 
     @property
+    def longest(self) -> int | None:
+        """The most tokens a sequence may have, special ones included; None where nothing ends."""
+        return self.max_length if self.positions in {"learned", "one-hot"} else None
+
+    @property
     def position_width(self) -> int:
         """Columns that the positions take: all that are added to, or their own when concatenated."""
         if self.combine == "add":

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -120,17 +120,30 @@ def evaluate(
 
 
 def likelihood(run: Run, sources: Sequence[str], references: Sequence[str]) -> list[Score]:
-    """Perplexity of the references, given their sources, per token of the run's own vocabulary."""
-    nll, tokens, n_bytes = 0.0, 0, 0
+    """Perplexity of the references, given their sources, per token of the run's own vocabulary.
+
+    References for which the model has no positions are left out; the counts of the scores say how many
+    were scored.
+    """
+    nll, tokens, n_bytes, scored = 0.0, 0, 0, 0
     device, longest = next(run.model.parameters()).device, max_source(run.recipe)
+    limit = run.recipe.model.longest
     order = sorted(range(len(references)), key=lambda i: len(references[i]))
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
         source = [ids[:longest] for ids in run.tokenizers.source.encode_batch([sources[i] for i in part])]
         target = run.tokenizers.target.encode_batch([references[i] for i in part])
+        fit = [k for k, ids in enumerate(target) if limit is None or len(ids) < limit]
+        if not fit:
+            continue
         with torch.inference_mode():
-            results = forced(run.model, run.tokenizers.collate(source, target).to(device))
+            batch = run.tokenizers.collate([source[k] for k in fit], [target[k] for k in fit])
+            results = forced(run.model, batch.to(device))
         nll -= math.fsum(float(r.log_probs.double().sum()) for r in results)
         tokens += sum(len(r.log_probs) for r in results)
-        n_bytes += sum(len(references[i].encode()) for i in part)
-    return list(Likelihood(nll, tokens, n_bytes).scores(run.tokenizers.target.fingerprint[:12]).values())
+        n_bytes += sum(len(references[part[k]].encode()) for k in fit)
+        scored += len(fit)
+    if not scored:
+        return []
+    scores = Likelihood(nll, tokens, n_bytes).scores(run.tokenizers.target.fingerprint[:12])
+    return [replace(score, counts={**score.counts, "sentences": scored}) for score in scores.values()]

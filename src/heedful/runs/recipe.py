@@ -135,10 +135,10 @@ class Recipe(Config):
     def _has_positions_for_all(self) -> "Recipe":
         """A table of positions ends somewhere, and no sentence may be longer; found now, not hours later."""
         model: Any = self.model
-        if getattr(model, "positions", None) not in {"learned", "one-hot"}:
+        if model.longest is None:
             return self
-        table = f"model.positions={model.positions} ends after model.max_length={model.max_length} tokens"
-        most = model.max_length - 1
+        table = f"model.positions={model.positions} ends after model.max_length={model.longest} tokens"
+        most = model.longest - 1
         for column in ("source", "target"):
             limit = self.data.filter.limit(column)
             if limit is None or limit > most:

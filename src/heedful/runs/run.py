@@ -17,7 +17,7 @@ from heedful.runs.recipe import Recipe
 from heedful.runs.saved import saved_recipe
 from heedful.runs.trees import Mark, Tree
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.translation import MAX_SOURCE, SOURCE, Tokenizers, Translator
+from heedful.tasks.translation import MAX_SOURCE, Tokenizers, Translator
 from heedful.training.averaging import final_weights
 from heedful.training.weights import fit, load_weights
 
@@ -67,8 +67,12 @@ class Run:
 
 
 def max_source(recipe: Recipe) -> int:
-    """The longest source in tokens; more is cut, in validation as in prediction."""
-    return recipe.data.filter.limit(SOURCE) or MAX_SOURCE
+    """The longest source in tokens; more is cut, in validation as in prediction.
+
+    It is what the model has positions for, and not how long the training sentences were.
+    """
+    longest = recipe.model.longest
+    return MAX_SOURCE if longest is None else min(MAX_SOURCE, longest - 1)
 
 
 def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:

@@ -2,7 +2,6 @@
 
 import math
 import shutil
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -91,7 +90,8 @@ def train_run(
             distribution.barrier()
             if not distribution.is_first():
                 prepared = prepare(recipe, folder, quiet)
-            step = build_step(recipe, prepared.tokenizers, place)
+            begun = resume and bool(checkpoints.paths(folder.path))
+            step = build_step(recipe, prepared.tokenizers, place, None if begun else quiet)
             quiet(f"training on {place.type} in {step.precision}, {torch.get_num_threads()} threads")
             data = _training_data(recipe, prepared)
             if not resume:
@@ -113,19 +113,24 @@ def train_run(
         return Trained(folder, result, distribution.is_first())
 
 
-def build_step(recipe: Recipe, tokenizers: Tokenizers, device: torch.device) -> Step:
-    """The model with its first weights, and its objective."""
+def build_step(recipe: Recipe, tokenizers: Tokenizers, device: torch.device, say: Say | None = None) -> Step:
+    """The model with its first weights, and its objective.
+
+    With ``say``, pretrained vectors are read and their coverage is told; without (a resumed run, whose
+    checkpoint has the weights), they are not needed.
+    """
     torch.manual_seed(seed_of(recipe.training.seed, 0))
     try:
         model = build_model(recipe.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
-    _fill_embeddings(recipe, tokenizers, model)
+    if say is not None:
+        _fill_embeddings(recipe, tokenizers, model, say)
     objective = NextToken(recipe.objective.label_smoothing, recipe.objective.chunk)
     return Step(model.to(device), objective, choose_precision(recipe.training.precision, device))
 
 
-def _fill_embeddings(recipe: Recipe, tokenizers: Tokenizers, model: Any) -> None:
+def _fill_embeddings(recipe: Recipe, tokenizers: Tokenizers, model: Any, say: Say) -> None:
     sides = ((SOURCE, recipe.pretrained.source), (TARGET, recipe.pretrained.target))
     for side, path in sides:
         if path is None:
@@ -133,7 +138,7 @@ def _fill_embeddings(recipe: Recipe, tokenizers: Tokenizers, model: Any) -> None
         words = getattr(tokenizers, side).whole_words()
         vectors = read_vectors(Path(recipe.root or ".") / path, words)
         report = fill_embedding(getattr(model, f"{side}_embedding").weight, vectors)
-        warnings.warn(f"pretrained.{side}: {report}", stacklevel=2)
+        say(f"pretrained.{side}: {report}")
 
 
 @contextmanager
@@ -210,6 +215,9 @@ def same_recipe(folder: RunFolder, recipe: Recipe) -> None:
     """Refuse to resume a run with a recipe that would have made another one."""
     old, new = (r.model_dump(mode="json") for r in (saved_recipe(folder), recipe))
     changed = [key for key in old if key not in _MAY_CHANGE and old[key] != new[key]]
+    if old["training"]["metric"] in {"bleu", "chrf"} and old["validation"] != new["validation"]:
+        # What is decoded, and how, decides what "best" means.
+        changed.append("validation")
     changed += [".".join(path) for path in _MUST_STAY if old[path[0]][path[1]] != new[path[0]][path[1]]]
     if changed:
         raise RequestError(
@@ -265,7 +273,9 @@ def _rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device)
     kept = {name: value.clone() for name, value in step.model.state_dict().items()}
     try:
         step(batch, step.counts(batch))[0].backward()
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "allocat" not in str(error) and "memory" not in str(error):
+            raise
         raise RequestError(
             f"the widest micro-batch ({len(part)} sentences of up to {data.lengths[part].max()} tokens) "
             "does not fit in memory; lower training.tokens_per_update, raise training.accumulate, or lower "

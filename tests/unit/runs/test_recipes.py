@@ -104,3 +104,22 @@ def test_paths_start_at_the_recipes_folder(tmp_path):
     assert recipe.root == str(tmp_path.resolve())
     assert isinstance(tree, Tree)
     assert isinstance(tree.mark, Mark)
+
+
+def test_a_table_of_positions_and_not_the_training_filter_limits_what_is_read():
+    from heedful.runs.run import max_source
+    from heedful.tasks.translation import MAX_SOURCE
+
+    filtered, _ = read_recipe("phrasebook-ta", ["data.filter.max_length=20"])
+    assert max_source(filtered) == MAX_SOURCE
+    tabled, _ = read_recipe(
+        "phrasebook-ta",
+        [
+            "model.positions=learned",
+            "model.max_length=31",
+            "data.filter.max_length=20",
+            "decoding.max_length.cap=30",
+            "validation.decode=0",
+        ],
+    )
+    assert max_source(tabled) == 30

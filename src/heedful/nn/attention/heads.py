@@ -206,6 +206,8 @@ class SelfAttention(_MultiHead):
         self, x: Float[Tensor, "T d"], layout: Layout, cache: KeyValueCache | None = None
     ) -> Float[Tensor, "T d"]:
         """Mix the tokens of each sequence; with a cache, they continue the sequences held there."""
+        if cache is not None and not self.causal:
+            raise ValueError("attention that reads ahead cannot continue from a cache: it needs causal=True")
         q, k, v = layout.pad(self.qkv(x)).split(self.sizes, dim=-1)
         keys, values = self._keys_and_values(k, v)
         if cache is not None:

@@ -293,3 +293,9 @@ def test_the_key_bias_is_declared_to_be_without_gradient_where_scores_are_produc
     assert without_gradient(cross) == {"kv.bias": set(range(5))}
     assert without_gradient(self_attention()) == {}
     assert without_gradient(self_attention(qkv_bias=True, score=CosineScore())) == {}
+
+
+def test_attention_that_reads_ahead_refuses_a_cache():
+    layout = Layout.of([2])
+    with pytest.raises(ValueError, match="causal=True"):
+        SelfAttention(6, 2)(torch.randn(2, 6), layout, KeyValueCache())

@@ -1,0 +1,56 @@
+"""What the README says is so: its commands exist, its Python runs, its links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import heedful
+from heedful.runs.resolve import shipped_recipes
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/results.md"]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_python_on_blocks_runs():
+    (block,) = (b for b in blocks("python") if "SelfAttention" in b)
+    scope = {"x": torch.randn(17, 64)}
+    exec(block, scope)
+    assert scope["attention"](scope["x"], scope["Layout"].of([5, 9, 3])).shape == (17, 64)
+
+
+def test_the_number_of_parameters_is_the_ledgers():
+    with torch.device("meta"):
+        model = heedful.build("transformer-base", vocab_size=37000)
+    assert f"{heedful.describe(model).parameters:,}" in README
+
+
+def test_every_verb_in_the_table_exists_and_every_verb_is_in_the_table():
+    from heedful.cli.main import app
+
+    verbs = {command.name for command in app.registered_commands}
+    assert set(re.findall(r"^\| `heedful (\w+)", README, re.MULTILINE)) == verbs
+
+
+def test_recipes_that_are_named_are_shipped():
+    for name in re.findall(r"heedful recipes ([\w-]+)", README):
+        assert name in shipped_recipes()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_a_page_names_are_there(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"\]\(((?!http)[^)#]+)\)", text))
+    named |= set(re.findall(r"`((?:src|tests|docs|bench)/[\w./-]+)`", text))
+    named |= {
+        f"src/heedful/{n}"
+        for n in re.findall(r"`((?:nn|data|tasks|runs|training|decoding)/[\w/]+\.py)", text)
+    }
+    missing = sorted(n for n in named if not (ROOT / n).exists())
+    assert not missing
