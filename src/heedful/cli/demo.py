@@ -1,6 +1,7 @@
 """``heedful demo``."""
 
 import shlex
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,8 +152,8 @@ def _show_translations(comparison: "Comparison") -> None:
     for i in range(0, min(len(own.sources), SHOWN * step), step):
         _show_pair(own.sources[i], own.references[i], own.predictions[i].text)
     result(
-        f"Of {len(own.sources):,} such sentences, {comparison.exact:.0%} are translated word for word"
-        " as in the reference.\n"
+        f"Of {len(own.sources):,} such sentences, {round(comparison.exact * len(own.sources)):,} are translated"
+        " word for word as in the reference.\n"
     )
 
 
@@ -214,6 +215,9 @@ def _show_next(folder: Path, comparison: "Comparison") -> None:
     result("What to try next\n")
     for command, purpose in commands.items():
         result(f"  {command:<{width}}  # {purpose}")
+    if shutil.which("heedful") is None:
+        scripts = shlex.quote(str(Path(sys.executable).parent))
+        result(f"\nfirst, so that your shell finds the command:  export PATH={scripts}:$PATH")
 
 
 def _plain(

@@ -140,7 +140,9 @@ def _chain(source: _Source, shipped: Mapping[str, Traversable]) -> list[Tree]:
     while True:
         tree = source.read()
         seen[source.identity] = source.name
-        rest = {key: item for key, item in tree.value.items() if key != "base"}
+        # What a recipe reaches is its own: another that builds on it does not inherit that.
+        left_out = {"base", "expected"} if layers else {"base"}
+        rest = {key: item for key, item in tree.value.items() if key not in left_out}
         layers.insert(0, replace(tree, value=rest))
         if "base" not in tree.value:
             return layers

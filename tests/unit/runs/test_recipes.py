@@ -123,3 +123,8 @@ def test_a_table_of_positions_and_not_the_training_filter_limits_what_is_read():
         ],
     )
     assert max_source(tabled) == 30
+
+
+def test_what_a_recipe_reaches_is_not_inherited():
+    assert read_recipe("phrasebook-ta")[0].expected.scores
+    assert not read_recipe("phrasebook-rnn")[0].expected.scores
