@@ -151,10 +151,8 @@ def _show_translations(comparison: "Comparison") -> None:
     result("Sentences that were held out\n")
     for i in range(0, min(len(own.sources), SHOWN * step), step):
         _show_pair(own.sources[i], own.references[i], own.predictions[i].text)
-    result(
-        f"Of {len(own.sources):,} such sentences, {round(comparison.exact * len(own.sources)):,} are translated"
-        " word for word as in the reference.\n"
-    )
+    n, n_exact = len(own.sources), round(comparison.exact * len(own.sources))
+    result(f"Of {n:,} such sentences, {n_exact:,} are translated word for word as in the reference.\n")
 
 
 def _show_pair(source: str, reference: str, translation: str) -> None:
