@@ -11,9 +11,10 @@ from heedful.cli.train import train_into
 from heedful.errors import DataError, RequestError
 from heedful.runs import train as module
 from heedful.runs.prepare import Prepared
-from heedful.runs.recipe import Recipe
+from heedful.runs.recipe import PretrainedConfig, Recipe
 from heedful.runs.run import load
 from heedful.runs.train import train_run
+from heedful.text.configuration import WordConfig
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult
 from heedful.training.state import TrainingState
@@ -211,3 +212,31 @@ def test_figures_are_written_as_often_as_the_recipe_says(corpus, log_every, logg
     train_into(corpus / "run", recipe(max_updates=5, log_every=log_every), **options)
     lines = read_metrics(corpus / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines if line["event"] == "updated"] == logged
+
+
+# Pretrained vectors ---------------------------------------------------------------------------------------
+
+
+def test_pretrained_vectors_fill_their_rows_at_the_start_and_are_not_needed_to_go_on(corpus):
+    (corpus / "v.txt").write_text("2 4\nword 1 2 3 4\nunheard 5 6 7 8\n")
+    (corpus / "text").write_text("a word\nword a other\nother\n")
+    settings = recipe()
+    changes = {
+        "tokenizer": settings.tokenizer.model_copy(update={"subwords": WordConfig(kind="word")}),
+        "pretrained": PretrainedConfig(source="v.txt"),
+    }
+    settings = settings.model_copy(update=changes)
+    told = []
+    trained = train_run(settings, corpus / "run", device="cpu", say=told.append)
+    assert [line for line in told if line.startswith("pretrained.source: 1 of")]
+    tokenizers = load(trained.folder.path).tokenizers
+    first = module.build_step(settings, tokenizers, torch.device("cpu"), lambda line: None).model
+    plain = module.build_step(settings, tokenizers, torch.device("cpu")).model
+    row = tokenizers.source.whole_words()["word"]
+    filled = first.source_embedding.weight
+    assert filled[row].tolist() == [1, 2, 3, 4]
+    others = [i for i in range(len(filled)) if i != row]
+    assert torch.equal(filled[others], plain.source_embedding.weight[others])
+    (corpus / "v.txt").unlink()
+    more = settings.model_copy(update={"training": recipe(max_updates=3).training})
+    assert train_run(more, corpus / "run", resume=True, device="cpu").result.state.update == 3
