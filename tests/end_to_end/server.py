@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import resource
+import signal
 import sys
 import traceback
 
@@ -34,6 +35,8 @@ def child(request: dict) -> None:
     os.chdir(request["cwd"])
     os.environ.update(request["env"])
     sys.argv = ["heedful", *request["argv"]]
+    # As at a terminal; where the tests run in the background, a shell may have them ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     if request["file_size"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"], resource.RLIM_INFINITY))

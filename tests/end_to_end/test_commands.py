@@ -332,9 +332,10 @@ def test_validation_and_evaluation_agree(heedful, transformer, tmp_path):
 
 def test_validation_and_evaluation_agree_on_lower_case_and_cut_sources(heedful, corpus):
     """Outputs in lower case are scored without regard to case, and long sources are cut, in both."""
-    changes = ["tokenizer.target.lowercase=true", "data.filter.max_length=5", "training.max_updates=40"]
-    short = [*changes, "training.validate_every=40"]
-    assert heedful("train", "tiny.yaml", *short, "--out", "run", cwd=corpus).status == 0
+    changes = ["tokenizer.target.lowercase=true", "training.max_updates=40", "training.validate_every=40"]
+    table = ["model.positions=learned", "model.max_length=6", "data.filter.max_length=5"]
+    caps = ["decoding.max_length.cap=5", "validation.decoding.max_length.cap=5"]
+    assert heedful("train", "tiny.yaml", *changes, *table, *caps, "--out", "run", cwd=corpus).status == 0
     (line,) = [x for x in objects(corpus / "run" / "metrics.jsonl") if x["event"] == "validated"]
     done = heedful("evaluate", "run", "--split", "valid", "--json", "--output", "rows", cwd=corpus)
     scores = {score["name"]: score["value"] for score in done.json()["splits"][0]["scores"]}
