@@ -107,7 +107,8 @@ def _records(lines: Iterable[str], file: str) -> Iterator[dict[str, Any]]:
         try:
             record = json.loads(line, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{name}:{number}: not JSON ({error})") from None
+            example = 'with --jsonl every line is an object such as {"source": "A man sleeps."}'
+            raise DataError(f"{name}:{number}: not JSON ({error}); {example}") from None
         if not isinstance(record, dict) or not isinstance(record.get("source"), str):
             raise DataError(f'{name}:{number}: expected an object with a text under "source"')
         if not _is_unicode(record["source"]):

@@ -84,9 +84,8 @@ def chosen_splits(run: Run, split: str, data: tuple[Path, Path] | None) -> dict[
             raise RequestError("the recipe names no test set; use --split valid, or --data SOURCE TARGET")
         return dict(own.test)
     if split not in known:
-        raise RequestError(
-            f"--split {split}: no such split{nearest(split, known)}; there are test, {', '.join(known)}"
-        )
+        names = ", ".join(dict.fromkeys(["test", *known]))
+        raise RequestError(f"--split {split}: no such split{nearest(split, known)}; there are {names}")
     return {split: known[split]}
 
 
