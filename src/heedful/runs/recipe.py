@@ -132,6 +132,20 @@ class Recipe(Config):
         return self
 
     @model_validator(mode="after")
+    def _leaves_the_warm_up_of_its_norm(self) -> "Recipe":
+        """Power normalisation warms up on the batch's own statistics; a run must outlast that."""
+        most = self.training.max_updates
+        if getattr(self.model, "norm", None) != "power" or most is None:
+            return self
+        batches, warmup = most * self.training.accumulate, self.model.norm_warmup  # type: ignore[union-attr]
+        if 2 * warmup > batches:
+            raise ValueError(
+                f"model.norm_warmup={warmup} is more than half of the run's {batches} batches: power "
+                f"normalisation would hardly leave its warm-up; set it to at most {batches // 2}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_positions_for_all(self) -> "Recipe":
         """A table of positions ends somewhere, and no sentence may be longer; found now, not hours later."""
         model: Any = self.model

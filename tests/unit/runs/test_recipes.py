@@ -80,6 +80,7 @@ def test_the_commented_recipe_says_something_of_every_section():
         ("model.n_heads=3", "not divisible by n_heads=3"),
         ("model.n_headz=3", "did you mean 'n_heads'"),
         ("training.seed=x", "whole number"),
+        ("model={preset: transformer-tiny, tie: none, norm: power, norm_warmup: 401}", "at most 400"),
         ("task.kind=translate", "translation"),
         ("data.train.kind=filez", "files"),
     ],
@@ -128,3 +129,8 @@ def test_a_table_of_positions_and_not_the_training_filter_limits_what_is_read():
 def test_what_a_recipe_reaches_is_not_inherited():
     assert read_recipe("phrasebook-ta")[0].expected.scores
     assert not read_recipe("phrasebook-rnn")[0].expected.scores
+
+
+def test_power_normalisation_may_warm_up_for_half_of_the_run():
+    changes = ["model.norm=power", "model.norm_warmup=400"]
+    assert read_recipe("phrasebook-ta", changes)[0].model.norm_warmup == 400
