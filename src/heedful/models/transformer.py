@@ -13,7 +13,7 @@ embeddings and the output. With V = 37,000 that makes 63.05M and 214.2M; the pap
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -215,33 +215,25 @@ def _score(config: TransformerConfig) -> Score:
     return _SCORES[config.score](config.d_k or config.d_model // config.n_heads)
 
 
+def _heads(config: TransformerConfig) -> dict[str, Any]:
+    """What self- and cross-attention have in common."""
+    return {
+        "d_k": config.d_k,
+        "d_v": config.d_v,
+        "n_kv_heads": config.n_kv_heads,
+        "score": _score(config),
+        "qkv_bias": config.attention_bias,
+        "out_bias": config.attention_bias,
+        "dropout": config.attention_dropout,
+    }
+
+
 def _self_attention(config: TransformerConfig, *, causal: bool) -> SelfAttention:
-    return SelfAttention(
-        config.d_model,
-        config.n_heads,
-        d_k=config.d_k,
-        d_v=config.d_v,
-        n_kv_heads=config.n_kv_heads,
-        score=_score(config),
-        causal=causal,
-        qkv_bias=config.attention_bias,
-        out_bias=config.attention_bias,
-        dropout=config.attention_dropout,
-    )
+    return SelfAttention(config.d_model, config.n_heads, causal=causal, **_heads(config))
 
 
 def _cross_attention(config: TransformerConfig) -> CrossAttention:
-    return CrossAttention(
-        config.d_model,
-        config.n_heads,
-        d_k=config.d_k,
-        d_v=config.d_v,
-        n_kv_heads=config.n_kv_heads,
-        score=_score(config),
-        qkv_bias=config.attention_bias,
-        out_bias=config.attention_bias,
-        dropout=config.attention_dropout,
-    )
+    return CrossAttention(config.d_model, config.n_heads, **_heads(config))
 
 
 def _feed_forward(config: TransformerConfig) -> FeedForward:

@@ -102,11 +102,6 @@ def sum_counts(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(zip(names, summed.tolist(), strict=True))
 
 
-def on_any(flag: bool) -> bool:
-    """Whether the flag is set on any of the processes."""
-    return bool(sum_over_ranks(torch.tensor(int(flag))).item())
-
-
 def from_first(value: Any) -> Any:
     """The first process's ``value`` (anything that JSON can hold), on every process."""
     if world() == 1:
