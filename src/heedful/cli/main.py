@@ -12,6 +12,7 @@ import typer
 from heedful import __version__
 from heedful.cli import demo, describe, evaluate, predict, recipes, train
 from heedful.errors import HeedfulError
+from heedful.memory import ask_for_large_pages
 
 app = typer.Typer(
     name="heedful",
@@ -52,6 +53,7 @@ def main() -> NoReturn:
     0: done; 1: the work failed; 2: the request was wrong; 130: stopped by Ctrl-C, or asked to stop.
     """
     warnings.showwarning = _warn  # type: ignore[assignment]
+    ask_for_large_pages()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", newline="\n")

@@ -1,6 +1,6 @@
 """An encoder, a decoder that attends to it, and the contract that training and decoding rely on."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -23,6 +23,9 @@ class EncoderDecoder(nn.Module):
         decoder: causal blocks with cross-attention.
         head: hidden states to logits; reached by objectives and decoders as ``heads["token"]``.
     """
+
+    lowers: ClassVar[bool] = True
+    """Whether it can be trained on a copy of its weights in bf16."""
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -16,13 +16,25 @@ def _levels_dropped(p: float) -> int:
     return min(max(round(p * _LEVELS), 1), _LEVELS - 1)
 
 
-def _draw_mask(x: Tensor, dropped: int) -> UInt8[Tensor, "..."]:
+def _draw_mask(x: Tensor, dropped: int) -> Tensor:
     """1 where an element is kept. Whole 64-bit words are drawn and cut into 16-bit lanes."""
     words = torch.empty(-(-x.numel() // _WORD), dtype=torch.int64, device=x.device)
     lanes = words.random_(-(1 << 63), None).view(torch.int16)[: x.numel()]
     # A comparison into bytes is vectorised, and so is a product with them; with booleans neither is.
     kept = torch.empty(x.numel(), dtype=torch.uint8, device=x.device)
     return torch.ge(lanes, dropped - _LEVELS // 2, out=kept).view(x.shape)
+
+
+# The same as an operator, which a compiler calls instead of drawing numbers in its own, slower way. The
+# tag forbids to draw the same mask again, or to take one for two.
+_mask_operator = torch.library.custom_op(
+    "heedful::draw_mask", _draw_mask, mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,)
+)
+
+
+@_mask_operator.register_fake
+def _(x: Tensor, dropped: int) -> Tensor:
+    return x.new_empty(x.shape, dtype=torch.uint8)
 
 
 class _Drop(torch.autograd.Function):
@@ -50,8 +62,7 @@ class Dropout(nn.Module):
     On the CPU the mask is made from 16 random bits an element (the library's own Bernoulli draw is
     5 to 8 times slower there and takes longer than the products around it). So p is rounded to a
     multiple of 2^-16, at least 2^-16 and at most 1 - 2^-16, and the scale is the inverse of the
-    rounded keep probability: the expectation stays exact. Elsewhere, and in compiled code, torch's
-    fused dropout is used.
+    rounded keep probability: the expectation stays exact. Elsewhere torch's fused dropout is used.
 
     Source: Srivastava et al. 2014, section 10 (the scaling moved from test time to training);
     Vaswani et al. 2017, section 5.4.
@@ -73,10 +84,12 @@ class Dropout(nn.Module):
         """Drop elements of ``x`` in training; return ``x`` otherwise."""
         if not self.training or self.p == 0.0:
             return x
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
+        if x.device.type != "cpu":
             return functional.dropout(x, self.p, training=True)
         dropped = _levels_dropped(self.p)
-        out: Tensor = _Drop.apply(x, _draw_mask(x, dropped), _LEVELS / (_LEVELS - dropped))
+        # An operator takes longer to call than the mask to draw.
+        draw = _mask_operator if torch.compiler.is_compiling() else _draw_mask
+        out: Tensor = _Drop.apply(x, draw(x, dropped), _LEVELS / (_LEVELS - dropped))
         return out
 
     def extra_repr(self) -> str:

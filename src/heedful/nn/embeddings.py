@@ -1,11 +1,41 @@
 """Tokens to vectors."""
 
-from jaxtyping import Float
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Tokens
+
+
+class _Lookup(torch.autograd.Function):
+    """Rows of a table in half precision, whose gradient is summed in fp32.
+
+    A frequent token's gradient has many parts; in bf16 a sum stops growing after some hundreds of them.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.shape, ctx.dtype = weight.shape, weight.dtype
+        return weight.index_select(0, ids)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (ids,) = ctx.saved_tensors
+        total = torch.zeros(ctx.shape, dtype=torch.float32, device=ids.device)
+        return None, total.index_add_(0, ids, grads[0].float()).to(ctx.dtype)
+
+
+def embed(ids: Int[Tensor, " T"], weight: Float[Tensor, "V d"]) -> Float[Tensor, "T d"]:
+    """Row ``ids[t]`` of the table, for every t."""
+    if weight.dtype in (torch.bfloat16, torch.float16):
+        looked_up: Tensor = _Lookup.apply(ids, weight)
+        return looked_up
+    return functional.embedding(ids, weight)
 
 
 class TokenEmbedding(nn.Module):
@@ -15,7 +45,7 @@ class TokenEmbedding(nn.Module):
         weight: E, ``[V, d]``. Passing the same parameter to two embeddings and an output layer ties
             them (Press and Wolf 2016).
         positions: combines the embedded tokens with their positions: called as
-            ``positions(x [T, d], positions [T])``.
+            ``positions(x [T, d], positions [T], end)``.
         scale: the paper multiplies embeddings by sqrt(d_model) (Vaswani et al. 2017, section 3.4;
             missing from every lecture), so that they are not drowned by positions of size 1 when E is
             tied to the output layer and therefore small.
@@ -34,6 +64,6 @@ class TokenEmbedding(nn.Module):
 
     def forward(self, tokens: Tokens) -> Float[Tensor, "T d"]:
         """Embed packed ids."""
-        x = functional.embedding(tokens.ids, self.weight)
+        x = embed(tokens.ids, self.weight)
         x = x if self.scale == 1.0 else x * self.scale
-        return self.dropout(self.positions(x, tokens.layout.positions))
+        return self.dropout(self.positions(x, tokens.layout.positions, tokens.layout.end))

@@ -17,7 +17,6 @@ looks at the `Layout`; one that needs a rectangle makes it with `Layout.pad` and
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -26,6 +25,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from heedful.nn.lazy import lazy
 from heedful.nn.visibility import Visibility
 
 Ids = Sequence[int] | np.ndarray
@@ -58,6 +58,12 @@ class _Unpad(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         (slots,) = ctx.saved_tensors
         return _Pad.apply(grads[0], slots, ctx.n_slots), None
+
+
+_READ_WHEN_COMPILED = (
+    *("n_sequences", "n_tokens", "max_length", "min_length", "end", "is_rectangular", "is_fresh"),
+    *("length_tensor", "start_tensor", "slots", "positions", "real"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,22 +99,38 @@ class Layout:
             raise ValueError("lengths and starts cannot be negative")
         return cls(lengths, starts, torch.device(device))
 
-    @cached_property
+    @lazy
     def n_sequences(self) -> int:
         """B."""
         return len(self.lengths)
 
-    @cached_property
+    @lazy
     def n_tokens(self) -> int:
         """T."""
         return sum(self.lengths)
 
-    @cached_property
+    @lazy
     def max_length(self) -> int:
         """S."""
         return max(self.lengths, default=0)
 
-    @cached_property
+    @lazy
+    def min_length(self) -> int:
+        """The length of the shortest sequence."""
+        return min(self.lengths, default=0)
+
+    @lazy
+    def is_fresh(self) -> bool:
+        """Whether every sequence starts at position 0."""
+        return not any(self.starts)
+
+    @lazy
+    def end(self) -> int:
+        """One more than the largest position, or 0 without tokens."""
+        ends = (s + n for s, n in zip(self.starts, self.lengths, strict=True) if n)
+        return self.max_length if self.is_fresh else max(ends, default=0)
+
+    @lazy
     def is_rectangular(self) -> bool:
         """Whether all lengths agree, so that padding is a mere change of shape."""
         return self.n_tokens == self.n_sequences * self.max_length
@@ -116,58 +138,58 @@ class Layout:
     def _tensor(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
 
-    @cached_property
+    @lazy
     def length_tensor(self) -> Int[Tensor, " B"]:
         """The lengths as a tensor."""
         return self._tensor(self.lengths)
 
-    @cached_property
+    @lazy
     def start_tensor(self) -> Int[Tensor, " B"]:
         """The starts as a tensor."""
         return self._tensor(self.starts)
 
-    @cached_property
+    @lazy
     def offsets(self) -> Int[Tensor, " _"]:
         """Where each sequence begins in ``[T]``; the last entry is T (the kernels' ``cu_seqlens``)."""
         return self._tensor((0, *accumulate(self.lengths)))
 
-    @cached_property
+    @lazy
     def sequence(self) -> Int[Tensor, " T"]:
         """For each token, the number of its sequence."""
         rows = torch.arange(self.n_sequences, device=self.device)
         return rows.repeat_interleave(self.length_tensor, output_size=self.n_tokens)
 
-    @cached_property
+    @lazy
     def within(self) -> Int[Tensor, " T"]:
         """For each token, its place in its sequence, from 0."""
         return torch.arange(self.n_tokens, device=self.device) - self.offsets[self.sequence]
 
-    @cached_property
+    @lazy
     def positions(self) -> Int[Tensor, " T"]:
         """For each token, its position: the start of its sequence plus its place within."""
-        if not any(self.starts):
+        if self.is_fresh:
             return self.within
         return self.within + self.start_tensor[self.sequence]
 
-    @cached_property
+    @lazy
     def slots(self) -> Int[Tensor, " T"]:
         """For each token, its slot in the flattened rectangle ``[B * S]``."""
         return self.sequence * self.max_length + self.within
 
-    @cached_property
+    @lazy
     def real(self) -> Bool[Tensor, "B S"]:
         """Which slots of the rectangle hold a token."""
         places = torch.arange(self.max_length, device=self.device)
         return places < self.length_tensor[:, None]
 
-    @cached_property
+    @lazy
     def last(self) -> Int[Tensor, " B"]:
         """The index in ``[T]`` of each sequence's last token (sequences must not be empty)."""
-        if min(self.lengths, default=1) == 0:
+        if self.n_sequences and self.min_length == 0:
             raise ValueError("an empty sequence has no last token")
         return self.offsets[1:] - 1
 
-    @cached_property
+    @lazy
     def backwards(self) -> Int[Tensor, " T"]:
         """The index that reverses every sequence in place; applying it twice changes nothing."""
         return (self.offsets[:-1] + self.offsets[1:] - 1)[self.sequence] - torch.arange(
@@ -177,7 +199,7 @@ class Layout:
     @property
     def through(self) -> "Layout":
         """The layout of everything up to and including these tokens, from position 0."""
-        return self._memo("through", self._through) if any(self.starts) else self
+        return self if self.is_fresh else self._memo("through", self._through)
 
     def _through(self) -> "Layout":
         lengths = tuple(s + n for s, n in zip(self.starts, self.lengths, strict=True))
@@ -205,12 +227,22 @@ class Layout:
         allowed: Bool[Tensor, "..."] | None = None,
     ) -> Visibility:
         """Which of ``keys`` each token of this layout, as a query, sees; kept for the next caller."""
+        if torch.compiler.is_compiling():  # the copies would have to count everything anew
+            return Visibility(self, keys, causal, window, block, allowed)
         make = lambda: Visibility(self._copy, keys._copy, causal, window, block, allowed)  # noqa: E731
         if allowed is not None:
             return make()
         return self._memo(("sees", None if keys is self else keys, causal, window, block), make)
 
-    @cached_property
+    def prepare(self) -> None:
+        """Compute now what a compiled model reads, so that only tensors and counts enter its graph.
+
+        Lengths as such must not be read there: a graph would be made for each combination of them.
+        """
+        for name in _READ_WHEN_COMPILED:
+            getattr(self, name)
+
+    @lazy
     def _copy(self) -> "Layout":
         """An equal layout for what is kept here, so that nothing kept here holds this one.
 
@@ -218,11 +250,13 @@ class Layout:
         """
         return replace(self)
 
-    @cached_property
+    @lazy
     def _kept(self) -> dict[Any, Any]:
         return {}
 
     def _memo(self, key: Any, make: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return make()
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]

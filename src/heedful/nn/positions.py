@@ -27,23 +27,34 @@ class Positions(nn.Module, ABC):
     max_length: int | None = None
 
     @abstractmethod
-    def forward(self, positions: Int[Tensor, " T"]) -> Float[Tensor, "T d"]:
+    def forward(self, positions: Int[Tensor, " T"], end: int | None = None) -> Float[Tensor, "T d"]:
         """The vector of each position.
+
+        Args:
+            positions: from 0.
+            end: one more than the largest of them, where the caller knows it; else they are searched,
+                which on a GPU means waiting for it.
 
         Raises:
             RequestError: a position has no vector.
         """
 
-    def _refuse_beyond(self, positions: Tensor) -> None:
+    def _refuse_beyond(self, positions: Tensor, end: int | None) -> None:
         """Raise if a position lies beyond the table."""
-        if self.max_length is None or positions.numel() == 0:
+        if self.max_length is None:
             return
-        last = int(positions.max())
+        last = _end(positions, end) - 1
         if last >= self.max_length:
             raise RequestError(
                 f"position {last} is beyond the {self.max_length} positions (0 to {self.max_length - 1}) "
                 f"of this model: shorten the input, or train with a max_length of at least {last + 1}"
             )
+
+
+def _end(positions: Tensor, end: int | None) -> int:
+    if end is not None:
+        return end
+    return int(positions.max()) + 1 if positions.numel() else 0
 
 
 class SinusoidalPositions(Positions):
@@ -92,10 +103,9 @@ class SinusoidalPositions(Positions):
         """2π/ω_i, in double precision, on the CPU."""
         return 2 * math.pi / self.frequencies()
 
-    def forward(self, positions: Int[Tensor, " T"]) -> Float[Tensor, "T d"]:
+    def forward(self, positions: Int[Tensor, " T"], end: int | None = None) -> Float[Tensor, "T d"]:
         """Look the positions up, growing the table if one lies beyond it."""
-        if positions.numel():
-            self._make_room(int(positions.max()) + 1)
+        self._make_room(_end(positions, end))
         return functional.embedding(positions, self.table)
 
     def _make_room(self, n: int) -> None:
@@ -133,9 +143,9 @@ class LearnedPositions(Positions):
         self.weight = nn.Parameter(torch.empty(max_length, d))
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, positions: Int[Tensor, " T"]) -> Float[Tensor, "T d"]:
+    def forward(self, positions: Int[Tensor, " T"], end: int | None = None) -> Float[Tensor, "T d"]:
         """The learned row of each position."""
-        self._refuse_beyond(positions)
+        self._refuse_beyond(positions, end)
         return functional.embedding(positions, self.weight)
 
     def extra_repr(self) -> str:
@@ -159,9 +169,9 @@ class OneHotPositions(Positions):
         self.max_length = max_length
         self.d = max_length
 
-    def forward(self, positions: Int[Tensor, " T"]) -> Float[Tensor, "T d"]:
+    def forward(self, positions: Int[Tensor, " T"], end: int | None = None) -> Float[Tensor, "T d"]:
         """A one in the column of each position."""
-        self._refuse_beyond(positions)
+        self._refuse_beyond(positions, end)
         return functional.one_hot(positions, self.d).to(torch.get_default_dtype())
 
 
@@ -181,7 +191,7 @@ class ConstantPositions(Positions):
         self.d = d
         self.scale = scale
 
-    def forward(self, positions: Int[Tensor, " T"]) -> Float[Tensor, "T d"]:
+    def forward(self, positions: Int[Tensor, " T"], end: int | None = None) -> Float[Tensor, "T d"]:
         """The scaled position in each of d columns."""
         values = positions.to(torch.get_default_dtype()) * self.scale
         return values[:, None].expand(-1, self.d)
@@ -198,7 +208,7 @@ class NoPositions(Positions):
         super().__init__()
         self.d = d
 
-    def forward(self, positions: Int[Tensor, " T"]) -> Float[Tensor, "T d"]:
+    def forward(self, positions: Int[Tensor, " T"], end: int | None = None) -> Float[Tensor, "T d"]:
         """Zeros."""
         return torch.zeros(positions.shape[0], self.d, device=positions.device)
 
@@ -224,10 +234,12 @@ class Added(nn.Module):
             raise ValueError(f"positions of width {self.positions.d} cannot be added to width {d_embedded}")
         return d_embedded
 
-    def forward(self, x: Float[Tensor, "T d"], positions: Int[Tensor, " T"]) -> Float[Tensor, "T d"]:
+    def forward(
+        self, x: Float[Tensor, "T d"], positions: Int[Tensor, " T"], end: int | None = None
+    ) -> Float[Tensor, "T d"]:
         """Add to each embedding the vector of its position."""
         self.output_width(x.shape[-1])
-        return x + self.positions(positions).to(x.dtype)
+        return x + self.positions(positions, end).to(x.dtype)
 
 
 class Concatenated(nn.Module):
@@ -245,6 +257,8 @@ class Concatenated(nn.Module):
         """The width of the result: both widths together."""
         return d_embedded + self.positions.d
 
-    def forward(self, x: Float[Tensor, "T d_e"], positions: Int[Tensor, " T"]) -> Float[Tensor, "T d"]:
+    def forward(
+        self, x: Float[Tensor, "T d_e"], positions: Int[Tensor, " T"], end: int | None = None
+    ) -> Float[Tensor, "T d"]:
         """Append to each embedding the vector of its position."""
-        return torch.cat((x, self.positions(positions).to(x.dtype)), -1)
+        return torch.cat((x, self.positions(positions, end).to(x.dtype)), -1)

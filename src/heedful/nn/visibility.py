@@ -1,12 +1,13 @@
 """Who sees whom, as a value: it can be made dense, handed to a kernel, or asked for a hint."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
+
+from heedful.nn.lazy import lazy
 
 if TYPE_CHECKING:
     from heedful.nn.layout import Layout
@@ -45,7 +46,7 @@ class Visibility:
                 f"{self.queries.n_sequences} rows of queries but {self.keys.n_sequences} of keys"
             )
 
-    @cached_property
+    @lazy
     def hint(self) -> Hint:
         """How a kernel may treat it.
 
@@ -59,34 +60,41 @@ class Visibility:
             return "all" if self.keys.is_rectangular else "dense"
         if self._keys_all_past:
             return "all"
-        same = self.queries.lengths == self.keys.lengths and self.queries.starts == self.keys.starts
-        return "causal" if same else "dense"
+        return "causal" if self._queries_are_keys else "dense"
 
-    @cached_property
+    @lazy
+    def _queries_are_keys(self) -> bool:
+        queries, keys = self.queries, self.keys
+        return queries is keys or (queries.lengths == keys.lengths and queries.starts == keys.starts)
+
+    @lazy
     def _keys_all_past(self) -> bool:
-        """Whether causality hides nothing: one query a row, at or after its last key."""
+        """Whether causality hides nothing: every query at or after the last key of its row."""
+        if self.queries.is_fresh and self.keys.is_fresh:
+            return self.keys.is_rectangular and self.keys.max_length <= 1
         rows = zip(self.queries.starts, self.keys.starts, self.keys.lengths, strict=True)
         return self.keys.is_rectangular and all(q >= k + n - 1 for q, k, n in rows)
 
-    @cached_property
+    @lazy
     def hides_nonpadding(self) -> bool:
         """Whether some real key may be invisible to some query of its own row."""
         if self.window is not None or self.block is not None or self.allowed is not None:
             return True
         return self.causal and not self._keys_all_past
 
-    @cached_property
+    @lazy
     def every_query_sees_a_key(self) -> bool:
         """Whether it is certain that no query is left without a key."""
-        if self.allowed is not None or min(self.keys.lengths, default=1) == 0:
+        if self.allowed is not None or (self.keys.n_sequences and self.keys.min_length == 0):
             return False
         plain = not self.causal and self.window is None and self.block is None
+        if plain or (self.queries is self.keys and self.keys.is_fresh):
+            return True
         # Otherwise a query is sure of a key when it is among the keys itself.
         ends = zip(self.queries.starts, self.queries.lengths, self.keys.lengths, strict=True)
-        own = all(s + n <= k for s, n, k in ends) and not any(self.keys.starts)
-        return plain or own
+        return self.keys.is_fresh and all(s + n <= k for s, n, k in ends)
 
-    @cached_property
+    @lazy
     def mask(self) -> Bool[Tensor, "B Q K"]:
         """The dense form: true where the query sees the key. Padding queries see what they may."""
         device = self.keys.device
@@ -105,3 +113,8 @@ class Visibility:
         if self.allowed is not None:
             seen = seen & self.allowed
         return seen
+
+    @lazy
+    def hidden(self) -> Bool[Tensor, "B Q K"]:
+        """The other way about: true where the query does not see the key."""
+        return ~self.mask

@@ -17,11 +17,23 @@ from heedful.objectives.terms import Supervised, Term
 Loss = tuple[Float[Tensor, ""], Float[Tensor, ""]]
 
 
+# Rows whose logits are worked on at once hold so many of them: 8 MiB in fp32, which stays in the cache.
+BLOCK = 1 << 21
+# Fewer rows than this make poor matrix products.
+FEWEST_ROWS = 64
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
     """Sums over tokens of the smoothed loss and of the plain negative log-likelihood.
 
-    Logits exist for one chunk of tokens at a time. As the result is a sum, its gradient is known up to
-    a factor while the chunk's logits are at hand: it is formed there, and scaled in `backward`.
+    As the result is a sum, its gradient is known up to a factor while the logits x are at hand: it is
+    formed there, and scaled in `backward`. With w_v the rows of the weight and m = mean_v w_v:
+
+        - sum_v q(v) log p(v)  =  (1 - eps) (log Z - x_y) + eps (log Z - h·m),   log Z = log sum_v e^{x_v}
+        gradient of x_v        =  p(v) - (1 - eps) [v = y] - eps / V
+
+    The last part is the same for all v. It enters the gradients of h and W as vectors, eps·m and
+    eps·(sum_t h_t) / V, and costs no pass over the logits.
     """
 
     @staticmethod
@@ -38,44 +50,62 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> Any:
         # Of parameters, needs_input_grad is true under torch.no_grad too.
         wanted = differentiated and any(ctx.needs_input_grad[:3])
-        w = weight.to(compute)
+        h, w = hidden.to(compute), weight.to(compute)
+        n_tokens, n_types = h.shape[0], w.shape[0]
+        mean = w.mean(0, dtype=torch.float32)
+        smooth = (h.float() @ mean).sum() + (0.0 if bias is None else n_tokens * bias.float().mean())
         grad_hidden = torch.empty_like(hidden) if wanted else None
-        grad_weight = torch.zeros_like(weight) if wanted else None
-        grad_bias = torch.zeros_like(bias) if wanted and bias is not None else None
-        loss, nll = hidden.new_zeros((), dtype=torch.float32), hidden.new_zeros((), dtype=torch.float32)
-        for start in range(0, hidden.shape[0], chunk):
-            rows = slice(start, start + chunk)
-            h, y = hidden[rows].to(compute), targets[rows, None]
-            logits = (h @ w.T).float()
-            if bias is not None:
-                logits += bias
-            # Log-softmax by hand: one exponential serves the sum and the gradient, nothing is copied.
-            logits -= logits.amax(-1, keepdim=True)
-            correct, mean = logits.gather(1, y), logits.mean(-1, keepdim=True)
-            p = logits.exp_()
-            z = p.sum(-1, keepdim=True)
-            picked = (z.log() - correct).sum()
-            # - sum_v q log p  =  (1 - eps) (log Z - x_y) + eps (log Z - mean_v x_v)
-            nll += picked
-            loss += (1 - smoothing) * picked + smoothing * (z.log() - mean).sum()
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted else None
+        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and bias is not None else None
+        log_z, correct = smooth.new_zeros(()), smooth.new_zeros(())
+        kept = h.new_empty(min(chunk, n_tokens) if wanted else 0, n_types)
+        for rows in _even(n_tokens, chunk):
+            for block in _even(rows, max(FEWEST_ROWS, BLOCK // n_types)):
+                y = targets[block, None]
+                x = _logits(h[block], w, bias)
+                top, picked = x.amax(-1), x.gather(1, y)
+                p = x.softmax(-1)
+                # p at the largest logit is at least 1 / V, so its logarithm is exact.
+                log_z += (top - p.amax(-1).log()).sum()
+                correct += picked.sum()
+                if not wanted:
+                    continue
+                p.scatter_add_(1, y, p.new_full(y.shape, smoothing - 1.0))
+                kept[block.start - rows.start : block.stop - rows.start] = p
+                if grad_bias is not None:
+                    grad_bias += p.sum(0)
             if grad_hidden is None or grad_weight is None:
                 continue
-            # d loss / d logits = p - q
-            g = p.div_(z).sub_(smoothing / p.shape[1])
-            g.scatter_add_(1, y, g.new_full(y.shape, smoothing - 1.0))
-            g_c = g.to(compute)
-            grad_hidden[rows] = (g_c @ w).to(hidden.dtype)
-            grad_weight += g_c.T @ h
-            if grad_bias is not None:
-                grad_bias += g.sum(0)
+            g = kept[: rows.stop - rows.start]
+            grad_hidden[rows] = torch.sub(g @ w, mean, alpha=smoothing)
+            grad_weight += g.T @ h[rows]
+        if grad_weight is not None and smoothing:
+            grad_weight -= h.sum(0, dtype=torch.float32) * (smoothing / n_types)
+        if grad_bias is not None:
+            grad_bias -= smoothing * n_tokens / n_types
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
-        return loss, nll
+        ctx.dtypes = [None if x is None else x.dtype for x in (hidden, weight, bias)]
+        return log_z - (1 - smoothing) * correct - smoothing * smooth, log_z - correct
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         # The negative log-likelihood is for reporting; `linear_cross_entropy` detaches it.
-        scaled = [None if g is None else g * grads[0] for g in ctx.saved_tensors]
+        held = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        scaled = [None if g is None else (g * grads[0]).to(dtype) for g, dtype in held]
         return (*scaled, None, None, None, None, None)
+
+
+def _logits(h: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    x = (h @ w.T).float()
+    return x if bias is None else x.add_(bias)
+
+
+def _even(rows: int | slice, most: int) -> list[slice]:
+    """Cut rows into slices of nearly equal length, none above ``most``."""
+    rows = slice(0, rows) if isinstance(rows, int) else rows
+    length = rows.stop - rows.start
+    n = -(-length // most)
+    return [slice(rows.start + i * length // n, rows.start + (i + 1) * length // n) for i in range(n)]
 
 
 def linear_cross_entropy(

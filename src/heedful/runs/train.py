@@ -21,6 +21,7 @@ from heedful.decoding.config import GreedyConfig
 from heedful.errors import DamagedError, RequestError
 from heedful.evaluation.translation import quick_scores
 from heedful.files import sha256
+from heedful.memory import keep_freed_memory
 from heedful.models.registry import build_model
 from heedful.objectives.cross_entropy import NextToken
 from heedful.runs.environment import choose_device, environment
@@ -78,6 +79,7 @@ def train_run(
         listeners: made once the folder exists; are told what happens.
         say: is given lines about the preparation.
     """
+    keep_freed_memory()
     with distribution.process_group(choose_device(device)) as place:
         folder = RunFolder(out)
         quiet = say if distribution.is_first() else lambda line: None

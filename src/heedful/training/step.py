@@ -1,11 +1,12 @@
 """From a batch to its loss: the one thing that `DistributedDataParallel` and `torch.compile` wrap."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
@@ -20,7 +21,10 @@ class Step(nn.Module):
     Args:
         model: returns hidden states and has named ``heads``.
         objective: turns hidden states into loss terms; it does in fp32 what must be done in fp32.
-        precision: in bf16, both run under `torch.autocast`; the weights stay in fp32.
+        precision: the weights are fp32. In bf16 the forward and backward passes run on a copy of them,
+            and so on activations, in bf16; what needs fp32 inside (a softmax, the loss, statistics)
+            takes it there. A model that says no to this (``lowers`` is False, as of recurrent models,
+            whose states would wear out) runs under `torch.autocast`: products alone are bf16.
     """
 
     def __init__(self, model: nn.Module, objective: Objective, precision: Precision = "fp32") -> None:
@@ -40,11 +44,32 @@ class Step(nn.Module):
             batch: on the model's device.
             counts: the counts of the whole update, by which the sums are divided.
         """
-        device = batch.targets.device.type
-        with torch.autocast(device, torch.bfloat16, enabled=self.precision == "bf16"):
-            model: Any = self.model
-            terms = self.objective(model(batch.inputs, batch.source), model.heads, batch)
+        terms = self._lowered(batch) if self.precision == "bf16" else self._terms(batch)
         return total(terms, counts), [replace(term, sum=term.sum.detach()) for term in terms]
+
+    def _terms(self, batch: Batch) -> list[Term]:
+        model: Any = self.model
+        return self.objective(model(batch.inputs, batch.source), model.heads, batch)
+
+    def _lowered(self, batch: Batch) -> list[Term]:
+        if not getattr(self.model, "lowers", False):
+            with torch.autocast(batch.targets.device.type, torch.bfloat16):
+                return self._terms(batch)
+        copies = {
+            f"model.{name}": parameter.to(torch.bfloat16) for name, parameter in self.model.named_parameters()
+        }
+        return functional_call(_Call(self.model, self._terms), copies, (batch,))
+
+
+class _Call(nn.Module):
+    """A function of a model, as a module: what `functional_call` can lend other weights to."""
+
+    def __init__(self, model: nn.Module, function: Callable[[Batch], list[Term]]) -> None:
+        super().__init__()
+        self.model, self.function = model, function
+
+    def forward(self, batch: Batch) -> list[Term]:
+        return self.function(batch)
 
 
 def choose_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device | str) -> Precision:

@@ -1,18 +1,21 @@
 """Which kernel computes an attention, and why.
 
-Two kernels give the same numbers: the *explicit* one forms scores and weights, works for every
-score, and can show its weights; the *fused* one (torch's scaled_dot_product_attention) never forms
-them. `choose` is the only place that decides.
+Three kernels give the same numbers. The *explicit* one forms scores and weights by separate operations,
+works for every score, and can show its weights. *Products* is the same for scores that are products,
+as one operation with a gradient of its own: fewer passes over the weights, softmax in fp32. The *fused*
+one (torch's scaled_dot_product_attention) never forms the weights. `choose` is the only place that
+decides.
 
 Whatever the kernel: what is invisible changes nothing, even where it holds NaN, and a query with no
 key gets exactly 0 and gives gradient 0.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from heedful.nn.attention.scores import Score
@@ -21,23 +24,42 @@ from heedful.nn.dropout import Dropout
 from heedful.nn.taps import Tap
 from heedful.nn.visibility import Visibility
 
-Kernel = Literal["explicit", "fused"]
+Kernel = Literal["explicit", "products", "fused"]
 
-# On a CPU, plain batched products win over the fused kernel for short sequences and whenever bf16
-# gradients are wanted (forward and backward at 16 tokens, bf16: 2 ms plain, 18 ms fused, 4 ms fused in
-# fp32; plain won at 24, 256 and 512 tokens in bf16 too). Fused saves memory for long fp32 sequences.
+# On a CPU, batched products win over the fused kernel for short sequences and whenever bf16 gradients
+# are wanted (forward and backward at 16 tokens, bf16: 2 ms by products, 18 ms fused, 4 ms fused in fp32;
+# products won at 24, 256 and 512 tokens in bf16 too). Fused saves memory for long fp32 sequences.
 CPU_FUSED_FROM = 256
 
 
-def choose(queries: Tensor, keys: Tensor, *, is_product: bool, wants_weights: bool, has_bias: bool) -> Kernel:
-    """Pick the kernel from the score, the device, the type, the lengths and what is asked for."""
+def choose(
+    queries: Tensor,
+    keys: Tensor,
+    *,
+    is_product: bool,
+    wants_weights: bool,
+    has_bias: bool,
+    drops: bool = False,
+) -> Kernel:
+    """Pick the kernel from the score, the device, the type, the lengths and what is asked for.
+
+    Args:
+        queries: ``[B, H, Q, d_k]``.
+        keys: ``[B, G, K, d_k]``.
+        is_product: the score is a scaled product.
+        wants_weights: somebody looks at scores or weights.
+        has_bias: something is added to the scores.
+        drops: weights are dropped.
+    """
     if not is_product or wants_weights or has_bias:
         return "explicit"
     if queries.device.type != "cpu":
         return "fused"
+    # A compiler makes its own choice of passes.
+    by_products: Kernel = "explicit" if drops or torch.compiler.is_compiling() else "products"
     if queries.dtype == torch.bfloat16 and queries.requires_grad:
-        return "explicit"
-    return "fused" if queries.shape[2] * keys.shape[2] >= CPU_FUSED_FROM**2 else "explicit"
+        return by_products
+    return "fused" if queries.shape[2] * keys.shape[2] >= CPU_FUSED_FROM**2 else by_products
 
 
 def attend(
@@ -73,7 +95,12 @@ def attend(
     wants = scores_tap.active or weights_tap.active
     if kernel is None:
         kernel = choose(
-            queries, keys, is_product=scale is not None, wants_weights=wants, has_bias=bias is not None
+            queries,
+            keys,
+            is_product=scale is not None,
+            wants_weights=wants,
+            has_bias=bias is not None,
+            drops=dropout.training and dropout.p > 0,
         )
     if kernel == "fused":
         assert scale is not None
@@ -81,6 +108,9 @@ def attend(
     groups = queries.shape[1] // keys.shape[1]
     if groups > 1:
         keys, values = (x.repeat_interleave(groups, dim=1) for x in (keys, values))
+    if kernel == "products":
+        assert scale is not None
+        return _by_products(queries, keys, values, visibility, scale)
     scores = scores_tap(score(queries, keys))
     weights = weights_tap(attention_weights(scores if bias is None else scores + bias, visibility))
     return weighted_sum(dropout(weights), values)
@@ -88,7 +118,57 @@ def attend(
 
 def _finite(x: Tensor) -> Tensor:
     """Read NaN and infinity as zero, so that a weight or gradient of zero stays zero."""
+    # Where looking is cheap, one pass tells that there is nothing to do. (A finite sum has finite parts.)
+    looks = x.device.type == "cpu" and not torch.compiler.is_compiling()
+    if looks and bool(x.detach().sum(dtype=torch.float32).isfinite()):
+        return x
     return torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+class _Products(torch.autograd.Function):
+    """softmax(scale · q kᵀ) v; of the forward pass the inputs and the weights are kept.
+
+    With W the weights, Z = W V and G the gradient of Z:
+    dV = Wᵀ G,  dS = W ⊙ (G Vᵀ - rowsum(W ⊙ G Vᵀ)),  dQ = scale dS K,  dK = scale dSᵀ Q.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, lonely: bool, scale: float
+    ) -> Tensor:
+        wide = torch.promote_types(q.dtype, torch.float32)
+        scores = (q @ k.mT).to(wide).mul_(scale)
+        if hidden is not None:
+            scores.masked_fill_(hidden, torch.finfo(wide).min)
+        weights = scores.softmax(-1)
+        if lonely and hidden is not None:
+            weights.masked_fill_(hidden, 0.0)
+        weights = weights.to(q.dtype)
+        ctx.save_for_backward(q, k, v, weights)
+        ctx.scale = scale
+        return weights @ v
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Any) -> Any:
+        q, k, v, weights = ctx.saved_tensors
+        (g,) = grads
+        wide = torch.promote_types(q.dtype, torch.float32)
+        w = weights.to(wide)
+        s = torch.ops.aten._softmax_backward_data((g @ v.mT).to(wide), w, -1, wide)
+        s = s.mul_(ctx.scale).to(q.dtype)
+        return s @ k, s.mT @ q, weights.mT @ g, None, None, None
+
+
+def _by_products(
+    queries: Tensor, keys: Tensor, values: Tensor, visibility: Visibility, scale: float
+) -> Tensor:
+    hidden: Bool[Tensor, "B 1 Q K"] | None = None
+    if visibility.hint != "all":
+        hidden = visibility.hidden[:, None]
+    lonely = not visibility.every_query_sees_a_key
+    out: Tensor = _Products.apply(queries, keys, values, hidden, lonely, scale)
+    return out
 
 
 def _fused(

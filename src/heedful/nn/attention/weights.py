@@ -29,7 +29,7 @@ def attention_weights(scores: Float[Tensor, "B H Q K"], visibility: Visibility) 
     """
     if visibility.hint == "all":
         return torch.softmax(scores, dim=-1)
-    hidden = ~visibility.mask[:, None]
+    hidden = visibility.hidden[:, None]
     # The lowest finite number and not -inf: a row without keys must stay finite, also in its gradient.
     weights = torch.softmax(scores.masked_fill(hidden, torch.finfo(scores.dtype).min), dim=-1)
     if visibility.every_query_sees_a_key:

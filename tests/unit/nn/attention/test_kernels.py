@@ -1,4 +1,4 @@
-"""Both kernels against a loop over queries and keys, and the laws of what cannot be seen."""
+"""All kernels against a loop over queries and keys, and the laws of what cannot be seen."""
 
 import math
 
@@ -12,7 +12,7 @@ from heedful.nn.layout import Layout
 from heedful.nn.taps import Tap
 
 H, G, D_K, D_V = 6, 2, 5, 7
-KERNELS = ["explicit", "fused"]
+KERNELS = ["explicit", "products", "fused"]
 
 
 def run(q, k, v, view, kernel, score=None, bias=None, tap=None):
@@ -80,13 +80,14 @@ def test_equals_a_plain_loop(name, kernel):
     torch.testing.assert_close(out * real, loop(q, k, v, view))
 
 
+@pytest.mark.parametrize("fast", KERNELS[1:])
 @pytest.mark.parametrize("name", views())
-def test_fused_equals_explicit_in_gradients(name):
+def test_fast_kernels_equal_the_explicit_one_in_gradients(name, fast):
     view = views()[name]
     probe = torch.randn(view.mask.shape[0], H, view.mask.shape[1], D_V)
     probe = probe * view.queries.real[:, None, :, None]
     grads = []
-    for kernel in KERNELS:
+    for kernel in ("explicit", fast):
         inputs = tensors(view)
         grads.append(torch.autograd.grad((run(*inputs, view, kernel) * probe).sum(), inputs))
     torch.testing.assert_close(*grads)
@@ -149,6 +150,30 @@ def test_a_bias_is_added_to_the_scores():
     kv = [x.repeat_interleave(H // G, 1) for x in (k, v)]
     wanted = torch.softmax(q @ kv[0].mT / math.sqrt(D_K) + bias, -1) @ kv[1]
     torch.testing.assert_close(run(q, k, v, view, None, bias=bias), wanted)
+
+
+def test_products_pass_the_check_of_gradients():
+    view = views()["ragged"] if "ragged" in views() else next(iter(views().values()))
+    inputs = [x.detach().double().requires_grad_() for x in tensors(view)]
+    assert torch.autograd.gradcheck(lambda q, k, v: run(q, k, v, view, "products"), inputs)
+
+
+def test_products_keep_weights_apart_that_bf16_would_make_equal():
+    """The softmax is taken in fp32: of 300 scores near each other none may collapse onto its neighbour."""
+    torch.manual_seed(1)
+    q, k = torch.randn(1, 1, 3, D_K).bfloat16(), torch.randn(1, 1, 300, D_K).bfloat16()
+    v = torch.ones(1, 1, 300, 1).bfloat16()
+    view = Layout.of([3]).sees(Layout.of([300]))
+    summed = run(q, k, v, view, "products").float()
+    torch.testing.assert_close(summed, torch.ones_like(summed), rtol=0, atol=2**-8)
+
+
+def test_the_choice_in_training_on_a_cpu():
+    q, k = (torch.randn(2, 2, 9, 4, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
+    ask = {"is_product": True, "wants_weights": False, "has_bias": False}
+    assert choose(q, k, **ask) == "products"
+    assert choose(q, k, **ask, drops=True) == "explicit"
+    assert choose(q, k, **(ask | {"has_bias": True})) == "explicit"
 
 
 def test_only_scaled_products_can_be_fused():

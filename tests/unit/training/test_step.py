@@ -1,0 +1,62 @@
+"""Forward and backward passes in bf16 on weights that stay in fp32."""
+
+import pytest
+import torch
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.models.recurrent import RecurrentConfig
+from heedful.models.registry import build_model
+from heedful.models.transformer import TransformerConfig
+from heedful.nn.embeddings import embed
+from heedful.objectives.cross_entropy import NextToken
+from heedful.training.step import Step
+
+V = 31
+TRANSFORMER = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=2, dropout=0.0)
+RECURRENT = RecurrentConfig.model_validate(
+    {"kind": "recurrent", "d_embedding": 5, "d_hidden": 7, "d_readout": 11, "dropout": 0.0}
+)
+
+
+def batch():
+    return Batch.forced([[3, 4, 9], [5], [7, 8]], [[11, 12], [13, 14, 15, 16, 17], [3]], start=1, end=2)
+
+
+def gradients(config, precision):
+    torch.manual_seed(2)
+    step = Step(build_model(config, V, V), NextToken(0.1), precision)
+    counts = step.counts(batch())
+    loss, terms = step(batch(), counts)
+    loss.backward()
+    return loss.detach(), {name: p.grad for name, p in step.model.named_parameters()}, terms
+
+
+@pytest.mark.parametrize("config", [TRANSFORMER, RECURRENT], ids=["transformer", "recurrent"])
+def test_bf16_is_near_fp32_and_leaves_fp32_gradients(config):
+    loss, expected, _ = gradients(config, "fp32")
+    lowered, found, _ = gradients(config, "bf16")
+    torch.testing.assert_close(lowered, loss, rtol=0.02, atol=0)
+    assert lowered != loss, "nothing was computed in bf16"
+    flat = [torch.cat([g.flatten() for g in each.values()]) for each in (expected, found)]
+    assert all(g.dtype == torch.float32 for g in found.values())
+    assert nn.functional.cosine_similarity(*flat, dim=0) > 0.995
+
+
+def test_activations_of_a_lowered_model_are_bf16_and_its_weights_are_not_touched():
+    step = Step(build_model(TRANSFORMER, V, V), NextToken(0.1), "bf16")
+    before = {name: p.detach().clone() for name, p in step.model.named_parameters()}
+    seen = []
+    step.model.encoder.blocks[0].register_forward_hook(lambda module, args, out: seen.append(out.dtype))
+    step(batch(), step.counts(batch()))
+    assert seen == [torch.bfloat16]
+    for name, p in step.model.named_parameters():
+        assert p.dtype == torch.float32
+        assert torch.equal(p, before[name])
+
+
+def test_a_frequent_token_gets_the_whole_of_its_gradient():
+    """Adding 1 in bf16 ends at 256."""
+    weight = torch.zeros(3, 5, dtype=torch.bfloat16, requires_grad=True)
+    embed(torch.zeros(2048, dtype=torch.int64), weight).sum().backward()
+    assert weight.grad.tolist() == [[2048.0] * 5, [0.0] * 5, [0.0] * 5]
