@@ -17,7 +17,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from heedful.data.batch import Batch
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
@@ -74,11 +76,20 @@ _R = {
     "attention": {"score": "additive", "d_attention": 13},
 }
 _ONE_WAY = {**_R, "direction": "left-to-right"}
+_L = {
+    "kind": "language-model",
+    "d_model": 14,
+    "d_ff": 19,
+    "n_heads": 2,
+    "n_layers": 2,
+    "dropout": 0.0,
+    "context": 17,
+}
 
 MODELS: dict[str, dict[str, Any]] = {
     "transformer": {**_T, "n_layers": 1, "n_decoder_layers": 3},
     "pre-norm": {**_T, "norm_placement": "pre", "activation": "gelu", "tie": "target"},
-    "no bias": {**_T, "attention_bias": False, "tie": "none"},
+    "no bias": {**_T, "attention_bias": False, "activation": "gelu-tanh", "tie": "none"},
     "batch norm": {**_T, "norm": "batch"},
     "batch norm, pre": {**_T, "norm": "batch", "norm_placement": "pre"},
     "power norm": {**_T, "norm": "power", "norm_warmup": 0},
@@ -139,6 +150,28 @@ MODELS: dict[str, dict[str, Any]] = {
         "cell": "lstm",
         "residual": True,
     },
+    "language model": _L,
+    "language model, post-norm": {
+        **_L,
+        "norm_placement": "post",
+        "activation": "relu",
+        "attention_bias": False,
+        "positions": "sinusoidal",
+        "tie": False,
+    },
+    "language model, grouped heads": {
+        **_L,
+        "n_heads": 6,
+        "n_kv_heads": 3,
+        "d_k": 5,
+        "d_v": 3,
+        "activation": "gelu-tanh",
+        "score": "dot",
+        "positions": "none",
+    },
+    "language model, bilinear": {**_L, "score": "bilinear", "positions": "constant"},
+    "language model, batch norm": {**_L, "score": "additive", "norm": "batch"},
+    "language model, power norm": {**_L, "score": "cosine", "norm": "power"},
 }
 
 
@@ -159,13 +192,23 @@ def with_kernels(names: Sequence[str], has_products: Callable[[str], bool]) -> A
 
 
 def _model_has_products(name: str) -> bool:
-    return MODELS[name]["kind"] == "transformer" and MODELS[name].get("score") not in ("additive", "cosine")
+    return MODELS[name]["kind"] != "recurrent" and MODELS[name].get("score") not in ("additive", "cosine")
 
 
 every_model_and_kernel = with_kernels(list(MODELS), _model_has_products)
 
 # A few that differ in all that matters to caches and decoders.
-DECODED = ["transformer", "grouped heads", "learned", "bahdanau", "luong, fed", "fixed context", "plain"]
+DECODED = [
+    "transformer",
+    "grouped heads",
+    "learned",
+    "bahdanau",
+    "luong, fed",
+    "fixed context",
+    "plain",
+    "language model",
+    "language model, grouped heads",
+]
 every_decoded_and_kernel = with_kernels(DECODED, _model_has_products)
 every_decoded = pytest.mark.parametrize("name", DECODED)
 
@@ -177,19 +220,26 @@ SOURCES = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
 TARGETS = [[START, 5, 6, 7], [START, 7, 8, 9, 10, 11, 12], [START]]
 
 
-def configuration(name: str) -> TransformerConfig | RecurrentConfig:
-    kinds = {"transformer": TransformerConfig, "recurrent": RecurrentConfig}
+def configuration(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig:
+    kinds: dict[str, Any] = {
+        "transformer": TransformerConfig,
+        "recurrent": RecurrentConfig,
+        "language-model": LanguageModelConfig,
+    }
     return kinds[MODELS[name]["kind"]].model_validate(MODELS[name])
 
 
-def vocabularies(name: str) -> tuple[int, int]:
-    return (V_TARGET, V_TARGET) if configuration(name).tie == "three-way" else (V_SOURCE, V_TARGET)
+def vocabularies(config: Any) -> tuple[int, ...]:
+    """The sizes of a model's vocabularies; that of the target comes last."""
+    if config.kind == "language-model":
+        return (V_TARGET,)
+    return (V_TARGET, V_TARGET) if config.tie == "three-way" else (V_SOURCE, V_TARGET)
 
 
 def plain_model(name: str, seed: int = 1) -> Any:
     """The model as it is initialised."""
     torch.manual_seed(seed)
-    return build_model(configuration(name), *vocabularies(name))
+    return build_model(configuration(name), *vocabularies(configuration(name)))
 
 
 def model_of(name: str, seed: int = 1) -> Any:
@@ -216,7 +266,24 @@ def _meet(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> None:
 
 def hidden_of(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> list[Tensor]:
     """Teacher-forced hidden states, one tensor for each sequence."""
-    return list(model(Tokens.of(targets), Tokens.of(sources)).split([len(t) for t in targets]))
+    return list(model(Tokens.of(targets), source_of(model, sources)).split([len(t) for t in targets]))
+
+
+def source_of(model: Any, sources: Sequence[Any]) -> Tokens | None:
+    """What the model is given beside the targets: the sources, or nothing if it reads none."""
+    return None if isinstance(model, LanguageModel) else Tokens.of(sources)
+
+
+def start(model: Any, sources: Sequence[Any]) -> Any:
+    """The state before anything is written: of as many sequences as there are sources."""
+    source = source_of(model, sources)
+    return model.start(len(sources) if source is None else source)
+
+
+def batch_for(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> Batch:
+    """Teacher forcing."""
+    reads = source_of(model, sources) is not None
+    return Batch.forced(sources if reads else None, targets, start=START, end=END)
 
 
 def in_fresh_process(script: str, *arguments: str) -> str:
@@ -227,12 +294,19 @@ def in_fresh_process(script: str, *arguments: str) -> str:
     return done.stdout
 
 
+def embeddings(model: Any) -> list[Any]:
+    """Of the target, and where there is one, of the source."""
+    if isinstance(model, LanguageModel):
+        return [model.embedding]
+    return [model.target_embedding, model.source_embedding]
+
+
 @contextmanager
-def embedded_as(model: Any, target: Tensor, source: Tensor) -> Iterator[None]:
-    """Within the context, the embeddings give these vectors in place of their own."""
+def embedded_as(model: Any, *vectors: Tensor) -> Iterator[None]:
+    """Within the context, the `embeddings` give these vectors in place of their own."""
     handles = [
-        model.target_embedding.register_forward_hook(lambda *_: target),
-        model.source_embedding.register_forward_hook(lambda *_: source),
+        part.register_forward_hook(lambda *_, given=given: given)
+        for part, given in zip(embeddings(model), vectors, strict=True)
     ]
     try:
         yield

@@ -3,13 +3,13 @@
 import sys
 
 import torch
-from cases import SOURCES, TARGETS, model_of, same
+from cases import SOURCES, TARGETS, model_of, same, source_of
 
 from heedful.nn.layout import Tokens
 
 
 def run(call, model):
-    hidden = call(Tokens.of(TARGETS), Tokens.of(SOURCES))
+    hidden = call(Tokens.of(TARGETS), source_of(model, SOURCES))
     parameters = [p for p in model.parameters() if p is not model.heads["token"].weight]
     return hidden, torch.autograd.grad(hidden.square().mean(), parameters, allow_unused=True)
 

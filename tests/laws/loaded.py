@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import torch
-from cases import SOURCES, TARGETS, V_SOURCE, V_TARGET
+from cases import SOURCES, TARGETS, source_of, vocabularies
 from pydantic import TypeAdapter
 from safetensors.torch import save_file
 
@@ -19,10 +19,10 @@ def main(folder: Path) -> None:
     for path in sorted(folder.glob("*.json")):
         config = TypeAdapter(ModelConfig).validate_json(path.read_text(encoding="utf-8"))
         torch.manual_seed(99)
-        model = build_model(config, V_TARGET if config.tie == "three-way" else V_SOURCE, V_TARGET).eval()
+        model = build_model(config, *vocabularies(config)).eval()
         load_weights(path.with_suffix(".safetensors"), model)
         with torch.no_grad():
-            hidden = model(Tokens.of(TARGETS), Tokens.of(SOURCES))
+            hidden = model(Tokens.of(TARGETS), source_of(model, SOURCES))
             outputs[path.stem] = model.heads["token"](hidden)
     save_file(outputs, folder / "outputs")
 

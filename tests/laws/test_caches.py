@@ -14,6 +14,7 @@ from cases import (
     mixer_of,
     model_of,
     same,
+    start,
     tokens_of,
 )
 from hypothesis import HealthCheck, given, settings
@@ -32,7 +33,7 @@ def extend(model, state, pieces):
 
 def written(model, sources, targets, cuts):
     """Hidden states of ``targets``, each written in the pieces between its ``cuts``."""
-    state = model.start(Tokens.of(sources))
+    state = start(model, sources)
     parts = [[] for _ in targets]
     for round_ in zip(*(zip([0, *cut], [*cut, len(t)], strict=True) for cut, t in zip(cuts, targets))):
         pieces = [target[begin:end] for target, (begin, end) in zip(targets, round_, strict=True)]
@@ -84,7 +85,7 @@ def test_a_mixer_continues_its_sequences_in_any_pieces(name, kernel, cuts):
 def test_prefixes_of_different_lengths_may_be_followed_by_single_steps(name, kernel):
     model = model_of(name)
     prefixes, more = [[START, 5, 6], [START], [START, 7, 8, 9, 10]], [[13, 14], [15, 16], [17, 18]]
-    state = model.start(Tokens.of(SOURCES))
+    state = start(model, SOURCES)
     hidden, state = extend(model, state, prefixes)
     for t in range(2):
         last, state = extend(model, state, [own[t : t + 1] for own in more])
@@ -118,7 +119,7 @@ def test_hypotheses_that_are_widened_reordered_and_dropped_equal_sequences_of_th
     """Each hypothesis is also written down as a list, and computed at once in the end."""
     model = model_of(name)
     prefixes = [[START, 5, 6], [START], [START, 7, 8, 9]]
-    state = model.start(Tokens.of(SOURCES))
+    state = start(model, SOURCES)
     _, state = extend(model, state, prefixes)
     state, sources = state.widen(WIDTH), list(SOURCES)
     histories = [prefix for prefix in prefixes for _ in range(WIDTH)]

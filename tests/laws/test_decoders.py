@@ -12,13 +12,15 @@ from cases import (
     START,
     TOLERANCE,
     V_TARGET,
+    batch_for,
     configuration,
     every_decoded,
     every_decoder,
     model_of,
+    source_of,
+    vocabularies,
 )
 
-from heedful.data.batch import Batch
 from heedful.decoding.config import BeamConfig, GnmtLengthConfig, GreedyConfig, decode
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
@@ -28,12 +30,12 @@ from heedful.tasks.generation import Generator
 
 # Few tokens may be written, so that some hypotheses end and some are cut.
 FORBIDDEN = [0, START, *range(11, V_TARGET)]
-ATTENTIVE = [name for name in DECODED if name not in ("fixed context", "plain")]
+ATTENTIVE = [name for name in DECODED if model_of(name).alignment_taps]
 
 
 def run(model, config, sources, *, prefixes=None, forbidden=FORBIDDEN, ordinals=None, most=None):
     """Decode as a task does."""
-    source = Tokens.of([[*s, END] for s in sources])
+    source = source_of(model, [[*s, END] for s in sources])
     start = Tokens.of(prefixes or [[START]] * len(sources))
     generator = Generator(model, attention=isinstance(config, BeamConfig) and config.coverage > 0)
     first = generator.prefill(source, start)
@@ -46,7 +48,7 @@ def run(model, config, sources, *, prefixes=None, forbidden=FORBIDDEN, ordinals=
         max_lengths=most or [config.max_length.of(len(s)) for s in sources],
         forbidden=forbidden,
         attention=first.attention,
-        source_lengths=source.layout.lengths,
+        source_lengths=[0] * len(sources) if source is None else source.layout.lengths,
         ordinals=ordinals,
     )
 
@@ -80,7 +82,7 @@ def test_a_score_is_recomputable_from_a_forced_pass(name, decoder):
             run(model, config, SOURCES)
         return
     found = pairs(SOURCES, run(model, config, SOURCES))
-    batch = Batch.forced([s for s, _ in found], [h.ids for _, h in found], start=START, end=END)
+    batch = batch_for(model, [s for s, _ in found], [h.ids for _, h in found])
     results = forced(model, batch, alignment=beta > 0)
     for (_, hypothesis), result in zip(found, results, strict=True):
         n = len(hypothesis.ids) + hypothesis.finished
@@ -124,7 +126,7 @@ def test_prefixes_of_different_lengths_are_continued(name):
     model, prefixes = model_of(name), [[START, 5, 6, 7], [START], [START, 9]]
     answers = run(model, BeamConfig(beam=3), SOURCES, prefixes=prefixes, most=[5, 7, 3])
     targets = [prefix[1:] + list(h[0].ids) for prefix, h in zip(prefixes, answers, strict=True)]
-    results = forced(model, Batch.forced(SOURCES, targets, start=START, end=END))
+    results = forced(model, batch_for(model, SOURCES, targets))
     for prefix, (hypothesis,), result in zip(prefixes, answers, results, strict=True):
         written = result.log_probs[len(prefix) - 1 :][: len(hypothesis.log_probs)]
         agree(list(hypothesis.log_probs), written.tolist())
@@ -147,7 +149,7 @@ def test_greedy_takes_the_most_probable_token_of_a_forced_pass(name):
     model = model_of(name)
     for source, (hypothesis,) in zip(SOURCES, run(model, DECODERS["greedy"], SOURCES), strict=True):
         ids = [*hypothesis.ids, *([END] if hypothesis.finished else [])]
-        batch = Batch.forced([source], [ids[:-1]], start=START, end=END)
+        batch = batch_for(model, [source], [ids[:-1]])
         logits = model.heads["token"](model(batch.inputs, batch.source))
         logits[:, FORBIDDEN] = float("-inf")
         assert logits.argmax(-1).tolist() == ids
@@ -160,16 +162,16 @@ def every_hypothesis(size, most):
         yield from ((ids, n < most) for ids in itertools.product(tokens, repeat=n))
 
 
-@pytest.mark.parametrize("name", ["pre-norm", "bahdanau", "luong, fed", "plain"])
+@pytest.mark.parametrize("name", ["pre-norm", "bahdanau", "luong, fed", "plain", "language model"])
 @torch.no_grad()
 def test_an_exhaustive_beam_equals_brute_force(name):
     torch.manual_seed(7)
     size, most, n_best, source = 5, 3, 11, [3, 4, 0, 3]
-    model = build_model(configuration(name), size, size).eval()
+    model = build_model(configuration(name), *(size for _ in vocabularies(configuration(name)))).eval()
     config = BeamConfig(beam=size**most, n_best=n_best)
     (answer,) = run(model, config, [source], forbidden=[], most=[most])
     hypotheses = list(every_hypothesis(size, most))
-    batch = Batch.forced([source] * len(hypotheses), [ids for ids, _ in hypotheses], start=START, end=END)
+    batch = batch_for(model, [source] * len(hypotheses), [ids for ids, _ in hypotheses])
     scored = []
     for (ids, finished), result in zip(hypotheses, forced(model, batch), strict=True):
         log_probs = result.log_probs[: len(ids) + finished].tolist()

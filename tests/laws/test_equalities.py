@@ -105,7 +105,7 @@ def outputs_and_gradients(model):
     return x, torch.autograd.grad(x.square().mean(), [p for p in model.parameters() if p.dim() > 1][:3])
 
 
-@pytest.mark.parametrize("name", [n for n, case in MODELS.items() if case["kind"] == "transformer"])
+@pytest.mark.parametrize("name", [n for n, case in MODELS.items() if case["kind"] != "recurrent"])
 def test_the_fused_kernel_equals_the_explicit_path(name, monkeypatch):
     """Short sequences would take the explicit path on a CPU anyway, so the bound is lowered here."""
     monkeypatch.setattr(kernels, "CPU_FUSED_FROM", 0)

@@ -13,6 +13,7 @@ from cases import (
     in_fresh_process,
     model_of,
     plain_model,
+    source_of,
 )
 from pydantic import TypeAdapter
 from safetensors.torch import load_file
@@ -40,7 +41,7 @@ def test_every_checkpoint_loads_in_a_fresh_process(tmp_path):
         (tmp_path / f"{i}.json").write_text(configuration(name).model_dump_json(), encoding="utf-8")
         save_weights(tmp_path / f"{i}.safetensors", model)
         with torch.no_grad():
-            wanted[str(i)] = model.heads["token"](model(Tokens.of(TARGETS), Tokens.of(SOURCES)))
+            wanted[str(i)] = model.heads["token"](model(Tokens.of(TARGETS), source_of(model, SOURCES)))
     in_fresh_process("loaded.py", str(tmp_path))
     outputs = load_file(tmp_path / "outputs")
     assert outputs.keys() == wanted.keys()

@@ -8,6 +8,7 @@ from cases import CROSS, DECODERS, MIXERS, MODELS, configuration, cross_of, ever
 from torch import nn
 
 from heedful.decoding import config as decoding
+from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import Attention, RecurrentConfig
 from heedful.models.registry import BUILDERS
 from heedful.models.transformer import TransformerConfig
@@ -25,7 +26,9 @@ def options(config_type):
             yield from ((name, option) for option in (False, True))
 
 
-@pytest.mark.parametrize("kind", [TransformerConfig, RecurrentConfig], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [TransformerConfig, RecurrentConfig, LanguageModelConfig], ids=lambda kind: kind.__name__
+)
 def test_every_option_of_every_model_occurs(kind):
     configs = [c for c in map(configuration, MODELS) if isinstance(c, kind)]
     missing = {(f, o) for f, o in options(kind) if o not in [getattr(c, f) for c in configs]}

@@ -3,18 +3,17 @@
 import pytest
 import torch
 from cases import (
-    END,
-    START,
+    batch_for,
     configuration,
     every_model,
     keeping,
     model_of,
     same,
+    source_of,
     vocabularies,
 )
 from torch import nn
 
-from heedful.data.batch import Batch
 from heedful.nn.declarations import without_gradient
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Tokens
@@ -24,14 +23,14 @@ from heedful.training.step import Step
 PAIRS = [([3, 4, 5], [6, 7]), ([8, 9], [10, 11, 12, 13]), ([14], []), ([15, 16, 17, 18], [19, 20, 21])]
 
 
-def batch_of(pairs):
+def batch_of(model, pairs):
     sources, targets = zip(*pairs, strict=True)
-    return Batch.forced(sources, targets, start=START, end=END)
+    return batch_for(model, sources, targets)
 
 
 def gradients(model, parts):
     """Of one update whose micro-batches are ``parts``."""
-    step, batches = Step(model, NextToken(smoothing=0.1)), [batch_of(part) for part in parts]
+    step, batches = Step(model, NextToken(smoothing=0.1)), [batch_of(model, part) for part in parts]
     each = [step.counts(batch) for batch in batches]
     counts = {name: sum(count[name] for count in each) for name in each[0]}
     model.zero_grad()
@@ -72,9 +71,10 @@ def with_smooth_rectifiers(model):
 def test_every_parameter_gets_a_gradient_unless_declared(name):
     """In double precision, where zero and small are far apart: both ways, row by row."""
     model = with_smooth_rectifiers(model_of(name)).double().train()
-    longest = getattr(configuration(name), "max_length", 7)
-    sources, targets = (many(size, longest, seed) for seed, size in enumerate(vocabularies(name)))
-    hidden = model(Tokens.of(targets), Tokens.of(sources))
+    config = configuration(name)
+    longest = getattr(config, "max_length", getattr(config, "context", 7))
+    sequences = [many(size, longest, seed) for seed, size in enumerate(vocabularies(config))]
+    hidden = model(Tokens.of(sequences[-1]), source_of(model, sequences[0]))
     log_probs = model.heads["token"](hidden).log_softmax(-1)
     wanted = torch.randint(
         log_probs.shape[1], (len(log_probs), 1), generator=torch.Generator().manual_seed(1)

@@ -10,6 +10,7 @@ from cases import (
     TARGETS,
     cross_of,
     embedded_as,
+    embeddings,
     every_cross,
     every_cross_and_kernel,
     every_mixer_and_kernel,
@@ -19,6 +20,7 @@ from cases import (
     mixer_of,
     model_of,
     same,
+    source_of,
     tokens_of,
 )
 
@@ -30,16 +32,17 @@ NAN = float("nan")
 
 
 def embedded(model):
-    """Embedded targets and sources as leaves, and how to get hidden states from such."""
-    inputs, source = Tokens.of(TARGETS), Tokens.of(SOURCES)
-    x = model.target_embedding(inputs).detach().requires_grad_()
-    y = model.source_embedding(source).detach().requires_grad_()
+    """Embedded targets, and sources where they are read, as leaves; how to get hidden states from such."""
+    inputs, source = Tokens.of(TARGETS), source_of(model, SOURCES)
+    leaves = [
+        embed(tokens).detach().requires_grad_() for embed, tokens in zip(embeddings(model), (inputs, source))
+    ]
 
-    def run(target, source_vectors):
-        with embedded_as(model, target, source_vectors):
+    def run(*vectors):
+        with embedded_as(model, *vectors):
             return model(inputs, source)
 
-    return x, y, run
+    return leaves, run
 
 
 def poisoned(x, rows, value=NAN):
@@ -71,7 +74,7 @@ def test_what_a_rectangle_holds_beyond_the_lengths_is_not_read(name, garbage):
             row[: len(sequence)] = torch.tensor(sequence)
         return Tokens.from_padded(ids, [len(s) for s in sequences])
 
-    hidden = model(rectangle(TARGETS), rectangle(SOURCES))
+    hidden = model(rectangle(TARGETS), None if source_of(model, SOURCES) is None else rectangle(SOURCES))
     assert torch.equal(hidden, torch.cat(hidden_of(model, SOURCES, TARGETS)))
 
 
@@ -82,19 +85,19 @@ def test_what_a_rectangle_holds_beyond_the_lengths_is_not_read(name, garbage):
 @pytest.mark.parametrize("value", [NAN, 1e3])
 def test_the_other_sequences_of_a_batch_change_nothing(name, kernel, value):
     model = model_of(name)
-    x, y, run = embedded(model)
-    bad_x, bad_y = rows_of([4, 7, 1], 1), rows_of([5, 2, 3], 1)
-    good_x, good_y = others(12, bad_x), others(10, bad_y)
-    clean = run(x, y)[good_x]
-    grads = torch.autograd.grad(clean.square().sum(), [x, y])
-    assert not grads[0][bad_x].any()
-    assert not grads[1][bad_y].any()
-    changed = poisoned(x, bad_x, value), poisoned(y, bad_y, value)
-    after = run(*changed)[good_x]
+    leaves, run = embedded(model)
+    bad = [rows_of([4, 7, 1], 1), rows_of([5, 2, 3], 1)][: len(leaves)]
+    good = [others(n, rows) for n, rows in zip((12, 10), bad)]
+    clean = run(*leaves)[good[0]]
+    grads = torch.autograd.grad(clean.square().sum(), leaves)
+    for grad, rows in zip(grads, bad, strict=True):
+        assert not grad[rows].any()
+    changed = [poisoned(leaf, rows, value) for leaf, rows in zip(leaves, bad, strict=True)]
+    after = run(*changed)[good[0]]
     same(after, clean)
     after_grads = torch.autograd.grad(after.square().sum(), changed)
-    same(after_grads[0][good_x], grads[0][good_x])
-    same(after_grads[1][good_y], grads[1][good_y])
+    for ours, before, rows in zip(after_grads, grads, good, strict=True):
+        same(ours[rows], before[rows])
 
 
 @every_mixer_and_kernel
@@ -160,19 +163,20 @@ def test_a_query_with_no_key_shows_no_weights(name):
 @pytest.mark.parametrize("value", [NAN, 1e3])
 def test_a_later_token_changes_no_earlier_hidden_state(name, kernel, value):
     model = model_of(name)
-    x, y, run = embedded(model)
-    clean = run(x, y)
+    (x, *read), run = embedded(model)
+    clean = run(x, *read)
     for cut in (1, 3, 6):  # the second target has 7 tokens, which lie in rows 4 to 10
         later = list(range(4 + cut, 11))
         earlier = others(12, later)
         (grad,) = torch.autograd.grad(clean[earlier].square().sum(), x, retain_graph=True)
         assert not grad[later].any()
-        same(run(poisoned(x, later, value), y)[earlier], clean[earlier])
+        same(run(poisoned(x, later, value), *read)[earlier], clean[earlier])
 
 
 @every_model
 def test_no_decoder_declares_that_it_reads_ahead(name):
-    assert "reads_ahead" not in declared(model_of(name).decoder)
+    model = model_of(name)
+    assert "reads_ahead" not in declared(model if source_of(model, SOURCES) is None else model.decoder)
 
 
 @every_mixer_and_kernel

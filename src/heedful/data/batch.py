@@ -30,16 +30,19 @@ class Batch:
     @classmethod
     def forced(
         cls,
-        sources: Sequence[Ids],
+        sources: Sequence[Ids] | None,
         targets: Sequence[Ids],
         *,
         start: int,
         end: int,
         samples: Sequence[int] = (),
     ) -> "Batch":
-        """Teacher forcing (lecture S0): inputs ``<s> y``, targets ``y </s>``; sources end in ``</s>``."""
+        """Teacher forcing (lecture S0): inputs ``<s> y``, targets ``y </s>``; sources end in ``</s>``.
+
+        ``sources`` is None for a model that reads none.
+        """
         first, last = np.array([start]), np.array([end])
-        source = Tokens.of([np.concatenate([s, last]) for s in sources])
+        source = None if sources is None else Tokens.of([np.concatenate([s, last]) for s in sources])
         inputs = Tokens.of([np.concatenate([first, t]) for t in targets])
         wanted = Tokens.of([np.concatenate([t, last]) for t in targets])
         return cls(inputs, wanted.ids, source, tuple(samples))

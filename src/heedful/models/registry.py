@@ -7,28 +7,49 @@ from pydantic import Field
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.models import recurrent, transformer
+from heedful.models import language_model, recurrent, transformer
+from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig
 
-ModelConfig = Annotated[TransformerConfig | RecurrentConfig, Field(discriminator="kind")]
+EncoderDecoderConfig = Annotated[TransformerConfig | RecurrentConfig, Field(discriminator="kind")]
+"""The families that read a source and write a target."""
 
-BUILDERS: dict[str, Callable[[Any, int, int], nn.Module]] = {
+ModelConfig = Annotated[
+    TransformerConfig | RecurrentConfig | LanguageModelConfig, Field(discriminator="kind")
+]
+
+BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "transformer": transformer.build,
     "recurrent": recurrent.build,
+    "language-model": language_model.build,
 }
 
-PRESETS: dict[str, TransformerConfig | RecurrentConfig] = {**transformer.PRESETS, **recurrent.PRESETS}
+SIZES: dict[str, tuple[str, ...]] = {
+    "transformer": ("source_vocab", "target_vocab"),
+    "recurrent": ("source_vocab", "target_vocab"),
+    "language-model": ("vocab_size",),
+}
+"""What the data decide of each family, by the names of its builder's arguments."""
+
+PRESETS: dict[str, TransformerConfig | RecurrentConfig | LanguageModelConfig] = {
+    **transformer.PRESETS,
+    **recurrent.PRESETS,
+    **language_model.PRESETS,
+}
 
 
-def build_model(
-    config: TransformerConfig | RecurrentConfig, source_vocab: int, target_vocab: int
-) -> nn.Module:
-    """A freshly initialised model."""
-    return BUILDERS[config.kind](config, source_vocab, target_vocab)
+def build_model(config: Any, *sizes: int) -> nn.Module:
+    """A freshly initialised model.
+
+    Args:
+        config: one of `ModelConfig`.
+        sizes: what the data decide, in the order of `SIZES`.
+    """
+    return BUILDERS[config.kind](config, *sizes)
 
 
-def preset(name: str) -> TransformerConfig | RecurrentConfig:
+def preset(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig:
     """A configuration by its published name."""
     if name not in PRESETS:
         raise RequestError(

@@ -12,44 +12,29 @@ embeddings and the output. With V = 37,000 that makes 63.05M and 214.2M; the pap
 """
 
 import math
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import nn
 
-from heedful.config import Config
+from heedful.models.attention_stack import (
+    Positive,
+    StackConfig,
+    cross_attention,
+    feed_forward,
+    last_norm,
+    positions_of,
+    residual,
+    self_attention,
+    self_attention_stack,
+)
 from heedful.models.encoder_decoder import EncoderDecoder, embedding_table, token_head
-from heedful.nn.attention.heads import CrossAttention, SelfAttention
-from heedful.nn.attention.scores import (
-    AdditiveScore,
-    BilinearScore,
-    CosineScore,
-    DotScore,
-    ScaledDotScore,
-    Score,
-)
-from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
+from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
-from heedful.nn.feedforward import FeedForward
-from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
-from heedful.nn.positions import (
-    Added,
-    Concatenated,
-    ConstantPositions,
-    LearnedPositions,
-    NoPositions,
-    OneHotPositions,
-    Positions,
-    SinusoidalPositions,
-)
-from heedful.nn.residual import PostNorm, PreNorm, Residual
-
-Positive = Annotated[int, Field(ge=1)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
+from heedful.nn.positions import Added, Concatenated
 
 
-class TransformerConfig(Config):
+class TransformerConfig(StackConfig):
     """Sizes and choices of an encoder-decoder Transformer.
 
     ``n_decoder_layers`` defaults to ``n_layers``; ``d_k`` and ``d_v`` to d_model / n_heads.
@@ -57,38 +42,16 @@ class TransformerConfig(Config):
     """
 
     kind: Literal["transformer"] = "transformer"
-    d_model: Positive = 512
     d_ff: Positive = 2048
-    n_heads: Positive = 8
-    n_kv_heads: Positive | None = None
-    n_layers: Positive = 6
     n_decoder_layers: Positive | None = None
-    d_k: Positive | None = None
-    d_v: Positive | None = None
-    score: Literal["scaled-dot", "dot", "bilinear", "additive", "cosine"] = "scaled-dot"
-    attention_bias: bool = True
-    activation: Literal["relu", "gelu"] = "relu"
-    norm: Literal["layer", "batch", "power"] = "layer"
-    norm_placement: Literal["post", "pre"] = "post"
-    norm_warmup: Annotated[int, Field(ge=0)] = 500
     positions: Literal["sinusoidal", "learned", "one-hot", "constant", "none"] = "sinusoidal"
     combine: Literal["add", "concat"] = "add"
     d_positions: Positive | None = None
     max_length: Positive = 1024
-    dropout: Rate = 0.1
-    attention_dropout: Rate = 0.0
-    activation_dropout: Rate = 0.0
     tie: Literal["three-way", "target", "none"] = "three-way"
 
     @model_validator(mode="after")
     def _fits(self) -> "TransformerConfig":
-        if (self.d_k is None or self.d_v is None) and self.d_model % self.n_heads:
-            raise ValueError(
-                f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}; "
-                "change one of them, or give d_k and d_v"
-            )
-        if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
-            raise ValueError(f"n_heads={self.n_heads} is not divisible by n_kv_heads={self.n_kv_heads}")
         if self.combine == "concat" and self.tie != "none":
             raise ValueError("combine=concat makes embeddings narrower than d_model: it needs tie=none")
         if self.combine == "concat" and self.d_embedding < 1:
@@ -149,93 +112,24 @@ def build(config: TransformerConfig, source_vocab: int, target_vocab: int) -> En
 
 
 def encoder_stack(config: TransformerConfig) -> EncoderStack:
-    """n_layers of self-attention and feed-forward."""
-    blocks = [
-        EncoderBlock(
-            _residual(config, _self_attention(config, causal=False)),
-            _residual(config, _feed_forward(config)),
-        )
-        for _ in range(config.n_layers)
-    ]
-    return EncoderStack(blocks, _last_norm(config))
+    """Layers of self-attention and feed-forward."""
+    return self_attention_stack(config, config.d_ff, causal=False)
 
 
 def decoder_stack(config: TransformerConfig) -> DecoderStack:
     """Layers of causal self-attention, cross-attention and feed-forward."""
     blocks = [
         DecoderBlock(
-            _residual(config, _self_attention(config, causal=True)),
-            _residual(config, _cross_attention(config)),
-            _residual(config, _feed_forward(config)),
+            residual(config, self_attention(config, causal=True)),
+            residual(config, cross_attention(config)),
+            residual(config, feed_forward(config, config.d_ff)),
         )
         for _ in range(config.n_decoder_layers or config.n_layers)
     ]
-    return DecoderStack(blocks, _last_norm(config))
-
-
-_NORMS: dict[str, Callable[[TransformerConfig], nn.Module]] = {
-    "layer": lambda c: LayerNorm(c.d_model),
-    "batch": lambda c: BatchNorm(c.d_model),
-    "power": lambda c: PowerNorm(c.d_model, c.norm_warmup),
-}
-
-_SCORES: dict[str, Callable[[int], Score]] = {
-    "scaled-dot": lambda d_k: ScaledDotScore(),
-    "dot": lambda d_k: DotScore(),
-    "bilinear": lambda d_k: BilinearScore(d_k, d_k),
-    "additive": lambda d_k: AdditiveScore(d_k, d_k, d_k),
-    "cosine": lambda d_k: CosineScore(key_strength=math.sqrt(d_k)),
-}
-
-_POSITIONS: dict[str, Callable[[TransformerConfig], Positions]] = {
-    "sinusoidal": lambda c: SinusoidalPositions(c.position_width),
-    "learned": lambda c: LearnedPositions(c.max_length, c.position_width),
-    "one-hot": lambda c: OneHotPositions(c.max_length),
-    "constant": lambda c: ConstantPositions(c.position_width, 1 / c.max_length),
-    "none": lambda c: NoPositions(c.position_width),
-}
+    return DecoderStack(blocks, last_norm(config))
 
 
 def _embedding(config: TransformerConfig, weight: nn.Parameter) -> TokenEmbedding:
     combine = Added if config.combine == "add" else Concatenated
-    positions = combine(_POSITIONS[config.positions](config))
+    positions = combine(positions_of(config.positions, config.max_length, config.position_width))
     return TokenEmbedding(weight, positions, scale=math.sqrt(config.d_model), dropout=config.dropout)
-
-
-def _residual(config: TransformerConfig, part: nn.Module) -> Residual:
-    place = PostNorm if config.norm_placement == "post" else PreNorm
-    return place(part, _NORMS[config.norm](config), config.dropout)
-
-
-def _last_norm(config: TransformerConfig) -> nn.Module:
-    return nn.Identity() if config.norm_placement == "post" else _NORMS[config.norm](config)
-
-
-def _score(config: TransformerConfig) -> Score:
-    return _SCORES[config.score](config.d_k or config.d_model // config.n_heads)
-
-
-def _heads(config: TransformerConfig) -> dict[str, Any]:
-    """What self- and cross-attention have in common."""
-    return {
-        "d_k": config.d_k,
-        "d_v": config.d_v,
-        "n_kv_heads": config.n_kv_heads,
-        "score": _score(config),
-        "qkv_bias": config.attention_bias,
-        "out_bias": config.attention_bias,
-        "dropout": config.attention_dropout,
-    }
-
-
-def _self_attention(config: TransformerConfig, *, causal: bool) -> SelfAttention:
-    return SelfAttention(config.d_model, config.n_heads, causal=causal, **_heads(config))
-
-
-def _cross_attention(config: TransformerConfig) -> CrossAttention:
-    return CrossAttention(config.d_model, config.n_heads, **_heads(config))
-
-
-def _feed_forward(config: TransformerConfig) -> FeedForward:
-    activation = nn.ReLU() if config.activation == "relu" else nn.GELU()
-    return FeedForward(config.d_model, config.d_ff, activation=activation, dropout=config.activation_dropout)

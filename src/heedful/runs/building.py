@@ -1,6 +1,7 @@
 """Models from a preset's name and settings, as Python code and the command line give them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,9 +9,44 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.errors import RequestError
-from heedful.models.registry import ModelConfig, build_model, preset
+from heedful.models.registry import SIZES, ModelConfig, build_model, preset
 from heedful.runs.problems import validate
 from heedful.runs.trees import Mark, Tree, merge
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """Sizes that were asked for: of all vocabularies, or of one side's (which stands before all)."""
+
+    vocab_size: int | None = None
+    source_vocab: int | None = None
+    target_vocab: int | None = None
+
+    def sizes(self, kind: str, defaults: Sequence[int] | None = None) -> tuple[int, ...]:
+        """What a model of this kind is built with.
+
+        Args:
+            kind: the family, which says what it needs (`heedful.models.registry.SIZES`).
+            defaults: for what nothing was said of; one for all, or one for each.
+
+        Raises:
+            RequestError: a size was given that the family has not, or one is missing.
+        """
+        names = SIZES[kind]
+        strange = [n for n, v in vars(self).items() if v is not None and n not in {*names, "vocab_size"}]
+        if strange:
+            raise RequestError(f"{strange[0]}: a {kind} has one vocabulary; give vocab_size")
+        fallback = [None] * len(names) if defaults is None else [*defaults] * (len(names) // len(defaults))
+        pairs = zip(names, fallback, strict=True)
+        found = [getattr(self, name) or self.vocab_size or default for name, default in pairs]
+        if None in found:
+            both = f", or both {' and '.join(names)}" if len(names) > 1 else ""
+            raise RequestError(f"give vocab_size{both}")
+        return tuple(size for size in found if size is not None)
+
+    def complete(self, kind: str) -> bool:
+        """Whether nothing is left to a default."""
+        return self.vocab_size is not None or all(getattr(self, name) for name in SIZES[kind])
 
 
 class _Wrapped(Config):
@@ -40,15 +76,17 @@ def plain_settings(settings: Mapping[str, Any]) -> Tree:
     return Tree.of({"model": dict(settings)}, Mark("in the settings"))
 
 
-def assemble(config: Any, source_vocab: int, target_vocab: int, *, device: str = "cpu") -> nn.Module:
+def assemble(config: Any, *sizes: int, device: str = "cpu") -> nn.Module:
     """A freshly initialised model; on the device ``meta`` it takes no memory and no time.
+
+    ``sizes`` are those of the vocabularies, as `build_model` takes them.
 
     Raises:
         RequestError: the vocabularies do not suit the configuration.
     """
     try:
         with torch.device(device):
-            return build_model(config, source_vocab, target_vocab)
+            return build_model(config, *sizes)
     except ValueError as error:
         raise RequestError(str(error)) from None
 
@@ -65,8 +103,8 @@ def build(
     """A model, freshly initialised from torch's global generator.
 
     Args:
-        model: a preset's name (``transformer-base``) or a configuration.
-        vocab_size: entries of both vocabularies.
+        model: a preset's name (``transformer-base``, ``gpt2``) or a configuration.
+        vocab_size: entries of the vocabulary, or of both.
         source_vocab: of the source's alone; it stands before ``vocab_size``.
         target_vocab: of the target's alone.
         device: where its parameters are made.
@@ -75,7 +113,6 @@ def build(
     Raises:
         RequestError: no such preset, a wrong setting, or no size of a vocabulary.
     """
-    source, target = source_vocab or vocab_size, target_vocab or vocab_size
-    if source is None or target is None:
-        raise RequestError("give vocab_size, or both source_vocab and target_vocab")
-    return assemble(configured(model, plain_settings(settings)), source, target, device=device)
+    config = configured(model, plain_settings(settings))
+    sizes = Vocabularies(vocab_size, source_vocab, target_vocab).sizes(config.kind)
+    return assemble(config, *sizes, device=device)

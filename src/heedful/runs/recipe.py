@@ -10,7 +10,7 @@ from heedful.config import Config
 from heedful.data.report import Filter
 from heedful.data.sources import SourceConfig
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
-from heedful.models.registry import ModelConfig, preset_trees
+from heedful.models.registry import EncoderDecoderConfig, preset_trees
 from heedful.runs.problems import validate
 from heedful.runs.resolve import resolve
 from heedful.runs.trees import Tree, preset_table
@@ -104,7 +104,7 @@ class Recipe(Config):
     task: TaskConfig
     data: DataConfig
     tokenizer: Tokenization
-    model: ModelConfig
+    model: EncoderDecoderConfig
     pretrained: PretrainedConfig = PretrainedConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
     optimizer: OptimizerConfig = AdamConfig()

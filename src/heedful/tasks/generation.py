@@ -24,9 +24,10 @@ class Generator:
         self.model, self.head = model, model.heads["token"]
         self.tap = model.alignment_taps[-1] if attention and model.alignment_taps else None
 
-    def prefill(self, source: Tokens, prefixes: Tokens) -> StepOutput:
-        """Read the source and the prefixes; logits of the first new token, ``[B, V]``."""
-        return self._extend(prefixes, self.model.start(source))
+    def prefill(self, source: Tokens | None, prefixes: Tokens) -> StepOutput:
+        """Read the source, if there is one, and the prefixes; logits of the first new token, ``[B, V]``."""
+        begun = prefixes.layout.n_sequences if source is None else source
+        return self._extend(prefixes, self.model.start(begun))
 
     def step(self, ids: Int[Tensor, " N"], state: Any, parents: Int[Tensor, " N"] | None) -> StepOutput:
         """Write one token for every hypothesis: row n continues row ``parents[n]``."""

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import heedful
 from heedful.errors import RequestError
+from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.recurrent import (
     AdditiveAttention,
     BilinearAttention,
@@ -22,7 +23,7 @@ from heedful.models.recurrent import (
     DotAttention,
     RecurrentConfig,
 )
-from heedful.models.registry import PRESETS, build_model
+from heedful.models.registry import PRESETS, SIZES, build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.heads import SelfAttention
 from heedful.nn.cells import LSTMCell, ResetAfterGRUCell
@@ -44,6 +45,11 @@ def transformer(**changes):
 
 def recurrent(**changes):
     return RecurrentConfig(**({"d_embedding": 11, "d_hidden": 13, "attention": ADDITIVE} | changes))
+
+
+def language_model(**changes):
+    sizes = {"d_model": 24, "d_ff": 29, "n_heads": 4, "n_layers": 2, "dropout": 0.0, "context": 31}
+    return LanguageModelConfig(**(sizes | changes))
 
 
 ONE_WAY = {"direction": "right-to-left", "decoder": "luong"}
@@ -73,10 +79,14 @@ CONFIGS = {
         **ONE_WAY, attention=CosineAttention(score="cosine", key_strength=2.0), bridge="zero"
     ),
     "luong additive": recurrent(decoder="luong", n_layers=2, cell="lstm"),
+    "language model": language_model(),
+    "language model, dropout": language_model(dropout=0.3, attention_dropout=0.1, n_kv_heads=2, tie=False),
 }
 
 
 def vocabularies(config):
+    if config.kind == "language-model":
+        return (41,)
     return (37, 37) if config.tie == "three-way" else (37, 41)
 
 
@@ -85,9 +95,9 @@ def model_of(case):
     return build_model(CONFIGS[case], *vocabularies(CONFIGS[case]))
 
 
-def on_meta(config, source_vocab, target_vocab):
+def on_meta(config, *sizes):
     with torch.device("meta"):
-        return build_model(config, source_vocab, target_vocab)
+        return build_model(config, *sizes)
 
 
 def count(model):
@@ -99,7 +109,7 @@ def run(model):
     """Logits of a few sentences of one length on each side."""
     source = Tokens.of([[3 + (i + j) % 29 for i in range(SOURCE)] for j in range(PAIRS)])
     target = Tokens.of([[3 + (2 * i + j) % 29 for i in range(TARGET)] for j in range(PAIRS)])
-    return model.heads["token"](model(target, source))
+    return model.heads["token"](model(target, None if isinstance(model, LanguageModel) else source))
 
 
 def line(ledger, *names):
@@ -115,7 +125,9 @@ def line(ledger, *names):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_add_up_to_their_parameters(name):
-    assert describe(name).parameters == count(on_meta(PRESETS[name], 37000, 37000))
+    assert describe(name).parameters == count(
+        on_meta(PRESETS[name], *(37000 for _ in SIZES[PRESETS[name].kind]))
+    )
 
 
 @pytest.mark.parametrize("case", CONFIGS)

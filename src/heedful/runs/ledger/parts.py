@@ -231,7 +231,9 @@ def _positions(module: LearnedPositions, name: str, walk: Walk) -> list[Line]:
 
 @entries.register
 def _encoder_block(module: EncoderBlock, name: str, walk: Walk) -> list[Line]:
-    return grouped("encoder layer", inside(module, walk))
+    """A stack without a source is made of the same blocks, of causal mixers."""
+    causal = getattr(module.mixing.part, "causal", False)
+    return grouped("causal layer" if causal else "encoder layer", inside(module, walk))
 
 
 @entries.register

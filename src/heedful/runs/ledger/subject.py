@@ -9,7 +9,7 @@ from torch import nn
 
 from heedful.errors import RequestError, nearest
 from heedful.models.registry import PRESETS
-from heedful.runs.building import assemble, configured
+from heedful.runs.building import Vocabularies, assemble, configured
 from heedful.runs.folder import RunFolder
 from heedful.runs.recipe import Recipe, read_recipe
 from heedful.runs.resolve import SUFFIXES, overrides_tree, parse_override, shipped_recipes
@@ -17,27 +17,6 @@ from heedful.text.specials import SPECIALS
 
 VOCABULARY = 37_000  # of the paper's English-German base model
 _BYTES = 256
-
-
-@dataclass(frozen=True)
-class Vocabularies:
-    """Sizes that were asked for: of both sides, or of one (which stands before both)."""
-
-    vocab_size: int | None = None
-    source_vocab: int | None = None
-    target_vocab: int | None = None
-
-    def sizes(self, source: int, target: int) -> tuple[int, int]:
-        """What was asked for, and for a side that nothing was said of, these."""
-        return (
-            self.source_vocab or self.vocab_size or source,
-            self.target_vocab or self.vocab_size or target,
-        )
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is left to a default."""
-        return self.vocab_size is not None or None not in (self.source_vocab, self.target_vocab)
 
 
 @dataclass(frozen=True)
@@ -106,20 +85,19 @@ def _split(vocabularies: Vocabularies, overrides: Sequence[str]) -> tuple[Vocabu
 def _of_config(config: Any, name: str, vocabularies: Vocabularies, overrides: Sequence[str]) -> Subject:
     config = configured(config, overrides_tree(f"model.{text}" for text in overrides))
     default = vocabularies.source_vocab or vocabularies.target_vocab or VOCABULARY
-    sizes = vocabularies.sizes(default, default)
-    notes = (
-        _sizes_told(sizes, "" if vocabularies.complete else ", by default; change it with vocab_size=…"),
-    )
+    sizes = vocabularies.sizes(config.kind, [default])
+    told = "" if vocabularies.complete(config.kind) else ", by default; change it with vocab_size=…"
+    notes = (_sizes_told(sizes, told),)
     return Subject(name, assemble(config, *sizes, device="meta"), notes=notes)
 
 
 def _of_recipe(
-    name: str, recipe: Recipe, vocabularies: Vocabularies, known: tuple[int, int] | None = None
+    name: str, recipe: Recipe, vocabularies: Vocabularies, known: tuple[int, ...] | None = None
 ) -> Subject:
     """``known``: the sizes of trained tokenizers."""
     size, why = _expected(recipe.tokenizer.subwords)
-    sizes = vocabularies.sizes(*(known or (size, size)))
-    notes = (_sizes_told(sizes, "" if known or vocabularies.complete else why),)
+    sizes = vocabularies.sizes(recipe.model.kind, known or [size])
+    notes = (_sizes_told(sizes, "" if known or vocabularies.complete(recipe.model.kind) else why),)
     return Subject(
         name,
         assemble(recipe.model, *sizes, device="meta"),
@@ -144,8 +122,8 @@ def _of_run(path: Path, vocabularies: Vocabularies, overrides: Sequence[str]) ->
     return _of_recipe(str(path), recipe, vocabularies, known)
 
 
-def _sizes_told(sizes: tuple[int, int], why: str) -> str:
-    source, target = sizes
+def _sizes_told(sizes: tuple[int, ...], why: str) -> str:
+    source, target = sizes[0], sizes[-1]
     both = f"V = {target:,}" if source == target else f"V = {source:,} (source) and {target:,} (target)"
     return both + why
 

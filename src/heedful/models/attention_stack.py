@@ -1,0 +1,157 @@
+"""Options that all stacks of attention and feed-forward share, and how their parts are made of them."""
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from torch import nn
+
+from heedful.config import Config
+from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.scores import (
+    AdditiveScore,
+    BilinearScore,
+    CosineScore,
+    DotScore,
+    ScaledDotScore,
+    Score,
+)
+from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.feedforward import FeedForward
+from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
+from heedful.nn.positions import (
+    ConstantPositions,
+    LearnedPositions,
+    NoPositions,
+    OneHotPositions,
+    Positions,
+    SinusoidalPositions,
+)
+from heedful.nn.residual import PostNorm, PreNorm, Residual
+
+Positive = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+
+
+class StackConfig(Config):
+    """Sizes and choices of a stack; ``d_k`` and ``d_v`` default to d_model / n_heads.
+
+    Args:
+        activation: of the feed-forwards; ``gelu-tanh`` is GPT-2's approximation of ``gelu``
+            (Hendrycks and Gimpel 2016, section 2).
+    """
+
+    kind: str
+    d_model: Positive = 512
+    n_heads: Positive = 8
+    n_kv_heads: Positive | None = None
+    n_layers: Positive = 6
+    d_k: Positive | None = None
+    d_v: Positive | None = None
+    score: Literal["scaled-dot", "dot", "bilinear", "additive", "cosine"] = "scaled-dot"
+    attention_bias: bool = True
+    activation: Literal["relu", "gelu", "gelu-tanh"] = "relu"
+    norm: Literal["layer", "batch", "power"] = "layer"
+    norm_placement: Literal["post", "pre"] = "post"
+    norm_warmup: Annotated[int, Field(ge=0)] = 500
+    dropout: Rate = 0.1
+    attention_dropout: Rate = 0.0
+    activation_dropout: Rate = 0.0
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> "StackConfig":
+        if (self.d_k is None or self.d_v is None) and self.d_model % self.n_heads:
+            raise ValueError(
+                f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}; "
+                "change one of them, or give d_k and d_v"
+            )
+        if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
+            raise ValueError(f"n_heads={self.n_heads} is not divisible by n_kv_heads={self.n_kv_heads}")
+        return self
+
+
+def self_attention_stack(config: StackConfig, d_ff: int, *, causal: bool) -> EncoderStack:
+    """n_layers of self-attention and feed-forward, then the norm that pre-norm stacks need."""
+    blocks = [
+        EncoderBlock(
+            residual(config, self_attention(config, causal=causal)),
+            residual(config, feed_forward(config, d_ff)),
+        )
+        for _ in range(config.n_layers)
+    ]
+    return EncoderStack(blocks, last_norm(config))
+
+
+def self_attention(config: StackConfig, *, causal: bool) -> SelfAttention:
+    """Self-attention as the options say."""
+    return SelfAttention(config.d_model, config.n_heads, causal=causal, **_heads(config))
+
+
+def cross_attention(config: StackConfig) -> CrossAttention:
+    """Cross-attention as the options say."""
+    return CrossAttention(config.d_model, config.n_heads, **_heads(config))
+
+
+def feed_forward(config: StackConfig, d_ff: int) -> FeedForward:
+    """A feed-forward with d_ff hidden units."""
+    activation = _ACTIVATIONS[config.activation]()
+    return FeedForward(config.d_model, d_ff, activation=activation, dropout=config.activation_dropout)
+
+
+def residual(config: StackConfig, part: nn.Module) -> Residual:
+    """The part with its residual connection and its norm."""
+    place = PostNorm if config.norm_placement == "post" else PreNorm
+    return place(part, _NORMS[config.norm](config), config.dropout)
+
+
+def last_norm(config: StackConfig) -> nn.Module:
+    """What follows the last block: a norm where the blocks leave their sums as they are."""
+    return nn.Identity() if config.norm_placement == "post" else _NORMS[config.norm](config)
+
+
+def positions_of(kind: str, n: int, width: int) -> Positions:
+    """The part that gives each of ``n`` positions its vector."""
+    return _POSITIONS[kind](n, width)
+
+
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu-tanh": lambda: nn.GELU("tanh"),
+}
+
+_NORMS: dict[str, Callable[[StackConfig], nn.Module]] = {
+    "layer": lambda c: LayerNorm(c.d_model),
+    "batch": lambda c: BatchNorm(c.d_model),
+    "power": lambda c: PowerNorm(c.d_model, c.norm_warmup),
+}
+
+_SCORES: dict[str, Callable[[int], Score]] = {
+    "scaled-dot": lambda d_k: ScaledDotScore(),
+    "dot": lambda d_k: DotScore(),
+    "bilinear": lambda d_k: BilinearScore(d_k, d_k),
+    "additive": lambda d_k: AdditiveScore(d_k, d_k, d_k),
+    "cosine": lambda d_k: CosineScore(key_strength=math.sqrt(d_k)),
+}
+
+_POSITIONS: dict[str, Callable[[int, int], Positions]] = {
+    "sinusoidal": lambda n, width: SinusoidalPositions(width),
+    "learned": LearnedPositions,
+    "one-hot": lambda n, width: OneHotPositions(n),
+    "constant": lambda n, width: ConstantPositions(width, 1 / n),
+    "none": lambda n, width: NoPositions(width),
+}
+
+
+def _heads(config: StackConfig) -> dict[str, Any]:
+    """What self- and cross-attention have in common."""
+    return {
+        "d_k": config.d_k,
+        "d_v": config.d_v,
+        "n_kv_heads": config.n_kv_heads,
+        "score": _SCORES[config.score](config.d_k or config.d_model // config.n_heads),
+        "qkv_bias": config.attention_bias,
+        "out_bias": config.attention_bias,
+        "dropout": config.attention_dropout,
+    }

@@ -1,0 +1,68 @@
+"""A language model against GPT-2 of transformers, with the same weights."""
+
+import pytest
+import torch
+
+from heedful.models.language_model import LanguageModelConfig, build
+from heedful.nn.layout import Tokens
+
+V, D, CONTEXT = 37, 22, 13
+
+
+@pytest.fixture
+def both():
+    """A small GPT-2 of theirs with weights far from zero, and ours with the same."""
+    gpt2 = pytest.importorskip("transformers.models.gpt2")
+    torch.manual_seed(1)
+    theirs = gpt2.GPT2LMHeadModel(
+        gpt2.GPT2Config(vocab_size=V, n_positions=CONTEXT, n_embd=D, n_layer=3, n_head=2, n_inner=31)
+    ).eval()
+    ours = build(
+        LanguageModelConfig(
+            d_model=D, d_ff=31, n_layers=3, n_heads=2, context=CONTEXT, activation="gelu-tanh", dropout=0.0
+        ),
+        V,
+    ).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+        _copy(theirs.transformer, ours)
+    return theirs, ours
+
+
+def _copy(theirs, ours):
+    ours.embedding.weight.copy_(theirs.wte.weight)
+    ours.embedding.positions.positions.weight.copy_(theirs.wpe.weight)
+    for layer, block in zip(theirs.h, ours.stack.blocks, strict=True):
+        attention, feed_forward = block.mixing.part, block.feed_forward.part
+        pairs = [
+            (layer.attn.c_attn, attention.qkv),
+            (layer.attn.c_proj, attention.out),
+            (layer.mlp.c_fc, feed_forward.up),
+            (layer.mlp.c_proj, feed_forward.down),
+        ]
+        for one, other in pairs:  # theirs multiply from the left
+            other.weight.copy_(one.weight.T)
+            other.bias.copy_(one.bias)
+        block.mixing.norm.load_state_dict(layer.ln_1.state_dict())
+        block.feed_forward.norm.load_state_dict(layer.ln_2.state_dict())
+    ours.stack.norm.load_state_dict(theirs.ln_f.state_dict())
+
+
+def test_logits_are_gpt2s(both):
+    theirs, ours = both
+    ids = torch.randint(V, (3, CONTEXT), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        logits = ours.heads["token"](ours(Tokens.of(ids.tolist())))
+        torch.testing.assert_close(logits, theirs(ids).logits.flatten(0, 1), rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_are_gpt2s(both):
+    theirs, ours = both
+    ids = torch.randint(V, (3, CONTEXT), generator=torch.Generator().manual_seed(2))
+    (theirs(ids).logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None]).mean()).backward()
+    logits = ours.heads["token"](ours(Tokens.of(ids.tolist()))).unflatten(0, (3, CONTEXT))
+    (logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None]).mean()).backward()
+    wte, wpe = theirs.transformer.wte.weight, theirs.transformer.wpe.weight
+    torch.testing.assert_close(ours.embedding.weight.grad, wte.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(ours.embedding.positions.positions.weight.grad, wpe.grad, rtol=1e-4, atol=1e-6)

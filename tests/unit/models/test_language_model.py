@@ -1,0 +1,214 @@
+"""Language models: published sizes, torch's own blocks with the same weights, first weights, refusals."""
+
+import math
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+import heedful
+from heedful.errors import RequestError
+from heedful.models import language_model
+from heedful.models.language_model import PRESETS, LanguageModelConfig, build
+from heedful.nn.layout import Layout, Tokens
+from heedful.nn.positions import LearnedPositions
+
+SMALL = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 3, "dropout": 0.0, "context": 11}
+V = 37
+TARGETS = [[1, 5, 6], [1, 7, 8, 9, 2, 30, 36], [1]]
+
+
+def small(**options):
+    return LanguageModelConfig.model_validate({**SMALL, **options})
+
+
+def model_of(config, seed=1):
+    torch.manual_seed(seed)
+    model = build(config, V)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def size(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+def on_meta(config, vocabulary):
+    with torch.device("meta"):
+        return build(config, vocabulary)
+
+
+@pytest.mark.parametrize(
+    "name, parameters",
+    [
+        ("gpt2", 124_439_808),
+        ("gpt2-medium", 354_823_168),
+        ("gpt2-large", 774_030_080),
+        ("gpt2-xl", 1_557_611_200),
+    ],
+)
+def test_gpt2_has_its_released_parameters(name, parameters):
+    assert size(on_meta(PRESETS[name], 50_257)) == parameters
+    assert heedful.describe(name, vocab_size=50_257).parameters == parameters
+
+
+def test_a_layer_is_counted_from_its_matrices():
+    d = 768
+    attention = 4 * d * d + 4 * d
+    feed_forward = 8 * d * d + 4 * d + d
+    model = on_meta(LanguageModelConfig(), 53)
+    assert [size(block) for block in model.stack.blocks] == [attention + feed_forward + 2 * 2 * d] * 12
+
+
+def test_the_table_of_presets_tells_the_sizes():
+    rows = [line.split("|")[1:-1] for line in language_model.__doc__.splitlines() if line.endswith(" V |")]
+    told = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
+    assert told.keys() == PRESETS.keys()
+    for name, (layers, d_model, n_heads, context, parameters) in told.items():
+        config = PRESETS[name]
+        sizes = [config.n_layers, config.d_model, config.n_heads, config.context]
+        assert [int(layers), int(d_model), int(n_heads), int(context)] == sizes
+        body, per_word = (int(n.replace(",", "").strip(" V")) for n in parameters.split("+"))
+        assert size(on_meta(config, 53)) == body + 53 * per_word
+
+
+def test_the_small_character_model_has_the_published_size():
+    """0.80M parameters with the 65 characters, as is published without the table of positions."""
+    model = on_meta(PRESETS["char-mini-cpu"], 65)
+    assert size(model) - 64 * 128 == pytest.approx(0.80e6, abs=0.005e6)
+
+
+# torch's own ----------------------------------------------------------------------------------------------
+
+
+def torchs(config):
+    """``torch.nn.TransformerEncoder`` with the layers of the configuration."""
+    pre = config.norm_placement == "pre"
+    activation = {"gelu": "gelu", "relu": "relu", "gelu-tanh": nn.GELU("tanh")}[config.activation]
+    layer = nn.TransformerEncoderLayer(
+        config.d_model,
+        config.n_heads,
+        config.d_ff,
+        dropout=0.0,
+        batch_first=True,
+        norm_first=pre,
+        activation=activation,
+    )
+    norm = nn.LayerNorm(config.d_model) if pre else None
+    return nn.TransformerEncoder(layer, config.n_layers, norm, enable_nested_tensor=False)
+
+
+@torch.no_grad()
+def copy_layer(theirs, ours):
+    attention, feed_forward = ours.mixing.part, ours.feed_forward.part
+    theirs.self_attn.in_proj_weight.copy_(attention.qkv.weight)
+    theirs.self_attn.in_proj_bias.copy_(attention.qkv.bias)
+    theirs.self_attn.out_proj.load_state_dict(attention.out.state_dict())
+    theirs.linear1.load_state_dict(feed_forward.up.state_dict())
+    theirs.linear2.load_state_dict(feed_forward.down.state_dict())
+    theirs.norm1.load_state_dict(ours.mixing.norm.state_dict())
+    theirs.norm2.load_state_dict(ours.feed_forward.norm.state_dict())
+
+
+@pytest.mark.parametrize("place", ["pre", "post"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu-tanh"])
+def test_equals_torchs_layers_with_the_same_weights(place, activation):
+    config = small(norm_placement=place, activation=activation)
+    ours, theirs = model_of(config), torchs(config)
+    for layer, block in zip(theirs.layers, ours.stack.blocks, strict=True):
+        copy_layer(layer, block)
+    if place == "pre":
+        theirs.norm.load_state_dict(ours.stack.norm.state_dict())
+    layout = Layout.of([len(t) for t in TARGETS])
+    rectangle = torch.full((3, 7, 14), 9.0)
+    for row, ids in enumerate(TARGETS):
+        rectangle[row, : len(ids)] = (
+            ours.embedding.weight[ids] + ours.embedding.positions.positions.weight[: len(ids)]
+        )
+    wanted = theirs(rectangle, mask=torch.ones(7, 7).triu(1).bool(), src_key_padding_mask=~layout.real)
+    torch.testing.assert_close(ours(Tokens.of(TARGETS)), layout.unpad(wanted))
+
+
+# First weights ---------------------------------------------------------------------------------------------
+
+
+def spread(weight):
+    return float(weight.detach().std())
+
+
+@pytest.mark.parametrize("place, last", [("pre", 0.02 / math.sqrt(8)), ("post", 0.02)])
+def test_first_weights_have_the_spread_of_gpt2(place, last):
+    """Standard deviations of some 10,000 numbers, so within 3 %."""
+    torch.manual_seed(1)
+    model = build(
+        LanguageModelConfig(n_layers=4, d_model=96, n_heads=3, norm_placement=place, tie=False), 101
+    )
+    for block in model.stack.blocks:
+        attention, feed_forward = block.mixing.part, block.feed_forward.part
+        assert spread(attention.qkv.weight) == pytest.approx(0.02, rel=0.03)
+        assert spread(feed_forward.up.weight) == pytest.approx(0.02, rel=0.03)
+        assert spread(attention.out.weight) == pytest.approx(last, rel=0.03)
+        assert spread(feed_forward.down.weight) == pytest.approx(last, rel=0.03)
+        for part in (attention.qkv, attention.out, feed_forward.up, feed_forward.down):
+            assert not part.bias.any()
+    positions = [part for part in model.modules() if isinstance(part, LearnedPositions)]
+    assert [spread(part.weight) for part in positions] == [pytest.approx(0.01, rel=0.03)]
+    assert spread(model.embedding.weight) == pytest.approx(0.02, rel=0.03)
+    assert spread(model.heads["token"].weight) == pytest.approx(0.02, rel=0.03)
+    assert not torch.equal(model.heads["token"].weight, model.embedding.weight)
+
+
+def test_tying_makes_one_parameter():
+    tied, untied = build(small(), V), build(small(tie=False), V)
+    assert tied.heads["token"].weight is tied.embedding.weight
+    assert size(untied) - size(tied) == V * 14
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "constant"])
+def test_positions_of_size_one_do_not_drown_the_tokens(positions):
+    torch.manual_seed(1)
+    model = build(
+        LanguageModelConfig(n_layers=1, d_model=192, n_heads=3, positions=positions, dropout=0.0), 101
+    )
+    seen = model.embedding(Tokens.of([list(range(53))]))
+    alone = seen - model.embedding.positions.positions(torch.arange(53))
+    torch.testing.assert_close(alone, model.embedding.weight[:53] * math.sqrt(192), rtol=0, atol=1e-6)
+
+
+# Refusals --------------------------------------------------------------------------------------------------
+
+
+def test_a_source_is_refused():
+    with pytest.raises(ValueError, match="reads no source"):
+        model_of(small())(Tokens.of(TARGETS), Tokens.of(TARGETS))
+
+
+def test_a_sequence_beyond_the_context_is_refused():
+    with pytest.raises(RequestError, match="position 11 is beyond the 11 positions"):
+        model_of(small())(Tokens.of([list(range(12))]))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"d_model": 15}, "not divisible by n_heads"),
+        ({"n_kv_heads": 3}, "not divisible by n_kv_heads=3"),
+        ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),
+        ({"context": 0}, "greater than or equal to 1"),
+        ({"tie": "three-way"}, "valid boolean"),
+    ],
+)
+def test_contradictions_are_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        small(**options)
+
+
+def test_only_the_one_vocabulary_may_be_given():
+    assert heedful.build("char-mini-cpu", vocab_size=5).heads["token"].out_features == 5
+    with pytest.raises(RequestError, match="one vocabulary; give vocab_size"):
+        heedful.build("char-mini-cpu", target_vocab=5)
+    with pytest.raises(RequestError, match=r"^give vocab_size$"):
+        heedful.build("char-mini-cpu")
