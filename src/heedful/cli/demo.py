@@ -118,12 +118,12 @@ def _look(run: "Run", language: "Language", judged: int) -> _Look:
     from heedful.runs.demo import drawn_pair, judged_pairs
 
     pairs = judged_pairs(language, judged)
-    seen = teacher_forced(run.model, run.tokenizers, [p.source for p in pairs], [p.target for p in pairs])
+    seen = teacher_forced(run.model, run.codec, [p.source for p in pairs], [p.target for p in pairs])
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
     choice, rate = most_accurate(seen, gold)
     pair = drawn_pair(language)
     prediction = run.predict([pair.source], alignment=True)[0]
-    own = from_prediction(prediction, run.tokenizers)
+    own = from_prediction(prediction, run.codec)
     return _Look(
         pair.source,
         pair.target,

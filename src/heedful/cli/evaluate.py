@@ -41,11 +41,11 @@ def evaluate(
     with ExitStack() as stack:
         file = stack.enter_context(whole_file(output)) if output else None
         for name, source in chosen_splits(loaded, split, data).items():
-            say(f"{name}: translating")
+            say(f"{name}: {loaded.kind.scoring}")
             found = score(loaded, name, source, decoding=settings, limit=limit)
             evaluations.append(found)
             if not as_json:
-                _show(name, found.scores)
+                _show(name, loaded.kind.unit, found.scores)
             for row in found.rows() if file else ():
                 assert file is not None
                 file.write(json_text({"split": name, **row}) + "\n")
@@ -54,9 +54,8 @@ def evaluate(
         json_result({"version": 1, "run": str(run), "splits": splits})
 
 
-def _show(name: str, scores: list[Any]) -> None:
+def _show(name: str, unit: str, scores: list[Any]) -> None:
     """A line for each score: its value and its signature."""
-    counts = scores[0].counts
-    result(f"{name}: {counts.get('sentences', 0):,} sentences")
+    result(f"{name}: {scores[0].counts.get(unit, 0):,} {unit}")
     for score in scores:
         result(f"  {score.name:<15} {score.value:>8.2f}  {score.signature}")

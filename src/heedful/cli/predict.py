@@ -46,10 +46,10 @@ def predict(
 
         loaded = load(run, device=device)
         settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, n_best)
-        first = 0
-        for block in _blocks(_records(lines, file) if structured else ({"source": x} for x in lines)):
+        key, first = loaded.kind.input, 0
+        for block in _blocks(_records(lines, file, key) if structured else ({key: line} for line in lines)):
             predictions = loaded.predict(
-                [record["source"] for record in block],
+                [record[key] for record in block],
                 decoding=settings,
                 alignment=alignment,
                 first=first,
@@ -61,7 +61,7 @@ def predict(
                 else:
                     result(one_line(prediction.text))
                 if prediction.note:
-                    say(f"heedful: {prediction.note}: {record['source'][:60]!r}…")
+                    say(f"heedful: {prediction.note}: {record[key][:60]!r}…")
 
 
 def changed_decoding(base: Any, overrides: list[str]) -> Any:
@@ -100,19 +100,19 @@ def _standard_input(stream: IO[bytes]) -> Iterator[str]:
         yield line.removeprefix("\ufeff") if number == 1 else line
 
 
-def _records(lines: Iterable[str], file: str) -> Iterator[dict[str, Any]]:
-    """One JSON object a line, with the text under ``source``; other keys are handed through."""
+def _records(lines: Iterable[str], file: str, key: str) -> Iterator[dict[str, Any]]:
+    """One JSON object a line, with the text under ``key``; other keys are handed through."""
     name = "standard input" if file == "-" else file
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            example = 'with --jsonl every line is an object such as {"source": "A man sleeps."}'
+            example = f'with --jsonl every line is an object such as {{"{key}": "A man sleeps."}}'
             raise DataError(f"{name}:{number}: not JSON ({error}); {example}") from None
-        if not isinstance(record, dict) or not isinstance(record.get("source"), str):
-            raise DataError(f'{name}:{number}: expected an object with a text under "source"')
-        if not _is_unicode(record["source"]):
-            raise DataError(f'{name}:{number}: the text under "source" has half of a surrogate pair')
+        if not isinstance(record, dict) or not isinstance(record.get(key), str):
+            raise DataError(f'{name}:{number}: expected an object with a text under "{key}"')
+        if not _is_unicode(record[key]):
+            raise DataError(f'{name}:{number}: the text under "{key}" has half of a surrogate pair')
         yield record
 
 

@@ -46,7 +46,7 @@ def train(
 ) -> None:
     """Train a model as a recipe says."""
     from heedful.runs.folder import RunFolder
-    from heedful.runs.recipe import read_recipe
+    from heedful.runs.reading import read_recipe
     from heedful.runs.yaml import dump_yaml
 
     if resume and Path(recipe).is_dir():
@@ -66,13 +66,12 @@ def train(
 
 def _resumed(folder: Path, overrides: list[str]) -> "Recipe":
     """The recipe that a run was made from, with changes."""
-    from heedful.runs.problems import validate
-    from heedful.runs.recipe import Recipe
+    from heedful.runs.reading import recipe_from
     from heedful.runs.resolve import overrides_tree
     from heedful.runs.saved import saved_tree
     from heedful.runs.trees import merge
 
-    return validate(merge(saved_tree(folder), overrides_tree(overrides)), Recipe)
+    return recipe_from(merge(saved_tree(folder), overrides_tree(overrides)))
 
 
 def train_into(

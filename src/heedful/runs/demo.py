@@ -12,12 +12,14 @@ from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, Language, phrasebo
 from heedful.errors import RequestError
 from heedful.evaluation.score import Score
 from heedful.evaluation.translation import translation_scores
-from heedful.runs.evaluate import Evaluation, evaluate
+from heedful.runs.evaluate import evaluate
 from heedful.runs.folder import RunFolder
-from heedful.runs.recipe import Recipe, read_recipe
+from heedful.runs.reading import read_recipe
+from heedful.runs.recipe import Recipe
 from heedful.runs.run import Run
 from heedful.runs.saved import saved_recipe
 from heedful.runs.train import Trained, train_run
+from heedful.runs.translation.scoring import Evaluation
 from heedful.training.events import Listener
 
 Beginning = Literal["new", "interrupted", "finished"]

@@ -11,13 +11,13 @@ from heedful.files import sha256
 from heedful.models.registry import build_model
 from heedful.runs.environment import choose_device
 from heedful.runs.folder import RunFolder
-from heedful.runs.prepare import load_tokenizers
+from heedful.runs.kind import Kind
+from heedful.runs.kinds import kind_of
 from heedful.runs.problems import validate
 from heedful.runs.recipe import Recipe
 from heedful.runs.saved import saved_recipe
 from heedful.runs.trees import Mark, Tree
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.translation import MAX_SOURCE, Tokenizers, Translator
 from heedful.training.averaging import final_weights
 from heedful.training.weights import fit, load_weights
 
@@ -28,13 +28,20 @@ class Run:
     Args:
         folder: where it is.
         recipe: what it was made from.
-        tokenizers: of both sides.
+        codec: its tokenizers.
         model: with its weights, in evaluation mode.
     """
 
-    def __init__(self, folder: RunFolder, recipe: Recipe, tokenizers: Tokenizers, model: Any) -> None:
+    recipe: Any
+
+    def __init__(self, folder: RunFolder, recipe: Recipe, codec: Any, model: Any) -> None:
         self.folder, self.recipe = folder, recipe
-        self.tokenizers, self.model = tokenizers, model.eval()
+        self.codec, self.model = codec, model.eval()
+
+    @property
+    def kind(self) -> Kind:
+        """What runs of its task do in their own way."""
+        return kind_of(self.recipe)
 
     def predict(
         self,
@@ -62,17 +69,8 @@ class Run:
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts; put the one text into a list")
         settings = with_beam(decoding or self.recipe.decoding, beam, n_best)
-        translator = Translator(self.model, self.tokenizers, settings, max_source=max_source(self.recipe))
-        return translator.predict(texts, alignment=alignment, first=first, progress=progress)
-
-
-def max_source(recipe: Recipe) -> int:
-    """The longest source in tokens; more is cut, in validation as in prediction.
-
-    It is what the model has positions for, and not how long the training sentences were.
-    """
-    longest = recipe.model.longest
-    return MAX_SOURCE if longest is None else min(MAX_SOURCE, longest - 1)
+        predictor = self.kind.predictor(self.recipe, self.codec, self.model, settings)
+        return predictor.predict(texts, alignment=alignment, first=first, progress=progress)
 
 
 def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
@@ -129,13 +127,13 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True) -> Run:
         if verify:
             check_files(folder, card)
     recipe = saved_recipe(folder)
-    tokenizers = load_tokenizers(folder)
-    model = build_model(recipe.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    codec = kind_of(recipe).load(folder)
+    model = build_model(recipe.model, *codec.sizes)
     if unfinished:
         fit(*final_weights(folder.path, recipe.training), model, str(folder.path))
     else:
         load_weights(folder.weights, model)
-    return Run(folder, recipe, tokenizers, model.to(place))
+    return Run(folder, recipe, codec, model.to(place))
 
 
 def check_files(folder: RunFolder, card: dict[str, Any]) -> None:

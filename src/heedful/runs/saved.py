@@ -1,11 +1,11 @@
 """The recipe that a run keeps."""
 
 from pathlib import Path
+from typing import Any
 
 from heedful.errors import RequestError
 from heedful.runs.folder import RunFolder
-from heedful.runs.problems import validate
-from heedful.runs.recipe import Recipe
+from heedful.runs.reading import recipe_from
 from heedful.runs.trees import Tree
 from heedful.runs.yaml import read_yaml
 
@@ -20,6 +20,6 @@ def saved_tree(path: Path | str) -> Tree:
     return read_yaml(text, str(folder.recipe))
 
 
-def saved_recipe(folder: RunFolder) -> Recipe:
+def saved_recipe(folder: RunFolder) -> Any:
     """The recipe that a run was made from."""
-    return validate(saved_tree(folder.path), Recipe)
+    return recipe_from(saved_tree(folder.path))

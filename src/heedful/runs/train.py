@@ -1,8 +1,7 @@
 """From a recipe to a trained run: the one function behind ``heedful train``."""
 
-import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,25 +12,19 @@ import torch
 from torch import nn
 
 from heedful import __version__
-from heedful.data.batch import Batch
 from heedful.data.plan import plan
-from heedful.data.store import TokenStore
-from heedful.data.vectors import fill_embedding, read_vectors
-from heedful.decoding.config import GreedyConfig
 from heedful.errors import DamagedError, RequestError
-from heedful.evaluation.translation import quick_scores
 from heedful.files import sha256
 from heedful.memory import keep_freed_memory
 from heedful.models.registry import build_model
-from heedful.objectives.cross_entropy import NextToken
 from heedful.runs.environment import choose_device, environment
 from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text
-from heedful.runs.prepare import Prepared, prepare
+from heedful.runs.kind import Say
+from heedful.runs.kinds import kind_of
+from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
-from heedful.runs.run import max_source
 from heedful.runs.saved import saved_recipe
 from heedful.runs.yaml import dump_yaml
-from heedful.tasks.translation import SOURCE, TARGET, Tokenizers, Translator
 from heedful.training import checkpoints, distribution
 from heedful.training.averaging import final_weights
 from heedful.training.events import Listener
@@ -42,8 +35,6 @@ from heedful.training.schedules import build_schedule
 from heedful.training.step import Step, choose_precision
 from heedful.training.update import seed_of
 from heedful.training.weights import fit, save_weights
-
-Say = Callable[[str], None]
 
 # What may differ between a recipe and the run that it resumes: how long and how to look, not what is made.
 _MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "description", "root"}
@@ -81,7 +72,7 @@ def train_run(
     """
     keep_freed_memory()
     with distribution.process_group(choose_device(device)) as place:
-        folder = RunFolder(out)
+        folder, kind = RunFolder(out), kind_of(recipe)
         quiet = say if distribution.is_first() else lambda line: None
         if distribution.is_first() and not resume:
             _refuse_to_overwrite(folder)
@@ -93,11 +84,11 @@ def train_run(
             if not distribution.is_first():
                 prepared = prepare(recipe, folder, quiet)
             begun = resume and bool(checkpoints.paths(folder.path))
-            step = build_step(recipe, prepared.tokenizers, place, None if begun else quiet)
+            step = build_step(recipe, prepared.codec, place, None if begun else quiet)
             quiet(f"training on {place.type} in {step.precision}, {torch.get_num_threads()} threads")
-            data = _training_data(recipe, prepared)
+            data = kind.feed(recipe, prepared)
             if not resume:
-                _rehearse(step, data, distribution.world() * recipe.training.accumulate, place)
+                _rehearse(step, data, distribution.world() * recipe.training.accumulate, place, kind.shorter)
         result = train(
             step,
             data,
@@ -105,7 +96,7 @@ def train_run(
             _schedule(recipe),
             recipe.training,
             folder.path,
-            validate=Validator(recipe, prepared, step),
+            validate=kind.validator(recipe, prepared, step),
             listeners=listeners(folder),
             resume=resume,
         )
@@ -115,32 +106,22 @@ def train_run(
         return Trained(folder, result, distribution.is_first())
 
 
-def build_step(recipe: Recipe, tokenizers: Tokenizers, device: torch.device, say: Say | None = None) -> Step:
+def build_step(recipe: Recipe, codec: Any, device: torch.device, say: Say | None = None) -> Step:
     """The model with its first weights, and its objective.
 
-    With ``say``, pretrained vectors are read and their coverage is told; without (a resumed run, whose
-    checkpoint has the weights), they are not needed.
+    With ``say``, whatever the recipe begins with (pretrained vectors) is read and told; without (a resumed
+    run, whose checkpoint has the weights), it is not needed.
     """
     torch.manual_seed(seed_of(recipe.training.seed, 0))
     try:
-        model = build_model(recipe.model, tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+        model = build_model(recipe.model, *codec.sizes)
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
+    kind = kind_of(recipe)
     if say is not None:
-        _fill_embeddings(recipe, tokenizers, model, say)
-    objective = NextToken(recipe.objective.label_smoothing, recipe.objective.chunk)
-    return Step(model.to(device), objective, choose_precision(recipe.training.precision, device))
-
-
-def _fill_embeddings(recipe: Recipe, tokenizers: Tokenizers, model: Any, say: Say) -> None:
-    sides = ((SOURCE, recipe.pretrained.source), (TARGET, recipe.pretrained.target))
-    for side, path in sides:
-        if path is None:
-            continue
-        words = getattr(tokenizers, side).whole_words()
-        vectors = read_vectors(Path(recipe.root or ".") / path, words)
-        report = fill_embedding(getattr(model, f"{side}_embedding").weight, vectors)
-        say(f"pretrained.{side}: {report}")
+        kind.begin(recipe, codec, model, say)
+    precision = choose_precision(recipe.training.precision, device)
+    return Step(model.to(device), kind.objective(recipe), precision)
 
 
 @contextmanager
@@ -217,7 +198,7 @@ def same_recipe(folder: RunFolder, recipe: Recipe) -> None:
     """Refuse to resume a run with a recipe that would have made another one."""
     old, new = (r.model_dump(mode="json") for r in (saved_recipe(folder), recipe))
     changed = [key for key in old if key not in _MAY_CHANGE and old[key] != new[key]]
-    if old["training"]["metric"] in {"bleu", "chrf"} and old["validation"] != new["validation"]:
+    if old["training"]["metric"] in recipe.decoded_metrics and old["validation"] != new["validation"]:
         # What is decoded, and how, decides what "best" means.
         changed.append("validation")
     changed += [".".join(path) for path in _MUST_STAY if old[path[0]][path[1]] != new[path[0]][path[1]]]
@@ -225,28 +206,6 @@ def same_recipe(folder: RunFolder, recipe: Recipe) -> None:
         raise RequestError(
             f"{folder.path}: cannot be resumed with another {', '.join(changed)} than it was started with"
         )
-
-
-def _training_data(recipe: Recipe, prepared: Prepared) -> PlannedData:
-    store, tokenizers = prepared.train, prepared.tokenizers
-
-    def make(samples: Sequence[int], epoch: int) -> Batch:
-        rows = store.gather(samples)
-        return tokenizers.collate(rows[SOURCE], rows[TARGET], samples)
-
-    return PlannedData(
-        lengths=_lengths(store),
-        make=make,
-        tokens_per_update=recipe.training.tokens_per_update,
-        seed=recipe.training.seed,
-    )
-
-
-def _lengths(store: TokenStore) -> Any:
-    """``[N, 2]``: the tokens of both sides, with the end (or start) token that batches add."""
-    import numpy as np
-
-    return np.stack([store.lengths(column) + 1 for column in (SOURCE, TARGET)], axis=1)
 
 
 def _schedule(recipe: Recipe) -> Any:
@@ -259,10 +218,11 @@ def _schedule(recipe: Recipe) -> Any:
     )
 
 
-def _rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device) -> None:
+def _rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, shorter: str) -> None:
     """Run the widest micro-batch forward and backward first, so that memory runs out now or never.
 
-    It is the widest one of the update that is the widest before it is split into ``n_parts``.
+    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``shorter``
+    says what else than a smaller budget would help.
     """
 
     def rectangle(samples: Any) -> int:
@@ -279,57 +239,12 @@ def _rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device)
         if isinstance(error, RuntimeError) and "allocat" not in str(error) and "memory" not in str(error):
             raise
         raise RequestError(
-            f"the widest micro-batch ({len(part)} sentences of up to {data.lengths[part].max()} tokens) "
-            "does not fit in memory; lower training.tokens_per_update, raise training.accumulate, or lower "
-            "data.filter.max_length"
+            f"the widest micro-batch ({len(part)} sequences of up to {data.lengths[part].max()} tokens) "
+            "does not fit in memory; lower training.tokens_per_update, raise training.accumulate, or "
+            f"{shorter}"
         ) from error
     step.model.load_state_dict(kept)
     step.model.zero_grad(set_to_none=True)
-
-
-class Validator:
-    """Loss and perplexity on the validation data, and, where asked for, BLEU and chrF of translations."""
-
-    def __init__(self, recipe: Recipe, prepared: Prepared, step: Step) -> None:
-        self.recipe, self.prepared, self.step = recipe, prepared, step
-        lengths = _lengths(prepared.valid)
-        # What fits in memory is a micro-batch.
-        n_parts = distribution.world() * recipe.training.accumulate
-        budget = max(1, recipe.training.tokens_per_update // n_parts)
-        self.batches = plan(lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
-
-    def __call__(self, model: nn.Module) -> Mapping[str, float]:
-        """See `heedful.training.loop.Validate`."""
-        return {**self._likelihood(), **self._translations(model)}
-
-    def _likelihood(self) -> dict[str, float]:
-        store, tokenizers = self.prepared.valid, self.prepared.tokenizers
-        device = next(self.step.parameters()).device
-        sums: dict[str, float] = {}
-        counts: dict[str, int] = {}
-        for samples in self.batches:
-            rows = store.gather(samples.tolist())
-            batch = tokenizers.collate(rows[SOURCE], rows[TARGET]).to(device)
-            for term in self.step(batch, self.step.counts(batch))[1]:
-                sums[term.name] = sums.get(term.name, 0.0) + term.sum.item()
-                counts[term.name] = counts.get(term.name, 0) + term.count
-        nll = sums["nll"] / counts["nll"]
-        return {"loss": sums["token"] / counts["token"], "perplexity": math.exp(min(nll, 700.0))}
-
-    def _translations(self, model: nn.Module) -> dict[str, float]:
-        settings = self.recipe.validation
-        if settings.decode == 0:
-            return {}
-        rows = self.prepared.valid_rows[: settings.decode]
-        translator = Translator(
-            model,
-            self.prepared.tokenizers,
-            settings.decoding or GreedyConfig(),
-            max_source=max_source(self.recipe),
-        )
-        texts = [p.text for p in translator.predict([row[SOURCE] for row in rows])]
-        lowercase = self.recipe.tokenizer.target.lowercase
-        return quick_scores(texts, [row[TARGET] for row in rows], lowercase=lowercase)
 
 
 def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: TrainingResult) -> None:
@@ -337,7 +252,7 @@ def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: Training
     # Between new weights and new card there must be no old card: it would call the weights damaged.
     folder.card.unlink(missing_ok=True)
     save_weights(folder.weights, model)
-    files = [folder.recipe, folder.tokenizer(SOURCE), folder.tokenizer(TARGET), folder.weights]
+    files = [folder.recipe, *kind_of(recipe).files(folder), folder.weights]
     write_json(
         folder.card,
         {

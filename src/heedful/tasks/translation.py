@@ -38,6 +38,16 @@ class Tokenizers:
     source: Tokenizer
     target: Tokenizer
 
+    @property
+    def fingerprint(self) -> str:
+        """Differs where either side is encoded differently."""
+        return f"{self.source.fingerprint}-{self.target.fingerprint}"
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The sizes of the vocabularies of source and target."""
+        return self.source.vocab_size, self.target.vocab_size
+
     def encode(self, rows: Iterable[Located[Row]], chunk: int = 1000) -> Iterator[Encoded]:
         """The ids of both columns of each row, in order; a chunk of rows is in memory at a time."""
         rows = iter(rows)

@@ -16,8 +16,8 @@ from heedful.runs.demo import (
     language_of,
     recipe_of,
 )
-from heedful.runs.evaluate import Evaluation
 from heedful.runs.folder import FORMAT
+from heedful.runs.translation.scoring import Evaluation
 from heedful.runs.yaml import dump_yaml
 from heedful.tasks.prediction import Prediction
 

@@ -5,8 +5,8 @@ import pytest
 from heedful.data.sources import BuiltInSource, FilesSource
 from heedful.errors import RequestError
 from heedful.models.registry import PRESETS, build_model
-from heedful.runs.problems import validate
-from heedful.runs.recipe import Recipe, read_recipe
+from heedful.runs.reading import read_recipe, recipe_from
+from heedful.runs.recipe import Recipe
 from heedful.runs.resolve import shipped_recipes
 from heedful.runs.trees import Mark, Tree
 from heedful.runs.yaml import dump_yaml, read_yaml
@@ -46,7 +46,7 @@ def test_a_shipped_recipe_is_valid_and_has_a_description(name):
 def test_a_resolved_recipe_survives_being_written_and_read(name):
     recipe, _ = read_recipe(name)
     text = dump_yaml(recipe.model_dump(mode="json"))
-    assert validate(read_yaml(text, "recipe.yaml"), Recipe) == recipe
+    assert recipe_from(read_yaml(text, "recipe.yaml")) == recipe
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,11 +110,10 @@ def test_paths_start_at_the_recipes_folder(tmp_path):
 
 
 def test_a_table_of_positions_and_not_the_training_filter_limits_what_is_read():
-    from heedful.runs.run import max_source
     from heedful.tasks.translation import MAX_SOURCE
 
     filtered, _ = read_recipe("phrasebook-ta", ["data.filter.max_length=20"])
-    assert max_source(filtered) == MAX_SOURCE
+    assert filtered.max_source == MAX_SOURCE
     tabled, _ = read_recipe(
         "phrasebook-ta",
         [
@@ -125,7 +124,7 @@ def test_a_table_of_positions_and_not_the_training_filter_limits_what_is_read():
             "validation.decode=0",
         ],
     )
-    assert max_source(tabled) == 30
+    assert tabled.max_source == 30
 
 
 def test_what_a_recipe_reaches_is_not_inherited():

@@ -10,10 +10,11 @@ from torch import nn
 from heedful.cli.train import train_into
 from heedful.errors import DataError, RequestError
 from heedful.runs import train as module
-from heedful.runs.prepare import Prepared
-from heedful.runs.recipe import PretrainedConfig, Recipe
+from heedful.runs.kind import Prepared
 from heedful.runs.run import load
 from heedful.runs.train import train_run
+from heedful.runs.translation.kind import Validator
+from heedful.runs.translation.recipe import PretrainedConfig, TranslationRecipe
 from heedful.text.configuration import WordConfig
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult
@@ -22,7 +23,7 @@ from heedful.training.state import TrainingState
 
 def recipe(**training):
     files = {"kind": "files", "columns": {"source": "text", "target": "text"}}
-    return Recipe.model_validate(
+    return TranslationRecipe.model_validate(
         {
             "task": {"kind": "translation"},
             "data": {"train": files, "valid": files},
@@ -90,7 +91,7 @@ def test_what_is_rehearsed_is_the_largest_rectangle_that_is_run_at_once(n_parts)
     lengths = np.array([[3, 3]] * 11 + [[13, 2], [2, 7], [5, 5], [17, 16]] * 3)
     data = PlannedData(lengths, lambda samples, epoch: Samples(samples), tokens_per_update=10_000, seed=1)
     step = Rehearsed()
-    module._rehearse(step, data, n_parts, torch.device("cpu"))
+    module._rehearse(step, data, n_parts, torch.device("cpu"), "")
     parts = data.split(range(len(lengths)), n_parts)
     (batch,) = step.batches
     assert batch in parts
@@ -101,7 +102,7 @@ def test_what_is_rehearsed_is_the_largest_rectangle_that_is_run_at_once(n_parts)
 
 def test_memory_is_tried_with_the_micro_batches_of_the_training(corpus, monkeypatch):
     tried = []
-    monkeypatch.setattr(module, "_rehearse", lambda step, data, n_parts, device: tried.append(n_parts))
+    monkeypatch.setattr(module, "_rehearse", lambda step, data, n_parts, *rest: tried.append(n_parts))
     train_run(recipe(accumulate=3, max_updates=1), corpus / "run", device="cpu")
     assert tried == [3]
 
@@ -118,7 +119,7 @@ class Stored:
 
 def test_validation_runs_micro_batches(tmp_path):
     prepared = Prepared(None, None, Stored([9] * 12), [])
-    validator = module.Validator(recipe(tokens_per_update=80, accumulate=4), prepared, None)
+    validator = Validator(recipe(tokens_per_update=80, accumulate=4), prepared, None)
     assert [len(samples) for samples in validator.batches] == [2] * 6
 
 
@@ -229,7 +230,7 @@ def test_pretrained_vectors_fill_their_rows_at_the_start_and_are_not_needed_to_g
     told = []
     trained = train_run(settings, corpus / "run", device="cpu", say=told.append)
     assert [line for line in told if line.startswith("pretrained.source: 1 of")]
-    tokenizers = load(trained.folder.path).tokenizers
+    tokenizers = load(trained.folder.path).codec
     first = module.build_step(settings, tokenizers, torch.device("cpu"), lambda line: None).model
     plain = module.build_step(settings, tokenizers, torch.device("cpu")).model
     row = tokenizers.source.whole_words()["word"]

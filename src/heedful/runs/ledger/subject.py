@@ -11,7 +11,8 @@ from heedful.errors import RequestError, nearest
 from heedful.models.registry import PRESETS
 from heedful.runs.building import Vocabularies, assemble, configured
 from heedful.runs.folder import RunFolder
-from heedful.runs.recipe import Recipe, read_recipe
+from heedful.runs.reading import read_recipe, recipe_from
+from heedful.runs.recipe import Recipe
 from heedful.runs.resolve import SUFFIXES, overrides_tree, parse_override, shipped_recipes
 from heedful.text.specials import SPECIALS
 
@@ -108,17 +109,14 @@ def _of_recipe(
 
 
 def _of_run(path: Path, vocabularies: Vocabularies, overrides: Sequence[str]) -> Subject:
-    from heedful.runs.prepare import load_tokenizers
-    from heedful.runs.problems import validate
+    from heedful.runs.kinds import kind_of
     from heedful.runs.saved import saved_tree
     from heedful.runs.trees import merge
 
     folder = RunFolder(path)
-    recipe = validate(merge(saved_tree(path), overrides_tree(overrides)), Recipe)
-    known = None
-    if folder.tokenizer("target").is_file():
-        tokenizers = load_tokenizers(folder)
-        known = (tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    recipe = recipe_from(merge(saved_tree(path), overrides_tree(overrides)))
+    kind = kind_of(recipe)
+    known = kind.load(folder).sizes if kind.files(folder)[-1].is_file() else None
     return _of_recipe(str(path), recipe, vocabularies, known)
 
 

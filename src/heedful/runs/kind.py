@@ -1,0 +1,205 @@
+"""What runs of one task do in their own way; everything else about a run is the same for all.
+
+recipe -> codec, token ids      `Kind.learn`, `Kind.encode`            by `heedful.runs.prepare`
+       -> batches, loss         `Kind.feed`, `Kind.objective` …        by `heedful.runs.train`
+run    -> predictions           `Kind.predictor`                       by `heedful.runs.run`
+       -> scores                `Kind.scored`                          by `heedful.runs.evaluate`
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+from heedful.data.report import DataReport, Encoded
+from heedful.data.sources import Located, Row, SourceConfig
+from heedful.data.store import TokenStore
+from heedful.evaluation.score import Score
+from heedful.objectives.terms import Objective
+from heedful.runs.folder import RunFolder
+from heedful.runs.recipe import Recipe
+from heedful.tasks.prediction import Prediction
+from heedful.training.feed import PlannedData
+from heedful.training.loop import Validate
+from heedful.training.step import Step
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+Say = Callable[[str], None]
+Rows = Callable[[], Iterator[Located[Row]]]
+"""Opens the training rows, from the first on; may be called several times."""
+
+
+@runtime_checkable
+class Codec(Protocol):
+    """What a run learns from its training rows before it has a model: its tokenizers."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs where anything is encoded differently."""
+        ...
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """What `heedful.models.registry.build_model` must know: the sizes of the vocabularies."""
+        ...
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a training reads.
+
+    Args:
+        codec: makes ids of rows.
+        train, valid: the ids.
+        valid_rows: the rows of ``valid`` themselves, where the kind keeps them.
+    """
+
+    codec: Any
+    train: TokenStore
+    valid: TokenStore
+    valid_rows: list[Row]
+
+
+class Predictor(Protocol):
+    """Answers inputs: one prediction for each, in their order."""
+
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Callable[[int], None] = lambda n: None,
+    ) -> list[Prediction]:
+        """See `heedful.runs.run.Run.predict`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What came out for one data set.
+
+    Args:
+        split: its name.
+        scores: with their signatures and counts.
+    """
+
+    split: str
+    scores: list[Score]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``docs/schemas/evaluation.schema.json`` has it, one entry of ``splits``."""
+        return {"split": self.split, "scores": [score.to_dict() for score in self.scores]}
+
+    def rows(self) -> Iterator[Mapping[str, Any]]:
+        """One record for each thing that was scored, with its own scores."""
+        return iter(())
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How a data set is to be scored.
+
+    Args:
+        decoding: another than the recipe's, or None.
+        limit: only so many rows, or None.
+        progress: called with the number of rows just done.
+    """
+
+    decoding: Any = None
+    limit: int | None = None
+    progress: Callable[[int], None] = lambda n: None
+
+
+class Kind(ABC):
+    """A task, as far as its runs differ from those of others. Has no state: everything is an argument."""
+
+    recipe: ClassVar[type[Recipe]]
+    """The schema of its recipes."""
+
+    columns: ClassVar[tuple[str, ...]]
+    """What every row of its data must have; ids are kept under the same names."""
+
+    input: ClassVar[str]
+    """What an input is called in JSON lines."""
+
+    unit: ClassVar[str]
+    """What is counted in its data sets, in the plural."""
+
+    scoring: ClassVar[str]
+    """What it does when it is scored: "translating"."""
+
+    shorter: ClassVar[str]
+    """What a user can do to get shorter sequences."""
+
+    # What is learned before the model ---------------------------------------------------------------------
+
+    @abstractmethod
+    def files(self, folder: RunFolder) -> list[Path]:
+        """Where the codec is kept, besides recipe and weights; the last is written last."""
+
+    @abstractmethod
+    def learn(self, recipe: Any, rows: Rows) -> Codec:
+        """Make the codec from the training rows."""
+
+    @abstractmethod
+    def save(self, codec: Any, folder: RunFolder) -> None:
+        """Write the codec to `files`."""
+
+    @abstractmethod
+    def load(self, folder: RunFolder) -> Any:
+        """Read what `save` wrote."""
+
+    # Data -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def report(self, codec: Any) -> DataReport:
+        """An empty report, for `encode` to fill."""
+
+    @abstractmethod
+    def encode(
+        self, recipe: Any, codec: Any, rows: Iterable[Located[Row]], report: DataReport
+    ) -> Iterator[Encoded]:
+        """The ids of the rows that are kept."""
+
+    def keeps_rows(self, recipe: Any) -> bool:
+        """Whether validation reads the text of its rows, and not their ids alone."""
+        return False
+
+    # Training ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def objective(self, recipe: Any) -> Objective:
+        """What is minimised."""
+
+    def begin(self, recipe: Any, codec: Any, model: Any, say: Say) -> None:  # noqa: B027 (most do nothing)
+        """Change the first weights of the model, where the recipe says so."""
+
+    @abstractmethod
+    def feed(self, recipe: Any, prepared: Prepared) -> PlannedData:
+        """Batches of the training data."""
+
+    @abstractmethod
+    def validator(self, recipe: Any, prepared: Prepared, step: Step) -> Validate:
+        """Measures a model on the validation data."""
+
+    # Use --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def predictor(self, recipe: Any, codec: Any, model: Any, decoding: Any) -> Predictor:
+        """What answers inputs."""
+
+    @abstractmethod
+    def source_of(self, files: Sequence[Path]) -> SourceConfig:
+        """A user's own files as a data set to score.
+
+        Raises:
+            RequestError: they are too few or too many.
+        """
+
+    @abstractmethod
+    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+        """Score the run on rows."""

@@ -1,0 +1,12 @@
+"""Every kind of run by the name of its task: one line here makes a task known to all verbs."""
+
+from heedful.runs.kind import Kind
+from heedful.runs.recipe import Recipe
+from heedful.runs.translation.kind import Translation
+
+KINDS: dict[str, Kind] = {"translation": Translation()}
+
+
+def kind_of(recipe: Recipe) -> Kind:
+    """What the runs of this recipe do in their own way."""
+    return KINDS[recipe.task.kind]

@@ -1,0 +1,187 @@
+"""What runs of translators do in their own way."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.data.files import FilesSource
+from heedful.data.plan import plan
+from heedful.data.report import DataReport, Encoded, keep
+from heedful.data.sources import Located, Row
+from heedful.data.store import TokenStore
+from heedful.data.vectors import fill_embedding, read_vectors
+from heedful.decoding.config import GreedyConfig
+from heedful.errors import RequestError
+from heedful.evaluation.translation import quick_scores
+from heedful.objectives.cross_entropy import NextToken
+from heedful.runs.folder import RunFolder
+from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
+from heedful.runs.translation.recipe import TranslationRecipe
+from heedful.runs.translation.scoring import Evaluation, scored
+from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
+from heedful.text.configuration import PreprocessingConfig
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.training import train_shared, train_tokenizer
+from heedful.training import distribution
+from heedful.training.feed import PlannedData
+from heedful.training.step import Step
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+class Translation(Kind):
+    """See `heedful.runs.kind.Kind`."""
+
+    recipe = TranslationRecipe
+    columns = COLUMNS
+    input = SOURCE
+    unit = "sentences"
+    scoring = "translating"
+    shorter = "lower data.filter.max_length"
+
+    def files(self, folder: RunFolder) -> list[Path]:
+        """A tokenizer for each side."""
+        return [folder.tokenizer(SOURCE), folder.tokenizer(TARGET)]
+
+    def learn(self, recipe: TranslationRecipe, rows: Rows) -> Tokenizers:
+        """One subword model for both sides, or one for each."""
+        settings = recipe.tokenizer
+
+        def side(column: str) -> tuple[Iterator[str], PreprocessingConfig]:
+            return (row.row[column] for row in rows()), getattr(settings, column)
+
+        source, target = side(SOURCE), side(TARGET)
+        if settings.shared:
+            return Tokenizers(*train_shared(settings.subwords, [source, target]))
+        return Tokenizers(
+            train_tokenizer(settings.subwords, *source), train_tokenizer(settings.subwords, *target)
+        )
+
+    def save(self, codec: Tokenizers, folder: RunFolder) -> None:
+        """Both tokenizers."""
+        codec.source.save(folder.tokenizer(SOURCE))
+        codec.target.save(folder.tokenizer(TARGET))
+
+    def load(self, folder: RunFolder) -> Tokenizers:
+        """Both tokenizers."""
+        return Tokenizers(*(Tokenizer.load(path) for path in self.files(folder)))
+
+    def report(self, codec: Tokenizers) -> DataReport:
+        """Counts unknown tokens on both sides."""
+        return DataReport({side: getattr(codec, side).specials.unknown for side in COLUMNS})
+
+    def encode(
+        self, recipe: TranslationRecipe, codec: Tokenizers, rows: Iterable[Located[Row]], report: DataReport
+    ) -> Iterator[Encoded]:
+        """What passes the filter."""
+        return keep(codec.encode(rows), recipe.data.filter, report)
+
+    def keeps_rows(self, recipe: TranslationRecipe) -> bool:
+        """Where translations are scored, against their references."""
+        return recipe.validation.decode != 0
+
+    def objective(self, recipe: TranslationRecipe) -> NextToken:
+        """The next token, teacher forced."""
+        return NextToken(recipe.objective.label_smoothing, recipe.objective.chunk)
+
+    def begin(self, recipe: TranslationRecipe, codec: Tokenizers, model: Any, say: Say) -> None:
+        """Word vectors, where there are some."""
+        sides = ((SOURCE, recipe.pretrained.source), (TARGET, recipe.pretrained.target))
+        for side, path in sides:
+            if path is None:
+                continue
+            words = getattr(codec, side).whole_words()
+            vectors = read_vectors(Path(recipe.root or ".") / path, words)
+            report = fill_embedding(getattr(model, f"{side}_embedding").weight, vectors)
+            say(f"pretrained.{side}: {report}")
+
+    def feed(self, recipe: TranslationRecipe, prepared: Prepared) -> PlannedData:
+        """Pairs of neighbours in length."""
+        store, tokenizers = prepared.train, prepared.codec
+
+        def make(samples: Sequence[int], epoch: int) -> Batch:
+            rows = store.gather(samples)
+            return tokenizers.collate(rows[SOURCE], rows[TARGET], samples)
+
+        return PlannedData(
+            lengths=_lengths(store),
+            make=make,
+            tokens_per_update=recipe.training.tokens_per_update,
+            seed=recipe.training.seed,
+        )
+
+    def validator(self, recipe: TranslationRecipe, prepared: Prepared, step: Step) -> "Validator":
+        """Loss, and where asked for, BLEU and chrF."""
+        return Validator(recipe, prepared, step)
+
+    def predictor(
+        self, recipe: TranslationRecipe, codec: Tokenizers, model: Any, decoding: Any
+    ) -> Translator:
+        """Translates."""
+        return Translator(model, codec, decoding, max_source=recipe.max_source)
+
+    def source_of(self, files: Sequence[Path]) -> FilesSource:
+        """Two aligned files."""
+        if len(files) != len(COLUMNS):
+            raise RequestError(f"a translator is scored on two files, source and target, not {len(files)}")
+        return FilesSource(columns={c: str(path.resolve()) for c, path in zip(COLUMNS, files, strict=True)})
+
+    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+        """BLEU, chrF and TER of its translations, likelihood of the references."""
+        return scored(run, split, rows, how)
+
+
+def _lengths(store: TokenStore) -> Any:
+    """``[N, 2]``: the tokens of both sides, with the end (or start) token that batches add."""
+    return np.stack([store.lengths(column) + 1 for column in (SOURCE, TARGET)], axis=1)
+
+
+class Validator:
+    """Loss and perplexity on the validation data, and, where asked for, BLEU and chrF of translations."""
+
+    def __init__(self, recipe: TranslationRecipe, prepared: Prepared, step: Step) -> None:
+        self.recipe, self.prepared, self.step = recipe, prepared, step
+        lengths = _lengths(prepared.valid)
+        # What fits in memory is a micro-batch.
+        n_parts = distribution.world() * recipe.training.accumulate
+        budget = max(1, recipe.training.tokens_per_update // n_parts)
+        self.batches = plan(lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
+
+    def __call__(self, model: nn.Module) -> Mapping[str, float]:
+        """See `heedful.training.loop.Validate`."""
+        return {**self._likelihood(), **self._translations(model)}
+
+    def _likelihood(self) -> dict[str, float]:
+        store, tokenizers = self.prepared.valid, self.prepared.codec
+        device = next(self.step.parameters()).device
+        sums: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        for samples in self.batches:
+            rows = store.gather(samples.tolist())
+            batch = tokenizers.collate(rows[SOURCE], rows[TARGET]).to(device)
+            for term in self.step(batch, self.step.counts(batch))[1]:
+                sums[term.name] = sums.get(term.name, 0.0) + term.sum.item()
+                counts[term.name] = counts.get(term.name, 0) + term.count
+        nll = sums["nll"] / counts["nll"]
+        return {"loss": sums["token"] / counts["token"], "perplexity": math.exp(min(nll, 700.0))}
+
+    def _translations(self, model: nn.Module) -> dict[str, float]:
+        settings = self.recipe.validation
+        if settings.decode == 0:
+            return {}
+        rows = self.prepared.valid_rows[: settings.decode]
+        translator = Translator(
+            model,
+            self.prepared.codec,
+            settings.decoding or GreedyConfig(),
+            max_source=self.recipe.max_source,
+        )
+        texts = [p.text for p in translator.predict([row[SOURCE] for row in rows])]
+        lowercase = self.recipe.tokenizer.target.lowercase
+        return quick_scores(texts, [row[TARGET] for row in rows], lowercase=lowercase)

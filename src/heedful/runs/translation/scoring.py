@@ -1,0 +1,112 @@
+"""Scoring a translator: the same decoding as ``predict``, detokenised text, metrics with signatures."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from heedful.data.sources import Located, Row
+from heedful.errors import DataError
+from heedful.evaluation.likelihood import Likelihood
+from heedful.evaluation.score import Score
+from heedful.evaluation.translation import (
+    Preparation,
+    sentence_scores,
+    tokenised_bleu,
+    translation_scores,
+)
+from heedful.runs import kind
+from heedful.runs.kind import Scoring
+from heedful.tasks.forced import forced
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.translation import SOURCE, TARGET
+from heedful.text.normalisation import tokenise_for_bleu
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+FORCED_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Evaluation(kind.Evaluation):
+    """BLEU, chrF, TER, perplexity and, where the recipe asks for it, tokenised BLEU; with all sentences.
+
+    Args:
+        sources, references, predictions: sentence by sentence.
+        lowercase: whether the scores are without regard to case.
+    """
+
+    sources: list[str]
+    references: list[str]
+    predictions: list[Prediction]
+    lowercase: bool = False
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One record a sentence, with its own scores."""
+        texts = [p.text for p in self.predictions]
+        own = sentence_scores(texts, self.references, lowercase=self.lowercase)
+        for source, reference, prediction, scores in zip(
+            self.sources, self.references, self.predictions, own, strict=True
+        ):
+            yield {
+                "version": 1,
+                "source": source,
+                "reference": reference,
+                **prediction.to_dict(),
+                "scores": scores,
+            }
+
+
+def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    """Translate a data set and score the translations; perplexity is of the references, teacher forced.
+
+    A run that writes lower case is scored without regard to case, as the signatures then say.
+    """
+    kept = [row.row for row in islice(rows, how.limit)]
+    if not kept:
+        raise DataError(f"{split}: there is nothing to score")
+    sources, references = [r[SOURCE] for r in kept], [r[TARGET] for r in kept]
+    predictions = run.predict(sources, decoding=how.decoding, progress=how.progress)
+    texts = [p.text for p in predictions]
+    lowercase = run.recipe.tokenizer.target.lowercase
+    scores = list(translation_scores(texts, references, lowercase=lowercase).values())
+    language = run.recipe.evaluation.tokenised_bleu
+    if language is not None:
+        prepared = Preparation(f"moses-{language}-lowercase", lambda text: tokenise_for_bleu(text, language))
+        scores.append(tokenised_bleu(texts, references, preparation=prepared))
+    scores += likelihood(run, sources, references)
+    return Evaluation(split, scores, sources, references, predictions, lowercase)
+
+
+def likelihood(run: "Run", sources: Sequence[str], references: Sequence[str]) -> list[Score]:
+    """Perplexity of the references, given their sources, per token of the run's own vocabulary.
+
+    References for which the model has no positions are left out; the counts of the scores say how many
+    were scored.
+    """
+    nll, tokens, n_bytes, scored = 0.0, 0, 0, 0
+    device, longest = next(run.model.parameters()).device, run.recipe.max_source
+    limit = run.recipe.model.longest
+    order = sorted(range(len(references)), key=lambda i: len(references[i]))
+    for start in range(0, len(order), FORCED_BATCH):
+        part = order[start : start + FORCED_BATCH]
+        source = [ids[:longest] for ids in run.codec.source.encode_batch([sources[i] for i in part])]
+        target = run.codec.target.encode_batch([references[i] for i in part])
+        fit = [k for k, ids in enumerate(target) if limit is None or len(ids) < limit]
+        if not fit:
+            continue
+        with torch.inference_mode():
+            batch = run.codec.collate([source[k] for k in fit], [target[k] for k in fit])
+            results = forced(run.model, batch.to(device))
+        nll -= math.fsum(float(r.log_probs.double().sum()) for r in results)
+        tokens += sum(len(r.log_probs) for r in results)
+        n_bytes += sum(len(references[part[k]].encode()) for k in fit)
+        scored += len(fit)
+    if not scored:
+        return []
+    scores = Likelihood(nll, tokens, n_bytes).scores(run.codec.target.fingerprint[:12])
+    return [replace(score, counts={**score.counts, "sentences": scored}) for score in scores.values()]
