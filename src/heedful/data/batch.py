@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from heedful.nn.layout import Ids, Tokens
+from heedful.nn.layout import Ids, Layout, Tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +46,13 @@ class Batch:
         inputs = Tokens.of([np.concatenate([first, t]) for t in targets])
         wanted = Tokens.of([np.concatenate([t, last]) for t in targets])
         return cls(inputs, wanted.ids, source, tuple(samples))
+
+    @classmethod
+    def windows(cls, rows: Int[np.ndarray, "n window"], samples: Sequence[int] = ()) -> "Batch":
+        """Stretches of running text: of each row, all but the last id are read, all but the first wanted."""
+        n, length = len(rows), rows.shape[1] - 1
+        ids, wanted = (torch.from_numpy(part.reshape(-1)) for part in (rows[:, :-1], rows[:, 1:]))
+        return cls(Tokens(ids, Layout.of([length] * n)), wanted, None, tuple(samples))
 
     @property
     def n_tokens(self) -> int:

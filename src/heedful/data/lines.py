@@ -100,6 +100,24 @@ def lines(file: TextFile) -> Iterator[str]:
         raise DataError(f"{file.name}: the file is empty")
 
 
+def read_text(file: TextFile) -> str:
+    """All of one UTF-8 file; its lines end in a bare newline, and a byte order mark is dropped.
+
+    Raises:
+        DataError: as for `lines`.
+    """
+    raw = b"".join(_raw_lines(file))
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number, start = raw.count(b"\n", 0, error.start) + 1, raw.rfind(b"\n", 0, error.start) + 1
+        error.start -= start
+        raise DataError(_not_utf8(file, number, raw[start:], error)) from None
+    if not text:
+        raise DataError(f"{file.name}: the file is empty")
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
 def count_lines(file: TextFile) -> int:
     """How many lines `lines` would give."""
     return sum(1 for _ in _raw_lines(file))

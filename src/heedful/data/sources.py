@@ -12,6 +12,7 @@ from heedful.data.files import FilesSource, open_files
 from heedful.data.hub import DatasetsSource, open_datasets
 from heedful.data.lines import Located, Row, Where
 from heedful.data.tables import JsonlSource, TsvSource, open_jsonl, open_tsv
+from heedful.data.text import TextSource, open_text
 
 __all__ = [
     "BuiltInSource",
@@ -21,18 +22,20 @@ __all__ = [
     "Located",
     "Row",
     "SourceConfig",
+    "TextSource",
     "TsvSource",
     "Where",
     "open_source",
 ]
 
 SourceConfig = Annotated[
-    FilesSource | TsvSource | JsonlSource | DatasetsSource | BuiltInSource,
+    FilesSource | TextSource | TsvSource | JsonlSource | DatasetsSource | BuiltInSource,
     Field(discriminator="kind"),
 ]
 
 OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "files": open_files,
+    "text": open_text,
     "tsv": open_tsv,
     "jsonl": open_jsonl,
     "datasets": open_datasets,

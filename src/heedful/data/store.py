@@ -105,6 +105,12 @@ class TokenStore:
         gathered = [self[row] for row in rows]
         return {column: [row[column] for row in gathered] for column in self._ids}
 
+    def stream(self, column: str) -> np.ndarray:
+        """``[tokens]``, the ids of all rows in ``column``, one row after another; not to be written to."""
+        ids = self._ids[column].view()
+        ids.flags.writeable = False
+        return ids
+
     def lengths(self, column: str) -> Ids:
         """``[rows]``, how many ids each row has in ``column``."""
         return np.diff(self._offsets[column])

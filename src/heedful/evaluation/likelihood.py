@@ -1,7 +1,7 @@
 """How well a model foretells text: nats per token, perplexity, bits per byte."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from heedful.errors import RequestError
 from heedful.evaluation.score import Score
@@ -15,21 +15,24 @@ class Likelihood:
         nll: Σ -ln p(token), in nats, over everything that was foretold (end tokens too, if they were).
         tokens: how many tokens that is.
         bytes: length in UTF-8 of the text they spell.
+        characters: its length in code points; 0 where they were not counted.
 
     Raises:
-        RequestError: no tokens, or a negative number of bytes.
+        RequestError: no tokens, or a negative number of bytes or characters.
     """
 
     nll: float
     tokens: int
     bytes: int
+    characters: int = 0
 
     def __post_init__(self) -> None:
-        if self.tokens < 1 or self.bytes < 0:
+        if self.tokens < 1 or min(self.bytes, self.characters) < 0:
             raise RequestError(f"there is no text to score: {self.tokens} tokens, {self.bytes} bytes")
 
     def __add__(self, other: "Likelihood") -> "Likelihood":
-        return Likelihood(self.nll + other.nll, self.tokens + other.tokens, self.bytes + other.bytes)
+        sums = (getattr(self, f.name) + getattr(other, f.name) for f in fields(self))
+        return Likelihood(*sums)
 
     @property
     def nats_per_token(self) -> float:
@@ -55,19 +58,28 @@ class Likelihood:
             raise RequestError("a text without a single byte has no bits per byte")
         return self.nll / (math.log(2) * self.bytes)
 
-    def scores(self, tokenizer: str) -> dict[str, Score]:
-        """Nats per token, perplexity and (where there are bytes) bits per byte as scores.
+    def scores(self, tokenizer: str, reading: str = "") -> dict[str, Score]:
+        """Nats per token, perplexity and (where there are such) bits per byte and character as scores.
 
         Args:
             tokenizer: what identifies the tokenizer (a hash, say); part of the signature of what
                 depends on it.
+            reading: what else decides the numbers, as ``key:value|key:value``: how much a model reads
+                before each token, say. Part of every signature.
         """
         counts = {"tokens": self.tokens, "bytes": self.bytes}
-        own = f"unit:token|tokenizer:{tokenizer}"
+        if self.characters:
+            counts["characters"] = self.characters
+        rest = f"|{reading}" if reading else ""
+        own = f"unit:token|tokenizer:{tokenizer}{rest}"
         found = {
             "nats_per_token": Score("nats per token", self.nats_per_token, own, counts=counts),
             "perplexity": Score("perplexity", self.perplexity, own, counts=counts),
         }
         if self.bytes:
-            found["bits_per_byte"] = Score("bits per byte", self.bits_per_byte, "unit:byte", counts=counts)
+            per_byte = self.bits_per_byte
+            found["bits_per_byte"] = Score("bits per byte", per_byte, f"unit:byte{rest}", counts=counts)
+        if self.characters:
+            value, signature = self.nll / (math.log(2) * self.characters), f"unit:character{rest}"
+            found["bits_per_character"] = Score("bits per character", value, signature, counts=counts)
         return found

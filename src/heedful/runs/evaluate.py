@@ -38,6 +38,7 @@ def evaluate(
     *,
     decoding: Any = None,
     limit: int | None = None,
+    stride: int | None = None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> Any:
     """Score the run on a data set.
@@ -48,11 +49,18 @@ def evaluate(
         source: where its rows are.
         decoding: another than the recipe's.
         limit: only so many rows.
+        stride: how far windows move on, for a language model; instead of the recipe's.
         progress: called with the number of rows just done.
 
     Returns:
         An `Evaluation` of the run's kind.
+
+    Raises:
+        DataError: there is nothing to score.
+        RequestError: the run cannot be scored so.
     """
+    if stride is not None and not run.kind.strides:
+        raise RequestError(f"--stride {stride}: a run of the task {run.recipe.task.kind} has no windows")
     rows = rows_of(source, Path(run.recipe.root or "."), run.kind.columns)
-    found: Evaluation = run.kind.scored(run, split, rows, Scoring(decoding, limit, progress))
+    found: Evaluation = run.kind.scored(run, split, rows, Scoring(decoding, limit, stride, progress))
     return found

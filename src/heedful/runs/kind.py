@@ -106,11 +106,13 @@ class Scoring:
     Args:
         decoding: another than the recipe's, or None.
         limit: only so many rows, or None.
+        stride: how far windows move on, where the kind has windows, or None.
         progress: called with the number of rows just done.
     """
 
     decoding: Any = None
     limit: int | None = None
+    stride: int | None = None
     progress: Callable[[int], None] = lambda n: None
 
 
@@ -134,6 +136,12 @@ class Kind(ABC):
 
     shorter: ClassVar[str]
     """What a user can do to get shorter sequences."""
+
+    options: ClassVar[tuple[str, ...]] = ()
+    """What its `predictor` takes besides the decoding."""
+
+    strides: ClassVar[bool] = False
+    """Whether it is scored in windows, which may slide."""
 
     # What is learned before the model ---------------------------------------------------------------------
 
@@ -189,8 +197,8 @@ class Kind(ABC):
     # Use --------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def predictor(self, recipe: Any, codec: Any, model: Any, decoding: Any) -> Predictor:
-        """What answers inputs."""
+    def predictor(self, recipe: Any, codec: Any, model: Any, decoding: Any, **options: Any) -> Predictor:
+        """What answers inputs. ``options`` are some of `options`, those that are not None."""
 
     @abstractmethod
     def source_of(self, files: Sequence[Path]) -> SourceConfig:

@@ -1,10 +1,14 @@
 """Every kind of run by the name of its task: one line here makes a task known to all verbs."""
 
 from heedful.runs.kind import Kind
+from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.recipe import Recipe
 from heedful.runs.translation.kind import Translation
 
-KINDS: dict[str, Kind] = {"translation": Translation()}
+KINDS: dict[str, Kind] = {
+    "translation": Translation(),
+    "language-modelling": LanguageModelling(),
+}
 
 
 def kind_of(recipe: Recipe) -> Kind:

@@ -37,7 +37,7 @@ def find_sources(recipe: Recipe, root: Path) -> None:
     """
     tests = {f"data.test.{name}": source for name, source in recipe.data.test.items()}
     for key, source in {"data.train": recipe.data.train, "data.valid": recipe.data.valid, **tests}.items():
-        if source.kind in {"files", "tsv", "jsonl"}:
+        if source.kind in {"files", "text", "tsv", "jsonl"}:
             with _naming(key):
                 open_source(source, root)
 

@@ -1,6 +1,6 @@
 """A run: a folder with everything needed to predict, score and explain, on any machine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from heedful.files import sha256
 from heedful.models.registry import build_model
 from heedful.runs.environment import choose_device
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Kind
+from heedful.runs.kind import Kind, Predictor
 from heedful.runs.kinds import kind_of
 from heedful.runs.problems import validate
 from heedful.runs.recipe import Recipe
@@ -53,6 +53,7 @@ class Run:
         alignment: bool = False,
         first: int = 0,
         progress: Callable[[int], None] = lambda n: None,
+        **options: Any,
     ) -> list[Prediction]:
         """The run's task on each text: as many predictions as texts, in their order.
 
@@ -65,12 +66,36 @@ class Run:
             first: the number of the first text, where more were predicted before; samples are drawn
                 anew for each number.
             progress: called with the number of texts just done.
+            **options: of a language model, ``max_new_tokens`` and ``stop`` (a list of texts).
+
+        Raises:
+            RequestError: the task cannot do what is asked for.
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts; put the one text into a list")
         settings = with_beam(decoding or self.recipe.decoding, beam, n_best)
-        predictor = self.kind.predictor(self.recipe, self.codec, self.model, settings)
+        predictor = self._predictor(settings, options)
         return predictor.predict(texts, alignment=alignment, first=first, progress=progress)
+
+    def stream(
+        self, text: str, *, decoding: DecodingConfig | None = None, first: int = 0, **options: Any
+    ) -> Iterator[str]:
+        """The answer to one text, a piece at a time, as soon as it is written; see `predict`.
+
+        Raises:
+            RequestError: the task, or the decoding, shows nothing before it is done.
+        """
+        predictor: Any = self._predictor(decoding or self.recipe.decoding, options)
+        if not hasattr(predictor, "stream"):
+            raise RequestError(f"a run of the task {self.recipe.task.kind} cannot be watched while it writes")
+        pieces: Iterator[str] = predictor.stream(text, ordinal=first)
+        return pieces
+
+    def _predictor(self, decoding: Any, options: dict[str, Any]) -> Predictor:
+        given = {name: value for name, value in options.items() if value is not None}
+        if strange := [name for name in given if name not in self.kind.options]:
+            raise RequestError(f"{strange[0]}: a run of the task {self.recipe.task.kind} has no such option")
+        return self.kind.predictor(self.recipe, self.codec, self.model, decoding, **given)
 
 
 def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:

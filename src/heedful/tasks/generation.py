@@ -5,6 +5,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heedful.decoding.config import BeamConfig, GreedyConfig, SampleConfig
 from heedful.decoding.protocol import StepOutput
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.state import State
@@ -57,3 +58,10 @@ def last_rows(weights: Float[Tensor, "B H Q S"], layout: Layout) -> Float[Tensor
     mean = weights.mean(1)
     width = layout.n_sequences // mean.shape[0]
     return layout.merge(width).unpad(mean)[layout.last]
+
+
+def n_hypotheses(decoding: GreedyConfig | BeamConfig | SampleConfig) -> int:
+    """Hypotheses that run side by side for an input."""
+    if isinstance(decoding, BeamConfig):
+        return decoding.beam
+    return decoding.n if isinstance(decoding, SampleConfig) else 1

@@ -1,6 +1,8 @@
 """Every task by name: one line here makes a task known to recipes."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from heedful.config import Config
 
@@ -11,4 +13,10 @@ class TranslationTask(Config):
     kind: Literal["translation"] = "translation"
 
 
-TaskConfig = TranslationTask
+class LanguageModellingTask(Config):
+    """What comes next in running text; the data have the column ``text``."""
+
+    kind: Literal["language-modelling"] = "language-modelling"
+
+
+TaskConfig = Annotated[TranslationTask | LanguageModellingTask, Field(discriminator="kind")]

@@ -14,11 +14,11 @@ import torch
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row
-from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, decode
+from heedful.decoding.config import BeamConfig, DecodingConfig, decode
 from heedful.decoding.protocol import Hypothesis
 from heedful.nn.layout import Tokens
 from heedful.tasks.forced import forced
-from heedful.tasks.generation import Generator
+from heedful.tasks.generation import Generator, n_hypotheses
 from heedful.tasks.prediction import Prediction
 from heedful.text.tokenizer import Tokenizer
 
@@ -121,7 +121,7 @@ class Translator:
 
     def _groups(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Indices of non-empty sources, longest first, cut into groups of bounded size."""
-        width = _width(self.decoding)
+        width = n_hypotheses(self.decoding)
         order = sorted((i for i, s in enumerate(sources) if s), key=lambda i: -len(sources[i]))
         while order:
             longest = min(len(sources[order[0]]), self.max_source) + 1
@@ -175,10 +175,3 @@ class Translator:
         batch = self.tokenizers.collate([source], [hypothesis.ids]).to(self.device)
         weights = forced(self.model, batch, alignment=True)[0].alignment
         return None if weights is None else weights.float().tolist()
-
-
-def _width(decoding: GreedyConfig | BeamConfig | SampleConfig) -> int:
-    """Hypotheses that run side by side for a sentence."""
-    if isinstance(decoding, BeamConfig):
-        return decoding.beam
-    return decoding.n if isinstance(decoding, SampleConfig) else 1

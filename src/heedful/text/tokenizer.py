@@ -79,6 +79,16 @@ class Tokenizer:
         """
         return b"".join(self._pieces(ids)).decode("utf-8", "replace")
 
+    def spelled(self, ids: Sequence[int], *, begun: bool) -> list[bytes]:
+        """The bytes that each id adds to a text, before pre-processing is undone; specials add none.
+
+        Args:
+            ids: the ids.
+            begun: whether they follow others. If not, they are those of a whole text, which has no space
+                before its first word.
+        """
+        return [self.model.pieces[self._checked(i)] for i in ids] if begun else self._pieces(ids)
+
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """How each id is shown to people: ``▁dog``, ``<0xE2>``, ``</s>``."""
         return [self.model.labels[self._checked(i)] for i in ids]

@@ -121,7 +121,7 @@ class Translation(Kind):
         return Validator(recipe, prepared, step)
 
     def predictor(
-        self, recipe: TranslationRecipe, codec: Tokenizers, model: Any, decoding: Any
+        self, recipe: TranslationRecipe, codec: Tokenizers, model: Any, decoding: Any, **options: Any
     ) -> Translator:
         """Translates."""
         return Translator(model, codec, decoding, max_source=recipe.max_source)

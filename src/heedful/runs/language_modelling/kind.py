@@ -1,0 +1,143 @@
+"""What runs of language models do in their own way."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.data.report import DataReport, Encoded
+from heedful.data.sources import Located, Row
+from heedful.data.text import TEXT, TextSource
+from heedful.data.windows import Windows
+from heedful.errors import DataError
+from heedful.objectives.cross_entropy import NextToken
+from heedful.runs.folder import RunFolder
+from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring
+from heedful.runs.language_modelling.recipe import CompletionConfig, LanguageModellingRecipe
+from heedful.runs.language_modelling.scoring import batches, scored
+from heedful.tasks.language_modelling import COLUMNS, Completer, TextCodec
+from heedful.text.long import cut
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.training import train_tokenizer
+from heedful.training import distribution
+from heedful.training.feed import PlannedData
+from heedful.training.step import Step
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+class LanguageModelling(Kind):
+    """See `heedful.runs.kind.Kind`."""
+
+    recipe = LanguageModellingRecipe
+    columns = COLUMNS
+    input = "prompt"
+    unit = "tokens"
+    scoring = "reading"
+    shorter = "lower model.context"
+    options = ("max_new_tokens", "stop")
+    strides = True
+
+    def files(self, folder: RunFolder) -> list[Path]:
+        """One tokenizer."""
+        return [folder.tokenizer(TEXT)]
+
+    def learn(self, recipe: LanguageModellingRecipe, rows: Rows) -> TextCodec:
+        """From all documents, a piece of a long one at a time."""
+        pieces = (piece for row in rows() for piece in cut(row.row[TEXT]))
+        return TextCodec(train_tokenizer(recipe.tokenizer.subwords, pieces, recipe.tokenizer.text))
+
+    def save(self, codec: TextCodec, folder: RunFolder) -> None:
+        """The tokenizer."""
+        codec.text.save(folder.tokenizer(TEXT))
+
+    def load(self, folder: RunFolder) -> TextCodec:
+        """The tokenizer."""
+        return TextCodec(Tokenizer.load(folder.tokenizer(TEXT)))
+
+    def report(self, codec: TextCodec) -> DataReport:
+        """Counts unknown tokens."""
+        return DataReport({TEXT: codec.text.specials.unknown})
+
+    def encode(
+        self,
+        recipe: LanguageModellingRecipe,
+        codec: TextCodec,
+        rows: Iterable[Located[Row]],
+        report: DataReport,
+    ) -> Iterator[Encoded]:
+        """All documents; what is empty ends at once."""
+        yield from codec.encode(rows, report)
+        if not report.columns[TEXT].tokens:
+            raise DataError("there is no text")
+
+    def objective(self, recipe: LanguageModellingRecipe) -> NextToken:
+        """The next token, at every position."""
+        return NextToken(recipe.objective.label_smoothing, recipe.objective.chunk)
+
+    def feed(self, recipe: LanguageModellingRecipe, prepared: Prepared) -> PlannedData:
+        """Windows of the stream, in random order."""
+        windows = Windows(prepared.train.stream(TEXT), recipe.model.context, recipe.training.seed)
+
+        def make(samples: Sequence[int], epoch: int) -> Batch:
+            return Batch.windows(windows.rows(samples, epoch), samples)
+
+        return PlannedData(
+            lengths=windows.lengths,
+            make=make,
+            tokens_per_update=recipe.training.tokens_per_update,
+            seed=recipe.training.seed,
+        )
+
+    def validator(self, recipe: LanguageModellingRecipe, prepared: Prepared, step: Step) -> "Validator":
+        """Loss and perplexity."""
+        return Validator(recipe, prepared, step)
+
+    def predictor(
+        self,
+        recipe: LanguageModellingRecipe,
+        codec: TextCodec,
+        model: Any,
+        decoding: Any,
+        **options: Any,
+    ) -> Completer:
+        """Completes; ``max_new_tokens`` and ``stop`` stand before those of the recipe."""
+        settings = recipe.completion.model_dump() | options
+        limits = CompletionConfig.model_validate(settings).limits
+        return Completer(model, codec, decoding, context=recipe.model.context, limits=limits)
+
+    def source_of(self, files: Sequence[Path]) -> TextSource:
+        """Files of text, each a document."""
+        return TextSource(paths=[str(path.resolve()) for path in files])
+
+    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+        """How well the text is foretold."""
+        return scored(run, split, rows, how)
+
+
+class Validator:
+    """Loss and perplexity on the validation text, in windows that do not overlap."""
+
+    def __init__(self, recipe: LanguageModellingRecipe, prepared: Prepared, step: Step) -> None:
+        self.recipe, self.step = recipe, step
+        self.ids = prepared.valid.stream(TEXT)
+        # What fits in memory is a micro-batch.
+        self.budget = recipe.training.tokens_per_update // (distribution.world() * recipe.training.accumulate)
+
+    def __call__(self, model: nn.Module) -> Mapping[str, float]:
+        """See `heedful.training.loop.Validate`."""
+        context, device = self.recipe.model.context, next(self.step.parameters()).device
+        sums: dict[str, float] = {}
+        counts: dict[str, int] = {}
+        n = min(len(self.ids), self.recipe.validation.tokens or len(self.ids))
+        for batch, _ in batches(self.ids, n, context, context, self.budget):
+            there = batch.to(device)
+            for term in self.step(there, self.step.counts(there))[1]:
+                sums[term.name] = sums.get(term.name, 0.0) + term.sum.item()
+                counts[term.name] = counts.get(term.name, 0) + term.count
+        nll = sums["nll"] / counts["nll"]
+        return {"loss": sums["token"] / counts["token"], "perplexity": math.exp(min(nll, 700.0))}

@@ -1,0 +1,153 @@
+"""The step function of a language model: its context slides, and stop strings end what it writes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heedful.decoding.protocol import StepOutput
+from heedful.nn.layout import Tokens
+from heedful.nn.state import State
+from heedful.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Stops:
+    """Texts at which writing ends.
+
+    Args:
+        tokenizer: spells the tokens.
+        texts: none of them empty.
+    """
+
+    tokenizer: Tokenizer
+    texts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if "" in self.texts:
+            raise ValueError("an empty stop string would end everything at once")
+
+    def reached(self, ids: Sequence[int]) -> bool:
+        """Whether the last of the written tokens completes one of the texts."""
+        if not self.texts or not ids:
+            return False
+        # Every token that is written spells at least one byte.
+        reach = max(len(text.encode()) for text in self.texts)
+        spelled = b"".join(self.tokenizer.spelled(ids[-reach:], begun=True))
+        return any(text.encode() in spelled for text in self.texts)
+
+    def before(self, text: str) -> str:
+        """The text up to the first of the stop strings in it."""
+        places = [place for stop in self.texts if (place := text.find(stop)) >= 0]
+        return text[: min(places)] if places else text
+
+    def settled(self, text: str) -> int:
+        """How much of a text that goes on can be no part of a stop string that is yet to be completed."""
+        ends = [n for stop in self.texts for n in range(1, len(stop)) if text.endswith(stop[:n])]
+        return len(text) - max(ends, default=0)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One sequence that is being written.
+
+    Args:
+        ids: the prompt, or what was read of it, and what was written.
+        prompt: how many of them are the prompt's.
+        begin: the first of them that the model sees now.
+    """
+
+    ids: tuple[int, ...]
+    prompt: int
+    begin: int = 0
+
+    @property
+    def seen(self) -> tuple[int, ...]:
+        """What the model sees."""
+        return self.ids[self.begin :]
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """What was written after the prompt."""
+        return self.ids[self.prompt :]
+
+
+@dataclass(frozen=True)
+class ContinuedState:
+    """The model's state, with the sequences themselves (`heedful.decoding.protocol.DecodingState`)."""
+
+    inner: State
+    lines: tuple[Line, ...]
+
+    def select(self, rows: Int[Tensor, " M"]) -> "ContinuedState":
+        """The hypotheses ``rows``, in that order."""
+        return ContinuedState(self.inner.select(rows), tuple(self.lines[i] for i in rows.tolist()))
+
+    def widen(self, width: int) -> "ContinuedState":
+        """Repeat every hypothesis ``width`` times, side by side."""
+        return ContinuedState(self.inner.widen(width), tuple(x for x in self.lines for _ in range(width)))
+
+    def keep(self, sentences: Sequence[int]) -> "ContinuedState":
+        """Drop all prompts but these, with their hypotheses."""
+        width = self.inner.width
+        lines = tuple(self.lines[s * width + k] for s in sentences for k in range(width))
+        return ContinuedState(self.inner.keep(sentences), lines)
+
+
+class Continuation:
+    """Continues prompts, each as long as it is asked to, whatever the model's context.
+
+    When a sequence fills the context, the model forgets all of it but the newer half, and reads that
+    anew from the first position on. So what a token is chosen from depends on its own sequence alone, and
+    half a context costs one more pass over half a context.
+
+    Args:
+        model: keeps the model contract, without a source.
+        context: the most tokens that the model reads at once.
+        stops: where a stop string is completed, the end token alone may follow.
+        end: the end token.
+    """
+
+    def __init__(self, model: Any, context: int, stops: Stops, end: int) -> None:
+        self.model, self.head = model, model.heads["token"]
+        self.context, self.stops, self.end = context, stops, end
+        self.device = next(model.parameters()).device
+
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> StepOutput:
+        """Read the prompts, or the last tokens of those that are too long; none may be empty."""
+        lines = [Line(tuple(p[-self.context :]), min(len(p), self.context)) for p in prompts]
+        return self._read(lines, 1)
+
+    def step(self, ids: Int[Tensor, " N"], state: Any, parents: Int[Tensor, " N"] | None) -> StepOutput:
+        """Write one token for every hypothesis: row n continues row ``parents[n]``."""
+        if parents is not None:
+            state = state.select(parents)
+        pairs = zip(state.lines, ids.tolist(), strict=True)
+        lines = [replace(line, ids=(*line.ids, i)) for line, i in pairs]
+        full = [len(line.seen) > self.context for line in lines]
+        if any(full):
+            kept = [self._forget(line) if slides else line for line, slides in zip(lines, full, strict=True)]
+            return self._read(kept, state.inner.width)
+        tokens = Tokens(ids, state.inner.next_layout((1,) * len(ids)))
+        hidden, inner = self.model.extend(tokens, state.inner)
+        return self._output(hidden, inner, lines)
+
+    def _forget(self, line: Line) -> Line:
+        return replace(line, begin=len(line.ids) - max(1, self.context // 2))
+
+    def _read(self, lines: Sequence[Line], width: int) -> StepOutput:
+        """All that the sequences show, from the first position on."""
+        tokens = Tokens.of([line.seen for line in lines], device=self.device)
+        hidden, inner = self.model.extend(tokens, self.model.start(len(lines)))
+        return self._output(hidden[tokens.layout.last], replace(inner, width=width), lines)
+
+    def _output(self, hidden: Float[Tensor, "N d"], inner: State, lines: Sequence[Line]) -> StepOutput:
+        logits = self.head(hidden)
+        ended = [n for n, line in enumerate(lines) if self.stops.reached(line.written)]
+        if ended:
+            logits[ended] = float("-inf")
+            logits[ended, self.end] = 0.0
+        return StepOutput(torch.as_tensor(logits), ContinuedState(inner, tuple(lines)))

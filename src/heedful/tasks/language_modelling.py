@@ -1,0 +1,268 @@
+"""Language modelling: running text in the column ``text``, and prompts that are continued.
+
+text -> token ids, documents end to end -> `Windows` -> `Batch` -> model -> loss    `TextCodec`
+prompt -> token ids -> state and step -> chosen ids -> text                         `Completer.predict`
+"""
+
+import codecs
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+from heedful.data.report import ColumnCounts, DataReport, Encoded
+from heedful.data.sources import Located, Row
+from heedful.data.text import TEXT
+from heedful.decoding.config import BeamConfig, DecodingConfig, decode
+from heedful.decoding.protocol import Hypothesis
+from heedful.errors import RequestError
+from heedful.tasks.continuing import Continuation, Stops
+from heedful.tasks.generation import n_hypotheses
+from heedful.tasks.prediction import Prediction
+from heedful.text.long import encode_long
+from heedful.text.tokenizer import Tokenizer
+
+COLUMNS = (TEXT,)
+
+# Prompts that are continued together: so many tokens of the rectangle [prompts, hypotheses, longest].
+DECODING_BUDGET = 16384
+
+
+@dataclass(frozen=True)
+class TextCodec:
+    """The tokenizer of running text. Every document is followed by an end token."""
+
+    text: Tokenizer
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs where text is encoded differently."""
+        return self.text.fingerprint
+
+    @property
+    def sizes(self) -> tuple[int]:
+        """The size of the vocabulary."""
+        return (self.text.vocab_size,)
+
+    def encode(self, rows: Iterable[Located[Row]], report: DataReport) -> Iterator[Encoded]:
+        """The ids of the documents, in order; a long one in several pieces, the last with its end token."""
+        specials = self.text.specials
+        counts = report.columns.setdefault(TEXT, ColumnCounts())
+        for located in rows:
+            length = 0
+            for piece in encode_long(self.text, located.row[TEXT]):
+                length += len(piece)
+                counts.unknown += piece.count(specials.unknown)
+                yield Located({TEXT: piece}, located.where)
+            yield Located({TEXT: [specials.end]}, located.where)
+            counts.lengths[length] += 1
+            report.rows += 1
+            report.kept += 1
+
+    def spells(self, report: DataReport) -> bool:
+        """Whether the ids that a report counts give back the very text that they were made of."""
+        lossless = self.text.model.config.kind not in {"word", "wordpiece"}
+        faithful = self.text.preprocessing.build().is_faithful
+        return lossless and faithful and not report.columns[TEXT].unknown
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a completion ends, if the model does not end it.
+
+    Args:
+        max_new_tokens: the most tokens to write, the end token included.
+        stop: texts at which it ends; they are not part of it.
+    """
+
+    max_new_tokens: int = 200
+    stop: tuple[str, ...] = ()
+
+
+class Completer:
+    """A language model with its tokenizer: prompts in, their continuations out, as many and in order.
+
+    A prompt is read as it is. An empty one is begun with the end token, which in training stands before
+    every document. Of a prompt that is longer than the model's context, the last tokens are read, and the
+    prediction says so; what is written may be longer than the context (see `Continuation`).
+
+    Args:
+        model: keeps the model contract, without a source; put into evaluation mode here.
+        codec: of the text.
+        decoding: how to decode.
+        context: the most tokens that the model reads at once.
+        limits: where a completion ends.
+        budget: tokens of the rectangle that is decoded together; bounds the memory.
+
+    Raises:
+        RequestError: the decoding speaks of a source.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        codec: TextCodec,
+        decoding: DecodingConfig,
+        *,
+        context: int,
+        limits: Limits = Limits(),
+        budget: int = DECODING_BUDGET,
+    ) -> None:
+        self.model, self.codec, self.decoding = model.eval(), codec, decoding
+        self.context, self.limits, self.budget = context, limits, budget
+        self.stops = Stops(codec.text, limits.stop)
+        refuse_source(decoding)
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Callable[[int], None] = lambda n: None,
+    ) -> list[Prediction]:
+        """Continue the prompts; the answers do not repeat them.
+
+        Args:
+            texts: the prompts.
+            alignment: refused: there is no source to align to.
+            first: the number of the first text; sampling draws for each number on its own.
+            progress: called with the number of prompts just done.
+        """
+        if alignment:
+            raise RequestError("a language model has no source, so there is no alignment")
+        prompts = self.codec.text.encode_batch(list(texts))
+        results: list[Prediction] = [Prediction("") for _ in texts]
+        for group in self._groups(prompts):
+            answers = self._decode([prompts[i] for i in group], [first + i for i in group])
+            for i, hypotheses in zip(group, answers, strict=True):
+                results[i] = self._prediction(prompts[i], hypotheses)
+            progress(len(group))
+        return results
+
+    def stream(self, text: str, *, ordinal: int = 0) -> Iterator[str]:
+        """Continue one prompt, a piece of text at a time, as soon as it is certain.
+
+        Together the pieces are the text that `predict` gives. The work is done in a thread of its own,
+        which ends when the iterator is closed.
+
+        Raises:
+            RequestError: the decoding chooses among several hypotheses in the end.
+        """
+        queue: SimpleQueue[int | BaseException | None] = SimpleQueue()
+        left = threading.Event()
+
+        def told(sentence: int, token: int) -> None:
+            if left.is_set():
+                raise _LeftError
+            queue.put(token)
+
+        def work() -> None:
+            try:
+                with torch.inference_mode():
+                    self._decode([prompt], [ordinal], told)
+                queue.put(None)
+            except BaseException as error:  # told to whoever reads the stream
+                queue.put(error)
+
+        (prompt,) = self.codec.text.encode_batch([text])
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        try:
+            yield from _shown(iter(queue.get, None), self.codec.text, self.stops, begun=bool(prompt))
+        finally:
+            left.set()
+            thread.join()
+
+    def _groups(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Indices of prompts, longest first, cut into groups of bounded size."""
+        width = n_hypotheses(self.decoding)
+        order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
+        while order:
+            longest = min(max(len(prompts[order[0]]), 1) + self.limits.max_new_tokens, self.context)
+            size = max(1, self.budget // (longest * width))
+            yield order[:size]
+            order = order[size:]
+
+    def _decode(
+        self,
+        prompts: Sequence[Sequence[int]],
+        ordinals: Sequence[int],
+        on_token: Callable[[int, int], None] | None = None,
+    ) -> list[list[Hypothesis]]:
+        specials = self.codec.text.specials
+        step = Continuation(self.model, self.context, self.stops, specials.end)
+        first = step.prefill([prompt or [specials.end] for prompt in prompts])
+        return decode(
+            self.decoding,
+            first.logits,
+            first.state,
+            step.step,
+            end=specials.end,
+            max_lengths=[self.limits.max_new_tokens] * len(prompts),
+            forbidden=specials.never_written,
+            ordinals=ordinals,
+            on_token=on_token,
+        )
+
+    def _prediction(self, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
+        first, *others = [self._one(prompt, h) for h in hypotheses]
+        if len(prompt) > self.context:
+            note = f"of the prompt's {len(prompt)} tokens, the last {self.context} were read"
+            first = replace(first, note=note)
+        return replace(first, alternatives=others)
+
+    def _one(self, prompt: Sequence[int], hypothesis: Hypothesis) -> Prediction:
+        tokenizer = self.codec.text
+        spelled = b"".join(tokenizer.spelled(hypothesis.ids, begun=bool(prompt)))
+        return Prediction(
+            text=self.stops.before(spelled.decode("utf-8", "replace")),
+            score=hypothesis.score,
+            tokens=tokenizer.tokens(hypothesis.ids),
+            log_probs=list(hypothesis.log_probs),
+        )
+
+
+class _LeftError(Exception):
+    """Nobody reads the stream any more."""
+
+
+def refuse_source(decoding: DecodingConfig) -> None:
+    """Refuse a decoding that measures by a source, which a language model has not.
+
+    Raises:
+        RequestError: naming the key.
+    """
+    if decoding.max_length != type(decoding).model_fields["max_length"].default:
+        raise RequestError(
+            "decoding.max_length: measures by a source, and a completion has none: set "
+            "completion.max_new_tokens instead"
+        )
+    if isinstance(decoding, BeamConfig) and decoding.coverage:
+        raise RequestError("decoding.coverage: a language model has no source that could be covered")
+
+
+def _shown(
+    tokens: Iterable[int | BaseException | None], tokenizer: Tokenizer, stops: Stops, *, begun: bool
+) -> Iterator[str]:
+    """The text of tokens as they come: no half character, nothing of a stop string or after it."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text, done = "", 0
+    for token in tokens:
+        if isinstance(token, BaseException):
+            raise token
+        assert token is not None
+        (spelled,) = tokenizer.spelled([token], begun=begun)
+        begun = True
+        text += decoder.decode(spelled)
+        settled = min(stops.settled(text), len(stops.before(text)))
+        if settled > done:
+            yield text[done:settled]
+            done = settled
+    whole = stops.before(text + decoder.decode(b"", final=True))
+    if len(whole) > done:
+        yield whole[done:]
