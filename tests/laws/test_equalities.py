@@ -32,6 +32,7 @@ from heedful.nn.attention import kernels
 from heedful.nn.attention.heads import CrossAttention, SelfAttention
 from heedful.nn.layout import Layout
 from heedful.nn.taps import recording
+from heedful.training.compilation import find_compiler
 
 # Batched and single, in any order -------------------------------------------------------------------------
 
@@ -136,3 +137,12 @@ def test_training_mode_without_dropout_equals_evaluation_mode(name):
 def test_compiled_equals_eager():
     """In a process of its own: the compiler cannot see through the checks of shapes in these tests."""
     in_fresh_process("compiled.py", "additive", "aot_eager", "luong, fed", "eager")
+
+
+@pytest.mark.slow
+def test_blocks_compiled_as_in_training_equal_eager_whatever_the_lengths():
+    """Graphs by the compiler's front end; of one model, machine code too."""
+    graphs = ("pre-norm", "additive", "language model")
+    machine_code = find_compiler(torch.device("cpu")) is not None
+    last = ("transformer", "blocks:inductor" if machine_code else "blocks:aot_eager")
+    in_fresh_process("compiled.py", *(a for name in graphs for a in (name, "blocks:aot_eager")), *last)

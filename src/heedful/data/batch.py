@@ -59,6 +59,12 @@ class Batch:
         """Tokens the model reads, both sides."""
         return self.inputs.layout.n_tokens + (self.source.layout.n_tokens if self.source else 0)
 
+    def prepare(self) -> None:
+        """Make ready for a compiled model: see `Layout.prepare`. Pairs hardly ever all agree in length."""
+        for tokens in (self.inputs, self.source):
+            if tokens is not None:
+                tokens.layout.prepare(ragged=self.source is not None)
+
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
         return replace(

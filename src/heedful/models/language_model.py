@@ -15,7 +15,7 @@ are commonly taken for character models.
 """
 
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -44,6 +44,9 @@ class LanguageModel(nn.Module):
         stack: causal blocks.
         head: hidden states to logits.
     """
+
+    lowers: ClassVar[bool] = True
+    """Whether it can be trained on a copy of its weights in bf16."""
 
     alignment_taps: tuple[str, ...] = ()
     """There is no source to look at."""

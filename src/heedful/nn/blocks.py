@@ -9,9 +9,10 @@
                                x
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -56,28 +57,52 @@ class DecoderBlock(nn.Module):
         return self.output(self.feed_forward(x))
 
 
-class EncoderStack(nn.Module):
+class _Stack(nn.Module):
+    """Blocks in series, then a norm."""
+
+    def __init__(self, blocks: Sequence[nn.Module], norm: nn.Module) -> None:
+        super().__init__()
+        self.blocks, self.norm = nn.ModuleList(blocks), norm
+        self.compiled: Callable[..., Tensor] | None = None
+
+    def compile_blocks(self, backend: str = "inductor") -> None:
+        """Compile one block for training; all blocks of one kind are served by it.
+
+        Decoding goes on uncompiled: its shapes change with every step. Layouts must be prepared
+        (`Layout.prepare`).
+        """
+        self.compiled = torch.compile(_call, dynamic=True, backend=backend)
+
+    @property
+    def _caller(self) -> Callable[..., Tensor]:
+        return self.compiled if self.compiled is not None and self.training else _call
+
+
+def _call(block: nn.Module, *context: Any) -> Tensor:
+    return block(*context)
+
+
+class EncoderStack(_Stack):
     """Encoder blocks in series, then a norm (an identity in post-norm stacks)."""
 
     def __init__(self, blocks: Sequence[EncoderBlock], norm: nn.Module) -> None:
-        super().__init__()
-        self.blocks, self.norm = nn.ModuleList(blocks), norm
+        super().__init__(blocks, norm)
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, caches: Sequence[Any] | None = None
     ) -> Float[Tensor, "T d"]:
         """Parallel across tokens, serial up the stack."""
+        call = self._caller
         for i, block in enumerate(self.blocks):
-            x = block(x, layout, None if caches is None else caches[i])
+            x = call(block, x, layout, None if caches is None else caches[i])
         return self.norm(x)
 
 
-class DecoderStack(nn.Module):
+class DecoderStack(_Stack):
     """Decoder blocks in series; every block sees the top of the encoder, through its own memory."""
 
     def __init__(self, blocks: Sequence[DecoderBlock], norm: nn.Module) -> None:
-        super().__init__()
-        self.blocks, self.norm = nn.ModuleList(blocks), norm
+        super().__init__(blocks, norm)
 
     def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> list[Memory]:
         """One memory for each block."""
@@ -92,6 +117,7 @@ class DecoderStack(nn.Module):
         caches: Sequence[Any] | None = None,
     ) -> Float[Tensor, "T d"]:
         """All positions at once, or, with caches, the next ones."""
+        call = self._caller
         for i, block in enumerate(self.blocks):
-            x = block(x, layout, memories[i], None if caches is None else caches[i])
+            x = call(block, x, layout, memories[i], None if caches is None else caches[i])
         return self.norm(x)

@@ -61,7 +61,7 @@ class _Unpad(torch.autograd.Function):
 
 
 _READ_WHEN_COMPILED = (
-    *("n_sequences", "n_tokens", "max_length", "min_length", "end", "is_rectangular", "is_fresh"),
+    *("n_sequences", "n_tokens", "max_length", "end", "is_rectangular", "is_fresh", "has_empty"),
     *("length_tensor", "start_tensor", "slots", "positions", "real"),
 )
 
@@ -115,9 +115,9 @@ class Layout:
         return max(self.lengths, default=0)
 
     @lazy
-    def min_length(self) -> int:
-        """The length of the shortest sequence."""
-        return min(self.lengths, default=0)
+    def has_empty(self) -> bool:
+        """Whether some sequence has no token."""
+        return 0 in self.lengths
 
     @lazy
     def is_fresh(self) -> bool:
@@ -185,7 +185,7 @@ class Layout:
     @lazy
     def last(self) -> Int[Tensor, " B"]:
         """The index in ``[T]`` of each sequence's last token (sequences must not be empty)."""
-        if self.n_sequences and self.min_length == 0:
+        if self.has_empty:
             raise ValueError("an empty sequence has no last token")
         return self.offsets[1:] - 1
 
@@ -234,11 +234,17 @@ class Layout:
             return make()
         return self._memo(("sees", None if keys is self else keys, causal, window, block), make)
 
-    def prepare(self) -> None:
+    def prepare(self, *, ragged: bool = False) -> None:
         """Compute now what a compiled model reads, so that only tensors and counts enter its graph.
 
         Lengths as such must not be read there: a graph would be made for each combination of them.
+
+        Args:
+            ragged: treat the layout as one whose lengths differ, even if they happen to agree, so that one
+                graph serves all.
         """
+        if ragged:
+            self.__dict__["is_rectangular"] = False
         for name in _READ_WHEN_COMPILED:
             getattr(self, name)
 

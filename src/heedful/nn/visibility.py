@@ -85,7 +85,7 @@ class Visibility:
     @lazy
     def every_query_sees_a_key(self) -> bool:
         """Whether it is certain that no query is left without a key."""
-        if self.allowed is not None or (self.keys.n_sequences and self.keys.min_length == 0):
+        if self.allowed is not None or self.keys.has_empty:
             return False
         plain = not self.causal and self.window is None and self.block is None
         if plain or (self.queries is self.keys and self.keys.is_fresh):

@@ -27,6 +27,7 @@ from heedful.runs.saved import saved_recipe
 from heedful.runs.yaml import dump_yaml
 from heedful.training import checkpoints, distribution
 from heedful.training.averaging import final_weights
+from heedful.training.compilation import choose_compile
 from heedful.training.events import Listener
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult, train
@@ -85,8 +86,8 @@ def train_run(
                 prepared = prepare(recipe, folder, quiet)
             begun = resume and bool(checkpoints.paths(folder.path))
             step = build_step(recipe, prepared.codec, place, None if begun else quiet)
-            quiet(f"training on {place.type} in {step.precision}, {torch.get_num_threads()} threads")
             data = kind.feed(recipe, prepared)
+            _choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
                 _rehearse(step, data, distribution.world() * recipe.training.accumulate, place, kind.shorter)
         result = train(
@@ -122,6 +123,18 @@ def build_step(recipe: Recipe, codec: Any, device: torch.device, say: Say | None
         kind.begin(recipe, codec, model, say)
     precision = choose_precision(recipe.training.precision, device)
     return Step(model.to(device), kind.objective(recipe), precision)
+
+
+def _choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch.device, say: Say) -> None:
+    """Compile where it pays, and tell all that was chosen."""
+    settings, lengths = recipe.training, data.lengths
+    columns = lengths.shape[1] if lengths.ndim > 1 else 1
+    n_tokens = settings.n_tokens(int(lengths.sum()), settings.tokens_per_update * columns)
+    compiled = choose_compile(settings.compile, step.model, n_tokens, settings.max_minutes, device)
+    if compiled:
+        step.compile()
+    how = "compiled (the first updates wait for it)" if step.compiled else "not compiled"
+    say(f"training on {device.type} in {step.precision}, {torch.get_num_threads()} threads, {how}")
 
 
 @contextmanager

@@ -26,6 +26,8 @@ class TrainingConfig(Config):
         metric: the name of the validation metric that decides what is best.
         direction: which way that metric improves.
         precision: ``auto`` takes bf16 where the chip multiplies in it.
+        compile: whether the blocks of the model are compiled; ``auto`` does so where a compiler is found and
+            the run is so long that it earns the half minute back that this takes.
         clip_norm: the largest norm of the gradients; None: no clipping.
         average: of how many checkpoints the final weights are the average; 0: of none.
         average_of: the ``last`` or the ``best`` checkpoints.
@@ -46,6 +48,7 @@ class TrainingConfig(Config):
     metric: str = "loss"
     direction: Direction = "lower"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    compile: Literal["auto", "on", "off"] = "auto"
     clip_norm: PositiveFloat | None = 1.0
     average: NonNegativeInt = 0
     average_of: Literal["last", "best"] = "last"
@@ -56,6 +59,16 @@ class TrainingConfig(Config):
         if self.max_updates is self.max_epochs is self.max_minutes is self.patience is None:
             raise ValueError("set at least one of max_updates, max_epochs, max_minutes and patience")
         return self
+
+    def n_tokens(self, an_epoch: int, an_update: int) -> int | None:
+        """How many tokens will be read at most, or None where neither updates nor epochs are limited.
+
+        Args:
+            an_epoch: tokens of all samples.
+            an_update: tokens of the largest update.
+        """
+        limits = ((self.max_epochs, an_epoch), (self.max_updates, an_update))
+        return min((n * tokens for n, tokens in limits if n is not None), default=None)
 
     @property
     def n_last(self) -> int:

@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
+from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.objectives.terms import Objective, Term, total
 
 Precision = Literal["fp32", "bf16"]
@@ -32,6 +33,18 @@ class Step(nn.Module):
         self.model = model
         self.objective = objective
         self.precision = precision
+        self.compiled = False
+
+    def compile(self, backend: str = "inductor") -> None:  # type: ignore[override]
+        """Compile the blocks of the model for training (`EncoderStack.compile_blocks`), where it has some.
+
+        Norms with running statistics are left alone: a graph would be made for each of their states.
+        """
+        stacks = [part for part in self.model.modules() if isinstance(part, EncoderStack | DecoderStack)]
+        stacks = [s for s in stacks if not any(getattr(m, "couples_batch", False) for m in s.modules())]
+        for stack in stacks:
+            stack.compile_blocks(backend)
+        self.compiled = bool(stacks)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The count of every term of the batch, before it is run."""
@@ -44,6 +57,8 @@ class Step(nn.Module):
             batch: on the model's device.
             counts: the counts of the whole update, by which the sums are divided.
         """
+        if self.compiled:
+            batch.prepare()
         terms = self._lowered(batch) if self.precision == "bf16" else self._terms(batch)
         return total(terms, counts), [replace(term, sum=term.sum.detach()) for term in terms]
 

@@ -83,12 +83,12 @@ def weighted_sum(compared: Compared, d_v: int) -> Line:
     return Line("weighted sum", f"2 FLOPs * {sizes}", own_flops=2 * compared.pairs * d_v)
 
 
-def _kept(module: SelfAttention | CrossAttention, compared: Compared, *, hides: bool) -> float:
-    """Queries, keys, values and weights; once more where invisible numbers are made finite or dropped."""
+def _kept(module: SelfAttention | CrossAttention, compared: Compared) -> float:
+    """Queries, keys, values and weights; shared keys and values once more, and dropped weights."""
     each_key = module.d_k + module.d_v
     heads = compared.heads * (compared.queries * module.d_k + compared.keys * each_key)
-    finite = compared.queries * module.d_k * compared.heads + compared.keys * each_key * compared.kv_heads
-    return heads + finite * hides + compared.pairs * (1 + (1 + MASK) * (module.dropout.p > 0))
+    shared = compared.keys * each_key * compared.kv_heads * (compared.kv_heads < compared.heads)
+    return heads + shared + compared.pairs * (1 + (1 + MASK) * (module.dropout.p > 0))
 
 
 @entries.register
@@ -101,7 +101,7 @@ def _self_attention(module: SelfAttention, name: str, walk: Walk) -> list[Line]:
         for symbol, width, times in _projections(module)
     ]
     title = "causal self-attention" if module.causal else "self-attention"
-    kept = walk.rows * d_model + _kept(module, compared, hides=module.causal)
+    kept = walk.rows * d_model + _kept(module, compared)
     return _attention(title, module, lines, compared, walk, kept)
 
 
@@ -116,7 +116,7 @@ def _cross_attention(module: CrossAttention, name: str, walk: Walk) -> list[Line
             weight, bias = walk.first(part.weight), walk.first(part.bias)
         lines.append(_matrix(symbol, (part.in_features, width), times, rows, weight=weight, bias=bias))
     # The encoder's top is kept once, by the norm that made it or by the first layer that reads it.
-    kept = walk.rows * module.q.in_features + _kept(module, compared, hides=False)
+    kept = walk.rows * module.q.in_features + _kept(module, compared)
     return _attention("cross-attention", module, lines, compared, walk, kept)
 
 

@@ -1,0 +1,68 @@
+"""Whether compiling a model is worth its while.
+
+What a compiler gains and costs was measured (`docs/performance.md`): steps of a small Transformer take
+a tenth to a third less time, more with dropout; the first one takes half a minute longer, or a few
+seconds where the result of an earlier run is still in torch's cache.
+"""
+
+import os
+import shutil
+from typing import Literal
+
+import torch
+from torch import nn
+
+from heedful.errors import RequestError
+
+Compile = Literal["auto", "on", "off"]
+
+# A run that a slow machine (so many FLOP/s) would be busy with for so long earns its compilation back.
+FLOPS_PER_SECOND = {"cpu": 150e9, "cuda": 50e12}
+WORTH_SECONDS = 600
+
+
+def find_compiler(device: torch.device) -> str | None:
+    """The C++ compiler that torch would call on a CPU, or "triton" on a GPU; None: there is none."""
+    if device.type == "cuda":
+        from torch.utils._triton import has_triton
+
+        return "triton" if has_triton() else None
+    named = os.environ.get("CXX")
+    return next((path for name in (named, "g++", "clang++") if name and (path := shutil.which(name))), None)
+
+
+def choose_compile(
+    wanted: Compile,
+    model: nn.Module,
+    n_tokens: int | None,
+    max_minutes: float | None,
+    device: torch.device,
+) -> bool:
+    """Settle ``auto``, by numbers that a resumed run finds again: never by a clock.
+
+    Args:
+        wanted: what the recipe says.
+        model: what will be trained; its cost is taken as 6 operations a parameter and token.
+        n_tokens: how many the whole training will read at most, or None where that is not known.
+        max_minutes: how long it will take at most, or None.
+        device: where.
+
+    Raises:
+        RequestError: ``on``, and there is no compiler.
+    """
+    if wanted == "off":
+        return False
+    compiler = find_compiler(device)
+    if wanted == "on":
+        if compiler is None:
+            raise RequestError(
+                "training.compile: no C++ compiler was found (g++ or clang++); use off or auto"
+            )
+        return True
+    if compiler is None:
+        return False
+    limits = [] if max_minutes is None else [60 * max_minutes]
+    if n_tokens is not None:
+        flops = 6 * sum(p.numel() for p in model.parameters()) * n_tokens
+        limits.append(flops / FLOPS_PER_SECOND[device.type])
+    return min(limits, default=0.0) >= WORTH_SECONDS

@@ -1,0 +1,82 @@
+"""When a model is compiled: what the recipe says, and if it leaves the choice, how long the run is."""
+
+import pytest
+import torch
+from torch import nn
+
+from heedful.errors import RequestError
+from heedful.models.registry import build_model
+from heedful.models.transformer import TransformerConfig
+from heedful.objectives.cross_entropy import NextToken
+from heedful.training import compilation
+from heedful.training.compilation import choose_compile, find_compiler
+from heedful.training.settings import TrainingConfig
+from heedful.training.step import Step
+
+CPU = torch.device("cpu")
+MODEL = nn.Linear(1000, 1000, bias=False)  # 6 million operations a token
+LONG = 1_000_000_000
+SHORT = 1_000_000
+
+
+@pytest.fixture(params=["/usr/bin/g++", None], ids=["compiler", "no compiler"])
+def compiler(request, monkeypatch):
+    monkeypatch.setattr(compilation, "find_compiler", lambda device: request.param)
+    return request.param
+
+
+def test_off_is_off_and_on_is_on_or_refused(compiler):
+    assert not choose_compile("off", MODEL, LONG, None, CPU)
+    if compiler:
+        assert choose_compile("on", MODEL, SHORT, None, CPU)
+    else:
+        with pytest.raises(RequestError, match=r"training\.compile"):
+            choose_compile("on", MODEL, SHORT, None, CPU)
+
+
+@pytest.mark.parametrize(
+    "n_tokens, minutes, long",
+    [
+        (LONG, None, True),
+        (SHORT, None, False),
+        (LONG, 5, False),
+        (LONG, 60, True),
+        (None, 60, True),
+        (None, None, False),
+    ],
+)
+def test_auto_compiles_long_runs(compiler, n_tokens, minutes, long):
+    assert choose_compile("auto", MODEL, n_tokens, minutes, CPU) == (long and compiler is not None)
+
+
+def test_the_compiler_is_what_the_environment_names_or_a_usual_one(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert find_compiler(CPU) is None
+    for name in ("clang++", "my-c++"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    assert find_compiler(CPU) == str(tmp_path / "clang++")
+    monkeypatch.setenv("CXX", "my-c++")
+    assert find_compiler(CPU) == str(tmp_path / "my-c++")
+
+
+@pytest.mark.parametrize(
+    "limits, tokens",
+    [
+        ({"max_epochs": 3}, 300),
+        ({"max_updates": 7}, 70),
+        ({"max_epochs": 3, "max_updates": 7}, 70),
+        ({"max_minutes": 1}, None),
+    ],
+)
+def test_a_training_reads_at_most_so_many_tokens(limits, tokens):
+    assert TrainingConfig(**limits).n_tokens(an_epoch=100, an_update=10) == tokens
+
+
+@pytest.mark.parametrize("norm, compiled", [("layer", True), ("batch", False)])
+def test_norms_with_running_statistics_are_not_compiled(norm, compiled):
+    config = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, norm=norm)
+    step = Step(build_model(config, 11, 11), NextToken())
+    step.compile("eager")
+    assert step.compiled == compiled
