@@ -84,10 +84,11 @@ def weighted_sum(compared: Compared, d_v: int) -> Line:
 
 
 def _kept(module: SelfAttention | CrossAttention, compared: Compared) -> float:
-    """Queries, keys, values and weights; shared keys and values once more, and dropped weights."""
+    """Queries, keys, values and weights; in products, shared keys and values once more; dropped weights."""
     each_key = module.d_k + module.d_v
     heads = compared.heads * (compared.queries * module.d_k + compared.keys * each_key)
-    shared = compared.keys * each_key * compared.kv_heads * (compared.kv_heads < compared.heads)
+    repeats = compared.kv_heads < compared.heads and module.score.product_scale(module.d_k) is not None
+    shared = compared.keys * each_key * compared.kv_heads * repeats
     return heads + shared + compared.pairs * (1 + (1 + MASK) * (module.dropout.p > 0))
 
 
