@@ -12,9 +12,11 @@ VERBS = {
     },
     "predict": {
         "run", "file", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
+        "--max-new-tokens", "--stop", "--stream", "--whole",
     },
     "evaluate": {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
+        "--text", "--stride",
     },
     "describe": {"what", "overrides", "--batch", "--length", "--source-length", "--json"},
     "recipes": {"name", "--json"},

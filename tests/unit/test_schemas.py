@@ -41,7 +41,7 @@ def objects(node: Any):
 
 
 def test_all_schemas_are_there():
-    assert {"metrics", "evaluation", "prediction", "run", "ledger"} <= set(SCHEMAS)
+    assert {"metrics", "evaluation", "document", "prediction", "run", "ledger"} <= set(SCHEMAS)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -80,6 +80,7 @@ GOOD: dict[str, Any] = {
     "metrics": {"version": 1, "event": "stopped", "update": 3, "reason": "updates", "elapsed": 2.5},
     "evaluation": {"version": 1, "run": "runs/x", "splits": [{"split": "test", "scores": [SCORE]}]},
     "prediction": {"version": 1, **ANSWER, "alternatives": [{**ANSWER, "alternatives": []}]},
+    "document": {"version": 1, "document": "t.txt:1", "tokens": 7, "nll": 3.5},
     "run": {
         "version": 1,
         "heedful": "0.1.0",
@@ -146,6 +147,7 @@ WRONG = {
     "a probability above one": changed("prediction", "log_probs", to=[0.5]),
     "text and label": changed("prediction", "label", to="x"),
     "an unknown key of an alternative": changed("prediction", "alternatives", 0, "source", to="x"),
+    "a document of half a token": changed("document", "tokens", to=0.5),
     "a fraction of a parameter": changed("ledger", "total", to=1.5),
 }
 

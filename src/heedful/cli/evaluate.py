@@ -20,8 +20,16 @@ def evaluate(
     data: tuple[Path, Path] = typer.Option(
         None, metavar="SOURCE TARGET", help="Score on these two aligned files instead."
     ),
-    output: Path = typer.Option(None, help="Write every sentence with its own scores, as JSON lines."),
-    limit: int = typer.Option(None, min=1, help="Score only the first so many sentences."),
+    text: list[Path] = typer.Option(
+        None, metavar="FILE", help="Score a language model on this file instead; may be repeated."
+    ),
+    stride: int = typer.Option(
+        None, min=1, help="Also read a text in windows that move on by so many tokens (language models)."
+    ),
+    output: Path = typer.Option(
+        None, help="Write every sentence or document with its own scores, as JSON lines."
+    ),
+    limit: int = typer.Option(None, min=1, help="Score only the first so many sentences or documents."),
     beam: int = typer.Option(None, min=1, help="Hypotheses kept in the search; 1 is greedy."),
     decoding: list[str] = typer.Option(
         None, metavar="KEY=VALUE", help="Change the decoding; may be repeated."
@@ -31,18 +39,22 @@ def evaluate(
 ) -> None:
     """Score a run on test data, with what is needed to compare the scores."""
     from heedful.cli.predict import changed_decoding
+    from heedful.errors import RequestError
     from heedful.runs.evaluate import chosen_splits
     from heedful.runs.evaluate import evaluate as score
     from heedful.runs.run import load, with_beam
+
+    if data and text:
+        raise RequestError("--data and --text: give one of them")
 
     loaded = load(run, device=device)
     settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, None)
     evaluations = []
     with ExitStack() as stack:
         file = stack.enter_context(whole_file(output)) if output else None
-        for name, source in chosen_splits(loaded, split, data).items():
+        for name, source in chosen_splits(loaded, split, data or text).items():
             say(f"{name}: {loaded.kind.scoring}")
-            found = score(loaded, name, source, decoding=settings, limit=limit)
+            found = score(loaded, name, source, decoding=settings, limit=limit, stride=stride)
             evaluations.append(found)
             if not as_json:
                 _show(name, loaded.kind.unit, found.scores)
@@ -58,4 +70,4 @@ def _show(name: str, unit: str, scores: list[Any]) -> None:
     """A line for each score: its value and its signature."""
     result(f"{name}: {scores[0].counts.get(unit, 0):,} {unit}")
     for score in scores:
-        result(f"  {score.name:<15} {score.value:>8.2f}  {score.signature}")
+        result(f"  {score.name:<18} {score.value:>8.2f}  {score.signature}")

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
 from heedful.cli.output import json_result, one_line, result, say
 from heedful.errors import DataError, RequestError
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
 
 # Inputs that are read, sorted by length, and answered together.
 BLOCK = 2048
@@ -34,18 +37,36 @@ def predict(
         None, metavar="KEY=VALUE", help="Change the decoding, for example kind=sample; may be repeated."
     ),
     alignment: bool = typer.Option(False, "--alignment", help="Add attention over the source (--jsonl)."),
+    max_new_tokens: int = typer.Option(
+        None, "--max-new-tokens", min=1, help="The most tokens of a completion (language models)."
+    ),
+    stop: list[str] = typer.Option(
+        None, metavar="TEXT", help="End a completion where this would come; may be repeated."
+    ),
+    stream: bool = typer.Option(
+        False, "--stream", help="Show answers while they are written, line ends and all."
+    ),
+    whole: bool = typer.Option(False, "--whole", help="FILE is one input, line ends and all."),
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
 ) -> None:
     """Give the run's answer to each input: one output for each, always, in order."""
     structured = jsonl or file.endswith((".jsonl", ".jsonl.gz"))
     if (alignment or n_best) and not structured:
         raise RequestError("--n-best and --alignment have no place in plain lines: add --jsonl")
+    if (stream or whole) and structured:
+        raise RequestError("--stream and --whole are for plain text: leave --jsonl away")
     with ExitStack() as stack:
         lines = _lines(file, stack)
+        if whole:
+            lines = iter(["\n".join(lines)])
         from heedful.runs.run import load, with_beam
 
         loaded = load(run, device=device)
         settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, n_best)
+        options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or None}
+        if stream:
+            _stream(loaded, lines, settings, options)
+            return
         key, first = loaded.kind.input, 0
         for block in _blocks(_records(lines, file, key) if structured else ({key: line} for line in lines)):
             predictions = loaded.predict(
@@ -53,6 +74,7 @@ def predict(
                 decoding=settings,
                 alignment=alignment,
                 first=first,
+                **options,
             )
             first += len(block)
             for record, prediction in zip(block, predictions, strict=True):
@@ -62,6 +84,15 @@ def predict(
                     result(one_line(prediction.text))
                 if prediction.note:
                     say(f"heedful: {prediction.note}: {record[key][:60]!r}…")
+
+
+def _stream(run: "Run", lines: Iterable[str], decoding: Any, options: dict[str, Any]) -> None:
+    """Answer the inputs one by one; each answer appears as it is written, and ends its line."""
+    for number, line in enumerate(lines):
+        for piece in run.stream(line, decoding=decoding, first=number, **options):
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        result("")
 
 
 def changed_decoding(base: Any, overrides: list[str]) -> Any:

@@ -79,7 +79,7 @@ def spans(n: int, context: int, stride: int) -> Iterator[Span]:
 
     After the first span, each scores the ``stride`` tokens that follow the last one's, and reads as far
     back as the context allows: at least ``context - stride`` tokens stand before what counts. With a
-    stride of the whole context, spans do not overlap.
+    stride of the whole context, spans do not overlap, and the last may be shorter.
 
     Raises:
         ValueError: a stride that is not within 1 and ``context``.
@@ -89,5 +89,5 @@ def spans(n: int, context: int, stride: int) -> Iterator[Span]:
     done = 0
     while done < n:
         end = min(done + (stride if done else context), n)
-        yield Span(max(0, end - context), done, end)
+        yield Span(done if stride == context else max(0, end - context), done, end)
         done = end

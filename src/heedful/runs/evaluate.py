@@ -23,7 +23,7 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
     known = {**own.test, "valid": own.valid, "train": own.train}
     if split == "test" and "test" not in own.test:
         if not own.test:
-            raise RequestError("the recipe names no test set; use --split valid, or --data SOURCE TARGET")
+            raise RequestError(f"the recipe names no test set; use --split valid, or {run.kind.own_data}")
         return dict(own.test)
     if split not in known:
         names = ", ".join(dict.fromkeys(["test", *known]))

@@ -137,6 +137,9 @@ class Kind(ABC):
     shorter: ClassVar[str]
     """What a user can do to get shorter sequences."""
 
+    own_data: ClassVar[str]
+    """How the command is given a user's own data set."""
+
     options: ClassVar[tuple[str, ...]] = ()
     """What its `predictor` takes besides the decoding."""
 

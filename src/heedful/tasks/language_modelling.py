@@ -76,10 +76,19 @@ class Limits:
     Args:
         max_new_tokens: the most tokens to write, the end token included.
         stop: texts at which it ends; they are not part of it.
+
+    Raises:
+        RequestError: no token may be written, or a stop string is empty.
     """
 
     max_new_tokens: int = 200
-    stop: tuple[str, ...] = ()
+    stop: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise RequestError(f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
+        if isinstance(self.stop, str) or "" in self.stop:
+            raise RequestError("stop: give a list of texts, none of them empty")
 
 
 class Completer:
@@ -113,7 +122,7 @@ class Completer:
     ) -> None:
         self.model, self.codec, self.decoding = model.eval(), codec, decoding
         self.context, self.limits, self.budget = context, limits, budget
-        self.stops = Stops(codec.text, limits.stop)
+        self.stops = Stops(codec.text, tuple(limits.stop))
         refuse_source(decoding)
 
     @torch.inference_mode()

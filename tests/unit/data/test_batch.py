@@ -1,5 +1,6 @@
 """The batch owns the shift: what is read, what is wanted, and that both stay aligned when packed."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,3 +22,23 @@ def test_inputs_are_targets_shifted_by_one_within_every_sequence(pairs):
         assert seen == [*source, 2]
     assert batch.samples == tuple(range(len(pairs)))
     assert batch.n_tokens == sum(len(s) + len(t) + 2 for s, t in pairs)
+
+
+def test_without_a_source_there_is_none():
+    batch = Batch.forced(None, [[5, 6], []], start=1, end=2)
+    assert batch.source is None
+    assert batch.inputs.split() == [[1, 5, 6], [1]]
+    assert batch.targets.tolist() == [5, 6, 2, 2]
+    assert batch.n_tokens == 4
+
+
+@given(st.integers(0, 4), st.integers(1, 7), st.data())
+def test_windows_read_all_but_the_last_and_want_all_but_the_first(n, length, data):
+    row = st.lists(st.integers(7, 50), min_size=length + 1, max_size=length + 1)
+    rows = data.draw(st.lists(row, min_size=n, max_size=n))
+    batch = Batch.windows(np.array(rows, dtype=np.int64).reshape(n, length + 1), samples=range(n))
+    assert batch.inputs.split() == [row[:-1] for row in rows]
+    assert batch.targets.tolist() == [i for row in rows for i in row[1:]]
+    assert batch.source is None
+    assert batch.samples == tuple(range(n))
+    assert batch.n_tokens == n * length

@@ -192,3 +192,12 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 def test_a_store_needs_columns():
     with pytest.raises(ValueError, match="at least one column"):
         TokenStore.build(ROWS, [])
+
+
+def test_a_column_is_a_stream_of_its_rows_that_nobody_can_write_to(place):
+    store = TokenStore.build(ROWS, BOTH, place, n_ids=10)
+    assert store.stream("source").tolist() == [3, 1, 4, 2, 6, 5, 3, 5]
+    assert store.stream("target").tolist() == [1, 5, 9]
+    with pytest.raises(ValueError, match="read-only"):
+        store.stream("source")[0] = 7
+    assert store[0]["source"].tolist() == [3, 1, 4]

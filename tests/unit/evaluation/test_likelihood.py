@@ -45,3 +45,21 @@ def test_scores_compare_across_tokenizers_only_by_the_byte():
     assert first["perplexity"].value == pytest.approx(math.exp(11 / 3))
     assert first["bits_per_byte"].counts == {"tokens": 3, "bytes": 5}
     assert "bits_per_byte" not in Likelihood(11.0, 3, 0).scores("abc")
+
+
+def test_characters_are_counted_apart_from_bytes():
+    found = (Likelihood(5 * math.log(2), 2, 7, 4) + Likelihood(3 * math.log(2), 1, 3, 4)).scores(
+        "abc", "way:x"
+    )
+    assert found["bits_per_character"].value == pytest.approx(1.0)
+    assert found["bits_per_byte"].value == pytest.approx(0.8)
+    assert found["perplexity"].counts == {"tokens": 3, "bytes": 10, "characters": 8}
+    assert "bits_per_character" not in Likelihood(11.0, 3, 5).scores("abc")
+
+
+def test_how_a_text_was_read_is_part_of_every_signature():
+    ways = [Likelihood(5.0, 2, 7, 4).scores("abc", way) for way in ("stride:1", "stride:2", "stride:1")]
+    for name, score in ways[0].items():
+        assert score.signature.endswith("|stride:1")
+        assert not comparable(score, ways[1][name])
+        assert comparable(score, ways[2][name])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from heedful.data.sources import BuiltInSource, FilesSource
+from heedful.data.sources import BuiltInSource, FilesSource, TextSource
 from heedful.errors import RequestError
-from heedful.models.registry import PRESETS, build_model
+from heedful.models.registry import PRESETS, SIZES, build_model
 from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.recipe import Recipe
 from heedful.runs.resolve import shipped_recipes
@@ -28,6 +28,9 @@ def test_the_promised_recipes_are_there():
         "tatoeba-ende-small",
         "reverse",
         "my-own-files",
+        "phrasebook-lm",
+        "shakespeare-char",
+        "shakespeare-char-cpu",
     }
     assert promised <= set(NAMES)
 
@@ -37,9 +40,11 @@ def test_a_shipped_recipe_is_valid_and_has_a_description(name):
     recipe, _ = read_recipe(name)
     assert 40 < len(recipe.description) < 400
     for source in sources(recipe):
-        assert isinstance(source, BuiltInSource | FilesSource)
+        assert isinstance(source, BuiltInSource | FilesSource | TextSource)
         if isinstance(source, FilesSource) and name != "my-own-files":
             assert all("$HEEDFUL_DATA/" in str(path) for path in source.columns.values())
+        if isinstance(source, TextSource):
+            assert str(source.paths).startswith("$HEEDFUL_DATA/")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,7 +57,7 @@ def test_a_resolved_recipe_survives_being_written_and_read(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_model_of_a_recipe_can_be_built(name):
     recipe, _ = read_recipe(name)
-    model = build_model(recipe.model, 37, 37)
+    model = build_model(recipe.model, *(37 for _ in SIZES[recipe.model.kind]))
     assert sum(p.numel() for p in model.parameters()) > 0
 
 

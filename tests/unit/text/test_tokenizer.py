@@ -267,3 +267,14 @@ def test_a_forked_worker_encodes_too_and_says_nothing():
     command = [sys.executable, "-W", "ignore", "-c", FORK]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_ids_add_to_a_text_is_spelled_with_its_space(name):
+    own = tokenizer(name)
+    first, more = own.encode("A man"), own.encode("in a blue shirt")
+    assert b"".join(own.spelled(first, begun=False)).decode() == own.surface(first)
+    both = own.spelled(first, begun=False) + own.spelled(more, begun=True)
+    assert b"".join(both).decode() == own.surface([*first, *more])
+    assert own.spelled([SPECIALS.end, SPECIALS.mask], begun=True) == [b"", b""]
+    assert len(own.spelled(more, begun=True)) == len(more)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from heedful.errors import DataError
 from heedful.objectives.cross_entropy import NextToken
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring
-from heedful.runs.language_modelling.recipe import CompletionConfig, LanguageModellingRecipe
+from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.language_modelling.scoring import batches, scored
 from heedful.tasks.language_modelling import COLUMNS, Completer, TextCodec
 from heedful.text.long import cut
@@ -38,6 +39,7 @@ class LanguageModelling(Kind):
     input = "prompt"
     unit = "tokens"
     scoring = "reading"
+    own_data = "--text FILE"
     shorter = "lower model.context"
     options = ("max_new_tokens", "stop")
     strides = True
@@ -106,8 +108,7 @@ class LanguageModelling(Kind):
         **options: Any,
     ) -> Completer:
         """Completes; ``max_new_tokens`` and ``stop`` stand before those of the recipe."""
-        settings = recipe.completion.model_dump() | options
-        limits = CompletionConfig.model_validate(settings).limits
+        limits = replace(recipe.completion.limits, **options)
         return Completer(model, codec, decoding, context=recipe.model.context, limits=limits)
 
     def source_of(self, files: Sequence[Path]) -> TextSource:

@@ -63,13 +63,13 @@ class CompletionConfig(Config):
     @model_validator(mode="after")
     def _stops_somewhere(self) -> "CompletionConfig":
         if "" in self.stop:
-            raise ValueError("an empty stop string would end everything at once")
+            raise ValueError("stop: none of the texts may be empty")
         return self
 
     @property
     def limits(self) -> Limits:
         """The same, as a `Completer` takes it."""
-        return Limits(self.max_new_tokens, tuple(self.stop))
+        return Limits(self.max_new_tokens, self.stop)
 
 
 class EvaluationConfig(Config):

@@ -43,6 +43,7 @@ class Translation(Kind):
     input = SOURCE
     unit = "sentences"
     scoring = "translating"
+    own_data = "--data SOURCE TARGET"
     shorter = "lower data.filter.max_length"
 
     def files(self, folder: RunFolder) -> list[Path]:

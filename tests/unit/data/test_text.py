@@ -1,0 +1,100 @@
+"""Running text: files and folders, what one document is, and what is said of files that cannot be read."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from heedful.data.lines import TextFile, read_text
+from heedful.data.sources import SourceConfig, open_source
+from heedful.errors import DataError
+
+
+def documents(root, paths, **options):
+    config = TypeAdapter(SourceConfig).validate_python({"kind": "text", "paths": paths, **options})
+    return [(located.row["text"], str(located.where)) for located in open_source(config, root)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def _write(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = content if isinstance(content, bytes) else content.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return tmp_path
+
+    return _write
+
+
+@pytest.mark.parametrize("text", ["a", "a\n", "\n", "a\n\nb", " a \n\n", "x\u2028y\x0b\x85\n", "\r", "a\rb"])
+@pytest.mark.parametrize("name", ["t.txt", "t.txt.gz"])
+def test_a_file_is_one_document_to_the_character(write, text, name):
+    assert documents(write(name, text), name) == [(text, f"{name}:1")]
+
+
+def test_line_ends_of_other_systems_and_a_mark_of_byte_order_are_dropped(write):
+    assert documents(write("t", "\ufeffa\r\nb\r\r\n\r\n"), "t") == [("a\nb\r\n\n", "t:1")]
+
+
+def test_a_document_a_line(write):
+    root = write("t", "one\n\n two \nlast")
+    assert documents(root, "t", documents="line") == [
+        ("one", "t:1"),
+        ("", "t:2"),
+        (" two ", "t:3"),
+        ("last", "t:4"),
+    ]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n \n"])
+def test_documents_between_blank_lines(write, end):
+    root = write("t", f"\n\none\n two\n \t\n\nthree{end}")
+    assert documents(root, "t", documents="blank-lines") == [("one\n two", "t:3"), ("three", "t:7")]
+
+
+def test_several_files_and_folders_in_their_order(write):
+    for name in ("b/2.txt", "b/10.md.gz", "b/deep/x.txt", "b/skip.json", "a.log"):
+        root = write(name, f"in {name}\n")
+    (root / "b" / "empty.txt").mkdir()
+    assert documents(root, ["b", "a.log"]) == [
+        (f"in {name}\n", f"{name}:1") for name in ("b/10.md.gz", "b/2.txt", "b/deep/x.txt", "a.log")
+    ]
+    assert documents(root, "b", suffixes=[".json"]) == [("in b/skip.json\n", "b/skip.json:1")]
+
+
+def test_a_folder_may_be_named_by_the_variable(write, monkeypatch):
+    root = write("corpus/x.txt", "x")
+    monkeypatch.setenv("HEEDFUL_DATA", str(root))
+    assert [text for text, _ in documents(Path("/"), "$HEEDFUL_DATA/corpus")] == ["x"]
+
+
+def test_what_is_missing_is_said_at_once(write):
+    root = write("b/x.json", "{}")
+    config = {"kind": "text", "paths": "b"}
+    with pytest.raises(DataError, match=r"b: there is no file that ends in \.txt or \.md in this folder"):
+        open_source(TypeAdapter(SourceConfig).validate_python(config), root)
+    with pytest.raises(DataError, match=r"no such file \(did you mean 'x\.json'\?\)"):
+        open_source(TypeAdapter(SourceConfig).validate_python({**config, "paths": "b/x.jsno"}), root)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "t: the file is empty"),
+        (b"one\ntwo\xff\n", "t:2: byte 4 of the line is not UTF-8; convert the file to UTF-8"),
+        (b"\xff\xfea", "t:1: byte 1 of the line is not UTF-8; it looks like UTF-16"),
+        (b"one\ntw\xc3", "t:2: byte 3 of the line is not UTF-8"),
+    ],
+)
+def test_what_is_no_text_is_said_with_its_line(write, content, message):
+    root = write("t", content)
+    with pytest.raises(DataError) as caught:
+        read_text(TextFile(root / "t", "t"))
+    assert str(caught.value).startswith(message)
+
+
+def test_no_suffix_means_no_folder_could_be_read():
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        TypeAdapter(SourceConfig).validate_python({"kind": "text", "paths": "b", "suffixes": []})
