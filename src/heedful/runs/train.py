@@ -86,7 +86,7 @@ def train_run(
                 prepared = prepare(recipe, folder, quiet)
             begun = resume and bool(checkpoints.paths(folder.path))
             step = build_step(recipe, prepared.codec, place, None if begun else quiet)
-            data = kind.feed(recipe, prepared)
+            data, schedule = kind.feed(recipe, prepared), _schedule(recipe)
             _choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
                 _rehearse(step, data, distribution.world() * recipe.training.accumulate, place, kind.shorter)
@@ -94,7 +94,7 @@ def train_run(
             step,
             data,
             build_optimizer(recipe.optimizer, step.model),
-            _schedule(recipe),
+            schedule,
             recipe.training,
             folder.path,
             validate=kind.validator(recipe, prepared, step),

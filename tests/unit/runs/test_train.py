@@ -18,6 +18,7 @@ from heedful.runs.translation.recipe import PretrainedConfig, TranslationRecipe
 from heedful.text.configuration import WordConfig
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult
+from heedful.training.schedules import LinearConfig
 from heedful.training.state import TrainingState
 
 
@@ -121,6 +122,13 @@ def test_validation_runs_micro_batches(tmp_path):
     prepared = Prepared(None, None, Stored([9] * 12), [])
     validator = Validator(recipe(tokens_per_update=80, accumulate=4), prepared, None)
     assert [len(samples) for samples in validator.batches] == [2] * 6
+
+
+def test_a_schedule_that_does_not_fit_leaves_nothing_behind(corpus):
+    settings, schedule = recipe(max_updates=5), LinearConfig(warmup=9)
+    with pytest.raises(RequestError, match=r"schedule\.warmup"):
+        train_run(settings.model_copy(update={"schedule": schedule}), corpus / "run", device="cpu")
+    assert not (corpus / "run").exists()
 
 
 # Going on with a finished run -----------------------------------------------------------------------------
