@@ -146,7 +146,8 @@ class Continuation:
 
     def _output(self, hidden: Float[Tensor, "N d"], inner: State, lines: Sequence[Line]) -> StepOutput:
         logits = self.head(hidden)
-        ended = [n for n, line in enumerate(lines) if self.stops.reached(line.written)]
+        watched = enumerate(lines) if self.stops.texts else ()
+        ended = [n for n, line in watched if self.stops.reached(line.written)]
         if ended:
             logits[ended] = float("-inf")
             logits[ended, self.end] = 0.0
