@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from heedful.config import Config
 from heedful.errors import RequestError, nearest
+from heedful.training.muon import Muon, hidden_matrices
 
 
 class AdamConfig(Config):
@@ -40,6 +41,21 @@ class AdamWConfig(Config):
     weight_decay: NonNegativeFloat = 0.01
 
 
+class MuonConfig(Config):
+    """Muon on the matrices between embeddings and heads, AdamW on all the rest (`heedful.training.muon`).
+
+    The schedule's rate is that of Muon, 0.02 or more; AdamW has ``adam_share`` of it.
+    """
+
+    kind: Literal["muon"] = "muon"
+    momentum: float = Field(default=0.95, ge=0, lt=1)
+    adam_share: PositiveFloat = 0.2
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.99, ge=0, lt=1)
+    eps: PositiveFloat = 1e-8
+    weight_decay: NonNegativeFloat = 0.01
+
+
 class SGDConfig(Config):
     """Stochastic gradient descent, with momentum where it is not 0."""
 
@@ -54,7 +70,7 @@ class SGDConfig(Config):
         return self
 
 
-OptimizerConfig = Annotated[AdamConfig | AdamWConfig | SGDConfig, Field(discriminator="kind")]
+OptimizerConfig = Annotated[AdamConfig | AdamWConfig | MuonConfig | SGDConfig, Field(discriminator="kind")]
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Optimizer:
@@ -74,10 +90,27 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Op
             betas = (config.beta1, config.beta2)
             groups = _decay_groups(parameters, config.weight_decay)
             return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=config.eps, fused=fused)
+        case MuonConfig():
+            return _muon(config, model, parameters, fused)
         case SGDConfig():
             return torch.optim.SGD(
                 parameters, lr=0.0, momentum=config.momentum, nesterov=config.nesterov, fused=fused
             )
+
+
+def _muon(config: MuonConfig, model: nn.Module, parameters: list[nn.Parameter], fused: bool | None) -> Muon:
+    slices = dict(hidden_matrices(model))
+    if not slices:
+        raise RequestError("optimizer.kind: muon needs linear layers between embeddings and heads; use adamw")
+    rest = [p for p in parameters if p not in slices]
+    groups = [
+        {"params": list(slices), "orthogonal": True, "weight_decay": config.weight_decay},
+        *({**group, "orthogonal": False, "share": config.adam_share} for group in _decay_groups(rest, 0.0)),
+    ]
+    betas = (config.beta1, config.beta2)
+    return Muon(
+        groups, slices=slices, momentum=config.momentum, lr=0.0, betas=betas, eps=config.eps, fused=fused
+    )
 
 
 def _decay_groups(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
@@ -91,9 +124,9 @@ def _decay_groups(parameters: list[nn.Parameter], weight_decay: float) -> list[d
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group of the optimizer this learning rate."""
+    """Give every group of the optimizer this learning rate, or its share of it."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("share", 1.0)
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:

@@ -96,7 +96,9 @@ def test_gzip_under_another_name_is_recognised(write):
         read(write(gzip.compress(b"text\n")))
 
 
-@pytest.mark.parametrize(("name", "content"), [("a", b""), ("a.gz", b""), ("b.gz", gzip.compress(b"", mtime=0))])
+@pytest.mark.parametrize(
+    ("name", "content"), [("a", b""), ("a.gz", b""), ("b.gz", gzip.compress(b"", mtime=0))]
+)
 def test_an_empty_file_is_an_error(write, name, content):
     with pytest.raises(DataError, match=rf"{name}: the file is empty"):
         read(write(content, name))

@@ -99,6 +99,11 @@ class _MultiHead(nn.Module):
         return [self.n_heads * self.d_k, kv * self.d_k, kv * self.d_v]
 
     @property
+    def slices(self) -> dict[str, list[int]]:
+        """The rows of the matrices that lie in one parameter."""
+        return {f"{self.fused}.weight": self.sizes if self.fused == "qkv" else self.sizes[1:]}
+
+    @property
     def without_gradient(self) -> dict[str, range]:
         """Rows of the keys' bias b: it adds q.b to all scores of a query, which a softmax does not see.
 
