@@ -1,10 +1,11 @@
 # make demo   environment, install, and the main job: train the phrasebook translator, use it, score it
 # make test   environment, lint, types, all tests        make check   the quick loop while working
+# make bench  speed and time to quality, side by side with other libraries (hours; BENCH=--quick: minutes)
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check lint types format clean
+.PHONY: demo test check bench lint types format clean
 
 # Made anew when what is to be installed changes. The constraints pin torch's small CPU build.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -13,12 +14,17 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,tensorboard]'
 	touch $@
 
+# The peers that heedful is measured against.
+$(VENV)/bench-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	touch $@
+
 demo: $(VENV)/installed
 	$(BIN)/heedful demo
 
 lint: $(VENV)/installed
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
 
 types: $(VENV)/installed
 	$(BIN)/mypy
@@ -27,12 +33,17 @@ test: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
 
 check: $(VENV)/installed
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff check src tests bench
 	$(BIN)/python -m pytest -n 2 -x -m 'not slow' tests/unit tests/laws
 
 format: $(VENV)/installed
-	$(BIN)/ruff format src tests
-	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests bench
+	$(BIN)/ruff check --fix src tests bench
+
+# Side by side with peers; the tables go to bench/results. Options: make bench BENCH=--quick
+BENCHES := train_tiny train_base train_lm decode decode_length char_lm
+bench: $(VENV)/bench-installed
+	set -e; for name in $(BENCHES); do $(BIN)/python bench/$$name.py $(BENCH); done
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

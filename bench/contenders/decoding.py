@@ -1,0 +1,135 @@
+"""Peers that translate: generate of transformers, and CTranslate2 with the very same weights.
+
+Everybody writes exactly as many tokens as asked: the end token is suppressed.
+"""
+
+import tempfile
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from contenders import ours
+from contenders.pairs import marian
+from harness.batches import END, PAD, START, padded, sources
+from harness.contender import Contender, Work
+from harness.flops import Shape
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be translated.
+
+    Args:
+        shape: of the model; its lengths are those of the sources.
+        sentences: translated together.
+        new_tokens: written for each.
+        beam: hypotheses side by side; 1 is greedy.
+    """
+
+    shape: Shape
+    sentences: int
+    new_tokens: int
+    beam: int
+
+
+def contenders(job: Job, device: str) -> list[Contender]:
+    """heedful and the peers at every setting."""
+    return [*ours.decoding(job, device), *_transformers(job, device), *_ctranslate2(job, device)]
+
+
+@lru_cache(maxsize=1)
+def _weights(shape: Shape) -> Any:
+    """One model for both peers."""
+    torch.manual_seed(0)
+    return marian(shape, dropout=0.0, positions=2048).eval()
+
+
+def _transformers(job: Job, device: str) -> list[Contender]:
+    settings: dict[str, Callable[[], Any]] = {
+        "fp32": lambda: deepcopy(_weights(job.shape)),
+        "bf16": lambda: deepcopy(_weights(job.shape)).bfloat16(),
+    }
+    if device == "cpu":
+        settings["int8 dynamic"] = lambda: _quantised(_weights(job.shape))
+    return [
+        Contender("transformers Marian", name, lambda model=model: _generate(model(), job, device))  # type: ignore[misc]
+        for name, model in settings.items()
+    ]
+
+
+@torch.no_grad()
+def _generate(model: Any, job: Job, device: str) -> Work:
+    model = model.to(device)
+    ids = padded(sources(job.shape, job.sentences)).to(device)
+    mask = ids != PAD
+
+    @torch.no_grad()
+    def work(number: int) -> None:
+        out = model.generate(
+            input_ids=ids, attention_mask=mask, num_beams=job.beam, do_sample=False,
+            min_new_tokens=job.new_tokens, max_new_tokens=job.new_tokens,
+        )  # fmt: skip
+        assert out.shape == (job.sentences, job.new_tokens + 1), out.shape
+
+    return work
+
+
+def _quantised(model: Any) -> Any:
+    """Linear layers with int8 weights, and inputs quantised on the way."""
+    import warnings
+
+    torch.backends.quantized.engine = "x86"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.ao.quantization.quantize_dynamic(deepcopy(model), {torch.nn.Linear}, dtype=torch.qint8)
+
+
+def _ctranslate2(job: Job, device: str) -> list[Contender]:
+    import ctranslate2
+
+    types = sorted(ctranslate2.get_supported_compute_types(device))
+    return [
+        Contender("CTranslate2", name, lambda name=name: _translate(name, job, device))  # type: ignore[misc]
+        for name in types
+    ]
+
+
+def _translate(compute_type: str, job: Job, device: str) -> Work:
+    import ctranslate2
+
+    with tempfile.TemporaryDirectory() as folder:
+        _convert(_weights(job.shape), folder)
+        translator = ctranslate2.Translator(
+            folder, device=device, compute_type=compute_type, inter_threads=1,
+            intra_threads=torch.get_num_threads(),
+        )  # fmt: skip
+    rows = [[f"w{i}" for i in row[:-1]] + ["</s>"] for row in sources(job.shape, job.sentences)]
+
+    def work(number: int) -> None:
+        results = translator.translate_batch(
+            rows, beam_size=job.beam, min_decoding_length=job.new_tokens, max_decoding_length=job.new_tokens
+        )
+        assert all(len(r.hypotheses[0]) == job.new_tokens for r in results)
+
+    return work
+
+
+def _convert(model: Any, folder: str) -> None:
+    """Write the model as CTranslate2 reads it."""
+    from ctranslate2.converters.transformers import BartLoader
+
+    model = deepcopy(model)
+    model.config.normalize_before = model.config.normalize_embedding = False
+    spec = BartLoader().get_model_spec(model)
+    names = {PAD: "<unk>", START: "<s>", END: "</s>"}
+    vocabulary = [names.get(i, f"w{i}") for i in range(model.config.vocab_size)]
+    spec.register_source_vocabulary(vocabulary)
+    spec.register_target_vocabulary(vocabulary)
+    spec.config.decoder_start_token = "<s>"
+    spec.validate()
+    spec.optimize(quantization=None)
+    spec.save(folder)

@@ -1,0 +1,111 @@
+"""heedful's own contenders: the only file of the bench that knows its interface."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from harness.batches import END, START, pairs, sources
+from harness.contender import Contender, Work
+from harness.flops import Shape
+
+
+def training_pairs(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
+    """heedful's training step on sentence pairs."""
+
+    def build(precision: str, compiled: bool) -> Callable[[], Work]:
+        return lambda: _train_pairs(shape, dropout, rounds, device, precision, compiled)
+
+    return [
+        Contender("heedful", "fp32", build("fp32", False)),
+        Contender("heedful", "bf16", build("bf16", False)),
+        Contender("heedful", "bf16, compiled", build("bf16", True), compiled=True),
+    ]
+
+
+def training_texts(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
+    """heedful's training step on windows of text; nothing while it has no language model."""
+    return []
+
+
+def characters(text: Any, seed: int, target: float) -> Any:
+    """Train until the validation loss is ``target``; None while there is no language model."""
+    return None
+
+
+def decoding(job: Any, device: str) -> list[Contender]:
+    """heedful's decoding, as prediction does it."""
+    return [Contender("heedful", name, lambda: _decode(job, device)) for name in ("fp32",)]
+
+
+def _decode(job: Any, device: str) -> Work:
+    from heedful.decoding.config import BeamConfig, GreedyConfig, decode
+    from heedful.nn.layout import Tokens
+    from heedful.tasks.generation import Generator
+
+    torch.manual_seed(0)
+    model = transformer(job.shape).to(device).eval()
+    source = Tokens.of(sources(job.shape, job.sentences), device=device)
+    start = Tokens.of([[START]] * job.sentences, device=device)
+    config = GreedyConfig() if job.beam == 1 else BeamConfig(beam=job.beam)
+
+    @torch.no_grad()
+    def work(number: int) -> None:
+        generator = Generator(model)
+        first = generator.prefill(source, start)
+        found = decode(
+            config, first.logits, first.state, generator.step, end=END, forbidden=(END,),
+            max_lengths=[job.new_tokens] * job.sentences,
+        )  # fmt: skip
+        assert all(len(each[0].ids) == job.new_tokens for each in found)
+
+    return work
+
+
+def transformer(shape: Shape, dropout: float = 0.0) -> Any:
+    """A freshly initialised encoder-decoder."""
+    from heedful.models.registry import build_model
+    from heedful.models.transformer import TransformerConfig
+
+    config = TransformerConfig(
+        d_model=shape.d_model, d_ff=shape.d_ff, n_heads=shape.n_heads, n_layers=shape.n_layers,
+        dropout=dropout,
+    )  # fmt: skip
+    return build_model(config, shape.vocab, shape.vocab)
+
+
+def _train_pairs(
+    shape: Shape, dropout: float, rounds: int, device: str, precision: str, compiled: bool
+) -> Work:
+    from heedful.data.batch import Batch
+
+    # Batch adds the special tokens itself.
+    batches = [
+        Batch.forced([s[:-1] for s in b.sources], [t[:-1] for t in b.targets], start=START, end=END)
+        for b in pairs(shape, rounds)
+    ]
+    return _train(transformer(shape, dropout), batches, shape.smoothing, device, precision, compiled)
+
+
+def _train(
+    model: Any, batches: list[Any], smoothing: float, device: str, precision: Any, compiled: bool
+) -> Work:
+    from heedful.objectives.cross_entropy import NextToken
+    from heedful.training.optimizers import AdamWConfig, build_optimizer, set_rate
+    from heedful.training.step import Step
+
+    torch.manual_seed(0)
+    step = Step(model.to(device).train(), NextToken(smoothing), precision)
+    forward = torch.compile(step) if compiled else step
+    optimizer = build_optimizer(AdamWConfig(beta2=0.98, weight_decay=0.01), model)
+    set_rate(optimizer, 1e-4)
+    batches = [batch.to(device) for batch in batches]
+
+    def work(number: int) -> None:
+        batch = batches[number % len(batches)]
+        loss, _ = forward(batch, step.counts(batch))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return work

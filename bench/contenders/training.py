@@ -1,0 +1,98 @@
+"""What the peers have in common: four precisions, eager and compiled, a fused AdamW.
+
+| precision | weights | products |
+|---|---|---|
+| fp32 | fp32 | fp32 |
+| fp32 medium | fp32 | fp32 as `torch.set_float32_matmul_precision("medium")` does them |
+| bf16 | fp32 | bf16 by `torch.autocast`; softmax and loss as autocast decides |
+| bf16 pure | bf16 | bf16; the loss in fp32, from logits turned to fp32 |
+
+Weights and optimizer are shared by the settings of a library that keep the same type, so that all
+contenders fit into memory at once; the work is the same for any values.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness.contender import Contender, Work
+
+PRECISIONS = ("fp32", "fp32 medium", "bf16", "bf16 pure")
+COMPILED = ("fp32", "bf16", "bf16 pure")
+"""Those that are also tried compiled."""
+
+Losses = Callable[[], tuple[nn.Module, list[tuple[Tensor, ...]]]]
+"""Makes a module that maps a batch to its loss, and a batch of tensors for each round."""
+
+
+def contenders(library: str, losses: Losses, device: str) -> list[Contender]:
+    """The library at every setting."""
+    shared = lru_cache(lambda dtype: _Shared(losses, dtype, device))
+    plain = [Contender(library, p, _builder(shared, p, False, device)) for p in PRECISIONS]
+    compiled = [
+        Contender(library, f"{p}, compiled", _builder(shared, p, True, device), compiled=True)
+        for p in COMPILED
+    ]
+    return plain + compiled
+
+
+class _Shared:
+    """Module, batches and optimizer for one type of weights."""
+
+    def __init__(self, losses: Losses, dtype: torch.dtype, device: str) -> None:
+        torch.manual_seed(0)
+        module, batches = losses()
+        self.module = module.to(device=device, dtype=dtype).train()
+        self.batches = [tuple(tensor.to(device) for tensor in batch) for batch in batches]
+        self.optimizer = torch.optim.AdamW(
+            self.module.parameters(), lr=1e-4, betas=(0.9, 0.98), weight_decay=0.01, fused=True
+        )
+
+
+def _builder(shared: Any, precision: str, compiled: bool, device: str) -> Callable[[], Work]:
+    def build() -> Work:
+        parts: _Shared = shared(torch.bfloat16 if precision == "bf16 pure" else torch.float32)
+        forward = torch.compile(parts.module, dynamic=False) if compiled else parts.module
+
+        def work(number: int) -> None:
+            with _precision(precision, device):
+                loss = forward(*parts.batches[number % len(parts.batches)])
+            loss.backward()
+            parts.optimizer.step()
+            parts.optimizer.zero_grad(set_to_none=True)
+
+        # The backward pass of fp32 medium must run at that setting too.
+        return _medium(work) if precision == "fp32 medium" else work
+
+    return build
+
+
+@contextmanager
+def _precision(precision: str, device: str) -> Iterator[None]:
+    with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+        yield
+
+
+def _medium(work: Work) -> Work:
+    def wrapped(number: int) -> None:
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("medium")
+        try:
+            work(number)
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    return wrapped
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """The mean over the targets that are not -100; logits in bf16 without autocast become fp32."""
+    if not torch.is_autocast_enabled(logits.device.type):
+        logits = logits.float()
+    return nn.functional.cross_entropy(
+        logits.flatten(0, -2), targets.flatten(), ignore_index=-100, label_smoothing=smoothing
+    )

@@ -1,0 +1,1 @@
+"""What every benchmark needs: turns, machine, memory, work counted in FLOPs, tables."""

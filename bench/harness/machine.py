@@ -1,0 +1,91 @@
+"""The machine: what it is, and how fast it multiplies matrices."""
+
+import platform
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a reader needs to judge a figure."""
+
+    processor: str
+    cores: int
+    flags: tuple[str, ...]
+    memory_gib: float
+    system: str
+    python: str
+    torch: str
+    threads: int
+    device: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.processor}, {self.cores} cores ({' '.join(self.flags)}), {self.memory_gib:.0f} GiB, "
+            f"{self.system}, Python {self.python}, torch {self.torch}, {self.threads} threads, "
+            f"device {self.device}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def describe(device: str = "cpu") -> Machine:
+    """This machine."""
+    info = _read("/proc/cpuinfo")
+    fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    fields = {key.strip(): value.strip() for key, value in fields.items()}
+    have = set(fields.get("flags", "").split())
+    family = f"family {fields.get('cpu family', '?')} model {fields.get('model', '?')}"
+    kib = next((line.split()[1] for line in _read("/proc/meminfo").splitlines() if "MemTotal" in line), "0")
+    return Machine(
+        processor=f"{fields.get('model name', platform.processor() or '?')} ({family})",
+        cores=info.count("processor\t:") or 1,
+        flags=tuple(flag for flag in FLAGS if flag in have),
+        memory_gib=int(kib) / 2**20,
+        system=f"{platform.system()} {platform.release().split('-')[0]}",
+        python=platform.python_version(),
+        torch=torch.__version__,
+        threads=torch.get_num_threads(),
+        device=torch.cuda.get_device_name() if device == "cuda" else "cpu",
+    )
+
+
+def product_peak(dtype: torch.dtype, device: str, seconds: float = 1.0) -> float:
+    """FLOP/s of large square products: the best product of several sizes.
+
+    The product runs as the contenders' do: ``x @ w.T``, at torch's own setting for fp32.
+    """
+    best = 0.0
+    for n in (1024, 2048, 4096):
+        x, w = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+        x @ w.T
+        deadline = time.perf_counter() + seconds / 3
+        while True:
+            synchronise(device)
+            begin = time.perf_counter()
+            x @ w.T
+            synchronise(device)
+            now = time.perf_counter()
+            best = max(best, 2 * n**3 / (now - begin))
+            if now > deadline:
+                break
+    return best
+
+
+def synchronise(device: str) -> None:
+    """Wait for a GPU; a CPU is always done."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _read(path: str) -> str:
+    file = Path(path)
+    return file.read_text(encoding="utf-8") if file.exists() else ""

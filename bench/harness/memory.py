@@ -1,0 +1,64 @@
+"""Peak memory: in a process of its own, where nothing else has been."""
+
+import resource
+import sys
+from collections.abc import Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from harness.contender import Contender
+
+
+def of_contender(contenders: Any, arguments: Sequence[Any], name: str, rounds: int) -> float | None:
+    """MiB that a contender's work adds at its peak to what its process held before; None if it fails.
+
+    Args:
+        contenders: a function that, called in a fresh process with ``arguments``, gives the contenders.
+        arguments: of plain values.
+        name: of the contender.
+        rounds: how often it works.
+    """
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply(_run, (contenders, tuple(arguments), name, rounds))
+
+
+def _run(contenders: Any, arguments: tuple[Any, ...], name: str, rounds: int) -> float | None:
+    found: list[Contender] = [c for c in contenders(*arguments) if c.name == name]
+    try:
+        _reset()
+        before = _current()
+        work = found[0].build()
+        work(0)
+        # The compiler's own memory is not the step's.
+        if found[0].compiled:
+            _reset()
+        for number in range(rounds):
+            work(number)
+        return (_peak() - before) / 2**20
+    except Exception as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return None
+
+
+def _reset() -> None:
+    """Forget the peak so far, where the system can."""
+    clear = Path("/proc/self/clear_refs")
+    if clear.exists():
+        clear.write_text("5", encoding="ascii")
+
+
+def _peak() -> int:
+    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _current() -> int:
+    return _status("VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _status(key: str) -> int:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    lines = status.read_text(encoding="ascii").splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)

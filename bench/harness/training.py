@@ -1,0 +1,92 @@
+"""The common course of the training benchmarks: measure in turn, then memory, then the table."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness import memory
+from harness.contender import Contender, choose
+from harness.machine import describe, product_peak
+from harness.report import Row, Table, write_tables
+from harness.turns import Lock, log, measure
+
+Contenders = Callable[[Any, float, int, str], list[Contender]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim about training.
+
+    Args:
+        name: of the files with its results.
+        title: of the table.
+        contenders: a function at the top of a module; called with shape, dropout, rounds and device.
+        shape: sizes of model and batches.
+        tokens: target tokens of each round's batch.
+        flops: the work of each round's batch.
+        dropouts: a table for each.
+    """
+
+    name: str
+    title: str
+    contenders: Contenders
+    shape: Any
+    tokens: Callable[[int], int]
+    flops: Callable[[int], int]
+    dropouts: Sequence[float] = (0.0, 0.1)
+
+
+def options(description: str, rounds: int) -> argparse.Namespace:
+    """The options of every script."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="one round: does it run at all?")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"turns of each contender ({rounds})")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--only", metavar="REGEX", help="contenders whose name matches")
+    parser.add_argument("--no-memory", action="store_true", help="do not measure peak memory")
+    parser.add_argument("--lock", type=Path, help="a file to lock while measuring, on a shared machine")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.rounds = 1
+    return chosen
+
+
+def run(claim: Claim, chosen: argparse.Namespace) -> None:
+    """Measure and write the tables of one claim."""
+    lock = Lock(chosen.lock)
+    tables = [_table(claim, dropout, chosen, lock) for dropout in claim.dropouts]
+    write_tables(claim.name, claim.title, tables, describe(chosen.device), chosen.out)
+
+
+def _table(claim: Claim, dropout: float, chosen: argparse.Namespace, lock: Lock) -> Table:
+    arguments = (claim.shape, dropout, chosen.rounds, chosen.device)
+    contenders = choose(claim.contenders(*arguments), chosen.only)
+    with lock.held():
+        peaks = {
+            name: product_peak(dtype, chosen.device)
+            for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
+        }
+    timings = measure(contenders, rounds=chosen.rounds, device=chosen.device, lock=lock)
+    rows = []
+    for contender in contenders:
+        timing = timings[contender.name]
+        used = None
+        if not (chosen.no_memory or timing.failure or chosen.device != "cpu"):
+            with lock.held():
+                used = memory.of_contender(claim.contenders, arguments, contender.name, rounds=2)
+        rates = [claim.tokens(n) / s for n, s in enumerate(timing.seconds)]
+        speeds = [claim.flops(n) / s for n, s in enumerate(timing.seconds)]
+        rows.append(
+            Row(
+                contender.library, contender.setting, rates, speeds, used,
+                timing.compile_seconds if contender.compiled else None, timing.failure,
+            )
+        )  # fmt: skip
+    lock.release()
+    log(f"dropout {dropout}: done")
+    return Table(f"Dropout {dropout:g}", "target tokens per second", rows, peaks)

@@ -1,0 +1,129 @@
+"""Contenders in turn: A B C A B C ...
+
+The speed of a machine drifts, most of all of a rented one. So nobody is measured in one stretch: in
+each round everybody gets one turn on the same batch, and ratios are formed within rounds.
+"""
+
+import fcntl
+import gc
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from harness.contender import Contender, Work
+from harness.machine import synchronise
+
+STRETCH = 120.0
+"""Seconds after which a lock that others wait for is given up between two turns."""
+
+
+class Lock:
+    """Lets benchmarks that share a machine take turns: a lock on a file, or nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.file: IO[str] | None = path.open("a") if path else None
+        self.since: float | None = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Take the lock where it is not held; keep it afterwards if it was not held for long."""
+        if self.file and self.since is None:
+            fcntl.flock(self.file, fcntl.LOCK_EX)
+            self.since = time.monotonic()
+        yield
+        if self.since and time.monotonic() - self.since > STRETCH:
+            self.release()
+            time.sleep(0.5)
+
+    def release(self) -> None:
+        """Let the others go on."""
+        if self.file and self.since is not None:
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+            self.since = None
+
+
+@dataclass
+class Timing:
+    """What was measured of a contender.
+
+    Args:
+        seconds: of each round's turn.
+        first: seconds of building and the first call, in which a compiled contender compiles.
+        failure: why it could not take part.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    first: float = 0.0
+    failure: str = ""
+
+    @property
+    def compile_seconds(self) -> float:
+        """What the first call took beyond the work itself."""
+        return max(self.first - statistics.median(self.seconds), 0.0) if self.seconds else self.first
+
+
+def measure(
+    contenders: Sequence[Contender],
+    *,
+    rounds: int,
+    warm_up: int = 2,
+    device: str = "cpu",
+    lock: Lock | None = None,
+    say: Callable[[str], None] | None = None,
+) -> dict[str, Timing]:
+    """Build and warm up every contender, then let them take turns for ``rounds`` rounds."""
+    lock, say = lock or Lock(None), say or log
+    timings = {c.name: Timing() for c in contenders}
+    works: dict[str, Work] = {}
+    for contender in contenders:
+        with lock.held():
+            works |= _prepare(contender, timings[contender.name], warm_up, device, say)
+    # A fixed order would give every contender the same predecessor, whose heat and caches it inherits.
+    order, shuffle = list(works), random.Random(0)
+    for number in range(rounds):
+        shuffle.shuffle(order)
+        for name in order:
+            with lock.held():
+                timings[name].seconds.append(_timed(works[name], number, device))
+        say(f"round {number + 1} of {rounds}")
+    lock.release()
+    return timings
+
+
+def _prepare(
+    contender: Contender, timing: Timing, warm_up: int, device: str, say: Callable[[str], None]
+) -> dict[str, Work]:
+    """Its work, warmed up; nothing where it fails: a peer that cannot run is no reason to stop."""
+    try:
+        work = contender.build()
+        timing.first = _timed(work, 0, device)
+        for _ in range(warm_up - 1):
+            again = _timed(work, 0, device)
+        say(f"{contender.name}: first {timing.first:.2f} s, then {again:.3f} s")
+    except Exception as error:
+        timing.failure = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
+        say(f"{contender.name}: {timing.failure}")
+        if contender.library == "heedful":
+            raise
+        return {}
+    return {contender.name: work}
+
+
+def _timed(work: Work, number: int, device: str) -> float:
+    gc.collect()
+    synchronise(device)
+    begin = time.perf_counter()
+    work(number)
+    synchronise(device)
+    return time.perf_counter() - begin
+
+
+def log(text: str) -> None:
+    """Say it to whoever watches."""
+    print(text, file=sys.stderr, flush=True)
