@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -49,21 +49,17 @@ def _weights(shape: Shape) -> Any:
 
 
 def _transformers(job: Job, device: str) -> list[Contender]:
-    settings: dict[str, Callable[[], Any]] = {
-        "fp32": lambda: deepcopy(_weights(job.shape)),
-        "bf16": lambda: deepcopy(_weights(job.shape)).bfloat16(),
-    }
+    settings: dict[str, Callable[[Any], Any]] = {"fp32": deepcopy, "bf16": lambda m: deepcopy(m).bfloat16()}
     if device == "cpu":
-        settings["int8 dynamic"] = lambda: _quantised(_weights(job.shape))
+        settings["int8 dynamic"] = _quantised
     return [
-        Contender("transformers Marian", name, lambda model=model: _generate(model(), job, device))  # type: ignore[misc]
-        for name, model in settings.items()
+        Contender("transformers Marian", name, partial(_generate, change, job, device))
+        for name, change in settings.items()
     ]
 
 
-@torch.no_grad()
-def _generate(model: Any, job: Job, device: str) -> Work:
-    model = model.to(device)
+def _generate(change: Callable[[Any], Any], job: Job, device: str) -> Work:
+    model = change(_weights(job.shape)).to(device)
     ids = padded(sources(job.shape, job.sentences)).to(device)
     mask = ids != PAD
 
@@ -91,22 +87,25 @@ def _quantised(model: Any) -> Any:
 def _ctranslate2(job: Job, device: str) -> list[Contender]:
     import ctranslate2
 
-    types = sorted(ctranslate2.get_supported_compute_types(device))
+    types = ctranslate2.get_supported_compute_types(device)
+    # int8 stands for int8 with the rest in the type that suits the machine best.
+    wanted = [t for t in ("float32", "bfloat16", "int8", "int8_bfloat16") if t in types]
+    threads = sorted({1, torch.get_num_threads()}) if device == "cpu" else [1]
     return [
-        Contender("CTranslate2", name, lambda name=name: _translate(name, job, device))  # type: ignore[misc]
-        for name in types
+        Contender("CTranslate2", f"{t}, {n} thread{'s' * (n > 1)}", partial(_translate, t, n, job, device))
+        for t in wanted
+        for n in threads
     ]
 
 
-def _translate(compute_type: str, job: Job, device: str) -> Work:
+def _translate(compute_type: str, threads: int, job: Job, device: str) -> Work:
     import ctranslate2
 
     with tempfile.TemporaryDirectory() as folder:
         _convert(_weights(job.shape), folder)
         translator = ctranslate2.Translator(
-            folder, device=device, compute_type=compute_type, inter_threads=1,
-            intra_threads=torch.get_num_threads(),
-        )  # fmt: skip
+            folder, device=device, compute_type=compute_type, inter_threads=1, intra_threads=threads
+        )
     rows = [[f"w{i}" for i in row[:-1]] + ["</s>"] for row in sources(job.shape, job.sentences)]
 
     def work(number: int) -> None:

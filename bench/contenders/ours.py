@@ -1,11 +1,12 @@
 """heedful's own contenders: the only file of the bench that knows its interface."""
 
-from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 
-from harness.batches import END, START, pairs, sources
+from harness.batches import END, START, pairs, sources, texts
 from harness.contender import Contender, Work
 from harness.flops import Shape
 
@@ -13,19 +14,24 @@ from harness.flops import Shape
 def training_pairs(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
     """heedful's training step on sentence pairs."""
 
-    def build(precision: str, compiled: bool) -> Callable[[], Work]:
-        return lambda: _train_pairs(shape, dropout, rounds, device, precision, compiled)
-
     return [
-        Contender("heedful", "fp32", build("fp32", False)),
-        Contender("heedful", "bf16", build("bf16", False)),
-        Contender("heedful", "bf16, compiled", build("bf16", True), compiled=True),
+        Contender(
+            "heedful", precision, partial(_train_pairs, shape, dropout, rounds, device, precision, False)
+        )
+        for precision in ("fp32", "bf16")
     ]
 
 
 def training_texts(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
-    """heedful's training step on windows of text; nothing while it has no language model."""
-    return []
+    """heedful's training step on windows of text; nothing where it has no language model."""
+    if find_spec("heedful.models.language_model") is None:
+        return []
+    return [
+        Contender(
+            "heedful", precision, partial(_train_texts, shape, dropout, rounds, device, precision, False)
+        )
+        for precision in ("fp32", "bf16")
+    ]
 
 
 def characters(text: Any, seed: int, target: float) -> Any:
@@ -85,6 +91,20 @@ def _train_pairs(
         for b in pairs(shape, rounds)
     ]
     return _train(transformer(shape, dropout), batches, shape.smoothing, device, precision, compiled)
+
+
+def _train_texts(
+    shape: Shape, dropout: float, rounds: int, device: str, precision: str, compiled: bool
+) -> Work:
+    from heedful.data.batch import Batch
+    from heedful.models.language_model import LanguageModelConfig, build
+
+    config = LanguageModelConfig(
+        d_model=shape.d_model, d_ff=shape.d_ff, n_heads=shape.n_heads, n_layers=shape.n_layers,
+        context=shape.length, dropout=dropout, attention_dropout=dropout,
+    )  # fmt: skip
+    batches = [Batch.windows(rows.numpy()) for rows in texts(shape, rounds)]
+    return _train(build(config, shape.vocab), batches, shape.smoothing, device, precision, compiled)
 
 
 def _train(

@@ -1,6 +1,7 @@
 """Peers that train encoder-decoders: torch's own Transformer, Marian of transformers, x-transformers."""
 
 import math
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -19,14 +20,11 @@ def peers(shape: Shape, dropout: float, rounds: int, device: str) -> list[Conten
         "transformers Marian": Marian,
         "x-transformers": XTransformers,
     }
+    batches = lru_cache(lambda: _batches(shape, rounds))
     return [
         each
         for library, module in classes.items()
-        for each in contenders(
-            library,
-            lambda module=module: (module(shape, dropout), _batches(shape, rounds)),  # type: ignore[misc]
-            device,
-        )
+        for each in contenders(library, partial(module, shape, dropout), batches, device)
     ]
 
 

@@ -1,5 +1,7 @@
 """Peers that train language models: a plain GPT, GPT-2 of transformers, x-transformers."""
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from contenders.plain_gpt import PlainGPT
@@ -16,9 +18,7 @@ def peers(shape: Shape, dropout: float, rounds: int, device: str) -> list[Conten
         each
         for library, module in classes.items()
         for each in contenders(
-            library,
-            lambda module=module: (module(shape, dropout), [(t,) for t in texts(shape, rounds)]),  # type: ignore[misc]
-            device,
+            library, partial(module, shape, dropout), lambda: [(t,) for t in texts(shape, rounds)], device
         )
     ]
 

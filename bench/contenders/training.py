@@ -25,13 +25,15 @@ PRECISIONS = ("fp32", "fp32 medium", "bf16", "bf16 pure")
 COMPILED = ("fp32", "bf16", "bf16 pure")
 """Those that are also tried compiled."""
 
-Losses = Callable[[], tuple[nn.Module, list[tuple[Tensor, ...]]]]
-"""Makes a module that maps a batch to its loss, and a batch of tensors for each round."""
+Batches = Callable[[], list[tuple[Tensor, ...]]]
+"""Makes the tensors of every round."""
 
 
-def contenders(library: str, losses: Losses, device: str) -> list[Contender]:
-    """The library at every setting."""
-    shared = lru_cache(lambda dtype: _Shared(losses, dtype, device))
+def contenders(
+    library: str, module: Callable[[], nn.Module], batches: Batches, device: str
+) -> list[Contender]:
+    """The library at every setting; ``module`` makes what maps the tensors of a batch to its loss."""
+    shared = lru_cache(lambda dtype: _Shared(module, batches, dtype, device))
     plain = [Contender(library, p, _builder(shared, p, False, device)) for p in PRECISIONS]
     compiled = [
         Contender(library, f"{p}, compiled", _builder(shared, p, True, device), compiled=True)
@@ -43,11 +45,12 @@ def contenders(library: str, losses: Losses, device: str) -> list[Contender]:
 class _Shared:
     """Module, batches and optimizer for one type of weights."""
 
-    def __init__(self, losses: Losses, dtype: torch.dtype, device: str) -> None:
+    def __init__(
+        self, module: Callable[[], nn.Module], batches: Batches, dtype: torch.dtype, device: str
+    ) -> None:
         torch.manual_seed(0)
-        module, batches = losses()
-        self.module = module.to(device=device, dtype=dtype).train()
-        self.batches = [tuple(tensor.to(device) for tensor in batch) for batch in batches]
+        self.module = module().to(device=device, dtype=dtype).train()
+        self.batches = [tuple(tensor.to(device) for tensor in batch) for batch in batches()]
         self.optimizer = torch.optim.AdamW(
             self.module.parameters(), lr=1e-4, betas=(0.9, 0.98), weight_decay=0.01, fused=True
         )

@@ -25,5 +25,5 @@ def table(title: str, job: Job, chosen: argparse.Namespace, lock: Lock) -> Table
 def seconds(job: Job, chosen: argparse.Namespace, lock: Lock) -> dict[str, float]:
     """The median time of each contender, by name."""
     entered = choose(contenders(job, chosen.device), chosen.only)
-    timings = measure(entered, rounds=chosen.rounds, warm_up=1, device=chosen.device, lock=lock)
+    timings = measure(entered, rounds=chosen.rounds, warm_up=2, device=chosen.device, lock=lock)
     return {name: statistics.median(t.seconds) for name, t in timings.items() if t.seconds}

@@ -61,6 +61,19 @@ class Table:
         return statistics.median(a / b for a, b in zip(row.rates, best.rates, strict=True))
 
 
+def fastest(table: Table, n: int) -> set[str]:
+    """Names of the ``n`` fastest contenders of each library."""
+    groups: dict[str, list[Row]] = {}
+    for row in table.rows:
+        if row.rates:
+            groups.setdefault(row.library, []).append(row)
+    return {
+        f"{row.library}, {row.setting}"
+        for rows in groups.values()
+        for row in sorted(rows, key=lambda row: -statistics.median(row.rates))[:n]
+    }
+
+
 def write(
     name: str, title: str, sections: Sequence[str], record: Any, machine: Machine, folder: Path
 ) -> None:

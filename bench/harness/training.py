@@ -11,8 +11,11 @@ import torch
 from harness import memory
 from harness.contender import Contender, choose
 from harness.machine import describe, product_peak
-from harness.report import Row, Table, write_tables
+from harness.report import Row, Table, fastest, markdown, write_tables
 from harness.turns import Lock, log, measure
+
+FASTEST = 3
+"""Settings of a library that are tried again at the next dropout."""
 
 Contenders = Callable[[Any, float, int, str], list[Contender]]
 
@@ -28,7 +31,8 @@ class Claim:
         shape: sizes of model and batches.
         tokens: target tokens of each round's batch.
         flops: the work of each round's batch.
-        dropouts: a table for each.
+        dropouts: a table for each. The first shows every setting, those that follow the fastest
+            few of each library in the first.
     """
 
     name: str
@@ -46,6 +50,7 @@ def options(description: str, rounds: int) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one round: does it run at all?")
     parser.add_argument("--rounds", type=int, default=rounds, help=f"turns of each contender ({rounds})")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--dropout", type=float, nargs="+", help="tables for these (training only)")
     parser.add_argument("--only", metavar="REGEX", help="contenders whose name matches")
     parser.add_argument("--no-memory", action="store_true", help="do not measure peak memory")
     parser.add_argument("--lock", type=Path, help="a file to lock while measuring, on a shared machine")
@@ -59,13 +64,20 @@ def options(description: str, rounds: int) -> argparse.Namespace:
 def run(claim: Claim, chosen: argparse.Namespace) -> None:
     """Measure and write the tables of one claim."""
     lock = Lock(chosen.lock)
-    tables = [_table(claim, dropout, chosen, lock) for dropout in claim.dropouts]
+    tables: list[Table] = []
+    names: set[str] | None = None
+    for dropout in claim.dropouts if chosen.dropout is None else chosen.dropout:
+        tables.append(_table(claim, dropout, names, chosen, lock))
+        names = fastest(tables[0], FASTEST)
     write_tables(claim.name, claim.title, tables, describe(chosen.device), chosen.out)
 
 
-def _table(claim: Claim, dropout: float, chosen: argparse.Namespace, lock: Lock) -> Table:
+def _table(
+    claim: Claim, dropout: float, names: set[str] | None, chosen: argparse.Namespace, lock: Lock
+) -> Table:
     arguments = (claim.shape, dropout, chosen.rounds, chosen.device)
     contenders = choose(claim.contenders(*arguments), chosen.only)
+    contenders = [c for c in contenders if names is None or c.name in names]
     with lock.held():
         peaks = {
             name: product_peak(dtype, chosen.device)
@@ -88,5 +100,6 @@ def _table(claim: Claim, dropout: float, chosen: argparse.Namespace, lock: Lock)
             )
         )  # fmt: skip
     lock.release()
-    log(f"dropout {dropout}: done")
-    return Table(f"Dropout {dropout:g}", "target tokens per second", rows, peaks)
+    table = Table(f"Dropout {dropout:g}", "target tokens per second", rows, peaks)
+    log(markdown(table))
+    return table

@@ -22,6 +22,12 @@ from harness.machine import synchronise
 STRETCH = 120.0
 """Seconds after which a lock that others wait for is given up between two turns."""
 
+TURN = 0.5
+"""Seconds that a turn takes at least; short work is repeated."""
+
+REST = 0.25
+"""Seconds before a turn, in which the waiting threads of the one before fall asleep."""
+
 
 class Lock:
     """Lets benchmarks that share a machine take turns: a lock on a file, or nothing."""
@@ -72,7 +78,7 @@ def measure(
     contenders: Sequence[Contender],
     *,
     rounds: int,
-    warm_up: int = 2,
+    warm_up: int = 3,
     device: str = "cpu",
     lock: Lock | None = None,
     say: Callable[[str], None] | None = None,
@@ -90,7 +96,8 @@ def measure(
         shuffle.shuffle(order)
         for name in order:
             with lock.held():
-                timings[name].seconds.append(_timed(works[name], number, device))
+                time.sleep(REST)
+                timings[name].seconds.append(_timed(works[name], number, device, TURN))
         say(f"round {number + 1} of {rounds}")
     lock.release()
     return timings
@@ -103,8 +110,9 @@ def _prepare(
     try:
         work = contender.build()
         timing.first = _timed(work, 0, device)
-        for _ in range(warm_up - 1):
-            again = _timed(work, 0, device)
+        # On other batches too: whoever compiles for a shape must have met several.
+        for number in range(1, warm_up):
+            again = _timed(work, number, device)
         say(f"{contender.name}: first {timing.first:.2f} s, then {again:.3f} s")
     except Exception as error:
         timing.failure = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
@@ -115,13 +123,18 @@ def _prepare(
     return {contender.name: work}
 
 
-def _timed(work: Work, number: int, device: str) -> float:
+def _timed(work: Work, number: int, device: str, at_least: float = 0.0) -> float:
+    """Seconds of the work, the mean over as many repetitions as ``at_least`` seconds hold."""
     gc.collect()
     synchronise(device)
-    begin = time.perf_counter()
-    work(number)
-    synchronise(device)
-    return time.perf_counter() - begin
+    begin, times = time.perf_counter(), 0
+    while True:
+        work(number)
+        synchronise(device)
+        times += 1
+        passed = time.perf_counter() - begin
+        if passed >= at_least:
+            return passed / times
 
 
 def log(text: str) -> None:
