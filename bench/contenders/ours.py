@@ -1,7 +1,7 @@
 """heedful's own contenders: the only file of the bench that knows its interface."""
 
+from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -11,26 +11,31 @@ from harness.contender import Contender, Work
 from harness.flops import Shape
 
 
+def prepare() -> None:
+    """What heedful does to its process, and so here to everybody's, before the first tensor is made."""
+    from heedful.memory import ask_for_large_pages, keep_freed_memory
+
+    ask_for_large_pages()
+    keep_freed_memory()
+
+
 def training_pairs(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
     """heedful's training step on sentence pairs."""
-
-    return [
-        Contender(
-            "heedful", precision, partial(_train_pairs, shape, dropout, rounds, device, precision, False)
-        )
-        for precision in ("fp32", "bf16")
-    ]
+    return _settings(partial(_train_pairs, shape, dropout, rounds, device))
 
 
 def training_texts(shape: Shape, dropout: float, rounds: int, device: str) -> list[Contender]:
-    """heedful's training step on windows of text; nothing where it has no language model."""
-    if find_spec("heedful.models.language_model") is None:
-        return []
+    """heedful's training step on windows of text."""
+    return _settings(partial(_train_texts, shape, dropout, rounds, device))
+
+
+def _settings(train: Callable[[str, bool], Work]) -> list[Contender]:
     return [
         Contender(
-            "heedful", precision, partial(_train_texts, shape, dropout, rounds, device, precision, False)
+            "heedful", precision + ", compiled" * compiled, partial(train, precision, compiled), compiled
         )
         for precision in ("fp32", "bf16")
+        for compiled in (False, True)
     ]
 
 
@@ -116,14 +121,15 @@ def _train(
 
     torch.manual_seed(0)
     step = Step(model.to(device).train(), NextToken(smoothing), precision)
-    forward = torch.compile(step) if compiled else step
+    if compiled:
+        step.compile()
     optimizer = build_optimizer(AdamWConfig(beta2=0.98, weight_decay=0.01), model)
     set_rate(optimizer, 1e-4)
     batches = [batch.to(device) for batch in batches]
 
     def work(number: int) -> None:
         batch = batches[number % len(batches)]
-        loss, _ = forward(batch, step.counts(batch))
+        loss, _ = step(batch, step.counts(batch))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -23,4 +23,4 @@ def claim(name: str, title: str, shape: Shape) -> Claim:
         batch = pairs(shape, number + 1)[number]
         return encoder_decoder(shape, [*map(len, batch.sources)], [*map(len, batch.targets)])
 
-    return Claim(name, title, contenders, shape, tokens, flops)
+    return Claim(name, title, contenders, shape, ours.prepare, tokens, flops)

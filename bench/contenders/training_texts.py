@@ -16,4 +16,4 @@ def claim(name: str, title: str, shape: Shape) -> Claim:
     """Training steps on windows of text: forward, backward, update."""
     lengths = [shape.length] * shape.batch
     tokens, flops = sum(lengths), language_model(shape, lengths)
-    return Claim(name, title, contenders, shape, lambda number: tokens, lambda number: flops)
+    return Claim(name, title, contenders, shape, ours.prepare, lambda number: tokens, lambda number: flops)

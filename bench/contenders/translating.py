@@ -12,10 +12,18 @@ from harness.turns import Lock, measure
 def table(title: str, job: Job, chosen: argparse.Namespace, lock: Lock) -> Table:
     """Tokens of the best hypotheses a second, from source ids to target ids, the encoder included."""
     entered = choose(contenders(job, chosen.device), chosen.only)
-    timings = measure(entered, rounds=chosen.rounds, device=chosen.device, lock=lock)
+    timings = measure(
+        entered, rounds=chosen.rounds, device=chosen.device, patience=chosen.patience, lock=lock
+    )
     tokens = job.sentences * job.new_tokens
     rows = [
-        Row(c.library, c.setting, [tokens / s for s in timing.seconds], failure=timing.failure)
+        Row(
+            c.library,
+            c.setting,
+            [tokens / s for s in timing.seconds],
+            disturbed=timing.disturbed,
+            failure=timing.failure,
+        )
         for c in entered
         for timing in [timings[c.name]]
     ]
@@ -25,5 +33,7 @@ def table(title: str, job: Job, chosen: argparse.Namespace, lock: Lock) -> Table
 def seconds(job: Job, chosen: argparse.Namespace, lock: Lock) -> dict[str, float]:
     """The median time of each contender, by name."""
     entered = choose(contenders(job, chosen.device), chosen.only)
-    timings = measure(entered, rounds=chosen.rounds, warm_up=2, device=chosen.device, lock=lock)
+    timings = measure(
+        entered, rounds=chosen.rounds, warm_up=2, device=chosen.device, patience=chosen.patience, lock=lock
+    )
     return {name: statistics.median(t.seconds) for name, t in timings.items() if t.seconds}

@@ -58,7 +58,15 @@ def describe(device: str = "cpu") -> Machine:
     )
 
 
-def product_peak(dtype: torch.dtype, device: str, seconds: float = 1.0) -> float:
+def product_peaks(device: str) -> dict[str, float]:
+    """FLOP/s of large square products in fp32 and bf16."""
+    return {
+        name: _product_peak(dtype, device)
+        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
+    }
+
+
+def _product_peak(dtype: torch.dtype, device: str, seconds: float = 1.0) -> float:
     """FLOP/s of large square products: the best product of several sizes.
 
     The product runs as the contenders' do: ``x @ w.T``, at torch's own setting for fp32.

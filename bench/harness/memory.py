@@ -10,7 +10,9 @@ from typing import Any
 from harness.contender import Contender
 
 
-def of_contender(contenders: Any, arguments: Sequence[Any], name: str, rounds: int) -> float | None:
+def of_contender(
+    contenders: Any, arguments: Sequence[Any], name: str, rounds: int, prepare: Any = None
+) -> float | None:
     """MiB that a contender's work adds at its peak to what its process held before; None if it fails.
 
     Args:
@@ -18,12 +20,15 @@ def of_contender(contenders: Any, arguments: Sequence[Any], name: str, rounds: i
         arguments: of plain values.
         name: of the contender.
         rounds: how often it works.
+        prepare: called in that process first, where given.
     """
     with get_context("spawn").Pool(1) as pool:
-        return pool.apply(_run, (contenders, tuple(arguments), name, rounds))
+        return pool.apply(_run, (contenders, tuple(arguments), name, rounds, prepare))
 
 
-def _run(contenders: Any, arguments: tuple[Any, ...], name: str, rounds: int) -> float | None:
+def _run(contenders: Any, arguments: tuple[Any, ...], name: str, rounds: int, prepare: Any) -> float | None:
+    if prepare:
+        prepare()
     found: list[Contender] = [c for c in contenders(*arguments) if c.name == name]
     try:
         _reset()

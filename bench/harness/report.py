@@ -25,6 +25,7 @@ class Row:
         speeds: FLOP/s of each round, or none.
         memory: MiB at the peak, if measured.
         compile_seconds: what compiling took, for those that compile.
+        disturbed: rounds in which other processes took part of the machine, in spite of repetitions.
         failure: why there are no figures.
     """
 
@@ -34,6 +35,7 @@ class Row:
     speeds: list[float] = field(default_factory=list)
     memory: float | None = None
     compile_seconds: float | None = None
+    disturbed: int = 0
     failure: str = ""
 
 
@@ -119,6 +121,9 @@ def markdown(table: Table) -> str:
     if table.peaks:
         peaks = ", ".join(f"{name} {value / 1e9:,.0f} GFLOP/s" for name, value in table.peaks.items())
         parts.append(f"Peak of large products in the same run: {peaks}.")
+    disturbed, turns = (sum(n) for n in zip(*((r.disturbed, len(r.rates)) for r in table.rows), strict=True))
+    if disturbed:
+        parts.append(f"Other processes were busy during {disturbed} of {turns} turns.")
     return "\n\n".join(parts)
 
 

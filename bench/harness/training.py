@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from harness import memory
 from harness.contender import Contender, choose
-from harness.machine import describe, product_peak
+from harness.machine import describe, product_peaks
 from harness.report import Row, Table, fastest, markdown, write_tables
 from harness.turns import Lock, log, measure
 
@@ -29,6 +27,7 @@ class Claim:
         title: of the table.
         contenders: a function at the top of a module; called with shape, dropout, rounds and device.
         shape: sizes of model and batches.
+        prepare: changes the process as heedful does, before the first tensor is made.
         tokens: target tokens of each round's batch.
         flops: the work of each round's batch.
         dropouts: a table for each. The first shows every setting, those that follow the fastest
@@ -39,6 +38,7 @@ class Claim:
     title: str
     contenders: Contenders
     shape: Any
+    prepare: Callable[[], None]
     tokens: Callable[[int], int]
     flops: Callable[[int], int]
     dropouts: Sequence[float] = (0.0, 0.1)
@@ -51,18 +51,26 @@ def options(description: str, rounds: int) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=rounds, help=f"turns of each contender ({rounds})")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dropout", type=float, nargs="+", help="tables for these (training only)")
+    parser.add_argument(
+        "--patience", type=int, default=10, help="how often a turn that others disturbed is taken again (10)"
+    )
     parser.add_argument("--only", metavar="REGEX", help="contenders whose name matches")
     parser.add_argument("--no-memory", action="store_true", help="do not measure peak memory")
+    parser.add_argument(
+        "--default-malloc", action="store_true", help="do not give everybody heedful's settings of malloc"
+    )
     parser.add_argument("--lock", type=Path, help="a file to lock while measuring, on a shared machine")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results")
     chosen = parser.parse_args()
     if chosen.quick:
-        chosen.rounds = 1
+        chosen.rounds, chosen.patience = 1, 0
     return chosen
 
 
 def run(claim: Claim, chosen: argparse.Namespace) -> None:
     """Measure and write the tables of one claim."""
+    if not chosen.default_malloc:
+        claim.prepare()
     lock = Lock(chosen.lock)
     tables: list[Table] = []
     names: set[str] | None = None
@@ -79,24 +87,26 @@ def _table(
     contenders = choose(claim.contenders(*arguments), chosen.only)
     contenders = [c for c in contenders if names is None or c.name in names]
     with lock.held():
-        peaks = {
-            name: product_peak(dtype, chosen.device)
-            for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
-        }
-    timings = measure(contenders, rounds=chosen.rounds, device=chosen.device, lock=lock)
+        before = product_peaks(chosen.device)
+    timings = measure(
+        contenders, rounds=chosen.rounds, device=chosen.device, patience=chosen.patience, lock=lock
+    )
+    with lock.held():
+        peaks = {name: max(peak, before[name]) for name, peak in product_peaks(chosen.device).items()}
     rows = []
     for contender in contenders:
         timing = timings[contender.name]
         used = None
         if not (chosen.no_memory or timing.failure or chosen.device != "cpu"):
             with lock.held():
-                used = memory.of_contender(claim.contenders, arguments, contender.name, rounds=2)
+                prepare = claim.prepare if contender.library == "heedful" else None
+                used = memory.of_contender(claim.contenders, arguments, contender.name, 2, prepare)
         rates = [claim.tokens(n) / s for n, s in enumerate(timing.seconds)]
         speeds = [claim.flops(n) / s for n, s in enumerate(timing.seconds)]
         rows.append(
             Row(
                 contender.library, contender.setting, rates, speeds, used,
-                timing.compile_seconds if contender.compiled else None, timing.failure,
+                timing.compile_seconds if contender.compiled else None, timing.disturbed, timing.failure,
             )
         )  # fmt: skip
     lock.release()

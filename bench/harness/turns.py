@@ -18,12 +18,16 @@ from typing import IO
 
 from harness.contender import Contender, Work
 from harness.machine import synchronise
+from harness.quiet import Watch
 
 STRETCH = 120.0
 """Seconds after which a lock that others wait for is given up between two turns."""
 
 TURN = 0.5
 """Seconds that a turn takes at least; short work is repeated."""
+
+DISTURBED = 0.1
+"""Cores that others may use during a turn; a turn in which they use more is taken again."""
 
 REST = 0.25
 """Seconds before a turn, in which the waiting threads of the one before fall asleep."""
@@ -60,11 +64,13 @@ class Timing:
 
     Args:
         seconds: of each round's turn.
+        disturbed: how many of these turns others disturbed.
         first: seconds of building and the first call, in which a compiled contender compiles.
         failure: why it could not take part.
     """
 
     seconds: list[float] = field(default_factory=list)
+    disturbed: int = 0
     first: float = 0.0
     failure: str = ""
 
@@ -79,11 +85,15 @@ def measure(
     *,
     rounds: int,
     warm_up: int = 3,
+    patience: int = 0,
     device: str = "cpu",
     lock: Lock | None = None,
     say: Callable[[str], None] | None = None,
 ) -> dict[str, Timing]:
-    """Build and warm up every contender, then let them take turns for ``rounds`` rounds."""
+    """Build and warm up every contender, then let them take turns for ``rounds`` rounds.
+
+    A disturbed turn is taken again up to ``patience`` times; then it counts all the same.
+    """
     lock, say = lock or Lock(None), say or log
     timings = {c.name: Timing() for c in contenders}
     works: dict[str, Work] = {}
@@ -96,8 +106,7 @@ def measure(
         shuffle.shuffle(order)
         for name in order:
             with lock.held():
-                time.sleep(REST)
-                timings[name].seconds.append(_timed(works[name], number, device, TURN))
+                _turn(works[name], number, device, patience, timings[name])
         say(f"round {number + 1} of {rounds}")
     lock.release()
     return timings
@@ -121,6 +130,19 @@ def _prepare(
             raise
         return {}
     return {contender.name: work}
+
+
+def _turn(work: Work, number: int, device: str, patience: int, timing: Timing) -> None:
+    for left in reversed(range(patience + 1)):
+        time.sleep(REST)
+        watch = Watch()
+        seconds = _timed(work, number, device, TURN)
+        alone = watch.others() < DISTURBED
+        if alone or not left:
+            timing.seconds.append(seconds)
+            timing.disturbed += not alone
+            return
+        time.sleep(4 * REST)
 
 
 def _timed(work: Work, number: int, device: str, at_least: float = 0.0) -> float:
