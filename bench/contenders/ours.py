@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -45,22 +46,28 @@ def characters(text: Any, seed: int, target: float) -> Any:
 
 
 def decoding(job: Any, device: str) -> list[Contender]:
-    """heedful's decoding, as prediction does it."""
-    return [Contender("heedful", name, lambda: _decode(job, device)) for name in ("fp32",)]
+    """heedful's decoding, as prediction does it: one path for all, or in each precision that it has."""
+    settings = ("fp32", "bf16", "int8") if find_spec("heedful.inference") and device == "cpu" else ("plain",)
+    return [Contender("heedful", setting, partial(_decode, setting, job, device)) for setting in settings]
 
 
-def _decode(job: Any, device: str) -> Work:
+def _decode(setting: str, job: Any, device: str) -> Work:
     from heedful.decoding.config import BeamConfig, GreedyConfig, decode
     from heedful.nn.layout import Tokens
     from heedful.tasks.generation import Generator
 
     torch.manual_seed(0)
     model = transformer(job.shape).to(device).eval()
+    if setting != "plain":
+        from heedful.inference.choosing import Inference
+
+        inference = Inference(model, setting)
+        model = inference.ready()
     source = Tokens.of(sources(job.shape, job.sentences), device=device)
     start = Tokens.of([[START]] * job.sentences, device=device)
     config = GreedyConfig() if job.beam == 1 else BeamConfig(beam=job.beam)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def work(number: int) -> None:
         generator = Generator(model)
         first = generator.prefill(source, start)
