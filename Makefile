@@ -34,14 +34,14 @@ test: lint types
 
 check: $(VENV)/installed
 	$(BIN)/ruff check src tests bench
-	$(BIN)/python -m pytest -n 2 -x -m 'not slow' tests/unit tests/laws
+	$(BIN)/python -m pytest -n 2 -x -m 'not slow' tests/unit tests/laws tests/bench
 
 format: $(VENV)/installed
 	$(BIN)/ruff format src tests bench
 	$(BIN)/ruff check --fix src tests bench
 
 # Side by side with peers; the tables go to bench/results. Options: make bench BENCH=--quick
-BENCHES := train_tiny train_base train_lm decode decode_length char_lm
+BENCHES := train_tiny train_base train_lm decode decode_length char_lm train_gpt2
 bench: $(VENV)/bench-installed
 	set -e; for name in $(BENCHES); do $(BIN)/python bench/$$name.py $(BENCH); done
 

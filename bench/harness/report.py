@@ -121,8 +121,8 @@ def markdown(table: Table) -> str:
     if table.peaks:
         peaks = ", ".join(f"{name} {value / 1e9:,.0f} GFLOP/s" for name, value in table.peaks.items())
         parts.append(f"Peak of large products in the same run: {peaks}.")
-    disturbed, turns = (sum(n) for n in zip(*((r.disturbed, len(r.rates)) for r in table.rows), strict=True))
-    if disturbed:
+    if disturbed := sum(row.disturbed for row in table.rows):
+        turns = sum(len(row.rates) for row in table.rows)
         parts.append(f"Other processes were busy during {disturbed} of {turns} turns.")
     return "\n\n".join(parts)
 

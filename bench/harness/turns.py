@@ -118,7 +118,7 @@ def _prepare(
     """Its work, warmed up; nothing where it fails: a peer that cannot run is no reason to stop."""
     try:
         work = contender.build()
-        timing.first = _timed(work, 0, device)
+        timing.first = again = _timed(work, 0, device)
         # On other batches too: whoever compiles for a shape must have met several.
         for number in range(1, warm_up):
             again = _timed(work, number, device)
