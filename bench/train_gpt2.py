@@ -1,4 +1,4 @@
-"""Training a language model of GPT-2's size on a GPU: 12 layers, 768, 12 heads, 16 windows of 1,024 tokens."""
+"""Training a language model of GPT-2's size on a GPU: 12 layers, 768, 16 windows of 1,024 tokens."""
 
 import torch
 

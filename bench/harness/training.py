@@ -1,6 +1,9 @@
 """The common course of the training benchmarks: measure in turn, then memory, then the table."""
 
 import argparse
+import atexit
+import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +57,11 @@ def options(description: str, rounds: int) -> argparse.Namespace:
     parser.add_argument(
         "--patience", type=int, default=10, help="how often a turn that others disturbed is taken again (10)"
     )
+    parser.add_argument(
+        "--warm-cache",
+        action="store_true",
+        help="use what torch compiled earlier; compile times are void then",
+    )
     parser.add_argument("--only", metavar="REGEX", help="contenders whose name matches")
     parser.add_argument("--no-memory", action="store_true", help="do not measure peak memory")
     parser.add_argument(
@@ -64,6 +72,11 @@ def options(description: str, rounds: int) -> argparse.Namespace:
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.rounds, chosen.patience = 1, 0
+    if not chosen.warm_cache:
+        folder = tempfile.TemporaryDirectory()
+        atexit.register(folder.cleanup)
+        # The processes that measure memory inherit it.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder.name
     return chosen
 
 
