@@ -26,13 +26,14 @@ from heedful.runs.recipe import Recipe
 from heedful.runs.saved import saved_recipe
 from heedful.runs.yaml import dump_yaml
 from heedful.training import checkpoints, distribution
-from heedful.training.averaging import final_weights
+from heedful.training.averaging import average, final_weights
 from heedful.training.compilation import choose_compile
 from heedful.training.events import Listener
 from heedful.training.feed import PlannedData
-from heedful.training.loop import TrainingResult, train
+from heedful.training.loop import TrainingResult, Validate, train
 from heedful.training.optimizers import build_optimizer
-from heedful.training.schedules import build_schedule
+from heedful.training.schedules import build_schedule, is_better
+from heedful.training.settings import TrainingConfig
 from heedful.training.step import Step, choose_precision
 from heedful.training.update import seed_of
 from heedful.training.weights import fit, save_weights
@@ -90,6 +91,7 @@ def train_run(
             _choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
                 _rehearse(step, data, distribution.world() * recipe.training.accumulate, place, kind.shorter)
+        validate = kind.validator(recipe, prepared, step)
         result = train(
             step,
             data,
@@ -97,14 +99,43 @@ def train_run(
             schedule,
             recipe.training,
             folder.path,
-            validate=kind.validator(recipe, prepared, step),
+            validate=validate,
             listeners=listeners(folder),
             resume=resume,
         )
         if distribution.is_first():
             fit(*final_weights(folder.path, recipe.training), step.model, "the final weights")
+            _keep_the_better(folder, recipe.training, step.model, validate, result, quiet)
             finish(folder, recipe, step.model, result)
         return Trained(folder, result, distribution.is_first())
+
+
+def _keep_the_better(
+    folder: RunFolder,
+    settings: TrainingConfig,
+    model: nn.Module,
+    validate: Validate,
+    result: TrainingResult,
+    say: Say,
+) -> None:
+    """Where the model holds an average, measure it; the best single checkpoint takes its place if it is better.
+
+    An average helps a training that has settled, and harms one that still learns.
+    """
+    if settings.average < 2 or not result.state.best or result.stopped == "signal":
+        return
+    model.eval()
+    with torch.no_grad():
+        metric = float(validate(model)[settings.metric])
+    best = result.state.best[0]
+    better = is_better(best.metric, metric, settings.direction)
+    if better:
+        path = checkpoints.path_of(folder.path, best.update)
+        fit(*average([path / "model.safetensors"]), model, str(path))
+    say(
+        f"validation {settings.metric}: {metric:.4g} of the average of checkpoints, {best.metric:.4g} of the "
+        f"best one (update {best.update:,}); the run keeps the {'best one' if better else 'average'}"
+    )
 
 
 def build_step(recipe: Recipe, codec: Any, device: torch.device, say: Say | None = None) -> Step:

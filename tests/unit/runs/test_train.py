@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from heedful.cli.train import train_into
@@ -16,6 +17,8 @@ from heedful.runs.train import train_run
 from heedful.runs.translation.kind import Validator
 from heedful.runs.translation.recipe import PretrainedConfig, TranslationRecipe
 from heedful.text.configuration import WordConfig
+from heedful.training.averaging import average
+from heedful.training.checkpoints import path_of
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult
 from heedful.training.schedules import LinearConfig
@@ -57,6 +60,23 @@ def run(finished, tmp_path, monkeypatch):
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "run"
+
+
+# The weights it ends with ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of_average, kept", [(0.5, "average"), (2.0, "best")])
+def test_the_better_of_average_and_best_checkpoint_is_kept(corpus, monkeypatch, of_average, kept):
+    """Validations say 1.5, then 1 (update 2), then 3 (update 3), and of the average what is given."""
+    told, measured = [], iter([1.5, 1.0, 3.0, of_average])
+    monkeypatch.setattr(Validator, "__call__", lambda self, model: {"loss": next(measured)})
+    settings = recipe(max_updates=3, validate_every=1, average=2, keep_last=3)
+    trained = train_run(settings, corpus / "run", device="cpu", say=told.append)
+    files = [path_of(corpus / "run", update) / "model.safetensors" for update in (2, 3)]
+    expected, _ = average(files if kept == "average" else files[:1])
+    final = load_file(trained.folder.weights)
+    assert all(torch.equal(final[name], tensor) for name, tensor in expected.items())
+    assert any(line.endswith("the run keeps the " + {"best": "best one"}.get(kept, kept)) for line in told)
 
 
 # The rehearsal --------------------------------------------------------------------------------------------
