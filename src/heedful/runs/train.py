@@ -118,7 +118,7 @@ def _keep_the_better(
     result: TrainingResult,
     say: Say,
 ) -> None:
-    """Where the model holds an average, measure it; the best single checkpoint takes its place if it is better.
+    """Where the model holds an average, measure it; a better single checkpoint takes its place.
 
     An average helps a training that has settled, and harms one that still learns.
     """
