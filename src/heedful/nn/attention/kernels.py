@@ -125,39 +125,67 @@ def _finite(x: Tensor) -> Tensor:
     return torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
 
 
+# Queries are taken so many at a time where later keys are hidden, so that what is hidden is not computed.
+CAUSAL_ROWS = 128
+
+
 class _Products(torch.autograd.Function):
     """softmax(scale · q kᵀ) v; of the forward pass the inputs and the weights are kept.
 
     With W the weights, Z = W V and G the gradient of Z:
     dV = Wᵀ G,  dS = W ⊙ (G Vᵀ - rowsum(W ⊙ G Vᵀ)),  dQ = scale dS K,  dK = scale dSᵀ Q.
+
+    ``ends`` cuts the queries into blocks: (where the block ends, how many of the first keys it sees at most).
     """
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, lonely: bool, scale: float
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        hidden: Tensor | None,
+        lonely: bool,
+        scale: float,
+        ends: list[tuple[int, int]],
     ) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
-        scores = (q @ k.mT).to(wide).mul_(scale)
-        if hidden is not None:
-            scores.masked_fill_(hidden, torch.finfo(wide).min)
-        weights = scores.softmax(-1)
-        if lonely and hidden is not None:
-            weights.masked_fill_(hidden, 0.0)
-        weights = weights.to(q.dtype)
-        ctx.save_for_backward(q, k, v, weights)
-        ctx.scale = scale
-        return weights @ v
+        out, kept, start = q.new_empty(*q.shape[:-1], v.shape[-1]), [], 0
+        for end, seen in ends:
+            scores = (q[:, :, start:end] @ k[:, :, :seen].mT).to(wide).mul_(scale)
+            unseen = None if hidden is None else hidden[:, :, start:end, :seen]
+            if unseen is not None:
+                scores.masked_fill_(unseen, torch.finfo(wide).min)
+            weights = scores.softmax(-1)
+            if lonely and unseen is not None:
+                weights.masked_fill_(unseen, 0.0)
+            weights = weights.to(q.dtype)
+            out[:, :, start:end] = weights @ v[:, :, :seen]
+            kept.append(weights)
+            start = end
+        ctx.save_for_backward(q, k, v, *kept)
+        ctx.scale, ctx.ends = scale, ends
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
-        q, k, v, weights = ctx.saved_tensors
+        q, k, v, *kept = ctx.saved_tensors
         (g,) = grads
         wide = torch.promote_types(q.dtype, torch.float32)
-        w = weights.to(wide)
-        s = torch.ops.aten._softmax_backward_data((g @ v.mT).to(wide), w, -1, wide)
-        s = s.mul_(ctx.scale).to(q.dtype)
-        return s @ k, s.mT @ q, weights.mT @ g, None, None, None
+        d_q, d_k, d_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        start = 0
+        for (end, seen), weights in zip(ctx.ends, kept, strict=True):
+            g_rows, keys, values = g[:, :, start:end], k[:, :, :seen], v[:, :, :seen]
+            s = torch.ops.aten._softmax_backward_data(
+                (g_rows @ values.mT).to(wide), weights.to(wide), -1, wide
+            )
+            s = s.mul_(ctx.scale).to(q.dtype)
+            d_q[:, :, start:end] = s @ keys
+            d_k[:, :, :seen] += s.mT @ q[:, :, start:end]
+            d_v[:, :, :seen] += weights.mT @ g_rows
+            start = end
+        return d_q, d_k, d_v, None, None, None, None
 
 
 def _by_products(
@@ -167,7 +195,12 @@ def _by_products(
     if visibility.hint != "all":
         hidden = visibility.hidden[:, None]
     lonely = not visibility.every_query_sees_a_key
-    out: Tensor = _Products.apply(queries, keys, values, hidden, lonely, scale)
+    n_queries, n_keys = queries.shape[2], keys.shape[2]
+    ends = [(n_queries, n_keys)]
+    if visibility.hint == "causal":  # query i sees no key after i
+        steps = range(CAUSAL_ROWS, n_queries, CAUSAL_ROWS)
+        ends = [*((end, end) for end in steps), *ends]
+    out: Tensor = _Products.apply(queries, keys, values, hidden, lonely, scale, ends)
     return out
 
 

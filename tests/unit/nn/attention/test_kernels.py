@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from heedful.nn.attention import kernels
 from heedful.nn.attention.kernels import attend, choose
 from heedful.nn.attention.scores import AdditiveScore, ScaledDotScore
 from heedful.nn.dropout import Dropout
@@ -91,6 +92,14 @@ def test_fast_kernels_equal_the_explicit_one_in_gradients(name, fast):
         inputs = tensors(view)
         grads.append(torch.autograd.grad((run(*inputs, view, kernel) * probe).sum(), inputs))
     torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", ["causal", "window", "square"])
+def test_products_in_blocks_of_queries_equal_the_explicit_kernel(name, rows, monkeypatch):
+    monkeypatch.setattr(kernels, "CAUSAL_ROWS", rows)
+    test_equals_a_plain_loop(name, "products")
+    test_fast_kernels_equal_the_explicit_one_in_gradients(name, "products")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
