@@ -1,0 +1,188 @@
+/* Runs the programs of a decoder; see program.h. Every instruction is carried out for all rows, then comes the
+   next one. An instruction that is worth it is shared by the threads; the others are the first thread's. */
+
+#include <sched.h>
+#include <stddef.h>
+
+#include "attend.h"
+#include "linear.h"
+#include "program.h"
+#include "rank.h"
+#include "vectors.h"
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+/* --- Threads --------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t number, count;
+} Share;
+
+/* From `begin` to `end`: this thread's part of n things. */
+INLINE void part_of(Share share, int64_t n, int64_t *begin, int64_t *end) {
+    *begin = n * share.number / share.count;
+    *end = n * (share.number + 1) / share.count;
+}
+
+typedef struct {
+    int waiting __attribute__((aligned(64)));
+    int generation __attribute__((aligned(64)));
+} Barrier;
+
+/* Waits a moment by looking, then lets others have the processor. */
+static void meet(Barrier *barrier, int64_t count) {
+    if (count == 1) return;
+    int generation = __atomic_load_n(&barrier->generation, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&barrier->waiting, 1, __ATOMIC_ACQ_REL) == count) {
+        __atomic_store_n(&barrier->waiting, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&barrier->generation, generation + 1, __ATOMIC_RELEASE);
+        return;
+    }
+    for (int64_t looks = 0; __atomic_load_n(&barrier->generation, __ATOMIC_ACQUIRE) == generation; looks++) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+        if (looks > 4000) sched_yield();
+    }
+}
+
+/* --- Instructions ---------------------------------------------------------------------------------------- */
+
+static void embed(const Call *call, const Instruction *op, int64_t begin, int64_t end) {
+    const float *table = op->weights;
+    int64_t beside = op->n_out - op->n_in;
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = table + call->ids[row] * op->n_in;
+        const float *position = op->bias + call->positions[row] * (int64_t)(op->beside ? beside : op->n_out);
+        float *out = call->buffers[op->out] + row * call->widths[op->out];
+        for (int64_t i = 0; i < op->n_in; i++) out[i] = x[i] * op->number;
+        for (int64_t i = 0; op->beside && i < beside; i++) out[op->n_in + i] = position[i];
+        for (int64_t i = 0; !op->beside && i < op->n_in; i++) out[i] += position[i];
+    }
+}
+
+/* (x - mean) / sqrt(variance + epsilon) * weights + bias, in two passes. */
+static void norm(const Call *call, const Instruction *op, int64_t begin, int64_t end) {
+    int64_t n = op->n_in;
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = call->buffers[op->in] + row * call->widths[op->in];
+        float *y = call->buffers[op->out] + row * call->widths[op->out];
+        Floats sum = all(0.0f), squares = all(0.0f);
+        for (int64_t i = 0; i < n; i += LANES) sum += load_some(x + i, n - i, 0.0f);
+        float mean = sum_of(sum) / (float)n;
+        for (int64_t i = 0; i < n; i += LANES) {
+            Floats away = load_some(x + i, n - i, mean) - mean;
+            squares += away * away;
+        }
+        float factor = 1.0f / sqrtf(sum_of(squares) / (float)n + op->number);
+        for (int64_t i = 0; i < n; i += LANES) {
+            Floats z = (load_some(x + i, n - i, mean) - mean) * factor;
+            if (op->weights) z *= load_some((const float *)op->weights + i, n - i, 0.0f);
+            if (op->bias) z += load_some(op->bias + i, n - i, 0.0f);
+            store_some(y + i, z, n - i);
+        }
+    }
+}
+
+/* x * weights + bias, feature by feature. */
+static void affine(const Call *call, const Instruction *op, int64_t begin, int64_t end) {
+    const float *factor = op->weights;
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = call->buffers[op->in] + row * call->widths[op->in];
+        float *y = call->buffers[op->out] + row * call->widths[op->out];
+        for (int64_t i = 0; i < op->n_in; i++) y[i] = x[i] * factor[i] + op->bias[i];
+    }
+}
+
+static void convert(const Call *call, const Instruction *op, uint32_t *words, float *scales, int64_t begin,
+                    int64_t end) {
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = call->buffers[op->in] + row * call->widths[op->in];
+        convert_row(op->kind, x, op->n_in, words, scales, row, call->n_rows);
+    }
+}
+
+/* Few rows are converted by every thread for itself, many by all together. */
+enum { CONVERTED_ALONE = 4 };
+
+static void linear(const Call *call, const Instruction *op, Share share, Barrier *barrier) {
+    int64_t n = call->n_rows, begin, end;
+    uint32_t *words = call->converted;
+    float *scales = call->row_scales;
+    if (n <= CONVERTED_ALONE) {
+        words += share.number * CONVERTED_ALONE * rounded(op->n_in, 4);
+        scales += share.number * CONVERTED_ALONE;
+        convert(call, op, words, scales, 0, n);
+    } else {
+        part_of(share, n, &begin, &end);
+        convert(call, op, words, scales, begin, end);
+        meet(barrier, share.count);
+    }
+    Ending ending = {op, call->buffers[op->out], op->add < 0 ? NULL : call->buffers[op->add],
+                     together(op->kind) == 4 ? scales : NULL, call->widths[op->out],
+                     op->add < 0 ? 0 : call->widths[op->add]};
+    part_of(share, rounded(op->n_out, PANEL) / PANEL, &begin, &end);
+    multiply(words, &ending, n, begin, end);
+}
+
+static void execute(const Call *call, const Instruction *op, Share share, Barrier *barrier) {
+    int64_t begin, end;
+    part_of(share, call->n_rows * (op->op == ATTEND ? op->n_heads : 1), &begin, &end);
+    if (op->op == EMBED) embed(call, op, begin, end);
+    if (op->op == LINEAR) linear(call, op, share, barrier);
+    if (op->op == NORM) norm(call, op, begin, end);
+    if (op->op == AFFINE) affine(call, op, begin, end);
+    if (op->op == STORE) keep(call, op, begin, end);
+    if (op->op == ATTEND) attend(call, op, call->scores + share.number * call->n_scores, begin, end);
+}
+
+/* About how many numbers an instruction reads; below a few thousand, threads cost more than they save. */
+static int64_t work(const Call *call, const Instruction *op) {
+    if (op->op == LINEAR) return call->n_rows * op->n_in * (int64_t)op->n_out;
+    if (op->op == ATTEND) {
+        const int32_t *seen = op->reads_source ? call->source_lengths : call->seen;
+        return call->n_rows * seen[call->n_rows / 2] * (int64_t)op->n_heads * (op->d_k + op->d_v);
+    }
+    return call->n_rows * (int64_t)(op->n_in > op->n_out ? op->n_in : op->n_out) * 4;
+}
+
+enum { WORTH_SHARING = 1 << 15 };
+
+static void run_share(const Call *call, Share share, Barrier *barrier) {
+    int behind = 0; /* whether the first thread has done something that the others do not know of */
+    for (int64_t i = 0; i < call->n_instructions; i++) {
+        const Instruction *op = &call->program[i];
+        if (share.count > 1 && work(call, op) >= WORTH_SHARING) {
+            if (behind) meet(barrier, share.count);
+            execute(call, op, share, barrier);
+            meet(barrier, share.count);
+            behind = 0;
+        } else {
+            if (share.number == 0) execute(call, op, (Share){0, 1}, barrier);
+            behind = 1;
+        }
+    }
+}
+
+void heedful_run(const Call *call) {
+    Barrier barrier = {0, 0};
+#if defined(_OPENMP)
+    if (call->n_threads > 1) {
+#pragma omp parallel num_threads((int)call->n_threads)
+        run_share(call, (Share){omp_get_thread_num(), omp_get_num_threads()}, &barrier);
+        return;
+    }
+#endif
+    run_share(call, (Share){0, 1}, &barrier);
+}
+
+/* values, ids: [n_rows, k]. */
+void heedful_rank(const float *logits, int64_t n_rows, int64_t n, const int64_t *forbidden, int64_t n_forbidden,
+                  int64_t k, float *values, int64_t *ids, int64_t n_threads) {
+    (void)n_threads;
+#pragma omp parallel for num_threads((int)n_threads) if (n_threads > 1 && n_rows > 1)
+    for (int64_t row = 0; row < n_rows; row++)
+        rank_row(logits + row * n, n, forbidden, n_forbidden, k, values + row * k, ids + row * k);
+}

@@ -1,0 +1,75 @@
+/* The most probable tokens of each row of logits, and their log-probabilities. */
+
+#ifndef HEEDFUL_RANK_H
+#define HEEDFUL_RANK_H
+
+#include <math.h>
+
+#include "vectors.h"
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+/* Whether any number is greater than `limit`. */
+INLINE int any_greater(Floats x, float limit) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(limit), _CMP_GT_OQ) != 0;
+#else
+    Ints over = x > all(limit);
+    int found = 0;
+    for (int i = 0; i < LANES; i++) found |= over[i];
+    return found != 0;
+#endif
+}
+
+/* log sum e^x, as the greatest x and the logarithm of what remains; NaN where there is no distribution. */
+static void normaliser(const float *x, int64_t n, float *top, float *rest) {
+    Floats most = all(-INFINITY), sum = all(0.0f), wrong = all(0.0f);
+    for (int64_t i = 0; i < n; i += LANES) {
+        Floats part = load_some(x + i, n - i, -INFINITY);
+        most = larger(part, most);
+        wrong += select_floats(part == part, all(0.0f), part);
+    }
+    *top = largest_of(most);
+    *rest = NAN;
+    if (!isfinite(*top) || sum_of(wrong) != 0.0f) return;
+    for (int64_t i = 0; i < n; i += LANES)
+        sum += exponential(load_some(x + i, n - i, -INFINITY) - *top);
+    *rest = logf(sum_of(sum));
+}
+
+INLINE int listed(int64_t id, const int64_t *ids, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] == id) return 1;
+    return 0;
+}
+
+/* The k greatest, best first, and of equals the lowest ids; what is forbidden is passed over. Places for which
+   there is nothing above -infinity get -infinity and id 0. */
+static void greatest(const float *x, int64_t n, const int64_t *forbidden, int64_t n_forbidden, int64_t k,
+                     float *values, int64_t *ids) {
+    for (int64_t i = 0; i < k; i++) values[i] = -INFINITY, ids[i] = 0;
+    for (int64_t i = 0; i < n; i += LANES) {
+        if (!any_greater(load_some(x + i, n - i, -INFINITY), values[k - 1])) continue;
+        for (int64_t j = i; j < i + LANES && j < n; j++) {
+            if (!(x[j] > values[k - 1]) || listed(j, forbidden, n_forbidden)) continue;
+            int64_t place = k - 1;
+            for (; place > 0 && x[j] > values[place - 1]; place--)
+                values[place] = values[place - 1], ids[place] = ids[place - 1];
+            values[place] = x[j], ids[place] = j;
+        }
+    }
+}
+
+static void rank_row(const float *x, int64_t n, const int64_t *forbidden, int64_t n_forbidden, int64_t k,
+                     float *values, int64_t *ids) {
+    float top, rest;
+    normaliser(x, n, &top, &rest);
+    greatest(x, n, forbidden, n_forbidden, k, values, ids);
+    for (int64_t i = 0; i < k; i++) values[i] = values[i] - top - rest;
+    if (rest != rest)
+        for (int64_t i = 0; i < k; i++) values[i] = NAN;
+}
+
+#endif

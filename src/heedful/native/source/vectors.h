@@ -1,0 +1,93 @@
+/* Sixteen numbers at a time. The compiler cuts such a vector into what the chip has. */
+
+#ifndef HEEDFUL_VECTORS_H
+#define HEEDFUL_VECTORS_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum { LANES = 16 };
+
+typedef float Floats __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef uint32_t Words __attribute__((vector_size(64)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Loads and stores that need no alignment. */
+INLINE Floats load(const float *p) {
+    Floats x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+INLINE void store(float *p, Floats x) { memcpy(p, &x, sizeof x); }
+
+INLINE Ints load_ints(const void *p) {
+    Ints x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+INLINE Floats all(float x) { return x - (Floats){0}; }
+
+INLINE Floats select_floats(Ints mask, Floats yes, Floats no) {
+    return (Floats)(((Ints)yes & mask) | ((Ints)no & ~mask));
+}
+
+INLINE Floats larger(Floats a, Floats b) { return select_floats(a > b, a, b); }
+
+INLINE float sum_of(Floats x) {
+    float part[LANES];
+    store(part, x);
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) part[i] += part[i + width];
+    return part[0];
+}
+
+INLINE float largest_of(Floats x) {
+    float most = x[0];
+    for (int i = 1; i < LANES; i++) most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+/* The first `n` of the 16 numbers at `p`, and `other` in place of those that lie beyond. */
+INLINE Floats load_some(const float *p, int64_t n, float other) {
+    Floats x = all(other);
+    if (n >= LANES) return load(p);
+    for (int i = 0; i < n; i++) x[i] = p[i];
+    return x;
+}
+
+INLINE void store_some(float *p, Floats x, int64_t n) {
+    if (n >= LANES) {
+        store(p, x);
+    } else {
+        for (int i = 0; i < n; i++) p[i] = x[i];
+    }
+}
+
+/* e^x to about 1 in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, and a polynomial for e^r.
+   0 below -87.3, where the result would be denormal; infinity is not reached by what calls it. NaN stays. */
+INLINE Floats exponential(Floats x) {
+    const Floats high = all(0.693359375f), low = all(-2.12194440e-4f), magic = all(12582912.0f);
+    Ints lost = x < all(-87.0f);
+    Floats safe = select_floats(lost, all(-87.0f), x);
+    safe = select_floats(safe > all(88.0f), all(88.0f), safe);
+    Floats shifted = safe * 1.44269504f + magic; /* the nearest integer, in the low bits */
+    Floats n = shifted - magic;
+    Floats r = safe - n * high - n * low;
+    /* Taylor's terms to r^7: the rest is below 3e-9 for |r| <= 0.347. */
+    Floats p = all(1.0f / 5040);
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    Ints power = ((Ints)shifted - (Ints)magic + 127) << 23;
+    return select_floats(lost, all(0.0f), p * (Floats)power);
+}
+
+#endif
