@@ -11,11 +11,13 @@ BASE = {"errors", "config", "files", "memory"}
 
 # What each package may import besides itself. The order is the architecture.
 BELOW: dict[str, set[str]] = {"errors": set(), "config": set(), "files": {"errors"}, "memory": set()}
-BELOW["nn"] = BASE
+BELOW["nn"] = BELOW["native"] = BASE
 BELOW["text"] = BASE
-BELOW["models"] = BELOW["objectives"] = BELOW["decoding"] = {*BASE, "nn"}
+BELOW["models"] = BELOW["objectives"] = {*BASE, "nn"}
+BELOW["decoding"] = {*BASE, "nn", "native"}
+BELOW["inference"] = {*BELOW["decoding"], "models", "decoding"}
 BELOW["data"] = {*BASE, "nn", "text"}
-BELOW["tasks"] = {*BELOW["data"], "models", "data", "objectives", "decoding"}
+BELOW["tasks"] = {*BELOW["data"], *BELOW["inference"], "data", "objectives", "inference"}
 BELOW["training"] = BELOW["evaluation"] = BELOW["tasks"] | {"tasks"}
 BELOW["runs"] = BELOW["training"] | {"training", "evaluation"}
 BELOW["explain"] = BELOW["runs"] | {"runs"}

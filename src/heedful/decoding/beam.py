@@ -4,11 +4,12 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.decoding.probabilities import check_request, log_probabilities, no_token_left
+from heedful.decoding.probabilities import check_request, no_token_left
 from heedful.decoding.protocol import DecodingState, Hypothesis, StepFunction, StepOutput
 from heedful.decoding.running import NEVER, Candidates, Running, candidates_of
 from heedful.decoding.scoring import CoveragePenalty, LengthPenalty, NoPenalty, score
@@ -80,10 +81,9 @@ def beam_search(
     running = Running.start(sentences, _read_lengths(coverage, source_lengths, len(found)))
     output = StepOutput(logits, state, attention)
     while running.sentences:
-        log_probs = log_probabilities(output.logits, banned, running.position)
         if coverage is not None:
             running = running.attending(output.attention)
-        candidates = candidates_of(log_probs, running.sums, 2 * beam)
+        candidates = candidates_of(output.logits, banned, running.sums, 2 * beam, running.position)
         _collect_finished(running, candidates, found, rules)
         extended, parents = running.extend(candidates, beam, end)
         still = _unsettled(extended, found)
@@ -104,9 +104,9 @@ class _Rules:
     coverage: CoveragePenalty | None
 
     def hypothesis(
-        self, ids: list[int], log_probs: list[float], finished: bool, attended: Float[Tensor, " S"]
+        self, ids: list[int], log_probs: list[float], finished: bool, attended: Float[np.ndarray, " S"]
     ) -> Hypothesis:
-        penalty = 0.0 if self.coverage is None else self.coverage.of(attended)
+        penalty = 0.0 if self.coverage is None else self.coverage.of(torch.from_numpy(attended))
         total = score(log_probs, self.length, penalty)
         return Hypothesis(tuple(ids), tuple(log_probs), finished, total, penalty)
 
@@ -163,7 +163,7 @@ def _read_lengths(
 def _collect_finished(running: Running, candidates: Candidates, found: list[_Found], rules: _Rules) -> None:
     """Take the end tokens among the best ``beam`` candidates of each sentence."""
     ends = (candidates.ids == rules.end) & (candidates.sums > NEVER)
-    for i, c in ends[:, : rules.beam].nonzero().tolist():
+    for i, c in np.argwhere(ends[:, : rules.beam]).tolist():
         row = int(candidates.rows[i, c])
         log_probs = [*running.log_probs[i, row].tolist(), float(candidates.log_probs[i, c])]
         ids = running.ids[i, row].tolist()
@@ -185,7 +185,7 @@ def _unsettled(running: Running, found: list[_Found]) -> list[int]:
 
 def _collect_unfinished(running: Running, i: int, found: _Found) -> None:
     """What still runs at the maximum length."""
-    for row in (running.sums[i] > NEVER).nonzero().flatten().tolist():
+    for row in np.flatnonzero(running.sums[i] > NEVER).tolist():
         ids, log_probs = running.ids[i, row].tolist(), running.log_probs[i, row].tolist()
         found.add(found.rules.hypothesis(ids, log_probs, False, running.attended_of(i, row)))
 
@@ -194,7 +194,7 @@ def _advance(
     step: StepFunction,
     state: DecodingState,
     running: Running,
-    parents: Int[Tensor, "A W"],
+    parents: Int[np.ndarray, "A W"],
     still: list[int],
     device: torch.device,
 ) -> StepOutput:
@@ -202,9 +202,9 @@ def _advance(
     n, width = len(still), parents.shape[1]
     if n < len(running.sentences):
         state = state.keep(still)
-    ids = running.ids[still, :, -1].flatten().to(device)
+    ids = torch.from_numpy(running.ids[still, :, -1].reshape(-1)).to(device)
     if running.position == 1:
         return step(ids, state.widen(width) if width > 1 else state, None)
-    rows = (parents[still] + width * torch.arange(n)[:, None]).flatten()
-    unmoved = torch.equal(rows, torch.arange(n * width))
-    return step(ids, state, None if unmoved else rows.to(device))
+    rows = (parents[still] + width * np.arange(n)[:, None]).reshape(-1)
+    unmoved = np.array_equal(rows, np.arange(n * width))
+    return step(ids, state, None if unmoved else torch.from_numpy(rows).to(device))

@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.decoding.probabilities import check_request, log_probabilities, no_token_left
+from heedful.decoding.probabilities import check_request, no_token_left, ranked
 from heedful.decoding.protocol import DecodingState, Hypothesis, OnToken, StepFunction
 from heedful.decoding.scoring import NoPenalty, score
+
+Chosen = tuple[Int[np.ndarray, " N"], Float[np.ndarray, " N"]]
+"""A token for each row, and the model's log-probability of it (at most 0)."""
 
 
 @runtime_checkable
@@ -18,17 +22,22 @@ class Choose(Protocol):
     """Chooses the next token of each row."""
 
     def __call__(
-        self, log_probs: Float[Tensor, "N V"], sentences: Sequence[int], position: int
-    ) -> Int[Tensor, " N"]:
-        """Ids for the rows of ``sentences`` (as many rows for each), ``position`` tokens in."""
+        self,
+        logits: Float[Tensor, "N V"],
+        forbidden: Int[Tensor, " F"],
+        sentences: Sequence[int],
+        position: int,
+    ) -> Chosen:
+        """For the rows of ``sentences`` (as many rows for each), ``position`` tokens in."""
         ...
 
 
 def most_probable(
-    log_probs: Float[Tensor, "N V"], sentences: Sequence[int], position: int
-) -> Int[Tensor, " N"]:
+    logits: Float[Tensor, "N V"], forbidden: Int[Tensor, " F"], sentences: Sequence[int], position: int
+) -> Chosen:
     """The most probable token; of equals, the lowest."""
-    return log_probs.argmax(dim=1)
+    log_probs, ids = ranked(logits, forbidden, 1, position)
+    return ids[:, 0], log_probs[:, 0]
 
 
 def greedy(
@@ -115,16 +124,15 @@ def write(
         logits, state = logits.repeat_interleave(n, 0), state.widen(n)
     position = 0
     while sentences:
-        log_probs = log_probabilities(logits, banned, position)
-        ids = choose(log_probs, sentences, position)
+        ids, log_probs = choose(logits, banned, sentences, position)
         _record(drafts, sentences, ids, log_probs, end, on_token)
         still = [i for i, b in enumerate(sentences) if any(d.running for d in drafts[b])]
         if not still:
             break
         if len(still) < len(sentences):
-            ids, state = ids.view(-1, n)[still].flatten(), state.keep(still)
+            ids, state = ids.reshape(-1, n)[still].reshape(-1), state.keep(still)
             sentences = [sentences[i] for i in still]
-        logits, state, _ = step(ids, state, None)
+        logits, state, _ = step(torch.from_numpy(ids).to(logits.device), state, None)
         position += 1
     return [[draft.done() for draft in group] for group in drafts]
 
@@ -132,15 +140,14 @@ def write(
 def _record(
     drafts: list[list[_Draft]],
     sentences: Sequence[int],
-    ids: Int[Tensor, " N"],
-    log_probs: Float[Tensor, "N V"],
+    ids: Int[np.ndarray, " N"],
+    log_probs: Float[np.ndarray, " N"],
     end: int,
     on_token: OnToken | None,
 ) -> None:
     """Append the chosen tokens to the drafts that still run."""
     rows = [(b, draft) for b in sentences for draft in drafts[b]]
-    chosen = log_probs.gather(1, ids[:, None]).flatten().clamp(max=0.0).tolist()
-    for (sentence, draft), token, log_prob in zip(rows, ids.tolist(), chosen, strict=True):
+    for (sentence, draft), token, log_prob in zip(rows, ids.tolist(), log_probs.tolist(), strict=True):
         if not draft.running:
             continue
         if log_prob == float("-inf"):

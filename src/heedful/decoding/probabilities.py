@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.errors import WorkError
+from heedful.native.library import library
+
+NATIVE_MOST = 64
+"""The native ranking keeps its best in order by insertion, which suits a few; more are sorted by torch."""
 
 
 def log_probabilities(
@@ -66,6 +71,31 @@ def best(log_probs: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"],
     ids = ids.sort(dim=1).values
     values, order = log_probs.gather(1, ids).sort(dim=1, descending=True, stable=True)
     return values, ids.gather(1, order)
+
+
+def ranked(
+    logits: Float[Tensor, "N V"], forbidden: Int[Tensor, " F"], k: int, position: int
+) -> tuple[Float[np.ndarray, "N k"], Int[np.ndarray, "N k"]]:
+    """The ``k`` most probable tokens of each row (at most V), and their log-probabilities in 32 bits.
+
+    What `log_probabilities` and `best` give, without the log-probabilities of all the others. Where
+    fewer than ``k`` are possible, the last places have a log-probability of minus infinity, and any
+    token. None is above 0, though rounding can lift one a hair.
+
+    Raises:
+        WorkError: as `log_probabilities`.
+    """
+    n, size = logits.shape
+    k = min(k, size)
+    native = library() if logits.device.type == "cpu" and logits.dtype == torch.float32 else None
+    if native is None or k > NATIVE_MOST or not logits.is_contiguous():
+        values, ids = best(log_probabilities(logits, forbidden, position), k)
+        return values.clamp(max=0.0).cpu().numpy(), ids.cpu().numpy()
+    threads = torch.get_num_threads() if n > 1 else 1
+    found = native.rank(logits.data_ptr(), (n, size), forbidden.numpy(), k, threads)
+    if np.isnan(found[0][:, 0]).any():
+        log_probabilities(logits, forbidden, position)  # which says what is wrong
+    return np.minimum(found[0], 0.0, out=found[0]), found[1]
 
 
 def check_request(

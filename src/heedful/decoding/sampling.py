@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.decoding.greedy import most_probable, write
-from heedful.decoding.probabilities import best
+from heedful.decoding.greedy import Choose, Chosen, most_probable, write
+from heedful.decoding.probabilities import best, log_probabilities
 from heedful.decoding.protocol import DecodingState, Hypothesis, OnToken, StepFunction
 
 _NEVER = float("-inf")
@@ -68,7 +68,7 @@ def sample(
         raise ValueError(f"{len(max_lengths)} sentences but {len(ordinals)} ordinals")
     if on_token is not None and n > 1:
         raise ValueError("the tokens of several samples of a sentence cannot be streamed as one")
-    choose = most_probable
+    choose: Choose = most_probable
     if temperature > 0:
         noise = uniforms(seed, ordinals, n, max(max_lengths, default=0))
         choose = _Draw(noise, temperature, top_k, top_p, min_p)
@@ -103,8 +103,13 @@ class _Draw:
     min_p: float
 
     def __call__(
-        self, log_probs: Float[Tensor, "N V"], sentences: Sequence[int], position: int
-    ) -> Int[Tensor, " N"]:
+        self,
+        logits: Float[Tensor, "N V"],
+        forbidden: Int[Tensor, " F"],
+        sentences: Sequence[int],
+        position: int,
+    ) -> Chosen:
+        log_probs = log_probabilities(logits, forbidden, position)
         weights = sharpen(log_probs, self.temperature)
         if self.top_k is not None:
             weights = keep_top_k(weights, self.top_k)
@@ -112,7 +117,9 @@ class _Draw:
             weights = keep_top_p(weights, self.top_p)
         if self.min_p > 0:
             weights = keep_min_p(weights, self.min_p)
-        return draw(weights, self.noise[list(sentences), :, position].flatten())
+        ids = draw(weights, self.noise[list(sentences), :, position].flatten())
+        chosen = log_probs.gather(1, ids[:, None]).flatten().clamp(max=0.0)
+        return ids.cpu().numpy(), chosen.cpu().numpy()
 
 
 def sharpen(weights: Float[Tensor, "N V"], temperature: float) -> Float[Tensor, "N V"]:

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.inference.program import CacheShape, Program, Unfit, refuse_listeners
-from heedful.models.encoder_decoder import EncoderDecoder
+from heedful.inference.program import CacheShape, Program, UnfitError, refuse_listeners
 from heedful.native import library as native
+from heedful.nn.blocks import DecoderStack, EncoderStack
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,38 +65,50 @@ class Engine:
 
 
 def compiled(model: nn.Module, precision: str) -> Engine:
-    """Compile a model.
+    """Compile a model: an encoder-decoder, or a causal stack.
 
     Raises:
-        Unfit: the engine does not know some part of it, or cannot run here.
+        UnfitError: the engine does not know some part of it, or cannot run here.
     """
     library = native.library()
     if library is None:
-        raise Unfit(f"no native library: {native.unavailable()}")
+        raise UnfitError(f"no native library: {native.unavailable()}")
     if any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
-        raise Unfit("weights that are not of 32 bits on the CPU")
+        raise UnfitError("weights that are not of 32 bits on the CPU")
     refuse_listeners(model)
-    if type(model) is not EncoderDecoder:
-        raise Unfit(f"a model of kind {type(model).__name__}")
-    heads: Any = model.heads
-    decoder = Program(precision)
-    x = decoder.buffer("x", 0)
-    decoder.embed(model.target_embedding, x)
-    decoder.decoder_blocks(list(model.decoder.blocks))
-    decoder.norm(model.decoder.norm, x, x)
-    decoder.linear(heads["token"], x, decoder.buffer("logits", heads["token"].out_features))
-    return Engine(precision, _encoder(model, precision), decoder, library)
-
-
-def _encoder(model: EncoderDecoder, precision: str) -> Program:
-    """The encoder, and what every layer of the decoder keeps of its result."""
+    parts = dict(model.named_children())
     program = Program(precision)
     x = program.buffer("x", 0)
-    program.embed(model.source_embedding, x)
-    program.encoder_blocks(list(model.encoder.blocks), causal=False)
-    program.norm(model.encoder.norm, x, x)
-    for block in model.decoder.blocks:
-        part: Any = block.cross_attention.part
+    encoder = None
+    if isinstance(decoder := parts.get("decoder"), DecoderStack) and "target_embedding" in parts:
+        encoder = _encoder(parts, precision)
+        program.embed(parts["target_embedding"], x)
+        program.decoder_blocks(list(decoder.blocks))
+        program.norm(decoder.norm, x, x)
+    elif isinstance(stack := parts.get("stack"), EncoderStack) and "embedding" in parts:
+        program.embed(parts["embedding"], x)
+        program.encoder_blocks(list(stack.blocks), causal=True)
+        program.norm(stack.norm, x, x)
+    else:
+        raise UnfitError(f"a model of kind {type(model).__name__}")
+    head: Any = model.heads
+    program.linear(head["token"], x, program.buffer("logits", head["token"].out_features))
+    return Engine(precision, encoder, program, library)
+
+
+def _encoder(parts: dict[str, nn.Module], precision: str) -> Program:
+    """The encoder, and what every layer of the decoder keeps of its result."""
+    encoder, decoder = parts.get("encoder"), parts["decoder"]
+    if not isinstance(encoder, EncoderStack) or not isinstance(decoder, DecoderStack):
+        raise UnfitError(f"an encoder of kind {type(encoder).__name__}")
+    program = Program(precision)
+    x = program.buffer("x", 0)
+    program.embed(parts["source_embedding"], x)
+    program.encoder_blocks(list(encoder.blocks), causal=False)
+    program.norm(encoder.norm, x, x)
+    blocks: Any = decoder.blocks
+    for block in blocks:
+        part = block.cross_attention.part
         memory = program.buffer("memory", sum(part.sizes[1:]))
         program.linear(part.kv, x, memory)
         program.store(part, memory, 0)

@@ -1,7 +1,7 @@
 """Models as programs: lists of instructions that the native engine carries out, row by row.
 
 The blocks are read as they are: what they are made of decides what is written. A block of which some
-part has no instruction is refused with `Unfit`, and the model then goes the plain way.
+part has no instruction is refused with `UnfitError`, and the model then goes the plain way.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from heedful.nn.residual import PostNorm, PreNorm
 from heedful.nn.taps import Tap
 
 
-class Unfit(Exception):
+class UnfitError(Exception):
     """The model has a part that the engine does not know."""
 
 
@@ -99,7 +99,7 @@ class Program:
     def embed(self, part: nn.Module, target: int) -> None:
         """Ids to vectors, the first instruction; whoever runs it gives it a table of positions."""
         if type(part) is not TokenEmbedding or type(part.positions) not in (Added, Concatenated):
-            raise Unfit(f"an embedding of kind {type(part).__name__}")
+            raise UnfitError(f"an embedding of kind {type(part).__name__}")
         joined: Any = part.positions
         table = part.weight.detach()
         width = joined.output_width(table.shape[1])
@@ -115,7 +115,7 @@ class Program:
     ) -> Packed:
         """``target = activation(source W' + b) + add``."""
         if type(part) is not nn.Linear:
-            raise Unfit(f"a projection of kind {type(part).__name__}")
+            raise UnfitError(f"a projection of kind {type(part).__name__}")
         packed = pack(part.weight, part.bias, self.precision)
         extra = {"scales": packed.scales, "sums": packed.sums, "bias": packed.bias}
         self.write(
@@ -143,7 +143,7 @@ class Program:
     def residual(self, block: nn.Module, write: Any) -> None:
         """``write(part, source, x)`` adds a part's result to buffer x, with the norm before or after."""
         if type(block) not in (PostNorm, PreNorm):
-            raise Unfit(f"a residual connection of kind {type(block).__name__}")
+            raise UnfitError(f"a residual connection of kind {type(block).__name__}")
         around: Any = block
         x = self.buffer("x", 0)
         if type(block) is PostNorm:
@@ -157,9 +157,9 @@ class Program:
     def self_attention(self, part: nn.Module, source: int, x: int, *, causal: bool) -> None:
         """Project, keep keys and values, attend to what is kept, project."""
         if type(part) is not SelfAttention or part.window is not None or part.block is not None:
-            raise Unfit(f"a position mixer of kind {type(part).__name__}, or one with a window")
+            raise UnfitError(f"a position mixer of kind {type(part).__name__}, or one with a window")
         if part.causal is not causal:
-            raise Unfit("attention that reads ahead where it must not, or the other way about")
+            raise UnfitError("attention that reads ahead where it must not, or the other way about")
         fused = self.buffer("qkv", sum(part.sizes))
         self.linear(part.qkv, source, fused)
         cache = self.store(part, fused, part.sizes[0])
@@ -179,7 +179,7 @@ class Program:
     def cross_attention(self, part: nn.Module, source: int, x: int) -> None:
         """Project the queries, attend to the source, project."""
         if type(part) is not CrossAttention:
-            raise Unfit(f"a reader of the source of kind {type(part).__name__}")
+            raise UnfitError(f"a reader of the source of kind {type(part).__name__}")
         queries = self.buffer("q", part.sizes[0])
         self.linear(part.q, source, queries)
         self.caches.append(CacheShape.of(part))
@@ -189,7 +189,7 @@ class Program:
         self, part: SelfAttention | CrossAttention, source: int, x: int, cache: int, *, reads_source: bool
     ) -> None:
         if type(part.score) not in (ScaledDotScore, DotScore):
-            raise Unfit(f"a score of kind {type(part.score).__name__}")
+            raise UnfitError(f"a score of kind {type(part.score).__name__}")
         mixed = self.buffer("z", part.n_heads * part.d_v)
         self.write(
             native.ATTEND, source=source, target=mixed, cache=cache, reads_source=reads_source,
@@ -201,7 +201,7 @@ class Program:
     def feed_forward(self, part: nn.Module, source: int, x: int) -> None:
         """Up, activation, down."""
         if type(part) is not FeedForward:
-            raise Unfit(f"a channel mixer of kind {type(part).__name__}")
+            raise UnfitError(f"a channel mixer of kind {type(part).__name__}")
         hidden = self.buffer("hidden", part.up.out_features)
         self.linear(part.up, source, hidden, activation=_activation(part.activation))
         self.linear(part.down, hidden, x, add=x)
@@ -225,7 +225,7 @@ def _activation(part: nn.Module) -> int:
         return native.RELU
     if type(part) is nn.GELU:
         return native.GELU if part.approximate == "none" else native.GELU_TANH
-    raise Unfit(f"an activation of kind {type(part).__name__}")
+    raise UnfitError(f"an activation of kind {type(part).__name__}")
 
 
 def _affine(part: nn.Module) -> tuple[Tensor, Tensor]:
@@ -236,11 +236,10 @@ def _affine(part: nn.Module) -> tuple[Tensor, Tensor]:
     if type(part) is PowerNorm and isinstance(part.scaling, nn.Identity):
         factor = part.weight * torch.rsqrt(part.running_quadratic_mean + part.eps)
         return factor.detach(), part.bias.detach()
-    raise Unfit(f"a norm of kind {type(part).__name__}")
+    raise UnfitError(f"a norm of kind {type(part).__name__}")
 
 
 def refuse_listeners(model: nn.Module) -> None:
     """The engine has no taps: where somebody listens, the plain path must run."""
     if any(isinstance(part, Tap) and part.active for part in model.modules()):
-        raise Unfit("somebody listens to a tap")
-
+        raise UnfitError("somebody listens to a tap")

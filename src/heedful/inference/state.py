@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Int32
 
 from heedful.inference.running import Numbers, Room, Rows
+from heedful.nn.layout import Layout
 
 
 @dataclass
@@ -46,6 +48,20 @@ class Hypotheses:
     def n(self) -> int:
         """N."""
         return len(self.positions)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens so far of each hypothesis."""
+        return tuple(self.positions.tolist())
+
+    @property
+    def device(self) -> torch.device:
+        """The CPU."""
+        return torch.device("cpu")
+
+    def next_layout(self, lengths: Sequence[int]) -> Layout:
+        """The layout of ``lengths`` further tokens for each hypothesis."""
+        return Layout.of(lengths, self.lengths)
 
     @property
     def longest(self) -> int:

@@ -25,7 +25,7 @@ _ATTEMPTS = [[*_FLAGS, "-fopenmp"], _FLAGS, [flag for flag in _FLAGS if flag != 
 _PATIENCE = 300  # seconds; it takes two
 
 
-class Unavailable(Exception):
+class UnavailableError(Exception):
     """There is no library, and why."""
 
 
@@ -36,10 +36,10 @@ def build(flags: list[str] | None = None) -> ctypes.CDLL:
         flags: of the compiler; by default the fastest that it takes.
 
     Raises:
-        Unavailable: it was switched off, or there is no compiler that can make it.
+        UnavailableError: it was switched off, or there is no compiler that can make it.
     """
     if os.environ.get(SWITCH) == "0":
-        raise Unavailable(f"{SWITCH}=0 switches it off")
+        raise UnavailableError(f"{SWITCH}=0 switches it off")
     compiler = _compiler()
     failure = ""
     for attempt in _ATTEMPTS if flags is None else [flags]:
@@ -51,7 +51,7 @@ def build(flags: list[str] | None = None) -> ctypes.CDLL:
                 return ctypes.CDLL(str(path))
             except OSError as error:
                 failure = str(error)
-    raise Unavailable(f"{shlex.join(compiler)} cannot compile it: {failure}")
+    raise UnavailableError(f"{shlex.join(compiler)} cannot compile it: {failure}")
 
 
 def _compiler() -> list[str]:
@@ -60,7 +60,7 @@ def _compiler() -> list[str]:
         found = shutil.which(command[0]) if command else None
         if found:
             return [found, *command[1:]]
-    raise Unavailable("there is no C compiler (cc, gcc or clang)")
+    raise UnavailableError("there is no C compiler (cc, gcc or clang)")
 
 
 def _compile(compiler: list[str], flags: list[str], path: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from heedful.native.building import Unavailable, build
+from heedful.native.building import UnavailableError, build
 
 EMBED, LINEAR, NORM, AFFINE, STORE, ATTEND = range(6)
 FP32, BF16, INT8 = range(3)
@@ -25,7 +25,10 @@ class Instruction(Structure):
     """One step of a program."""
 
     _fields_ = [
-        *((name, c_int32) for name in ("op", "source", "target", "add", "n_in", "n_out", "kind", "activation")),
+        *(
+            (name, c_int32)
+            for name in ("op", "source", "target", "add", "n_in", "n_out", "kind", "activation")
+        ),
         *((name, c_void_p) for name in ("weights", "bias", "scales", "sums")),
         *((name, c_int32) for name in ("cache", "reads_source", "first_query", "first_key", "first_value")),
         *((name, c_int32) for name in ("n_heads", "n_kv_heads", "d_k", "d_v", "beside")),
@@ -93,10 +96,10 @@ class Library:
 
 
 @functools.cache
-def _loaded() -> Library | Unavailable:
+def _loaded() -> Library | UnavailableError:
     try:
         return Library(build())
-    except Unavailable as reason:
+    except UnavailableError as reason:
         return reason
 
 
@@ -109,4 +112,4 @@ def library() -> Library | None:
 def unavailable() -> str | None:
     """Why there is no library; None where there is one."""
     found = _loaded()
-    return str(found) if isinstance(found, Unavailable) else None
+    return str(found) if isinstance(found, UnavailableError) else None

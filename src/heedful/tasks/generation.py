@@ -16,13 +16,15 @@ class Generator:
     """The step function of a model.
 
     Args:
-        model: keeps the model contract (``start``, ``extend``, ``heads``).
+        model: keeps the model contract (``start``, ``extend``, ``heads``); where it has a ``step`` for
+            single tokens, that is taken.
         attention: whether steps also give the weights over the source (mean over the heads of the last
             layer that reads it), which a coverage penalty needs.
     """
 
     def __init__(self, model: Any, *, attention: bool = False) -> None:
         self.model, self.head = model, model.heads["token"]
+        self._step = getattr(model, "step", None)
         self.tap = model.alignment_taps[-1] if attention and model.alignment_taps else None
 
     def prefill(self, source: Tokens | None, prefixes: Tokens) -> StepOutput:
@@ -34,13 +36,16 @@ class Generator:
         """Write one token for every hypothesis: row n continues row ``parents[n]``."""
         if parents is not None:
             state = state.select(parents)
+        if self._step is not None:
+            logits, state = self._step(ids, state)
+            return StepOutput(logits, state)
         return self._extend(Tokens(ids, state.next_layout((1,) * len(ids))), state)
 
     def _extend(self, tokens: Tokens, state: State) -> StepOutput:
         if self.tap is None:
             hidden, state = self.model.extend(tokens, state)
             return StepOutput(self._logits(hidden, tokens.layout), state, None)
-        with recording(self.model, [self.tap]) as seen:
+        with recording(getattr(self.model, "model", self.model), [self.tap]) as seen:
             hidden, state = self.model.extend(tokens, state)
         weights = last_rows(seen[self.tap][-1], tokens.layout)
         return StepOutput(self._logits(hidden, tokens.layout), state, weights)

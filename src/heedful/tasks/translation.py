@@ -16,6 +16,7 @@ from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row
 from heedful.decoding.config import BeamConfig, DecodingConfig, decode
 from heedful.decoding.protocol import Hypothesis
+from heedful.inference.choosing import Inference
 from heedful.nn.layout import Tokens
 from heedful.tasks.forced import forced
 from heedful.tasks.generation import Generator, n_hypotheses
@@ -72,6 +73,7 @@ class Translator:
         decoding: how to decode.
         max_source: longest source in tokens; the rest of a longer one is cut, and the prediction says so.
         budget: tokens of the rectangle that is decoded together; bounds the memory.
+        inference: the model made ready for decoding; by default it is made so here.
     """
 
     def __init__(
@@ -82,10 +84,12 @@ class Translator:
         *,
         max_source: int = MAX_SOURCE,
         budget: int = DECODING_BUDGET,
+        inference: Inference | None = None,
     ) -> None:
         self.model, self.tokenizers, self.decoding = model.eval(), tokenizers, decoding
         self.max_source, self.budget = max_source, budget
         self.device = next(model.parameters()).device
+        self.inference = inference or Inference(self.model)
 
     @torch.inference_mode()
     def predict(
@@ -134,7 +138,7 @@ class Translator:
         source = Tokens.of([[*s, specials.end] for s in sources], device=self.device)
         start = Tokens.of([[specials.start]] * len(sources), device=self.device)
         coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
-        generator = Generator(self.model, attention=coverage)
+        generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
         first = generator.prefill(source, start)
         return decode(
             self.decoding,

@@ -1,14 +1,12 @@
-"""Steps of decoding on the native engine: the contract of the plain `heedful.tasks.generation.Generator`."""
+"""A compiled model: the model contract (ARCHITECTURE.md), carried out by the native engine."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.decoding.protocol import StepOutput
 from heedful.inference.engine import Engine
 from heedful.inference.running import ROWS, Room, Rows, Runner
 from heedful.inference.state import Hypotheses
@@ -18,57 +16,44 @@ FIRST_CAPACITY = 64
 """Positions for which there is room at first; it is doubled when it runs out."""
 
 
-class EngineGenerator:
-    """The step function of a compiled model. It serves one decoding at a time.
+class CompiledModel:
+    """What decoding needs of a model: ``start``, ``extend`` and ``heads``, and `step` for single tokens.
+
+    It has memory to compute in, and so serves one decoding at a time.
 
     Args:
-        engine: the compiled model; many generators may share it.
+        engine: the compiled model; many of these may share it.
     """
+
+    alignment_taps: tuple[str, ...] = ()
+    """The engine shows no weights: whoever wants them takes the model itself."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.heads = {"token": self.logits}
         self._runner = Runner(engine, engine.decoder)
 
-    def prefill(self, source: Tokens | None, prefixes: Tokens) -> StepOutput:
-        """Read the sources and the prefixes; logits of the first new token, ``[B, V]``."""
-        layout = prefixes.layout
-        memory = None if source is None else encode(self.engine, source)
-        lengths = [0] * layout.n_sequences if source is None else source.layout.lengths
-        capacity = max(FIRST_CAPACITY, 2 * layout.max_length)
-        each = np.arange(layout.n_sequences, dtype=np.int32)
-        state = Hypotheses(
-            Room(self.engine.own_caches, layout.n_sequences, capacity),
+    @torch.inference_mode()
+    def start(self, source: Tokens | int) -> Hypotheses:
+        """Read the sources (of a model without: the number of sequences); nothing is written yet."""
+        memory = None if isinstance(source, int) else encode(self.engine, source)
+        n = source if isinstance(source, int) else source.layout.n_sequences
+        lengths = [0] * n if isinstance(source, int) else list(source.layout.lengths)
+        return Hypotheses(
+            Room(self.engine.own_caches, n, FIRST_CAPACITY),
             memory,
-            np.zeros_like(each),
-            each.copy(),
-            np.repeat(each[:, None], capacity, 1),
-            each.copy(),
+            np.zeros(n, np.int32),
+            _numbers(n),
+            np.repeat(_numbers(n)[:, None], FIRST_CAPACITY, 1),
+            _numbers(n),
             np.array(lengths, np.int32),
         )
-        return self._write(prefixes, state)
 
-    def step(self, ids: Int[Tensor, " N"], state: Any, parents: Int[Tensor, " N"] | None) -> StepOutput:
-        """Write one token for every hypothesis: row n continues row ``parents[n]``.
-
-        The logits lie in memory that the next step uses again.
-        """
-        if parents is not None:
-            state = state.select(parents)
-        if state.n > ROWS:
-            return self._write(Tokens(ids, Layout.of((1,) * state.n, state.positions.tolist())), state)
-        longest = state.longest + 1
+    @torch.inference_mode()
+    def extend(self, tokens: Tokens, state: Hypotheses) -> tuple[Float[Tensor, "T d"], Hypotheses]:
+        """Write the next tokens of every hypothesis; ``tokens.layout`` must be `Hypotheses.next_layout`'s."""
+        layout, longest = tokens.layout, tokens.layout.through.max_length
         state.make_room(longest)
-        state.ancestors[_numbers(state.n), state.positions] = state.places
-        self._runner.attach(state.own, state.source, longest)
-        self._runner.use(_single(ids, state))
-        self._runner.run()
-        state.positions += 1
-        return StepOutput(self._runner.buffer("logits")[: state.n], state)
-
-    def _write(self, tokens: Tokens, state: Hypotheses) -> StepOutput:
-        """Write any number of tokens, at least one for each hypothesis."""
-        layout, after = tokens.layout, tokens.layout.through
-        state.make_room(after.max_length)
         sequences, positions = (x.numpy().astype(np.int32) for x in (layout.sequence, layout.positions))
         state.ancestors[sequences, positions] = state.places[sequences]
         rows = Rows(
@@ -81,7 +66,7 @@ class EngineGenerator:
             state.sources[sequences],
             state.source_lengths[sequences],
         )
-        self._runner.attach(state.own, state.source, after.max_length)
+        self._runner.attach(state.own, state.source, longest)
         x = self._runner.buffer("x")
         hidden = x.new_empty(layout.n_tokens, x.shape[1])
         for span in _spans(layout.n_tokens):
@@ -89,9 +74,11 @@ class EngineGenerator:
             self._runner.run(head=False)
             hidden[span] = x[: span.stop - span.start]
         state.positions += np.array(layout.lengths, np.int32)
-        return StepOutput(self._logits(hidden[layout.last]), state)
+        return hidden, state
 
-    def _logits(self, hidden: Float[Tensor, "N d"]) -> Float[Tensor, "N V"]:
+    @torch.inference_mode()
+    def logits(self, hidden: Float[Tensor, "N d"]) -> Float[Tensor, "N V"]:
+        """The head."""
         x, logits = self._runner.buffer("x"), self._runner.buffer("logits")
         out = logits.new_empty(len(hidden), logits.shape[1])
         for span in _spans(len(hidden)):
@@ -100,6 +87,23 @@ class EngineGenerator:
             self._runner.run_head(n)
             out[span] = logits[:n]
         return out
+
+    def step(self, ids: Int[Tensor, " N"], state: Hypotheses) -> tuple[Float[Tensor, "N V"], Hypotheses]:
+        """Write one token for every hypothesis; logits of the next.
+
+        The logits lie in memory that the next step uses again.
+        """
+        if state.n > ROWS:
+            hidden, state = self.extend(Tokens(ids, state.next_layout((1,) * state.n)), state)
+            return self.logits(hidden), state
+        longest = state.longest + 1
+        state.make_room(longest)
+        state.ancestors[_numbers(state.n), state.positions] = state.places
+        self._runner.attach(state.own, state.source, longest)
+        self._runner.use(_single(ids, state))
+        self._runner.run()
+        state.positions += 1
+        return self._runner.buffer("logits")[: state.n], state
 
 
 def _single(ids: Tensor, state: Hypotheses) -> Rows:

@@ -1,0 +1,118 @@
+"""How a model is decoded here: on the native engine or as it is, and in which precision.
+
+| asked for | a model that the engine knows, on a CPU | otherwise |
+|---|---|---|
+| auto, fp32 | native, fp32 | plain, fp32 |
+| bf16 | native, bf16 weights | plain, under autocast |
+| int8 | native, int8 weights | refused |
+
+The engine's fp32 gives what the plain path gives, to rounding. bf16 and int8 do not, so they are never
+taken unasked.
+"""
+
+import contextlib
+from collections.abc import Callable
+from threading import local
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from heedful.errors import RequestError, nearest
+from heedful.inference.compiled import CompiledModel
+from heedful.inference.engine import compiled
+from heedful.inference.program import UnfitError
+
+Precision = Literal["auto", "fp32", "bf16", "int8"]
+
+
+def checked(precision: str) -> Precision:
+    """The precision of that name.
+
+    Raises:
+        RequestError: there is none.
+    """
+    for known in get_args(Precision):
+        if precision == known:
+            return known
+    names = get_args(Precision)
+    raise RequestError(
+        f"unknown precision {precision!r}{nearest(precision, names)}; take one of {', '.join(names)}"
+    )
+
+
+class Inference:
+    """A model made ready for decoding, once. Later changes of its weights are not seen.
+
+    Args:
+        model: keeps the model contract.
+        precision: of the weights, while decoding.
+
+    Raises:
+        RequestError: the precision cannot be had for this model here.
+    """
+
+    def __init__(self, model: nn.Module, precision: str = "auto") -> None:
+        self.model, self.precision = model, checked(precision)
+        self._own = local()
+        self._engine, self._reason = None, ""
+        try:
+            self._engine = compiled(model, "fp32" if self.precision == "auto" else self.precision)
+        except UnfitError as reason:
+            self._reason = str(reason)
+            if self.precision == "int8":
+                raise RequestError(
+                    f"precision int8 needs the native engine, which cannot be used here ({reason}); "
+                    "take fp32 or bf16"
+                ) from None
+
+    @property
+    def chosen(self) -> str:
+        """What was chosen, for people: precision and path, and why no other."""
+        if self._engine is not None:
+            return f"{self._engine.precision} on the native engine"
+        plain = "bf16" if self.precision == "bf16" else "fp32"
+        return f"{plain} on the plain path ({self._reason})"
+
+    def ready(self, *, attention: bool = False) -> Any:
+        """The model to decode with; each thread gets its own.
+
+        Args:
+            attention: whether weights over the source will be asked for, which the engine does not show.
+
+        Raises:
+            RequestError: weights are wanted in int8, which has no plain path.
+        """
+        if self._engine is not None and not attention:
+            if not hasattr(self._own, "model"):
+                self._own.model = CompiledModel(self._engine)
+            return self._own.model
+        if self.precision == "int8":
+            raise RequestError(
+                "a coverage penalty needs attention weights, which int8 does not give; take fp32 or bf16"
+            )
+        return Autocast(self.model) if self.precision == "bf16" else self.model
+
+
+class Autocast:
+    """A model whose products are computed in bf16.
+
+    Args:
+        model: keeps the model contract.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.alignment_taps = model, model.alignment_taps
+        self.start, self.extend = self._wrapped(model.start), self._wrapped(model.extend)
+        self.heads = {"token": self._wrapped(model.heads["token"])}
+
+    def _context(self) -> contextlib.AbstractContextManager[Any]:
+        device = next(self.model.parameters()).device.type
+        return torch.autocast(device, torch.bfloat16)
+
+    def _wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            with self._context():
+                return function(*arguments)
+
+        return call

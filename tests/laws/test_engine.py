@@ -1,0 +1,235 @@
+"""Laws 3 and 8 for the native engine: what it writes is what the model computes at once."""
+
+import copy
+
+import pytest
+import torch
+from cases import (
+    DECODERS,
+    END,
+    MODELS,
+    SOURCES,
+    START,
+    TARGETS,
+    V_TARGET,
+    every_decoder,
+    hidden_of,
+    model_of,
+    same,
+)
+from hypothesis import given, settings
+from torch import nn
+from writing import check_decodings, cuts_of, decodings, extend, written
+
+from heedful.decoding.config import BeamConfig, decode
+from heedful.errors import RequestError
+from heedful.inference.compiled import CompiledModel
+from heedful.inference.engine import compiled
+from heedful.inference.packing import quantised
+from heedful.inference.program import UnfitError
+from heedful.inference.running import ROWS
+from heedful.native.library import library
+from heedful.nn.layout import Tokens
+from heedful.nn.taps import recording
+from heedful.tasks.generation import Generator
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
+
+UNFIT = {"bilinear", "additive", "cosine", "one key head"}
+FIT = [name for name, config in MODELS.items() if config["kind"] == "transformer" and name not in UNFIT]
+_PRODUCTS = ("scaled-dot", "dot")
+CAUSAL = [
+    n
+    for n, c in MODELS.items()
+    if c["kind"] == "language-model" and c.get("score", "scaled-dot") in _PRODUCTS
+]
+every_fit = pytest.mark.parametrize("name", FIT)
+some_fit = pytest.mark.parametrize("name", ["transformer", "pre-norm", "grouped heads", "learned"])
+
+
+def engine_of(model, precision="fp32"):
+    return CompiledModel(compiled(model, precision))
+
+
+@pytest.mark.parametrize("name", sorted({*MODELS} - {*FIT, *CAUSAL}))
+def test_other_models_are_refused(name):
+    """So every model either passes what follows or goes the plain way."""
+    with pytest.raises(UnfitError, match="of kind"):
+        compiled(model_of(name), "fp32")
+
+
+@every_fit
+def test_step_by_step_equals_at_once(name):
+    model = model_of(name)
+    cuts = [[min(t, len(target)) for t in range(1, 7)] for target in TARGETS]
+    same(written(engine_of(model), SOURCES, TARGETS, cuts), hidden_of(model, SOURCES, TARGETS))
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_language_model_step_by_step_equals_at_once(name):
+    model = model_of(name)
+    writer = engine_of(model)
+    state, written = writer.start(len(TARGETS)), []
+    for length in (2, 1, 3):
+        begin = state.lengths[0]
+        pieces = [(target * 6)[begin : begin + length] for target in TARGETS]
+        hidden, state = extend(writer, state, pieces)
+        written.append(torch.stack(hidden))
+    whole = hidden_of(model, SOURCES, [(target * 6)[:6] for target in TARGETS])
+    same(torch.cat(written, 1), torch.stack(list(whole)))
+
+
+@some_fit
+@settings(max_examples=6, deadline=None)
+@given(cuts=cuts_of([4, 7, 1], 4))
+def test_any_ragged_pieces_equal_at_once(name, cuts):
+    model = model_of(name)
+    same(written(engine_of(model), SOURCES, TARGETS, cuts), hidden_of(model, SOURCES, TARGETS))
+
+
+@some_fit
+@settings(max_examples=20, deadline=None)
+@given(plan=decodings())
+def test_hypotheses_that_are_widened_reordered_and_dropped_equal_sequences_of_their_own(name, plan):
+    model = model_of(name)
+    check_decodings(engine_of(model), model, plan)
+
+
+@every_fit
+@torch.no_grad()
+def test_single_steps_give_the_logits_of_the_head(name):
+    model = model_of(name)
+    engine = engine_of(model)
+    state = engine.start(Tokens.of(SOURCES))
+    _, state = extend(engine, state, [[START]] * 3)
+    targets = [[5, 7, 9, 11], [6, 8, 10, 12], [7, 7, 7, 7]]
+    for t in range(4):
+        logits, state = engine.step(torch.tensor([own[t] for own in targets]), state)
+        whole = hidden_of(model, SOURCES, [[START, *own[: t + 1]] for own in targets])
+        same(logits, model.heads["token"](torch.stack([own[-1] for own in whole])))
+
+
+@torch.no_grad()
+def test_room_grows_and_many_rows_are_cut():
+    """Longer than the first room, and more rows than go through the programs together, in both stacks."""
+    model = model_of("transformer")
+    numbers = torch.Generator().manual_seed(3)
+    draw = lambda n: torch.randint(3, 31, (n,), generator=numbers).tolist()  # noqa: E731
+    sources = [draw(ROWS + 37), draw(5), draw(89), draw(1)]
+    targets = [[START, *draw(n)] for n in (ROWS + 11, 71, 3, 150)]
+    cuts = [[len(t) - 3, len(t) - 2, len(t) - 1] for t in targets]
+    same(written(engine_of(model), sources, targets, cuts), hidden_of(model, sources, targets))
+
+
+@torch.no_grad()
+def test_more_hypotheses_than_go_through_together():
+    model, n = model_of("pre-norm"), ROWS + 41
+    engine = engine_of(model)
+    sources = [[3 + i % 19, 4 + i % 23] for i in range(n)]
+    state = engine.start(Tokens.of(sources))
+    _, state = extend(engine, state, [[START]] * n)
+    ids = torch.arange(n) % 29 + 3
+    logits, state = engine.step(ids, state)
+    whole = hidden_of(model, sources, [[START, int(i)] for i in ids])
+    same(logits, model.heads["token"](torch.stack([own[-1] for own in whole])))
+
+
+@some_fit
+def test_a_row_is_the_same_to_the_last_bit_whatever_the_others(name):
+    engine = engine_of(model_of(name))
+    every = [SOURCES[i % 3] for i in range(31)]
+    together, _ = extend(engine, engine.start(Tokens.of(every)), [TARGETS[1]] * 31)
+    for i in range(3):
+        alone, _ = extend(engine, engine.start(Tokens.of(SOURCES[i : i + 1])), [TARGETS[1]])
+        assert torch.equal(together[i], alone[0])
+        assert torch.equal(together[i + 27], alone[0])
+
+
+def test_positions_end_where_the_plain_path_ends():
+    model = model_of("learned")
+    longest = MODELS["learned"]["max_length"]
+    for writer in (model, engine_of(model)):
+        _, state = extend(writer, writer.start(Tokens.of(SOURCES[:1])), [[START] * longest])
+        with pytest.raises(RequestError, match=f"position {longest} is beyond the {longest} positions"):
+            extend(writer, state, [[START]])
+
+
+def test_where_somebody_listens_the_engine_does_not_run():
+    model = model_of("transformer")
+    with recording(model, model.alignment_taps[:1]), pytest.raises(UnfitError, match="listens"):
+        compiled(model, "fp32")
+
+
+def decoded(model, config):
+    source = Tokens.of([[*s, END] for s in SOURCES])
+    generator = Generator(model)
+    first = generator.prefill(source, Tokens.of([[START], [START, 5, 6], [START]]))
+    return decode(
+        config,
+        first.logits,
+        first.state,
+        generator.step,
+        end=END,
+        max_lengths=[config.max_length.of(len(s)) for s in SOURCES],
+        forbidden=[0, START, *range(11, V_TARGET)],
+    )
+
+
+@every_decoder
+@every_fit
+@torch.no_grad()
+def test_every_decoder_finds_what_it_finds_on_the_plain_path(name, decoder):
+    config, model = DECODERS[decoder], model_of(name)
+    if isinstance(config, BeamConfig):
+        config = config.model_copy(update={"coverage": 0.0})
+    plain, fast = decoded(model, config), decoded(engine_of(model), config)
+    for ours, theirs in zip(fast, plain, strict=True):
+        assert [h.ids for h in ours] == [h.ids for h in theirs]
+        same([torch.tensor(h.log_probs) for h in ours], [torch.tensor(h.log_probs) for h in theirs])
+
+
+# Other precisions --------------------------------------------------------------------------------------
+
+_BITS = {"bf16": lambda x: x.bfloat16().float()}
+
+
+def _int8_rows(x):
+    """The nearest of 255 steps from -max to max, for each row."""
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return (x / scale.masked_fill(scale == 0, 1)).round() * scale
+
+
+def reference_of(model, precision):
+    """The model with weights, and inputs of every product, of that precision; the rest in 32 bits."""
+    model = copy.deepcopy(model)
+    for part in model.modules():
+        if isinstance(part, nn.Linear):
+            if precision == "bf16":
+                part.weight = nn.Parameter(part.weight.detach().bfloat16().float())
+            else:
+                steps, scales = quantised(part.weight.detach())
+                part.weight = nn.Parameter(steps * scales[:, None])
+            rounded = _BITS.get(precision, _int8_rows)
+            part.register_forward_pre_hook(lambda _, args, f=rounded: (f(args[0]),))
+    return model
+
+
+# An input that lies between two steps may be rounded either way after sums in another order. One step of
+# a row is 1/127 of its greatest in int8, and 1/256 of itself in bf16.
+STEP = {"bf16": 1 / 256, "int8": 1 / 127}
+
+
+@pytest.mark.parametrize("precision", STEP)
+@every_fit
+@torch.no_grad()
+def test_low_precision_is_that_of_weights_and_inputs(name, precision):
+    """Against a model of which nothing else is rounded: nearly all numbers agree, and none is a step away."""
+    model = model_of(name)
+    cuts = [[min(t, len(target)) for t in range(1, 7)] for target in TARGETS]
+    got = torch.cat(written(engine_of(model, precision), SOURCES, TARGETS, cuts))
+    expected = torch.cat(hidden_of(reference_of(model, precision), SOURCES, TARGETS))
+    away = (got - expected).abs() / expected.abs().max().clamp(min=1)
+    assert away.max() < 4 * STEP[precision]
+    assert away.median() < STEP[precision] / 4
+    plain = torch.cat(hidden_of(model, SOURCES, TARGETS))
+    assert (got - expected).norm() < (plain - expected).norm()
