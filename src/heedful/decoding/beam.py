@@ -162,7 +162,10 @@ def _read_lengths(
 
 def _collect_finished(running: Running, candidates: Candidates, found: list[_Found], rules: _Rules) -> None:
     """Take the end tokens among the best ``beam`` candidates of each sentence."""
-    ends = (candidates.ids == rules.end) & (candidates.sums > NEVER)
+    ends = candidates.ids == rules.end
+    if not ends.any():
+        return
+    ends &= candidates.sums > NEVER
     for i, c in np.argwhere(ends[:, : rules.beam]).tolist():
         row = int(candidates.rows[i, c])
         log_probs = [*running.log_probs[i, row].tolist(), float(candidates.log_probs[i, c])]
@@ -199,12 +202,12 @@ def _advance(
     device: torch.device,
 ) -> StepOutput:
     """Let the finished sentences go, and write the last token of every hypothesis of the others."""
-    n, width = len(still), parents.shape[1]
+    n, width, ids = len(still), parents.shape[1], running.ids[:, :, -1]
     if n < len(running.sentences):
-        state = state.keep(still)
-    ids = torch.from_numpy(running.ids[still, :, -1].reshape(-1)).to(device)
+        state, ids, parents = state.keep(still), ids[still], parents[still]
+    tokens = torch.from_numpy(ids.reshape(-1)).to(device)
     if running.position == 1:
-        return step(ids, state.widen(width) if width > 1 else state, None)
-    rows = (parents[still] + width * np.arange(n)[:, None]).reshape(-1)
-    unmoved = np.array_equal(rows, np.arange(n * width))
-    return step(ids, state, None if unmoved else torch.from_numpy(rows).to(device))
+        return step(tokens, state.widen(width) if width > 1 else state, None)
+    own = np.arange(n * width).reshape(n, width)
+    rows = parents + own[:, :1]
+    return step(tokens, state, None if (rows == own).all() else torch.from_numpy(rows.reshape(-1)).to(device))

@@ -88,14 +88,13 @@ def ranked(
     n, size = logits.shape
     k = min(k, size)
     native = library() if logits.device.type == "cpu" and logits.dtype == torch.float32 else None
-    if native is None or k > NATIVE_MOST or not logits.is_contiguous():
-        values, ids = best(log_probabilities(logits, forbidden, position), k)
-        return values.clamp(max=0.0).cpu().numpy(), ids.cpu().numpy()
-    threads = torch.get_num_threads() if n > 1 else 1
-    found = native.rank(logits.data_ptr(), (n, size), forbidden.numpy(), k, threads)
-    if np.isnan(found[0][:, 0]).any():
-        log_probabilities(logits, forbidden, position)  # which says what is wrong
-    return np.minimum(found[0], 0.0, out=found[0]), found[1]
+    if native is not None and k <= NATIVE_MOST and logits.is_contiguous():
+        threads = torch.get_num_threads()
+        found = native.rank(logits.data_ptr(), (n, size), forbidden.numpy(), k, threads)
+        if found is not None:
+            return found
+    values, ids = best(log_probabilities(logits, forbidden, position), k)
+    return values.clamp(max=0.0).cpu().numpy(), ids.cpu().numpy()
 
 
 def check_request(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from heedful.decoding.probabilities import ranked
@@ -44,13 +44,10 @@ def candidates_of(
     come in the order of hypotheses, then of tokens.
     """
     log_probs, ids = ranked(logits, forbidden, n, position)
-    k = ids.shape[1]
-    # Rounding can lift a log-probability a hair above 0, on which the bounds of the search rest: it is cut.
     totals = (sums.reshape(-1, 1) + log_probs).reshape(len(sums), -1)
-    order = np.argsort(-totals, axis=1, kind="stable")[:, :n]
-    each = np.arange(len(sums))[:, None]
-    chosen = (part.reshape(len(sums), -1)[each, order] for part in (ids, log_probs))
-    return Candidates(totals[each, order], order // k, *chosen)
+    order = (-totals).argsort(axis=1, kind="stable")[:, :n]
+    places = order + np.arange(0, totals.size, totals.shape[1])[:, None]
+    return Candidates(totals.take(places), order // ids.shape[1], ids.take(places), log_probs.take(places))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,23 +108,24 @@ class Running:
         self, candidates: Candidates, beam: int, end: int
     ) -> tuple["Running", Int[np.ndarray, "A W2"]]:
         """The best ``beam`` candidates that do not end; also, the row that each continues."""
+        n, n_candidates = candidates.ids.shape
         goes_on = (candidates.ids != end) & (candidates.sums > NEVER)
-        order = np.argsort(~goes_on, axis=1, kind="stable")
+        places = (~goes_on).argsort(axis=1, kind="stable")[:, :beam]
+        if (missing := beam - places.shape[1]) > 0:
+            places = np.pad(places, ((0, 0), (0, missing)), constant_values=n_candidates - 1)
         live = np.arange(beam) < goes_on.sum(axis=1, keepdims=True)
-        # Where too few go on, `order` may also be too short; the first one stands in.
-        padded = np.zeros(live.shape, np.int64)
-        padded[:, : order.shape[1]] = order[:, :beam]
-        chosen = np.where(live, padded, order[:, :1])
-        each = np.arange(len(chosen))[:, None]
-        sums, rows, ids, log_probs = (part[each, chosen] for part in candidates)
-        extended = replace(
-            self,
-            sums=np.where(live, sums, NEVER),
-            ids=np.concatenate([self.ids[each, rows], ids[:, :, None]], axis=2),
-            log_probs=np.concatenate([self.log_probs[each, rows], log_probs[:, :, None]], axis=2),
-            attended=self.attended[each, rows]
-            if self.attended.size
-            else self.attended[:, :1].repeat(beam, 1),
+        if not (full := live.all()):
+            places = np.where(live, places, places[:, :1])
+        places = places + np.arange(0, n * n_candidates, n_candidates)[:, None]
+        rows, sums = candidates.rows.take(places), candidates.sums.take(places)
+        parents = rows + np.arange(0, self.sums.size, self.sums.shape[1])[:, None]
+        extended = Running(
+            self.sentences,
+            sums if full else np.where(live, sums, NEVER),
+            _continued(self.ids, parents, candidates.ids.take(places)),
+            _continued(self.log_probs, parents, candidates.log_probs.take(places)),
+            _rows(self.attended, parents),
+            self.source_lengths,
         )
         return extended, rows
 
@@ -147,3 +145,15 @@ class Running:
     def attended_of(self, i: int, row: int) -> Float[np.ndarray, " S"]:
         """The weights that one hypothesis gave to each real source position."""
         return self.attended[i, row, : self.source_lengths[i]]
+
+
+def _continued(
+    past: Shaped[np.ndarray, "A W t"], parents: Int[np.ndarray, "A W2"], new: Shaped[np.ndarray, "A W2"]
+) -> Shaped[np.ndarray, "A W2 t2"]:
+    """What was written by ``parents`` (numbered through all sentences), and then what is new."""
+    return np.concatenate([_rows(past, parents), new[:, :, None]], axis=2)
+
+
+def _rows(x: Shaped[np.ndarray, "A W t"], rows: Int[np.ndarray, "A W2"]) -> Shaped[np.ndarray, "A W2 t"]:
+    """Some of the lines, numbered through all sentences."""
+    return x.reshape(x.shape[0] * x.shape[1], x.shape[2]).take(rows, axis=0)

@@ -1,6 +1,7 @@
 """A compiled model: the model contract (ARCHITECTURE.md), carried out by the native engine."""
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -32,11 +33,12 @@ class CompiledModel:
         self.engine = engine
         self.heads = {"token": self.logits}
         self._runner = Runner(engine, engine.decoder)
+        self._reader: Runner | None = None
 
     @torch.inference_mode()
     def start(self, source: Tokens | int) -> Hypotheses:
         """Read the sources (of a model without: the number of sequences); nothing is written yet."""
-        memory = None if isinstance(source, int) else encode(self.engine, source)
+        memory = None if isinstance(source, int) else self._encode(source)
         n = source if isinstance(source, int) else source.layout.n_sequences
         lengths = [0] * n if isinstance(source, int) else list(source.layout.lengths)
         return Hypotheses(
@@ -48,6 +50,26 @@ class CompiledModel:
             _numbers(n),
             np.array(lengths, np.int32),
         )
+
+    def _encode(self, source: Tokens) -> Room:
+        """Read the sources: keys and values of every layer that looks at them, one line for each."""
+        program, layout = self.engine.encoder, source.layout
+        assert program is not None
+        memory = Room(self.engine.source_caches, layout.n_sequences, layout.max_length)
+        groups = list(_sentences(layout.lengths))
+        starts = [0, *accumulate(layout.lengths)]
+        n_rows = max((starts[g.stop] - starts[g.start] for g in groups), default=0)
+        if self._reader is None or self._reader.n_rows < n_rows:
+            self._reader = Runner(self.engine, program, max(ROWS, n_rows))
+        lines = max((g.stop - g.start for g in groups), default=0)
+        own = Room([c for c in program.caches if not c.of_source], lines, layout.max_length)
+        for group in groups:
+            part = layout if len(groups) == 1 else layout.select(range(group.start, group.stop))
+            ids = source.ids[starts[group.start] : starts[group.stop]]
+            self._reader.attach(own, memory.part(group), layout.max_length)
+            self._reader.use(_whole(ids, part, own.capacity), linked=True)
+            self._reader.run()
+        return memory
 
     @torch.inference_mode()
     def extend(self, tokens: Tokens, state: Hypotheses) -> tuple[Float[Tensor, "T d"], Hypotheses]:
@@ -70,10 +92,10 @@ class CompiledModel:
         x = self._runner.buffer("x")
         hidden = x.new_empty(layout.n_tokens, x.shape[1])
         for span in _spans(layout.n_tokens):
-            self._runner.use(rows.part(span))
+            self._runner.use(rows.part(span), linked=True)
             self._runner.run(head=False)
             hidden[span] = x[: span.stop - span.start]
-        state.positions += np.array(layout.lengths, np.int32)
+        state.advance(np.array(layout.lengths, np.int32))
         return hidden, state
 
     @torch.inference_mode()
@@ -98,11 +120,12 @@ class CompiledModel:
             return self.logits(hidden), state
         longest = state.longest + 1
         state.make_room(longest)
-        state.ancestors[_numbers(state.n), state.positions] = state.places
+        rows = _single(ids, state)
+        state.ancestors[rows.sequences, state.positions] = state.places
         self._runner.attach(state.own, state.source, longest)
-        self._runner.use(_single(ids, state))
+        self._runner.use(rows, linked=False)
         self._runner.run()
-        state.positions += 1
+        state.advance(1)
         return self._runner.buffer("logits")[: state.n], state
 
 
@@ -123,27 +146,6 @@ def _single(ids: Tensor, state: Hypotheses) -> Rows:
         state.rows.ids[:] = ids.numpy()
         np.add(state.positions, 1, out=state.rows.seen)
     return state.rows
-
-
-def encode(engine: Engine, source: Tokens) -> Room:
-    """Read the sources: keys and values of every layer that looks at them, one line for each."""
-    assert engine.encoder is not None
-    layout = source.layout
-    memory = Room(engine.source_caches, layout.n_sequences, layout.max_length)
-    groups = list(_sentences(layout.lengths))
-    starts = layout.offsets.tolist()
-    most = max((starts[g.stop] - starts[g.start] for g in groups), default=0)
-    runner = Runner(engine, engine.encoder, most)
-    lines = max((g.stop - g.start for g in groups), default=0)
-    scratch = [shape for shape in engine.encoder.caches if not shape.of_source]
-    own = Room(scratch, lines, layout.max_length)
-    for group in groups:
-        part = layout.select(range(group.start, group.stop))
-        ids = source.ids[starts[group.start] : starts[group.stop]]
-        runner.attach(own, memory.part(group), layout.max_length)
-        runner.use(_whole(ids, part, own.capacity))
-        runner.run()
-    return memory
 
 
 def _whole(ids: Tensor, layout: Layout, capacity: int) -> Rows:

@@ -58,7 +58,7 @@ class Program:
         instructions: in their order.
         caches: of keys and values, in their order.
         embedding: the part that makes the first vectors of ids.
-        converted: bytes that the activations of one row can take in the type of the weights.
+        converted: words of 4 bytes that the activations of a row can take in the type of the weights.
 
     Nothing of it changes when it runs, so many runners may share it.
     """
@@ -123,7 +123,7 @@ class Program:
             kind=KINDS[self.precision], activation=activation, weights=packed.weights,
             **{name: value for name, value in extra.items() if value is not None},
         )  # fmt: skip
-        self.converted = max(self.converted, 4 * (packed.n_in + 3))
+        self.converted = max(self.converted, packed.n_in + -packed.n_in % 4)
         return packed
 
     def norm(self, part: nn.Module, source: int, target: int) -> None:

@@ -99,27 +99,29 @@ class Runner:
         self._widths = np.array(program.widths, np.int64)
         threads = torch.get_num_threads()
         shared = max(n_rows, threads * native.CONVERTED_ALONE)
-        self._converted = torch.empty(shared * program.converted, dtype=torch.uint8)
+        self._converted = torch.empty(shared, program.converted, dtype=torch.int32)
         self._row_scales = torch.empty(shared)
         self._scores, self._caches = torch.empty(0), (native.Cache * len(program.caches))()
-        self._table: Tensor | None = None
+        self._table, self._longest = torch.empty(0), 0
         self._rooms: tuple[Room | None, ...] = ()
         self._rows: Rows | None = None
         self.call = native.Call(
             n_threads=threads,
+            n_buffers=len(self.buffers),
             buffers=ctypes.addressof(self._addresses),
             widths=self._widths.ctypes.data,
             caches=ctypes.addressof(self._caches),
             converted=self._converted.data_ptr(),
+            n_converted=program.converted,
             row_scales=self._row_scales.data_ptr(),
         )
 
     def attach(self, own: Room, source: Room | None, longest: int) -> None:
         """Read and write these caches, at positions below ``longest``."""
-        table = self.engine.positions(self.program, longest)
-        if table is not self._table:
-            self._table, self._code[0].bias = table, table.data_ptr()
-        if self._rooms[:1] == (own,) and self._rooms[1] is source:
+        if longest > self._longest:
+            self._table = self.engine.positions(self.program, longest)
+            self._code[0].bias, self._longest = self._table.data_ptr(), len(self._table)
+        if self._rooms == (own, source):
             return
         self._rooms = (own, source)
         of_own, of_source = own.caches(), source.caches() if source else iter(())
@@ -131,9 +133,16 @@ class Runner:
             self._scores = torch.empty(int(self.call.n_threads), width)
             self.call.scores, self.call.n_scores = self._scores.data_ptr(), width
 
-    def use(self, rows: Rows) -> None:
-        """Take these rows. Their arrays are read when the program runs, and may change until then."""
-        self.call.n_rows = len(rows.positions)
+    def use(self, rows: Rows, *, linked: bool) -> None:
+        """Take these rows. Their arrays are read when the program runs, and may change until then.
+
+        Args:
+            rows: the rows.
+            linked: whether some see what others of them write.
+        """
+        self.call.n_rows, self.call.linked = len(rows.positions), linked
+        if rows is self._rows:
+            return
         for name in _EACH:
             array = getattr(rows, name)
             if array is not None:

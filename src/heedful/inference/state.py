@@ -43,6 +43,8 @@ class Hypotheses:
     def __post_init__(self) -> None:
         self.rows: Rows | None = None
         """The rows of single steps, kept while the hypotheses stay the same."""
+        self.longest = int(self.positions.max(initial=0))
+        """Positions that are in use."""
 
     @property
     def n(self) -> int:
@@ -63,10 +65,12 @@ class Hypotheses:
         """The layout of ``lengths`` further tokens for each hypothesis."""
         return Layout.of(lengths, self.lengths)
 
-    @property
-    def longest(self) -> int:
-        """Positions that are in use."""
-        return int(self.positions.max(initial=0))
+    def advance(self, lengths: Int32[np.ndarray, " N"] | int) -> None:
+        """Count tokens that were written to each hypothesis."""
+        self.positions += lengths
+        self.longest = (
+            self.longest + lengths if isinstance(lengths, int) else int(self.positions.max(initial=0))
+        )
 
     def select(self, rows: Any) -> "Hypotheses":
         """Row n continues row ``rows[n]``, one of its own sentence."""

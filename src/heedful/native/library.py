@@ -47,11 +47,13 @@ class Call(Structure):
 
     _fields_ = [
         ("program", c_void_p),
-        *((name, c_int64) for name in ("n_instructions", "n_rows", "n_threads")),
+        *((name, c_int64) for name in ("n_instructions", "n_rows", "n_threads", "n_buffers", "linked")),
         *((name, c_void_p) for name in ("buffers", "widths", "caches", "ids", "positions", "places")),
         *((name, c_void_p) for name in ("sequences", "seen", "ancestors")),
         ("n_ancestors", c_int64),
-        *((name, c_void_p) for name in ("sources", "source_lengths", "converted", "row_scales", "scores")),
+        *((name, c_void_p) for name in ("sources", "source_lengths", "converted")),
+        ("n_converted", c_int64),
+        *((name, c_void_p) for name in ("row_scales", "scores")),
         ("n_scores", c_int64),
     ]
 
@@ -63,7 +65,7 @@ class Library:
         self._run = dll.heedful_run
         self._run.argtypes, self._run.restype = [POINTER(Call)], None
         self._rank = dll.heedful_rank
-        self._rank.restype = None
+        self._rank.restype = c_int64
         self._rank.argtypes = [
             c_void_p, c_int64, c_int64, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int64,
         ]  # fmt: skip
@@ -74,25 +76,27 @@ class Library:
 
     def rank(
         self, logits: int, shape: tuple[int, int], forbidden: np.ndarray, k: int, n_threads: int
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, Any] | None:
         """The ``k`` most probable allowed tokens of each row: log-probabilities and ids, ``[N, k]``.
 
         Args:
             logits: address of ``[N, V]``, 32 bits, contiguous.
             shape: N and V.
             forbidden: ids (64 bits) that are passed over.
-            k: at most as many as are allowed; of equals, the lowest come first.
+            k: how many; of equals, the lowest come first. Where fewer are possible and allowed, the
+                last places have minus infinity and token 0.
             n_threads: over which the rows are spread.
 
-        A row without a distribution (NaN, plus infinity, nothing possible) is NaN.
+        Returns:
+            None where a row has no distribution: it holds NaN or plus infinity, or nothing is possible.
         """
         n, size = shape
         values, ids = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
-        self._rank(
+        broken = self._rank(
             logits, n, size, forbidden.ctypes.data, len(forbidden), k, values.ctypes.data, ids.ctypes.data,
             n_threads,
         )  # fmt: skip
-        return values, ids
+        return None if broken else (values, ids)
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 /* Runs the programs of a decoder; see program.h. Every instruction is carried out for all rows, then comes the
-   next one. An instruction that is worth it is shared by the threads; the others are the first thread's. */
+   next one. Either the rows are dealt out to the threads, and each takes its own through the whole program; or,
+   where that would read many weights for few rows, an instruction that is worth it is shared by the threads. */
 
 #include <sched.h>
 #include <stddef.h>
@@ -112,7 +113,7 @@ static void linear(const Call *call, const Instruction *op, Share share, Barrier
     uint32_t *words = call->converted;
     float *scales = call->row_scales;
     if (n <= CONVERTED_ALONE) {
-        words += share.number * CONVERTED_ALONE * rounded(op->n_in, 4);
+        words += share.number * CONVERTED_ALONE * call->n_converted;
         scales += share.number * CONVERTED_ALONE;
         convert(call, op, words, scales, 0, n);
     } else {
@@ -138,23 +139,27 @@ static void execute(const Call *call, const Instruction *op, Share share, Barrie
     if (op->op == ATTEND) attend(call, op, call->scores + share.number * call->n_scores, begin, end);
 }
 
-/* About how many numbers an instruction reads; below a few thousand, threads cost more than they save. */
-static int64_t work(const Call *call, const Instruction *op) {
-    if (op->op == LINEAR) return call->n_rows * op->n_in * (int64_t)op->n_out;
+/* About how many cycles an instruction takes. */
+static int64_t cycles(const Call *call, const Instruction *op) {
+    if (op->op == LINEAR) {
+        int64_t each_cycle = op->kind == FP32 ? 12 : op->kind == BF16 ? 24 : 48;
+        return call->n_rows * op->n_in * (int64_t)op->n_out / each_cycle;
+    }
     if (op->op == ATTEND) {
         const int32_t *seen = op->reads_source ? call->source_lengths : call->seen;
-        return call->n_rows * seen[call->n_rows / 2] * (int64_t)op->n_heads * (op->d_k + op->d_v);
+        return call->n_rows * seen[call->n_rows / 2] * (int64_t)op->n_heads * (op->d_k + op->d_v) / 12;
     }
-    return call->n_rows * (int64_t)(op->n_in > op->n_out ? op->n_in : op->n_out) * 4;
+    return call->n_rows * (int64_t)(op->n_in > op->n_out ? op->n_in : op->n_out) / 2;
 }
 
-enum { WORTH_SHARING = 1 << 15 };
+/* Below so many cycles, it costs more to meet the other threads than they save. */
+enum { WORTH_SHARING = 8000 };
 
-static void run_share(const Call *call, Share share, Barrier *barrier) {
+static void run_together(const Call *call, Share share, Barrier *barrier) {
     int behind = 0; /* whether the first thread has done something that the others do not know of */
     for (int64_t i = 0; i < call->n_instructions; i++) {
         const Instruction *op = &call->program[i];
-        if (share.count > 1 && work(call, op) >= WORTH_SHARING) {
+        if (share.count > 1 && cycles(call, op) >= WORTH_SHARING) {
             if (behind) meet(barrier, share.count);
             execute(call, op, share, barrier);
             meet(barrier, share.count);
@@ -166,23 +171,67 @@ static void run_share(const Call *call, Share share, Barrier *barrier) {
     }
 }
 
+/* This thread's rows, as a call of their own. */
+static void run_own_rows(const Call *call, Share share, Barrier *barrier) {
+    int64_t begin, end;
+    part_of(share, call->n_rows, &begin, &end);
+    float *buffers[call->n_buffers];
+    for (int64_t i = 0; i < call->n_buffers; i++) buffers[i] = call->buffers[i] + begin * call->widths[i];
+    Call own = *call;
+    own.n_rows = end - begin;
+    own.buffers = buffers;
+    own.ids += begin;
+    own.positions += begin;
+    own.places += begin;
+    own.sequences += begin;
+    own.seen += begin;
+    if (own.sources) own.sources += begin, own.source_lengths += begin;
+    own.converted += begin * own.n_converted;
+    own.row_scales += begin;
+    own.scores += share.number * own.n_scores;
+    for (int64_t i = 0; i < own.n_instructions; i++) {
+        const Instruction *op = &own.program[i];
+        execute(&own, op, (Share){0, 1}, barrier);
+        if (op->op == STORE && own.linked) meet(barrier, share.count);
+    }
+}
+
+/* Whether the rows are dealt out: every thread then reads all weights, so they must be few, or much used. */
+static int by_rows(const Call *call) {
+    enum { FEW_BYTES = 1 << 22, MANY_ROWS = 12 };
+    int64_t bytes = 0;
+    if (call->n_rows < call->n_threads) return 0;
+    if (call->n_rows >= MANY_ROWS * call->n_threads) return 1;
+    for (int64_t i = 0; i < call->n_instructions; i++) {
+        const Instruction *op = &call->program[i];
+        if (op->op == LINEAR) bytes += op->n_in * (int64_t)op->n_out * (op->kind == FP32 ? 4 : op->kind == BF16 ? 2 : 1);
+    }
+    return bytes <= FEW_BYTES;
+}
+
 void heedful_run(const Call *call) {
     Barrier barrier = {0, 0};
 #if defined(_OPENMP)
     if (call->n_threads > 1) {
+        int dealt = by_rows(call);
 #pragma omp parallel num_threads((int)call->n_threads)
-        run_share(call, (Share){omp_get_thread_num(), omp_get_num_threads()}, &barrier);
+        {
+            Share share = {omp_get_thread_num(), omp_get_num_threads()};
+            (dealt ? run_own_rows : run_together)(call, share, &barrier);
+        }
         return;
     }
 #endif
-    run_share(call, (Share){0, 1}, &barrier);
+    run_together(call, (Share){0, 1}, &barrier);
 }
 
-/* values, ids: [n_rows, k]. */
-void heedful_rank(const float *logits, int64_t n_rows, int64_t n, const int64_t *forbidden, int64_t n_forbidden,
-                  int64_t k, float *values, int64_t *ids, int64_t n_threads) {
+/* values, ids: [n_rows, k]. Returns how many rows have no distribution. */
+int64_t heedful_rank(const float *logits, int64_t n_rows, int64_t n, const int64_t *forbidden, int64_t n_forbidden,
+                     int64_t k, float *values, int64_t *ids, int64_t n_threads) {
+    int64_t sound = 0;
     (void)n_threads;
-#pragma omp parallel for num_threads((int)n_threads) if (n_threads > 1 && n_rows > 1)
+#pragma omp parallel for num_threads((int)n_threads) reduction(+ : sound) if (n_threads > 1 && n_rows > 3)
     for (int64_t row = 0; row < n_rows; row++)
-        rank_row(logits + row * n, n, forbidden, n_forbidden, k, values + row * k, ids + row * k);
+        sound += rank_row(logits + row * n, n, forbidden, n_forbidden, k, values + row * k, ids + row * k);
+    return n_rows - sound;
 }

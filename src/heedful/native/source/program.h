@@ -36,7 +36,8 @@ typedef struct {
 /* One run of a program over `n_rows` rows: a row is one token of one sequence. */
 typedef struct {
     const Instruction *program;
-    int64_t n_instructions, n_rows, n_threads;
+    int64_t n_instructions, n_rows, n_threads, n_buffers;
+    int64_t linked;                    /* whether rows may see what other rows of this run write */
     float *const *buffers;
     const int64_t *widths;             /* of the buffers */
     const Cache *caches;
@@ -49,7 +50,8 @@ typedef struct {
     int64_t n_ancestors;
     const int32_t *sources;            /* the line of the source's caches that each row reads */
     const int32_t *source_lengths;     /* how many positions that line has, for each row */
-    void *converted;                   /* room for the rows' activations in the type of the weights */
+    uint32_t *converted;               /* [rows, n_converted]: activations in the type of the weights */
+    int64_t n_converted;
     float *row_scales;                 /* int8: of each row */
     float *scores;                     /* [n_threads, n_scores] */
     int64_t n_scores;

@@ -7,10 +7,6 @@
 
 #include "vectors.h"
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
-
 /* Whether any number is greater than `limit`. */
 INLINE int any_greater(Floats x, float limit) {
 #if defined(__AVX512F__)
@@ -25,18 +21,16 @@ INLINE int any_greater(Floats x, float limit) {
 
 /* log sum e^x, as the greatest x and the logarithm of what remains; NaN where there is no distribution. */
 static void normaliser(const float *x, int64_t n, float *top, float *rest) {
-    Floats most = all(-INFINITY), sum = all(0.0f), wrong = all(0.0f);
-    for (int64_t i = 0; i < n; i += LANES) {
-        Floats part = load_some(x + i, n - i, -INFINITY);
-        most = larger(part, most);
-        wrong += select_floats(part == part, all(0.0f), part);
-    }
+    int64_t whole = n / LANES * LANES;
+    Floats most = load_some(x + whole, n - whole, -INFINITY), sum = all(0.0f);
+    for (int64_t i = 0; i < whole; i += LANES) most = larger(load(x + i), most);
     *top = largest_of(most);
     *rest = NAN;
-    if (!isfinite(*top) || sum_of(wrong) != 0.0f) return;
-    for (int64_t i = 0; i < n; i += LANES)
-        sum += exponential(load_some(x + i, n - i, -INFINITY) - *top);
-    *rest = logf(sum_of(sum));
+    if (!isfinite(*top)) return;
+    for (int64_t i = 0; i < whole; i += LANES) sum += exponential(load(x + i) - *top);
+    float more = 0.0f; /* in which NaN is not lost */
+    for (int64_t i = whole; i < n; i++) more += expf(x[i] - *top);
+    *rest = logf(sum_of(sum) + more);
 }
 
 INLINE int listed(int64_t id, const int64_t *ids, int64_t n) {
@@ -51,7 +45,7 @@ static void greatest(const float *x, int64_t n, const int64_t *forbidden, int64_
                      float *values, int64_t *ids) {
     for (int64_t i = 0; i < k; i++) values[i] = -INFINITY, ids[i] = 0;
     for (int64_t i = 0; i < n; i += LANES) {
-        if (!any_greater(load_some(x + i, n - i, -INFINITY), values[k - 1])) continue;
+        if (i + LANES <= n && !any_greater(load(x + i), values[k - 1])) continue;
         for (int64_t j = i; j < i + LANES && j < n; j++) {
             if (!(x[j] > values[k - 1]) || listed(j, forbidden, n_forbidden)) continue;
             int64_t place = k - 1;
@@ -62,14 +56,17 @@ static void greatest(const float *x, int64_t n, const int64_t *forbidden, int64_
     }
 }
 
-static void rank_row(const float *x, int64_t n, const int64_t *forbidden, int64_t n_forbidden, int64_t k,
-                     float *values, int64_t *ids) {
+/* Log-probabilities, cut at 0, which rounding can pass by a hair; whether there is a distribution. */
+static int rank_row(const float *x, int64_t n, const int64_t *forbidden, int64_t n_forbidden, int64_t k,
+                    float *values, int64_t *ids) {
     float top, rest;
     normaliser(x, n, &top, &rest);
     greatest(x, n, forbidden, n_forbidden, k, values, ids);
-    for (int64_t i = 0; i < k; i++) values[i] = values[i] - top - rest;
-    if (rest != rest)
-        for (int64_t i = 0; i < k; i++) values[i] = NAN;
+    for (int64_t i = 0; i < k; i++) {
+        float value = values[i] - top - rest;
+        values[i] = value > 0.0f ? 0.0f : value;
+    }
+    return rest == rest;
 }
 
 #endif

@@ -6,6 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 enum { LANES = 16 };
 
 typedef float Floats __attribute__((vector_size(64)));
@@ -35,7 +39,14 @@ INLINE Floats select_floats(Ints mask, Floats yes, Floats no) {
     return (Floats)(((Ints)yes & mask) | ((Ints)no & ~mask));
 }
 
-INLINE Floats larger(Floats a, Floats b) { return select_floats(a > b, a, b); }
+/* Where a is greater, a; else b, also where either is NaN. */
+INLINE Floats larger(Floats a, Floats b) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return select_floats(a > b, a, b);
+#endif
+}
 
 INLINE float sum_of(Floats x) {
     float part[LANES];
@@ -67,16 +78,14 @@ INLINE void store_some(float *p, Floats x, int64_t n) {
     }
 }
 
-/* e^x to about 1 in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, and a polynomial for e^r.
-   0 below -87.3, where the result would be denormal; infinity is not reached by what calls it. NaN stays. */
+/* e^x for x <= 88 to about 1 in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, and a polynomial for e^r.
+   Below -87, e^-87: as good as nothing beside the 1 that a softmax holds. NaN stays NaN. */
 INLINE Floats exponential(Floats x) {
-    const Floats high = all(0.693359375f), low = all(-2.12194440e-4f), magic = all(12582912.0f);
-    Ints lost = x < all(-87.0f);
-    Floats safe = select_floats(lost, all(-87.0f), x);
-    safe = select_floats(safe > all(88.0f), all(88.0f), safe);
-    Floats shifted = safe * 1.44269504f + magic; /* the nearest integer, in the low bits */
+    const Floats magic = all(12582912.0f);
+    x = larger(all(-87.0f), x);
+    Floats shifted = x * 1.44269504f + magic; /* the nearest integer, in the low bits */
     Floats n = shifted - magic;
-    Floats r = safe - n * high - n * low;
+    Floats r = x - n * 0.693359375f + n * 2.12194440e-4f;
     /* Taylor's terms to r^7: the rest is below 3e-9 for |r| <= 0.347. */
     Floats p = all(1.0f / 5040);
     p = p * r + 1.0f / 720;
@@ -86,8 +95,7 @@ INLINE Floats exponential(Floats x) {
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    Ints power = ((Ints)shifted - (Ints)magic + 127) << 23;
-    return select_floats(lost, all(0.0f), p * (Floats)power);
+    return p * (Floats)(((Ints)shifted - 0x4b400000 + 127) << 23);
 }
 
 #endif
