@@ -12,11 +12,11 @@ VERBS = {
     },
     "predict": {
         "run", "file", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
-        "--max-new-tokens", "--stop", "--stream", "--whole",
+        "--max-new-tokens", "--stop", "--stream", "--whole", "--precision",
     },
     "evaluate": {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
-        "--text", "--stride",
+        "--text", "--stride", "--precision",
     },
     "describe": {"what", "overrides", "--batch", "--length", "--source-length", "--json"},
     "recipes": {"name", "--json"},

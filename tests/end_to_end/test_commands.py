@@ -13,6 +13,9 @@ from jsonschema import Draft202012Validator
 
 import heedful as package
 
+# What is said of how a run decodes.
+CHOICE = re.compile(r"heedful: decoding in fp32 on the (native engine|plain path \(.*\))\n")
+
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
@@ -120,7 +123,8 @@ def test_every_input_has_one_output_in_order(heedful, run, tmp_path, request):
     outputs = dict(zip(STRANGE, lines(done), strict=True))
     assert outputs["empty"] == ""
     assert re.search(r"source cut from \d+ to 1024 tokens", done.err)
-    assert done.err.count("\n") == 1
+    assert CHOICE.match(done.err)
+    assert done.err.count("\n") == 2
     own = package.load(folder, device="cpu")
     for name in ("words", "emoji", "a special token", "other line ends", "spaces", "a NUL"):
         alone = heedful("predict", folder, "-", cwd=tmp_path, stdin=STRANGE[name])
@@ -289,7 +293,7 @@ def test_a_reader_who_leaves_is_no_failure(transformer, tmp_path, environment):
     )
     assert done.returncode == 0
     assert done.stdout.count("\n") == 1
-    assert done.stderr == ""
+    assert CHOICE.fullmatch(done.stderr)
 
 
 # Evaluation
@@ -361,7 +365,8 @@ def test_any_two_files_can_be_scored(heedful, transformer, tmp_path):
 def test_a_whole_process_does_what_the_forks_do(heedful, process, transformer, tmp_path):
     text = (transformer.parent / "test.src").read_text("utf-8")
     done = process("-m", "heedful", "predict", transformer, cwd=tmp_path, input=text)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert CHOICE.fullmatch(done.stderr)
     assert done.stdout == heedful("predict", transformer, cwd=tmp_path, stdin=text).out
     wrong = process("-m", "heedful", "predict", transformer, "--beem", cwd=tmp_path)
     assert (wrong.returncode, wrong.stdout) == (2, "")
@@ -377,3 +382,32 @@ def test_results_are_utf8_wherever_the_command_runs(process, environment, transf
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.decode("utf-8"))["id"] == "நாய்"
+
+
+# Precisions
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_precision_may_be_chosen(heedful, transformer, tmp_path, precision):
+    done = heedful("predict", transformer, "--precision", precision, cwd=tmp_path, stdin="red cat\n\n")
+    assert len(lines(done)) == 2
+    assert f"decoding in {precision} on the" in done.err
+    done = heedful("evaluate", transformer, "--precision", precision, "--limit", "3", "--json", cwd=tmp_path)
+    check("evaluation", done.json())
+
+
+def test_the_engine_writes_what_the_plain_path_writes(heedful, transformer, tmp_path):
+    text = "".join(line + "\n" for line in STRANGE.values())
+    fast = heedful("predict", transformer, cwd=tmp_path, stdin=text)
+    plain = heedful("predict", transformer, cwd=tmp_path, stdin=text, env={"HEEDFUL_NATIVE": "0"})
+    assert "on the plain path (no native library: HEEDFUL_NATIVE=0 switches it off)" in plain.err
+    assert lines(fast) == lines(plain)
+
+
+def test_a_precision_that_cannot_be_had_is_refused(heedful, transformer, recurrent, tmp_path):
+    done = heedful("predict", transformer, "--precision", "fp16", cwd=tmp_path, stdin="red cat\n")
+    assert (done.status, done.out) == (2, "")
+    assert "unknown precision 'fp16'" in done.err
+    done = heedful("predict", recurrent, "--precision", "int8", cwd=tmp_path, stdin="red cat\n")
+    assert (done.status, done.out) == (2, "")
+    assert "precision int8 needs the native engine" in done.err

@@ -34,6 +34,7 @@ def evaluate(
     decoding: list[str] = typer.Option(
         None, metavar="KEY=VALUE", help="Change the decoding; may be repeated."
     ),
+    precision: str = typer.Option("auto", help="Weights while decoding: auto (fp32), fp32, bf16 or int8."),
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
@@ -49,12 +50,16 @@ def evaluate(
 
     loaded = load(run, device=device)
     settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, None)
+    if loaded.kind.scored_by_writing:
+        say(f"heedful: decoding in {loaded.inference(precision).chosen}")
     evaluations = []
     with ExitStack() as stack:
         file = stack.enter_context(whole_file(output)) if output else None
         for name, source in chosen_splits(loaded, split, data or text).items():
             say(f"{name}: {loaded.kind.scoring}")
-            found = score(loaded, name, source, decoding=settings, limit=limit, stride=stride)
+            found = score(
+                loaded, name, source, decoding=settings, limit=limit, stride=stride, precision=precision
+            )
             evaluations.append(found)
             if not as_json:
                 _show(name, loaded.kind.unit, found.scores)

@@ -47,6 +47,7 @@ def predict(
         False, "--stream", help="Show answers while they are written, line ends and all."
     ),
     whole: bool = typer.Option(False, "--whole", help="FILE is one input, line ends and all."),
+    precision: str = typer.Option("auto", help="Weights while decoding: auto (fp32), fp32, bf16 or int8."),
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
 ) -> None:
     """Give the run's answer to each input: one output for each, always, in order."""
@@ -64,6 +65,8 @@ def predict(
         loaded = load(run, device=device)
         settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, n_best)
         options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or None}
+        options["precision"] = precision
+        say(f"heedful: decoding in {loaded.inference(precision).chosen}")
         if stream:
             _stream(loaded, lines, settings, options)
             return

@@ -20,7 +20,7 @@ from torch import nn
 
 from heedful.errors import RequestError, nearest
 from heedful.inference.compiled import CompiledModel
-from heedful.inference.engine import compiled
+from heedful.inference.engine import Engine, compiled
 from heedful.inference.program import UnfitError
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
@@ -42,7 +42,9 @@ def checked(precision: str) -> Precision:
 
 
 class Inference:
-    """A model made ready for decoding, once. Later changes of its weights are not seen.
+    """A model made ready for decoding; made so anew when its weights have been changed in place.
+
+    (Changes that go past autograd's count of versions, as those of ``parameter.data`` do, are not seen.)
 
     Args:
         model: keeps the model contract.
@@ -55,9 +57,17 @@ class Inference:
     def __init__(self, model: nn.Module, precision: str = "auto") -> None:
         self.model, self.precision = model, checked(precision)
         self._own = local()
-        self._engine, self._reason = None, ""
+        self._engine: Engine | None = None
+        self._reason, self._versions = "", [-1]
+        self._compile()
+
+    def _compile(self) -> None:
+        versions = [parameter._version for parameter in self.model.parameters()]
+        if versions == self._versions:
+            return
+        self._engine, self._versions = None, versions
         try:
-            self._engine = compiled(model, "fp32" if self.precision == "auto" else self.precision)
+            self._engine = compiled(self.model, "fp32" if self.precision == "auto" else self.precision)
         except UnfitError as reason:
             self._reason = str(reason)
             if self.precision == "int8":
@@ -83,9 +93,10 @@ class Inference:
         Raises:
             RequestError: weights are wanted in int8, which has no plain path.
         """
+        self._compile()
         if self._engine is not None and not attention:
-            if not hasattr(self._own, "model"):
-                self._own.model = CompiledModel(self._engine)
+            if getattr(self._own, "engine", None) is not self._engine:
+                self._own.engine, self._own.model = self._engine, CompiledModel(self._engine)
             return self._own.model
         if self.precision == "int8":
             raise RequestError(

@@ -40,6 +40,7 @@ def evaluate(
     limit: int | None = None,
     stride: int | None = None,
     progress: Callable[[int], None] = lambda n: None,
+    precision: str = "auto",
 ) -> Any:
     """Score the run on a data set.
 
@@ -51,6 +52,7 @@ def evaluate(
         limit: only so many rows.
         stride: how far windows move on, for a language model; instead of the recipe's.
         progress: called with the number of rows just done.
+        precision: of the weights while decoding (`heedful.inference.choosing`).
 
     Returns:
         An `Evaluation` of the run's kind.
@@ -62,5 +64,6 @@ def evaluate(
     if stride is not None and not run.kind.strides:
         raise RequestError(f"--stride {stride}: a run of the task {run.recipe.task.kind} has no windows")
     rows = rows_of(source, Path(run.recipe.root or "."), run.kind.columns)
-    found: Evaluation = run.kind.scored(run, split, rows, Scoring(decoding, limit, stride, progress))
+    how = Scoring(decoding, limit, stride, progress, precision)
+    found: Evaluation = run.kind.scored(run, split, rows, how)
     return found

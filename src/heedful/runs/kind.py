@@ -16,6 +16,7 @@ from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import Located, Row, SourceConfig
 from heedful.data.store import TokenStore
 from heedful.evaluation.score import Score
+from heedful.inference.choosing import Inference
 from heedful.objectives.terms import Objective
 from heedful.runs.folder import RunFolder
 from heedful.runs.recipe import Recipe
@@ -108,12 +109,14 @@ class Scoring:
         limit: only so many rows, or None.
         stride: how far windows move on, where the kind has windows, or None.
         progress: called with the number of rows just done.
+        precision: of the weights while decoding (`heedful.inference.choosing`).
     """
 
     decoding: Any = None
     limit: int | None = None
     stride: int | None = None
     progress: Callable[[int], None] = lambda n: None
+    precision: str = "auto"
 
 
 class Kind(ABC):
@@ -133,6 +136,9 @@ class Kind(ABC):
 
     scoring: ClassVar[str]
     """What it does when it is scored: "translating"."""
+
+    scored_by_writing: ClassVar[bool]
+    """Whether the scores are of what it writes, and so depend on how it is decoded."""
 
     shorter: ClassVar[str]
     """What a user can do to get shorter sequences."""
@@ -200,8 +206,13 @@ class Kind(ABC):
     # Use --------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def predictor(self, recipe: Any, codec: Any, model: Any, decoding: Any, **options: Any) -> Predictor:
-        """What answers inputs. ``options`` are some of `options`, those that are not None."""
+    def predictor(
+        self, recipe: Any, codec: Any, model: Any, decoding: Any, inference: Inference, **options: Any
+    ) -> Predictor:
+        """What answers inputs, with the model as ``inference`` makes it ready.
+
+        ``options`` are some of `options`, those that are not None.
+        """
 
     @abstractmethod
     def source_of(self, files: Sequence[Path]) -> SourceConfig:

@@ -8,6 +8,7 @@ from heedful.config import Config
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
+from heedful.inference.choosing import Inference
 from heedful.models.registry import build_model
 from heedful.runs.environment import choose_device
 from heedful.runs.folder import RunFolder
@@ -37,6 +38,7 @@ class Run:
     def __init__(self, folder: RunFolder, recipe: Recipe, codec: Any, model: Any) -> None:
         self.folder, self.recipe = folder, recipe
         self.codec, self.model = codec, model.eval()
+        self._inferences: dict[str, Inference] = {}
 
     @property
     def kind(self) -> Kind:
@@ -53,6 +55,7 @@ class Run:
         alignment: bool = False,
         first: int = 0,
         progress: Callable[[int], None] = lambda n: None,
+        precision: str = "auto",
         **options: Any,
     ) -> list[Prediction]:
         """The run's task on each text: as many predictions as texts, in their order.
@@ -66,6 +69,8 @@ class Run:
             first: the number of the first text, where more were predicted before; samples are drawn
                 anew for each number.
             progress: called with the number of texts just done.
+            precision: of the weights while decoding: fp32, bf16, int8, or auto, which is fp32
+                (`heedful.inference.choosing`).
             **options: of a language model, ``max_new_tokens`` and ``stop`` (a list of texts).
 
         Raises:
@@ -74,28 +79,45 @@ class Run:
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts; put the one text into a list")
         settings = with_beam(decoding or self.recipe.decoding, beam, n_best)
-        predictor = self._predictor(settings, options)
+        predictor = self._predictor(settings, precision, options)
         return predictor.predict(texts, alignment=alignment, first=first, progress=progress)
 
     def stream(
-        self, text: str, *, decoding: DecodingConfig | None = None, first: int = 0, **options: Any
+        self,
+        text: str,
+        *,
+        decoding: DecodingConfig | None = None,
+        first: int = 0,
+        precision: str = "auto",
+        **options: Any,
     ) -> Iterator[str]:
         """The answer to one text, a piece at a time, as soon as it is written; see `predict`.
 
         Raises:
             RequestError: the task, or the decoding, shows nothing before it is done.
         """
-        predictor: Any = self._predictor(decoding or self.recipe.decoding, options)
+        predictor: Any = self._predictor(decoding or self.recipe.decoding, precision, options)
         if not hasattr(predictor, "stream"):
             raise RequestError(f"a run of the task {self.recipe.task.kind} cannot be watched while it writes")
         pieces: Iterator[str] = predictor.stream(text, ordinal=first)
         return pieces
 
-    def _predictor(self, decoding: Any, options: dict[str, Any]) -> Predictor:
+    def inference(self, precision: str = "auto") -> Inference:
+        """The model made ready for decoding; kept for the next call.
+
+        Raises:
+            RequestError: the precision cannot be had for this model here.
+        """
+        if precision not in self._inferences:
+            self._inferences[precision] = Inference(self.model, precision)
+        return self._inferences[precision]
+
+    def _predictor(self, decoding: Any, precision: str, options: dict[str, Any]) -> Predictor:
         given = {name: value for name, value in options.items() if value is not None}
         if strange := [name for name in given if name not in self.kind.options]:
             raise RequestError(f"{strange[0]}: a run of the task {self.recipe.task.kind} has no such option")
-        return self.kind.predictor(self.recipe, self.codec, self.model, decoding, **given)
+        inference = self.inference(precision)
+        return self.kind.predictor(self.recipe, self.codec, self.model, decoding, inference, **given)
 
 
 def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:

@@ -105,16 +105,20 @@ class Continuation:
     half a context costs one more pass over half a context.
 
     Args:
-        model: keeps the model contract, without a source.
+        model: keeps the model contract, without a source; where it has a ``step`` for single tokens, that
+            is taken.
         context: the most tokens that the model reads at once.
         stops: where a stop string is completed, the end token alone may follow.
         end: the end token.
+        device: where the model is.
     """
 
-    def __init__(self, model: Any, context: int, stops: Stops, end: int) -> None:
+    def __init__(
+        self, model: Any, context: int, stops: Stops, end: int, device: torch.device | str = "cpu"
+    ) -> None:
         self.model, self.head = model, model.heads["token"]
-        self.context, self.stops, self.end = context, stops, end
-        self.device = next(model.parameters()).device
+        self.context, self.stops, self.end, self.device = context, stops, end, device
+        self._step = getattr(model, "step", None)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> StepOutput:
         """Read the prompts, or the last tokens of those that are too long; none may be empty."""
@@ -131,9 +135,12 @@ class Continuation:
         if any(full):
             kept = [self._forget(line) if slides else line for line, slides in zip(lines, full, strict=True)]
             return self._read(kept, state.inner.width)
+        if self._step is not None:
+            logits, inner = self._step(ids, state.inner)
+            return self._output(logits, inner, lines)
         tokens = Tokens(ids, state.inner.next_layout((1,) * len(ids)))
         hidden, inner = self.model.extend(tokens, state.inner)
-        return self._output(hidden, inner, lines)
+        return self._output(self.head(hidden), inner, lines)
 
     def _forget(self, line: Line) -> Line:
         return replace(line, begin=len(line.ids) - max(1, self.context // 2))
@@ -142,10 +149,10 @@ class Continuation:
         """All that the sequences show, from the first position on."""
         tokens = Tokens.of([line.seen for line in lines], device=self.device)
         hidden, inner = self.model.extend(tokens, self.model.start(len(lines)))
-        return self._output(hidden[tokens.layout.last], replace(inner, width=width), lines)
+        logits = self.head(hidden[tokens.layout.last])
+        return self._output(logits, replace(inner, width=width), lines)
 
-    def _output(self, hidden: Float[Tensor, "N d"], inner: State, lines: Sequence[Line]) -> StepOutput:
-        logits = self.head(hidden)
+    def _output(self, logits: Float[Tensor, "N V"], inner: State, lines: Sequence[Line]) -> StepOutput:
         watched = enumerate(lines) if self.stops.texts else ()
         ended = [n for n, line in watched if self.stops.reached(line.written)]
         if ended:

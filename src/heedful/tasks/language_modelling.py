@@ -19,6 +19,7 @@ from heedful.data.text import TEXT
 from heedful.decoding.config import BeamConfig, DecodingConfig, decode
 from heedful.decoding.protocol import Hypothesis
 from heedful.errors import RequestError
+from heedful.inference.choosing import Inference
 from heedful.tasks.continuing import Continuation, Stops
 from heedful.tasks.generation import n_hypotheses
 from heedful.tasks.prediction import Prediction
@@ -105,6 +106,7 @@ class Completer:
         context: the most tokens that the model reads at once.
         limits: where a completion ends.
         budget: tokens of the rectangle that is decoded together; bounds the memory.
+        inference: the model made ready for decoding; by default it is made so here.
 
     Raises:
         RequestError: the decoding speaks of a source.
@@ -119,11 +121,13 @@ class Completer:
         context: int,
         limits: Limits = Limits(),
         budget: int = DECODING_BUDGET,
+        inference: Inference | None = None,
     ) -> None:
         self.model, self.codec, self.decoding = model.eval(), codec, decoding
         self.context, self.limits, self.budget = context, limits, budget
         self.stops = Stops(codec.text, tuple(limits.stop))
         refuse_source(decoding)
+        self.inference = inference or Inference(self.model)
 
     @torch.inference_mode()
     def predict(
@@ -204,7 +208,8 @@ class Completer:
         on_token: Callable[[int, int], None] | None = None,
     ) -> list[list[Hypothesis]]:
         specials = self.codec.text.specials
-        step = Continuation(self.model, self.context, self.stops, specials.end)
+        device = next(self.model.parameters()).device
+        step = Continuation(self.inference.ready(), self.context, self.stops, specials.end, device)
         first = step.prefill([prompt or [specials.end] for prompt in prompts])
         return decode(
             self.decoding,

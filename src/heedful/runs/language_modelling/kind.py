@@ -14,6 +14,7 @@ from heedful.data.sources import Located, Row
 from heedful.data.text import TEXT, TextSource
 from heedful.data.windows import Windows
 from heedful.errors import DataError
+from heedful.inference.choosing import Inference
 from heedful.objectives.cross_entropy import NextToken
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring
@@ -39,6 +40,7 @@ class LanguageModelling(Kind):
     input = "prompt"
     unit = "tokens"
     scoring = "reading"
+    scored_by_writing = False
     own_data = "--text FILE"
     shorter = "lower model.context"
     options = ("max_new_tokens", "stop")
@@ -105,11 +107,13 @@ class LanguageModelling(Kind):
         codec: TextCodec,
         model: Any,
         decoding: Any,
+        inference: Inference,
         **options: Any,
     ) -> Completer:
         """Completes; ``max_new_tokens`` and ``stop`` stand before those of the recipe."""
         limits = replace(recipe.completion.limits, **options)
-        return Completer(model, codec, decoding, context=recipe.model.context, limits=limits)
+        context = recipe.model.context
+        return Completer(model, codec, decoding, context=context, limits=limits, inference=inference)
 
     def source_of(self, files: Sequence[Path]) -> TextSource:
         """Files of text, each a document."""

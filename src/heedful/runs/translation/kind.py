@@ -18,6 +18,7 @@ from heedful.data.vectors import fill_embedding, read_vectors
 from heedful.decoding.config import GreedyConfig
 from heedful.errors import RequestError
 from heedful.evaluation.translation import quick_scores
+from heedful.inference.choosing import Inference
 from heedful.objectives.cross_entropy import NextToken
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
@@ -43,6 +44,7 @@ class Translation(Kind):
     input = SOURCE
     unit = "sentences"
     scoring = "translating"
+    scored_by_writing = True
     own_data = "--data SOURCE TARGET"
     shorter = "lower data.filter.max_length"
 
@@ -122,10 +124,16 @@ class Translation(Kind):
         return Validator(recipe, prepared, step)
 
     def predictor(
-        self, recipe: TranslationRecipe, codec: Tokenizers, model: Any, decoding: Any, **options: Any
+        self,
+        recipe: TranslationRecipe,
+        codec: Tokenizers,
+        model: Any,
+        decoding: Any,
+        inference: Inference,
+        **options: Any,
     ) -> Translator:
         """Translates."""
-        return Translator(model, codec, decoding, max_source=recipe.max_source)
+        return Translator(model, codec, decoding, max_source=recipe.max_source, inference=inference)
 
     def source_of(self, files: Sequence[Path]) -> FilesSource:
         """Two aligned files."""

@@ -70,7 +70,7 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     if not kept:
         raise DataError(f"{split}: there is nothing to score")
     sources, references = [r[SOURCE] for r in kept], [r[TARGET] for r in kept]
-    predictions = run.predict(sources, decoding=how.decoding, progress=how.progress)
+    predictions = run.predict(sources, decoding=how.decoding, progress=how.progress, precision=how.precision)
     texts = [p.text for p in predictions]
     lowercase = run.recipe.tokenizer.target.lowercase
     scores = list(translation_scores(texts, references, lowercase=lowercase).values())

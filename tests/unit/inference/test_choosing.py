@@ -1,0 +1,106 @@
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from heedful.errors import RequestError
+from heedful.inference import choosing, engine
+from heedful.inference.choosing import Autocast, Inference, checked
+from heedful.inference.compiled import CompiledModel
+from heedful.models.registry import build_model
+from heedful.models.transformer import TransformerConfig
+from heedful.native import library as native
+
+needs_library = pytest.mark.skipif(native.library() is None, reason="no C compiler here")
+
+
+def model_of(**changes):
+    torch.manual_seed(1)
+    sizes = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
+    return build_model(TransformerConfig(**{**sizes, **changes}), 31, 31).eval()
+
+
+def test_a_precision_is_one_of_four():
+    assert [checked(name) for name in ("auto", "fp32", "bf16", "int8")] == ["auto", "fp32", "bf16", "int8"]
+    with pytest.raises(RequestError, match=r"unknown precision 'bf61' \(did you mean 'bf16'\?\).*auto, fp32"):
+        Inference(model_of(), "bf61")
+
+
+@needs_library
+@pytest.mark.parametrize(
+    "asked, got", [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16"), ("int8", "int8")]
+)
+def test_a_model_that_the_engine_knows_runs_there(asked, got):
+    inference = Inference(model_of(), asked)
+    assert inference.chosen == f"{got} on the native engine"
+    ready = inference.ready()
+    assert isinstance(ready, CompiledModel)
+    assert ready.engine.precision == got
+    assert inference.ready() is ready
+
+
+@needs_library
+def test_each_thread_has_memory_of_its_own():
+    inference, found = Inference(model_of()), []
+    threads = [threading.Thread(target=lambda: found.append(inference.ready())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    assert len({id(model) for model in [*found, inference.ready()]}) == 4
+    assert len({id(model.engine) for model in found}) == 1
+
+
+def test_another_model_goes_the_plain_way_and_says_why():
+    model = model_of(score="additive")
+    inference = Inference(model)
+    assert inference.ready() is model
+    assert inference.chosen.startswith("fp32 on the plain path (")
+    with pytest.raises(
+        RequestError, match=r"int8 needs the native engine, which cannot be used here .*fp32 or bf16"
+    ):
+        Inference(model, "int8")
+
+
+def test_without_a_library_all_models_go_the_plain_way(monkeypatch):
+    monkeypatch.setattr(engine.native, "library", lambda: None)
+    monkeypatch.setattr(engine.native, "unavailable", lambda: "there is no C compiler")
+    inference = Inference(model := model_of())
+    assert inference.ready() is model
+    assert inference.chosen == "fp32 on the plain path (no native library: there is no C compiler)"
+    with pytest.raises(RequestError, match="there is no C compiler"):
+        Inference(model, "int8")
+
+
+@needs_library
+def test_whoever_wants_weights_gets_the_model_itself():
+    model = model_of()
+    assert Inference(model).ready(attention=True) is model
+    assert isinstance(Inference(model, "bf16").ready(attention=True), Autocast)
+    with pytest.raises(RequestError, match=r"coverage.*int8"):
+        Inference(model, "int8").ready(attention=True)
+
+
+def test_autocast_computes_products_in_bf16(monkeypatch):
+    monkeypatch.setattr(
+        choosing, "compiled", lambda *_: (_ for _ in ()).throw(choosing.UnfitError("not here"))
+    )
+    model = model_of()
+    inference = Inference(model, "bf16")
+    assert inference.chosen == "bf16 on the plain path (not here)"
+    seen = []
+    model.heads["token"].register_forward_hook(lambda _, args, out: seen.append(out.dtype))
+    inference.ready().heads["token"](torch.randn(3, 14))
+    assert seen == [torch.bfloat16]
+    assert nn.Linear(14, 3)(torch.randn(1, 14)).dtype == torch.float32
+
+
+@needs_library
+def test_weights_that_were_changed_are_read_again():
+    inference = Inference(model := model_of())
+    before, hidden = inference.ready(), torch.randn(3, 14)
+    logits = before.heads["token"](hidden)
+    assert inference.ready() is before
+    with torch.no_grad():
+        model.heads["token"].weight.mul_(2)
+    torch.testing.assert_close(inference.ready().heads["token"](hidden), 2 * logits)
