@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from contenders import ours
 from harness.contender import Contender
-from harness.machine import describe
+from harness.machine import describe, has_bf16
 from harness.report import grid, number, write
 from harness.training import options
 from harness.turns import Lock, measure
@@ -21,7 +21,6 @@ from harness.turns import Lock, measure
 HEADS, D_K, TOKENS = 6, 64, 4096
 LENGTHS = (16, 64, 256, 1024)
 LOSS = ((1521, 128, 10_000), (1159, 512, 10_000), (4096, 384, 10_000))
-TYPES = (torch.float32, torch.bfloat16)
 
 
 def attention(length: int, dtype: torch.dtype, kernel: Any) -> Callable[[], Callable[[int], None]]:
@@ -115,13 +114,14 @@ if __name__ == "__main__":
     chosen = options(__doc__, rounds=5)
     ours.prepare()
     lock = Lock(chosen.lock)
+    types = (torch.float32, torch.bfloat16) if has_bf16("cpu") else (torch.float32,)
     lengths = LENGTHS[:2] if chosen.quick else LENGTHS
     kernels = {
         f"{length} tokens, {_name(dtype)}": {
             name: attention(length, dtype, name) for name in ("explicit", "products", "fused")
         }
         for length in lengths
-        for dtype in TYPES
+        for dtype in types
     }
     losses = {
         f"{n} × {d} → {v}, {_name(dtype)}": {
@@ -129,10 +129,10 @@ if __name__ == "__main__":
             "fused, in chunks": loss((n, d, v), dtype, True),
         }
         for n, d, v in (LOSS[:1] if chosen.quick else LOSS)
-        for dtype in TYPES
+        for dtype in types
     }
     drops = {
-        _name(dtype): {"torch": dropout(dtype, False), "heedful": dropout(dtype, True)} for dtype in TYPES
+        _name(dtype): {"torch": dropout(dtype, False), "heedful": dropout(dtype, True)} for dtype in types
     }
     sections, record = [], {}
     for title, rows in (

@@ -53,7 +53,7 @@ def _transformers(job: Job, device: str) -> list[Contender]:
     if device == "cpu":
         settings["int8 dynamic"] = _quantised
     return [
-        Contender("transformers Marian", name, partial(_generate, change, job, device))
+        Contender("transformers Marian", name, partial(_generate, change, job, device), bf16=name == "bf16")
         for name, change in settings.items()
     ]
 

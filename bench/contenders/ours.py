@@ -33,7 +33,11 @@ def training_texts(shape: Shape, dropout: float, rounds: int, device: str) -> li
 def _settings(train: Callable[[str, bool], Work]) -> list[Contender]:
     return [
         Contender(
-            "heedful", precision + ", compiled" * compiled, partial(train, precision, compiled), compiled
+            "heedful",
+            precision + ", compiled" * compiled,
+            partial(train, precision, compiled),
+            compiled,
+            bf16=precision == "bf16",
         )
         for precision in ("fp32", "bf16")
         for compiled in (False, True)

@@ -34,7 +34,7 @@ class Means:
         return self.batch * LENGTH * self.updates
 
 
-STEP = Means("heedful's step in bf16, all else as in the plain loop", BATCH, UPDATES)
+STEP = Means("heedful's step at its own precision, all else as in the plain loop", BATCH, UPDATES)
 SCHEDULE = Means("and twice the windows an update, a higher rate that falls to 0", 24, 900, peak=4e-3)
 MUON = Means("and Muon, with 32 windows", 32, 280, muon=True, peak=0.04)
 

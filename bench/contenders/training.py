@@ -34,12 +34,13 @@ def contenders(
 ) -> list[Contender]:
     """The library at every setting; ``module`` makes what maps the tensors of a batch to its loss."""
     shared = lru_cache(lambda dtype: _Shared(module, batches, dtype, device))
-    plain = [Contender(library, p, _builder(shared, p, False, device)) for p in PRECISIONS]
-    compiled = [
-        Contender(library, f"{p}, compiled", _builder(shared, p, True, device), compiled=True)
-        for p in COMPILED
-    ]
-    return plain + compiled
+
+    def contender(precision: str, compiled: bool) -> Contender:
+        build = _builder(shared, precision, compiled, device)
+        setting = precision + ", compiled" * compiled
+        return Contender(library, setting, build, compiled, bf16=precision.startswith("bf16"))
+
+    return [*(contender(p, False) for p in PRECISIONS), *(contender(p, True) for p in COMPILED)]
 
 
 class _Shared:

@@ -5,13 +5,14 @@ import statistics
 
 from contenders.decoding import Job, contenders
 from harness.contender import choose
+from harness.machine import has_bf16
 from harness.report import Row, Table
 from harness.turns import Lock, measure
 
 
 def table(title: str, job: Job, chosen: argparse.Namespace, lock: Lock) -> Table:
     """Tokens of the best hypotheses a second, from source ids to target ids, the encoder included."""
-    entered = choose(contenders(job, chosen.device), chosen.only)
+    entered = choose(contenders(job, chosen.device), chosen.only, has_bf16(chosen.device))
     timings = measure(
         entered, rounds=chosen.rounds, device=chosen.device, patience=chosen.patience, lock=lock
     )
@@ -32,7 +33,7 @@ def table(title: str, job: Job, chosen: argparse.Namespace, lock: Lock) -> Table
 
 def seconds(job: Job, chosen: argparse.Namespace, lock: Lock) -> dict[str, float]:
     """The median time of each contender, by name."""
-    entered = choose(contenders(job, chosen.device), chosen.only)
+    entered = choose(contenders(job, chosen.device), chosen.only, has_bf16(chosen.device))
     timings = measure(
         entered, rounds=chosen.rounds, warm_up=2, device=chosen.device, patience=chosen.patience, lock=lock
     )

@@ -18,6 +18,7 @@ class Contender:
         build: makes what is needed and returns the work. Not called before it is its turn.
         compiled: whether the first calls compile; their time is then reported.
         note: stands in the table.
+        bf16: whether torch multiplies in bf16, which some processors only emulate.
     """
 
     library: str
@@ -25,6 +26,7 @@ class Contender:
     build: Callable[[], Work]
     compiled: bool = False
     note: str = ""
+    bf16: bool = False
 
     @property
     def name(self) -> str:
@@ -32,10 +34,14 @@ class Contender:
         return f"{self.library}, {self.setting}"
 
 
-def choose(contenders: Sequence[Contender], pattern: str | None) -> list[Contender]:
-    """Those whose name contains a match of ``pattern``; all without one."""
+def choose(contenders: Sequence[Contender], pattern: str | None, has_bf16: bool = True) -> list[Contender]:
+    """Those whose name contains a match of ``pattern``; all without one.
+
+    Where bf16 is emulated, hundreds of times slower, those that need it do not take part.
+    """
+    contenders = [c for c in contenders if has_bf16 or not c.bf16]
     if pattern is None:
-        return list(contenders)
+        return contenders
     chosen = [c for c in contenders if re.search(pattern, c.name)]
     if not chosen:
         names = "\n  ".join(c.name for c in contenders)

@@ -97,10 +97,10 @@ def _table(
     claim: Claim, dropout: float, names: set[str] | None, chosen: argparse.Namespace, lock: Lock
 ) -> Table:
     arguments = (claim.shape, dropout, chosen.rounds, chosen.device)
-    contenders = choose(claim.contenders(*arguments), chosen.only)
-    contenders = [c for c in contenders if names is None or c.name in names]
     with lock.held():
         before = product_peaks(chosen.device)
+    contenders = choose(claim.contenders(*arguments), chosen.only, "bf16" in before)
+    contenders = [c for c in contenders if names is None or c.name in names]
     timings = measure(
         contenders, rounds=chosen.rounds, device=chosen.device, patience=chosen.patience, lock=lock
     )

@@ -1,6 +1,7 @@
 """What every figure of the benchmarks rests on: the work counted, the batches, the turns, the ratios."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from harness.contender import Contender, choose
 from harness.flops import Shape, encoder_decoder, language_model
 from harness.report import Row, Table, fastest, markdown
 from harness.turns import measure
+from where_time_goes import OUTSIDE, PRODUCTS, REST, kind_of
 
 SHAPE = Shape(n_layers=2, d_model=11, d_ff=13, n_heads=1, vocab=17, batch=5, length=7, shortest=3)
 
@@ -130,10 +132,14 @@ def test_ratios_are_formed_within_rounds_against_the_best_peer():
     assert "| peer | broken | Oh |" in lines[-1]
 
 
-def test_the_share_is_of_the_bf16_peak():
+def test_the_share_is_of_the_highest_peak():
     row = Row("heedful", "x", [1.0, 1.0, 1.0], speeds=[1e9, 3e9, 2e9], memory=12.4, compile_seconds=3.0)
-    table = Table("T", "tokens per second", [row], {"fp32": 1e9, "bf16": 8e9})
-    assert "| 25% | 12 MiB | 3 s |" in markdown(table)
+    both = markdown(Table("T", "tokens per second", [row], {"fp32": 4e9, "bf16": 8e9}))
+    assert "| 25% | 12 MiB | 3 s |" in both
+    assert "emulated" not in both
+    alone = markdown(Table("T", "tokens per second", [row], {"fp32": 4e9}))
+    assert "| 50% | 12 MiB | 3 s |" in alone
+    assert "bf16 would be emulated" in alone
 
 
 def test_choosing_by_name():
@@ -142,6 +148,12 @@ def test_choosing_by_name():
     assert choose(entered, None) == entered
     with pytest.raises(SystemExit, match="matches none"):
         choose(entered, "int8")
+
+
+def test_nobody_needs_what_the_processor_only_emulates():
+    entered = [replace(contender("peer", name, []), bf16=name == "bf16") for name in ("bf16", "fp32")]
+    assert choose(entered, None, has_bf16=False) == entered[1:]
+    assert choose(entered, None, has_bf16=True) == entered
 
 
 def test_validation_is_over_every_character_of_whole_windows():
@@ -173,3 +185,20 @@ def test_the_plain_gpt_is_causal_and_of_the_known_size():
     # 0.80M without the positions, as such a model is commonly said to have.
     assert sum(p.numel() for p in model.parameters()) - 64 * 128 == 795_904
     assert isinstance(model.head, nn.Linear)
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("aten::mm", PRODUCTS),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu_backward", PRODUCTS),
+        ("aten::_softmax_backward_data", "softmax and its largest entries"),
+        ("aten::native_layer_norm", "norms"),
+        ("aten::_fused_adamw_", "optimizer"),
+        ("aten::index_copy_", "copies, padding, gathering"),
+        ("aten::mul", REST),
+        ("_LinearCrossEntropyBackward", OUTSIDE),
+    ],
+)
+def test_operations_are_told_apart_by_name(name, kind):
+    assert kind_of(name) == kind

@@ -18,7 +18,9 @@ VERBS = {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
         "--text", "--stride", "--precision",
     },
-    "describe": {"what", "overrides", "--batch", "--length", "--source-length", "--json"},
+    "describe": {
+        "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
+    },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},
 }  # fmt: skip

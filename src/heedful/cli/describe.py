@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from heedful.cli.output import json_result, result
+from heedful.cli.output import json_result, result, say
 
 if TYPE_CHECKING:
     from heedful.runs.ledger.ledger import Ledger
@@ -27,13 +27,24 @@ def describe(
     batch: int = typer.Option(None, min=1, metavar="TOKENS", help="Target tokens of a batch, for memory."),
     length: int = typer.Option(32, min=1, help="Tokens of a sentence, for FLOPs."),
     source_length: int = typer.Option(None, min=1, help="Of a source sentence, where it differs."),
+    time: bool = typer.Option(
+        False, "--time", help="Also make a few updates here, on made-up tokens, and say how long they take."
+    ),
+    device: str = typer.Option("auto", help="Where to make them: auto, cpu, cuda or cuda:N."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """Count parameters, FLOPs and memory, line by line, as a lecture would."""
+    """Count parameters, FLOPs and memory, line by line, as a lecture would; with --time, time an update."""
     from heedful.runs.ledger.ledger import describe as counted
 
     ledger = counted(
-        what, length=length, source_length=source_length, tokens=batch, overrides=overrides or []
+        what,
+        length=length,
+        source_length=source_length,
+        tokens=batch,
+        overrides=overrides or [],
+        time=time,
+        device=device,
+        say=say,
     )
     if as_json:
         json_result(ledger.to_dict())
@@ -49,7 +60,7 @@ def _show(ledger: "Ledger") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from heedful.runs.ledger.text import COLUMNS, LEFT, cells, memory, summary
+    from heedful.runs.ledger.text import COLUMNS, LEFT, cells, memory, summary, timing
 
     table = Table(title=ledger.name, title_justify="left", box=None, pad_edge=False)
     for i, column in enumerate(COLUMNS):
@@ -72,3 +83,5 @@ def _show(ledger: "Ledger") -> None:
         console.print(line, markup=False)
     console.print(f"\nmemory for training on {ledger.tokens:,} target tokens at once, fp32")
     console.print(needs)
+    for number, line in enumerate(timing(ledger)):
+        console.print(line if number else f"\n{line}", markup=False)

@@ -79,7 +79,7 @@ class CompiledModel:
         sequences, positions = (x.numpy().astype(np.int32) for x in (layout.sequence, layout.positions))
         state.ancestors[sequences, positions] = state.places[sequences]
         rows = Rows(
-            tokens.ids.numpy(),
+            np.ascontiguousarray(tokens.ids.numpy()),
             positions,
             state.places[sequences],
             sequences,
@@ -153,7 +153,7 @@ def _whole(ids: Tensor, layout: Layout, capacity: int) -> Rows:
     sequences, positions = (x.numpy().astype(np.int32) for x in (layout.sequence, layout.within))
     ancestors = np.repeat(_numbers(layout.n_sequences)[:, None], capacity, 1)
     seen = np.array(layout.lengths, np.int32)[sequences]
-    return Rows(ids.numpy(), positions, sequences, sequences, seen, ancestors)
+    return Rows(np.ascontiguousarray(ids.numpy()), positions, sequences, sequences, seen, ancestors)
 
 
 def _sentences(lengths: tuple[int, ...]) -> Iterator[slice]:

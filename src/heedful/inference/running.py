@@ -146,6 +146,7 @@ class Runner:
         for name in _EACH:
             array = getattr(rows, name)
             if array is not None:
+                assert array.flags.c_contiguous, name
                 setattr(self.call, name, array.ctypes.data)
         self.call.ancestors, self.call.n_ancestors = rows.ancestors.ctypes.data, rows.ancestors.shape[1]
         self._rows = rows

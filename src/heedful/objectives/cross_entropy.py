@@ -59,19 +59,23 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and bias is not None else None
         log_z, correct = smooth.new_zeros(()), smooth.new_zeros(())
         kept = h.new_empty(min(chunk, n_tokens) if wanted else 0, n_types)
+        # Where products take fp32, the softmax is written to where they read it.
+        in_place = wanted and kept.dtype == torch.float32
         for rows in _even(n_tokens, chunk):
             for block in _even(rows, max(FEWEST_ROWS, BLOCK // n_types)):
                 y = targets[block, None]
                 x = _logits(h[block], w, bias)
                 top, picked = x.amax(-1), x.gather(1, y)
-                p = x.softmax(-1)
+                place = kept[block.start - rows.start : block.stop - rows.start]
+                p = torch.softmax(x, -1, out=place if in_place else None)
                 # p at the largest logit is at least 1 / V, so its logarithm is exact.
                 log_z += (top - p.amax(-1).log()).sum()
                 correct += picked.sum()
                 if not wanted:
                     continue
                 p.scatter_add_(1, y, p.new_full(y.shape, smoothing - 1.0))
-                kept[block.start - rows.start : block.stop - rows.start] = p
+                if not in_place:
+                    place.copy_(p)
                 if grad_bias is not None:
                     grad_bias += p.sum(0)
             if grad_hidden is None or grad_weight is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import Located, Row, SourceConfig
 from heedful.data.store import TokenStore
@@ -202,6 +203,18 @@ class Kind(ABC):
     @abstractmethod
     def validator(self, recipe: Any, prepared: Prepared, step: Step) -> Validate:
         """Measures a model on the validation data."""
+
+    @abstractmethod
+    def example(self, recipe: Any, sizes: Sequence[int], n: int, length: int, source_length: int) -> Batch:
+        """A batch of ``n`` made-up sequences, as `feed` would give them: for timing, before there is data.
+
+        Args:
+            recipe: of the run.
+            sizes: of the codec.
+            n: how many.
+            length: tokens of each, about, where the recipe does not say.
+            source_length: likewise, of sources, where there are some.
+        """
 
     # Use --------------------------------------------------------------------------------------------------
 

@@ -172,6 +172,33 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     assert "recipe.yaml" in str(outcome.exception)
 
 
+def test_updates_are_timed_as_the_recipe_would_make_them(tmp_path):
+    value = answer(recipe(tmp_path), "--time", "--device", "cpu", "--length", "13")
+    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
+    timing = value["timing"]
+    # 1010 // 13 sentences of 13, 12 and 14 tokens in turn, a fifth of them at once: parts of 15 or 16
+    assert 1010 - 13 - 5 <= timing["tokens"] <= 1010
+    assert (timing["device"], timing["compiled"]) == ("cpu", False)
+    assert timing["tokens_per_second"] == pytest.approx(timing["tokens"] / timing["seconds"])
+    assert timing["training_seconds"] == pytest.approx(3 * timing["seconds"])
+    assert "timing" not in answer(recipe(tmp_path))
+
+
+def test_what_was_timed_is_told_below_the_table(tmp_path):
+    changes = ("training.max_updates=1000000", "training.compile=off")
+    outcome = invoke(recipe(tmp_path), *changes, "--time", "--device", "cpu")
+    assert outcome.exception is None, outcome.exception
+    last = outcome.stdout.split("\n\n")[-1]
+    for words in ("made up, on cpu in", "target tokens/s", "1,000,000 updates"):
+        assert words in last
+
+
+def test_a_model_without_a_recipe_cannot_be_timed():
+    outcome = invoke("transformer-tiny", "--time")
+    assert isinstance(outcome.exception, RequestError)
+    assert "a recipe or a run" in str(outcome.exception)
+
+
 def test_a_terminal_gets_the_same_numbers_as_a_table(capsys):
     from heedful.runs.ledger.ledger import describe as counted
 

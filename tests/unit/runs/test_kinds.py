@@ -3,6 +3,7 @@
 from typing import get_args
 
 import pytest
+import torch
 
 from heedful.models.registry import PRESETS
 from heedful.runs.kind import Kind
@@ -31,6 +32,24 @@ def test_a_kind_has_a_recipe_of_its_own_task_and_words_for_what_it_does(name):
     # What verbs read of every recipe is not left to the base, where it may be anything.
     for section in ("data", "tokenizer", "model", "validation", "decoding", "evaluation"):
         assert kind.recipe.model_fields[section].annotation is not Recipe.model_fields[section].annotation
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_made_up_batches_hold_what_was_asked_for(name):
+    recipe, _ = read_recipe(name)
+    sizes, n, length, source_length = (101, 53), 11, 7, 5
+    batch = kind_of(recipe).example(recipe, sizes, n, length, source_length)
+    context = getattr(recipe.model, "context", None)
+    assert len(batch.inputs.layout.lengths) == n
+    assert batch.targets.max() < sizes[-1]
+    assert len(batch.inputs.ids) == len(batch.targets)
+    if context is not None:
+        assert set(batch.inputs.layout.lengths) == {context}
+        assert torch.equal(batch.inputs.ids.view(n, -1)[:, 1:], batch.targets.view(n, -1)[:, :-1])
+        return
+    for tokens, around in ((batch.inputs, length), (batch.source, source_length)):
+        assert sum(tokens.layout.lengths) / n == pytest.approx(around, abs=0.5)
+    assert batch.source.ids.max() < sizes[0]
 
 
 @pytest.mark.parametrize("name", shipped_recipes())

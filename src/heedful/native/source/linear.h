@@ -19,9 +19,9 @@
 enum { PANEL = 32 };
 
 #if defined(__AVX512F__)
-enum { MOST_ROWS = 12 }; /* 24 sums, 2 weights and 1 input: 27 of 32 registers */
+enum { MOST_ROWS = 12, PANELS_OF_ONE = 4 }; /* 24 sums, 2 weights and 1 input: 27 of 32 registers */
 #else
-enum { MOST_ROWS = 2 };
+enum { MOST_ROWS = 2, PANELS_OF_ONE = 2 }; /* 8 sums of half the size, 4 weights and 1 input: 13 of 16 */
 #endif
 
 INLINE int64_t rounded(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -44,10 +44,17 @@ INLINE uint16_t to_bf16(float x) {
 #else
 #define BF16_PRODUCTS 0 /* the weights are widened to 32 bits instead, and the inputs stay as they are */
 #endif
+/* int8 by int8 into 32 bits. One instruction of AVX-512 takes unsigned inputs, so they are shifted by 128. AVX2
+   needs four, and takes what was the input's sign from the weight. */
 #if defined(__AVX512VNNI__)
 #define INT8_PRODUCTS 1
+enum { SHIFT = 128 };
+#elif defined(__AVX2__)
+#define INT8_PRODUCTS 1
+enum { SHIFT = 0 };
 #else
-#define INT8_PRODUCTS 0
+#define INT8_PRODUCTS 0 /* the weights are widened */
+enum { SHIFT = 0 };
 #endif
 
 /* Numbers of a word of inputs. */
@@ -80,7 +87,7 @@ static void words_bf16(const float *x, uint32_t *words, int64_t step, int64_t n)
     }
 }
 
-/* round(127 x / max |x|) + 128, four to a word; returns the max |x| / 127 that gives x back. */
+/* round(127 x / max |x|) + SHIFT, four to a word; returns the max |x| / 127 that gives x back. */
 static float words_int8(const float *x, uint32_t *words, int64_t step, int64_t n) {
     Floats most = all(0.0f), wrong = all(0.0f);
     for (int64_t i = 0; i < n; i += LANES) {
@@ -91,7 +98,7 @@ static float words_int8(const float *x, uint32_t *words, int64_t step, int64_t n
     float top = largest_of(most), up = top > 0.0f ? 127.0f / top : 0.0f;
     for (int64_t i = 0; i < n; i += LANES) {
         Floats part = load_some(x + i, n - i, 0.0f) * up + 12582912.0f; /* to the nearest, ties to even */
-        Ints q = (Ints)part - 0x4b400000 + 128;
+        Ints q = (Ints)part - 0x4b400000 + SHIFT;
         for (int j = 0; j < LANES && i + j < rounded(n, 4); j += 4) {
             Words u = (Words)q & 0xff;
             words[(i + j) / 4 * step] = u[j] | u[j + 1] << 8 | u[j + 2] << 16 | u[j + 3] << 24;
@@ -224,17 +231,25 @@ INLINE void tile_bf16(const int rows, const int panels, const uint32_t *x, const
     FINISH((Floats)sums[r][v]);
 }
 
-#if INT8_PRODUCTS
+#if defined(__AVX512VNNI__)
 /* The instruction itself, since gcc moves the sums about when it is asked by its intrinsic. */
 INLINE void add_products(__m512i *sums, __m512i input, __m512i weights) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(*sums) : "v"(input), "v"(weights));
+}
+#elif defined(__AVX2__)
+#define EACH_HALF _Pragma("GCC unroll 16") for (int h = 0; h < 4 * panels; h++)
+
+/* |x| sign(x) w is x w. Two such products, of numbers up to 127, fit into 16 bits. */
+INLINE __m256i with_products(__m256i sums, __m256i input, __m256i size, __m256i weights) {
+    __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(weights, input));
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 #endif
 
 INLINE void tile_int8(const int rows, const int panels, const uint32_t *x, const void *w, int64_t n_in,
                       const Ending *end, int64_t row, int64_t column) {
     int64_t stride = rounded(n_in, 4) * PANEL;
-#if INT8_PRODUCTS
+#if defined(__AVX512VNNI__)
     SUMS(__m512i);
     /* Inputs are shifted by 128 to be unsigned; `op->sums` takes that back. */
     EACH_ROW EACH_VECTOR sums[r][v] = (__m512i)load_ints(end->op->sums + column + v * LANES);
@@ -247,6 +262,21 @@ INLINE void tile_int8(const int rows, const int panels, const uint32_t *x, const
         }
     }
     FINISH(__builtin_convertvector((Ints)sums[r][v], Floats));
+#elif defined(__AVX2__)
+    __m256i sums[MOST_ROWS][16];
+    EACH_ROW EACH_HALF sums[r][h] = _mm256_setzero_si256();
+    for (int64_t k = 0; k < words_of(INT8, n_in); k++) {
+        __m256i input[MOST_ROWS], size[MOST_ROWS];
+        EACH_ROW input[r] = _mm256_set1_epi32((int32_t)*WORD), size[r] = _mm256_abs_epi8(input[r]);
+        EACH_HALF {
+            const char *place = (const char *)w + (h / 4) * stride + (k * 4 + h % 4) * 32;
+            __m256i weights = _mm256_loadu_si256((const __m256i *)place);
+            EACH_ROW sums[r][h] = with_products(sums[r][h], input[r], size[r], weights);
+        }
+    }
+    float result[MOST_ROWS * 2 * PANEL];
+    EACH_ROW EACH_HALF _mm256_storeu_ps(result + (4 * panels * r + h) * 8, _mm256_cvtepi32_ps(sums[r][h]));
+    finish(end, result, rows, panels * PANEL, row, column);
 #else
     SUMS(Floats);
     EACH_ROW EACH_VECTOR sums[r][v] = all(0.0f);
@@ -281,7 +311,8 @@ INLINE void panels_of_kind(const int kind, const uint32_t *x, const char *w, con
                            int64_t begin, int64_t last) {
     int64_t p = begin;
     if (n_rows == 1)
-        for (; p + 4 <= last; p += 4) tile(1, 4, kind, x, w, end, 0, p * PANEL);
+        for (; p + PANELS_OF_ONE <= last; p += PANELS_OF_ONE)
+            tile(1, PANELS_OF_ONE, kind, x, w, end, 0, p * PANEL);
 #if defined(__AVX512F__)
     if (n_rows == 4)
         for (; p + 2 <= last; p += 2) tile(4, 2, kind, x, w, end, 0, p * PANEL);

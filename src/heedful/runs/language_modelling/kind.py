@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import nn
 
 from heedful.data.batch import Batch
@@ -22,6 +23,7 @@ from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.language_modelling.scoring import batches, scored
 from heedful.tasks.language_modelling import COLUMNS, Completer, TextCodec
 from heedful.text.long import cut
+from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
 from heedful.training import distribution
@@ -100,6 +102,13 @@ class LanguageModelling(Kind):
     def validator(self, recipe: LanguageModellingRecipe, prepared: Prepared, step: Step) -> "Validator":
         """Loss and perplexity."""
         return Validator(recipe, prepared, step)
+
+    def example(
+        self, recipe: LanguageModellingRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
+    ) -> Batch:
+        """Windows of the model's context."""
+        size = (n, recipe.model.context + 1)
+        return Batch.windows(np.random.default_rng(0).integers(len(SPECIALS), sizes[-1], size))
 
     def predictor(
         self,

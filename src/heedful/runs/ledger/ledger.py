@@ -7,16 +7,20 @@ mask hides, since they are computed. The backward pass takes about twice the for
 product W x gives two: W^T g and g x^T), so training takes about three times.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from heedful.errors import RequestError
 from heedful.runs.ledger import parts as _parts  # noqa: F401  (these two register what they describe)
 from heedful.runs.ledger import recurrent as _recurrent  # noqa: F401
 from heedful.runs.ledger.lines import Line, Walk, grouped, inside, left_over, own
 from heedful.runs.ledger.notes import noted
+
+if TYPE_CHECKING:
+    from heedful.runs.timing import Timing
 
 FLOAT = 4  # bytes of a number in fp32
 LENGTH = 32
@@ -54,6 +58,7 @@ class Ledger:
         tokens: target tokens of the batch that memory is counted for.
         memory: by purpose.
         notes: what the ledger assumed.
+        timing: what a few updates took on this machine, where that was asked for.
     """
 
     name: str
@@ -64,6 +69,7 @@ class Ledger:
     tokens: int
     memory: tuple[Memory, ...]
     notes: tuple[str, ...] = ()
+    timing: "Timing | None" = None
 
     @property
     def parameters(self) -> int:
@@ -111,6 +117,7 @@ class Ledger:
             "tokens": self.tokens,
             "memory": {memory.name: memory.bytes for memory in self.memory},
             "notes": list(self.notes),
+            **({} if self.timing is None else {"timing": self.timing.to_dict()}),
         }
 
     def __str__(self) -> str:
@@ -209,6 +216,9 @@ def describe(
     source_length: int | None = None,
     tokens: int | None = None,
     overrides: Sequence[str] = (),
+    time: bool = False,
+    device: str = "auto",
+    say: Callable[[str], None] = lambda line: None,
 ) -> Ledger:
     """The ledger of a model, a model's configuration, a preset, a recipe or a run.
 
@@ -223,6 +233,9 @@ def describe(
         tokens: target tokens of a batch, for which memory is counted; the recipe's, or 4096.
         overrides: ``key=value`` texts: of the configuration (``n_heads=16``), or for a recipe or run, of
             the recipe (``model.n_heads=16``).
+        time: also make a few updates of the recipe or run on made-up tokens, and time them.
+        device: where: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        say: is told what one waits for.
 
     Raises:
         RequestError: there is no such preset, recipe or run, or a setting is wrong.
@@ -230,11 +243,11 @@ def describe(
     from heedful.runs.ledger.subject import Vocabularies, subject
 
     if isinstance(what, nn.Module):
-        if overrides or any((vocab_size, source_vocab, target_vocab)):
-            raise ValueError("a module is described as it is: it takes no vocabulary and no overrides")
+        if overrides or time or any((vocab_size, source_vocab, target_vocab)):
+            raise ValueError("a module is described as it is: no vocabulary, no overrides, no time")
         return ledger_of(what, length=length, source_length=source_length, tokens=tokens or TOKENS)
     found = subject(what, Vocabularies(vocab_size, source_vocab, target_vocab), overrides)
-    return ledger_of(
+    ledger = ledger_of(
         found.model,
         found.name,
         length=length,
@@ -243,3 +256,15 @@ def describe(
         chunk=found.chunk or CHUNK,
         notes=found.notes,
     )
+    if not time:
+        return ledger
+    if found.recipe is None:
+        raise RequestError(
+            f"{found.name}: a model alone has no batches and no optimizer to time; name a recipe or a run"
+        )
+    from heedful.runs.timing import time_updates
+
+    timing = time_updates(
+        found.recipe, found.sizes, length=length, source_length=source_length, device=device, say=say
+    )
+    return replace(ledger, timing=timing)

@@ -29,6 +29,8 @@ class Subject:
         model: on the meta device.
         tokens, chunk: of the recipe, where there is one.
         notes: what was assumed.
+        recipe: where there is one.
+        sizes: of the vocabularies.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Subject:
     tokens: int | None = None
     chunk: int | None = None
     notes: tuple[str, ...] = ()
+    recipe: Recipe | None = None
+    sizes: tuple[int, ...] = ()
 
 
 def subject(what: Any, vocabularies: Vocabularies, overrides: Sequence[str] = ()) -> Subject:
@@ -105,6 +109,8 @@ def _of_recipe(
         tokens=max(1, recipe.training.tokens_per_update // recipe.training.accumulate),
         chunk=recipe.objective.chunk,
         notes=notes,
+        recipe=recipe,
+        sizes=sizes,
     )
 
 

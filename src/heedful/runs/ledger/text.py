@@ -1,6 +1,7 @@
 """A ledger as text: the cells of its table, and plain aligned columns."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from heedful.runs.ledger.ledger import Ledger, Row
 
@@ -53,6 +54,30 @@ def memory(ledger: Ledger) -> list[tuple[str, str, str]]:
     return [*rows, ("sum", _bytes(sum(part.bytes for part in ledger.memory)), "")]
 
 
+def timing(ledger: Ledger) -> list[str]:
+    """What was timed, if anything was."""
+    found = ledger.timing
+    if found is None:
+        return []
+    compiled = ", compiled" if found.compiled else ""
+    speed = found.tokens_per_second * ledger.training_flops_per_token / 1e9
+    lines = [
+        f"measured by {found.updates_timed} updates of {found.tokens:,} target tokens, made up, on "
+        f"{found.device} in {found.precision}{compiled}, {found.threads} threads",
+        f"  an update    {found.seconds:.3g} s, {found.tokens_per_second:,.0f} target tokens/s, about "
+        f"{speed:,.0f} GFLOP/s",
+    ]
+    if found.training_seconds is not None:
+        whole = timedelta(seconds=round(found.training_seconds))
+        reason = "max_minutes"
+        if found.max_updates is not None and found.training_seconds == found.max_updates * found.seconds:
+            reason = f"{found.max_updates:,} updates"
+        lines.append(f"  the training {whole} at most ({reason}), and its validations")
+    if found.memory is not None:
+        lines.append(f"  memory       {_bytes(found.memory)} at the peak, beside what Python and torch take")
+    return lines
+
+
 def _bytes(n: int) -> str:
     return f"{n / 2**20:,.1f} MiB"
 
@@ -72,6 +97,8 @@ def as_text(ledger: Ledger) -> str:
         f"memory for training on {ledger.tokens:,} target tokens at once, fp32",
     ]
     lines += [f"  {name:<12} {size:>14}   {how}".rstrip() for name, size, how in memory(ledger)]
+    if ledger.timing is not None:
+        lines += ["", *timing(ledger)]
     return "\n".join(lines)
 
 

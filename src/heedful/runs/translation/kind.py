@@ -26,6 +26,7 @@ from heedful.runs.translation.recipe import TranslationRecipe
 from heedful.runs.translation.scoring import Evaluation, scored
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
 from heedful.text.configuration import PreprocessingConfig
+from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_shared, train_tokenizer
 from heedful.training import distribution
@@ -122,6 +123,20 @@ class Translation(Kind):
     def validator(self, recipe: TranslationRecipe, prepared: Prepared, step: Step) -> "Validator":
         """Loss, and where asked for, BLEU and chrF."""
         return Validator(recipe, prepared, step)
+
+    def example(
+        self, recipe: TranslationRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
+    ) -> Batch:
+        """Pairs that differ by a token or two in length, as neighbours in a plan do."""
+        draw = np.random.default_rng(0)
+
+        def side(size: int, length: int) -> list[Any]:
+            # With the start or end token that is added.
+            lengths = (max(0, length - 1 + (0, -1, 1)[i % 3]) for i in range(n))
+            return [draw.integers(len(SPECIALS), size, length) for length in lengths]
+
+        sources, targets = side(sizes[0], source_length), side(sizes[-1], length)
+        return Batch.forced(sources, targets, start=SPECIALS.start, end=SPECIALS.end)
 
     def predictor(
         self,

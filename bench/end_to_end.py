@@ -1,0 +1,132 @@
+"""A whole training against its bare steps: Multi30k with data, validation, checkpoints and logging.
+
+Both are measured in the same training: what passes between the first forward pass of an update and the
+end of its optimizer's step is bare, everything else is not.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contenders import ours
+from harness.machine import describe
+from harness.quiet import Watch
+from harness.report import grid, write
+from harness.training import options
+from harness.turns import log
+
+UPDATES, QUICK = 200, 6
+CHANGES = ("training.tokens_per_update=4096", "training.patience=null", "training.average=0")
+
+
+@dataclass
+class Bare:
+    """Seconds between the beginning of the forward pass and the end of the optimizer's step."""
+
+    updates: list[float] = field(default_factory=list)
+    begun: float | None = None
+
+    def begin(self, *_: Any) -> None:
+        """Called before every forward pass of the step."""
+        self.begun = time.perf_counter()
+
+    def end(self, *_: Any) -> None:
+        """Called after every step of the optimizer."""
+        if self.begun is not None:
+            self.updates.append(time.perf_counter() - self.begun)
+        self.begun = None
+
+
+def course(updates: int) -> tuple[Bare, list[tuple[Any, float]]]:
+    """Train; what was bare, and the events with their times."""
+    from heedful.runs import train
+    from heedful.runs.reading import read_recipe
+
+    bare, events = Bare(), []
+    build_step, build_optimizer = train.build_step, train.build_optimizer
+
+    def watched_step(*arguments: Any) -> Any:
+        step = build_step(*arguments)
+        step.register_forward_pre_hook(bare.begin)
+        return step
+
+    def watched_optimizer(*arguments: Any) -> Any:
+        optimizer = build_optimizer(*arguments)
+        optimizer.register_step_post_hook(bare.end)
+        return optimizer
+
+    train.build_step, train.build_optimizer = watched_step, watched_optimizer
+    half = f"={max(1, updates // 2)}"
+    lengths = (
+        f"training.max_updates={updates}",
+        f"training.validate_every{half}",
+        f"training.save_every{half}",
+    )
+    recipe, _ = read_recipe("multi30k-ende-tiny", [*CHANGES, *lengths])
+    with tempfile.TemporaryDirectory() as folder:
+        train.train_run(
+            recipe,
+            Path(folder) / "run",
+            listeners=lambda run: [
+                *_as_the_command_does(recipe, run),
+                lambda event: events.append((event, time.perf_counter())),
+            ],
+            say=log,
+        )
+    return bare, events
+
+
+def _as_the_command_does(recipe: Any, run: Any) -> list[Any]:
+    from heedful.training.listeners import JsonLines, Progress
+
+    return [JsonLines(run.metrics, recipe.training.log_every), Progress(stream=sys.stderr)]
+
+
+def real_tokens() -> float:
+    """The share of the rectangles that attention works on which real tokens fill, over an epoch."""
+    from heedful.data.plan import plan
+    from heedful.runs.folder import RunFolder
+    from heedful.runs.kinds import kind_of
+    from heedful.runs.prepare import prepare
+    from heedful.runs.reading import read_recipe
+
+    recipe, _ = read_recipe("multi30k-ende-tiny", CHANGES)
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = prepare(recipe, RunFolder(Path(folder)), lambda line: None)
+        data = kind_of(recipe).feed(recipe, prepared)
+        updates = plan(data.lengths, tokens_per_update=data.tokens_per_update, seed=data.seed, epoch=0)
+        slots = sum(len(s) * data.lengths[s].max(axis=0).sum() for s in updates)
+    return float(data.lengths.sum() / slots)
+
+
+if __name__ == "__main__":
+    chosen = options(__doc__, rounds=1)
+    ours.prepare()
+    watch = Watch()
+    bare, events = course(QUICK if chosen.quick else UPDATES)
+    times = {type(event).__name__: at for event, at in events}
+    whole = times["Stopped"] - times["Started"]
+    updated = [event for event, _ in events if type(event).__name__ == "Updated"]
+    in_updates, stripped = sum(event.seconds for event in updated), sum(bare.updates)
+    validations = sum(type(event).__name__ == "Validated" for event, _ in events)
+    rows = [
+        ("forward, backward, update: the bare step", stripped),
+        ("making batches, counting, logging", in_updates - stripped),
+        (f"{validations} validations and checkpoints, and the rest", whole - in_updates),
+        ("the whole training", whole),
+    ]
+    tokens = sum(event.tokens for event in updated)
+    share, middle = real_tokens(), 1000 * statistics.median(bare.updates)
+    words = (
+        f"{len(updated)} updates, {tokens / whole:,.0f} tokens/s of both sides in all, "
+        f"{tokens / stripped:,.0f} in the bare steps (median {middle:,.0f} ms): **{stripped / whole:.1%} of "
+        f"the bare throughput**. Real tokens in the rectangles of an epoch's batches: **{share:.1%}**. "
+        f"Other processes used {watch.others():.2f} cores meanwhile."
+    )
+    table = grid(["", "seconds", "share"], [(name, f"{s:.1f}", f"{s / whole:.1%}") for name, s in rows])
+    record = {"rows": dict(rows), "tokens": tokens, "real": share, "bare": bare.updates}
+    write("end_to_end", "A whole training and its bare steps", [table, words], record, describe(), chosen.out)

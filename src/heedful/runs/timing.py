@@ -1,0 +1,225 @@
+"""How long an update takes on this machine, and what it takes of memory: measured by making some.
+
+No formula foretells either within a few percent for every chip and model, and a few updates take seconds.
+They are made on made-up tokens, by the very parts that ``heedful train`` puts together, with weights that
+are thrown away.
+"""
+
+import itertools
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful.data.batch import Batch
+from heedful.memory import keep_freed_memory
+from heedful.runs.building import assemble
+from heedful.runs.environment import choose_device
+from heedful.runs.kind import Kind
+from heedful.runs.kinds import kind_of
+from heedful.runs.recipe import Recipe
+from heedful.training.compilation import choose_compile
+from heedful.training.optimizers import build_optimizer
+from heedful.training.step import Step, choose_precision
+from heedful.training.update import Updater
+
+WARM_UP = 2
+FEWEST, SECONDS = 3, 3.0
+"""So many updates are timed, and more until so many seconds are over."""
+
+RATE = 1e-6
+"""Of the learning: the weights do not matter, but they should stay finite."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What updates took.
+
+    Args:
+        device, precision, threads, compiled: how training would run, and so how this ran.
+        tokens: target tokens of an update.
+        seconds: of an update, the median.
+        updates_timed: how many there were.
+        memory: bytes that model, optimizer and updates took at their peak, or None where the system does
+            not tell. What Python and torch themselves take comes on top.
+        max_updates: of the whole training, or None where the recipe does not say.
+        max_minutes: likewise.
+    """
+
+    device: str
+    precision: str
+    threads: int
+    compiled: bool
+    tokens: int
+    seconds: float
+    updates_timed: int
+    memory: int | None
+    max_updates: int | None
+    max_minutes: float | None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Target tokens."""
+        return self.tokens / self.seconds
+
+    @property
+    def training_seconds(self) -> float | None:
+        """Of all updates, without validations; None where nothing limits them in advance."""
+        limits = [] if self.max_updates is None else [self.max_updates * self.seconds]
+        limits += [] if self.max_minutes is None else [60 * self.max_minutes]
+        return min(limits, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; a part of ledger.schema.json."""
+        return {
+            **asdict(self),
+            "tokens_per_second": self.tokens_per_second,
+            "training_seconds": self.training_seconds,
+        }
+
+
+def time_updates(
+    recipe: Recipe,
+    sizes: Sequence[int],
+    *,
+    length: int,
+    source_length: int | None = None,
+    device: str = "auto",
+    say: Callable[[str], None] = lambda line: None,
+) -> Timing:
+    """Make a few updates as the recipe's training would, and time them.
+
+    Args:
+        recipe: what would be trained.
+        sizes: of the vocabularies.
+        length: tokens of a target sentence, on average; a language model reads its context.
+        source_length: of a source sentence; ``length`` by default.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        say: is told what one waits for.
+    """
+    keep_freed_memory()
+    place, kind, settings = choose_device(device), kind_of(recipe), recipe.training
+    peak = _Peak(place)
+    step = Step(
+        assemble(recipe.model, *sizes).to(place),
+        kind.objective(recipe),
+        choose_precision(settings.precision, place),
+    )
+    data = _Example(recipe, kind, tuple(sizes), length, source_length or length)
+    update = Updater(
+        step,
+        step,
+        build_optimizer(recipe.optimizer, step.model),
+        data,
+        settings.accumulate,
+        settings.seed,
+        settings.clip_norm,
+        place,
+    )
+    step.train()
+
+    def work() -> None:
+        with tempfile.TemporaryDirectory() as nowhere:
+            update(data.samples, epoch=0, update=1, rate=RATE, run=Path(nowhere))
+
+    _warm_up(work)
+    memory = peak.read()  # before there is a compiler, whose memory is not the update's
+    read = int(data.collate(data.samples, 0).n_tokens)
+    n_tokens = settings.n_tokens(read, read)
+    if choose_compile(settings.compile, step.model, n_tokens, settings.max_minutes, place):
+        say("compiling, as the training would; this takes about half a minute")
+        step.compile()
+        _warm_up(work)
+    seconds = list(_timed(work, place))
+    return Timing(
+        device=place.type,
+        precision=step.precision,
+        threads=torch.get_num_threads(),
+        compiled=step.compiled,
+        tokens=data.n_tokens,
+        seconds=statistics.median(seconds),
+        updates_timed=len(seconds),
+        memory=memory,
+        max_updates=settings.max_updates,
+        max_minutes=settings.max_minutes,
+    )
+
+
+def _warm_up(work: Callable[[], None]) -> None:
+    for _ in range(WARM_UP):
+        work()
+
+
+def _timed(work: Callable[[], None], device: torch.device) -> Iterator[float]:
+    """Seconds of the work, several times over."""
+    begun, n = time.perf_counter(), 0
+    while n < FEWEST or time.perf_counter() - begun < SECONDS:
+        start = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        yield time.perf_counter() - start
+        n += 1
+
+
+class _Example:
+    """Training data of one update, as large as the recipe asks for."""
+
+    def __init__(
+        self, recipe: Recipe, kind: Kind, sizes: tuple[int, ...], length: int, source_length: int
+    ) -> None:
+        self.make = lambda n: kind.example(recipe, sizes, n, length, source_length)
+        one = self.make(1).inputs.layout.n_tokens
+        self.samples = range(max(1, recipe.training.tokens_per_update // one))
+        self.n_tokens = self.collate(self.samples, 0).inputs.layout.n_tokens
+
+    def updates(self, cursor: Mapping[str, Any] | None) -> Iterator[tuple[Sequence[int], Mapping[str, Any]]]:
+        """The one update, for ever."""
+        while True:
+            yield self.samples, {"epoch": 0}
+
+    def split(self, samples: Sequence[int], n_parts: int) -> list[Sequence[int]]:
+        """Even parts."""
+        bounds = [i * len(samples) // n_parts for i in range(n_parts + 1)]
+        return [samples[a:b] for a, b in itertools.pairwise(bounds)]
+
+    def collate(self, samples: Sequence[int], epoch: int) -> Batch:
+        """As many sequences as there are samples."""
+        return self.make(len(samples))
+
+
+class _Peak:
+    """How far memory rises from here on."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.before = device, 0
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            self.before = torch.cuda.memory_allocated(device)
+        elif sys.platform == "linux":
+            with suppress(OSError):  # the peak so far is forgotten
+                Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+            self.before = _status("VmRSS")
+
+    def read(self) -> int | None:
+        """Bytes; None where the system does not tell."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) - self.before
+        highest = _status("VmHWM")
+        return max(0, highest - self.before) if self.before and highest else None
+
+
+def _status(key: str) -> int:
+    """A size of this process in bytes, from Linux; 0 where it does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)
