@@ -1,5 +1,7 @@
 """Decoding: 32 new tokens for 1 and 32 sentences, greedy and beam 4, tiny and base shape."""
 
+from itertools import product
+
 from contenders.decoding import Job
 from contenders.translating import table
 from harness.flops import Shape
@@ -20,10 +22,9 @@ SHAPES = {
 if __name__ == "__main__":
     chosen = options(__doc__, rounds=7)
     lock = Lock(chosen.lock)
-    tables = [
-        table(f"{name}, {n} sentence{'s' * (n > 1)}, {how}", Job(shape, n, 32, beam), chosen, lock)
-        for name, shape in SHAPES.items()
-        for n in (1, 32)
-        for how, beam in (("greedy", 1), ("beam 4", 4))
-    ]
-    write_tables("decode", "Decoding", tables, describe(chosen.device), chosen.out)
+    tables = []
+    for (name, shape), n, (how, beam) in product(SHAPES.items(), (1, 32), (("greedy", 1), ("beam 4", 4))):
+        title = f"{name}, {n} sentence{'s' * (n > 1)}, {how}"
+        tables.append(table(title, Job(shape, n, 32, beam), chosen, lock))
+        # After each, for whoever has no time for all.
+        write_tables("decode", "Decoding", tables, describe(chosen.device), chosen.out)

@@ -90,7 +90,8 @@ def run(claim: Claim, chosen: argparse.Namespace) -> None:
     for dropout in claim.dropouts if chosen.dropout is None else chosen.dropout:
         tables.append(_table(claim, dropout, names, chosen, lock))
         names = fastest(tables[0], FASTEST)
-    write_tables(claim.name, claim.title, tables, describe(chosen.device), chosen.out)
+        # After each, for whoever has no time for all.
+        write_tables(claim.name, claim.title, tables, describe(chosen.device), chosen.out)
 
 
 def _table(

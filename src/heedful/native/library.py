@@ -16,7 +16,7 @@ NO_ACTIVATION, RELU, GELU, GELU_TANH = range(4)
 PANEL = 32
 """Outputs whose weights are packed together."""
 LANES = 16
-"""Numbers of a vector: widths in caches are filled up to a multiple of it."""
+"""Widths in caches are filled up to a multiple of it (PADDING of program.h)."""
 CONVERTED_ALONE = 4
 """Up to so many rows, every thread converts the activations for itself."""
 

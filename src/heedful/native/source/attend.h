@@ -13,19 +13,24 @@
 #define __has_builtin(x) 0
 #endif
 
-#if __has_builtin(__builtin_shufflevector)
+#if __has_builtin(__builtin_shufflevector) && LANES > 4
 /* Where bit s of the lane is 0, a[lane] + a[lane + s]; where it is 1, the same of b. */
-#define FOLD(a, b, s)                                                                                          \
-    (__builtin_shufflevector(a, b, P(0, s), P(1, s), P(2, s), P(3, s), P(4, s), P(5, s), P(6, s), P(7, s),     \
-                             P(8, s), P(9, s), P(10, s), P(11, s), P(12, s), P(13, s), P(14, s), P(15, s)) +   \
-     __builtin_shufflevector(a, b, Q(0, s), Q(1, s), Q(2, s), Q(3, s), Q(4, s), Q(5, s), Q(6, s), Q(7, s),     \
-                             Q(8, s), Q(9, s), Q(10, s), Q(11, s), Q(12, s), Q(13, s), Q(14, s), Q(15, s)))
-#define P(lane, s) ((lane) & (s) ? 16 + ((lane) ^ (s)) : (lane))
-#define Q(lane, s) ((lane) & (s) ? 16 + (lane) : ((lane) ^ (s)))
+#define P(lane, s) ((lane) & (s) ? LANES + ((lane) ^ (s)) : (lane))
+#define Q(lane, s) ((lane) & (s) ? LANES + (lane) : ((lane) ^ (s)))
+#define LOW(f, s) f(0, s), f(1, s), f(2, s), f(3, s), f(4, s), f(5, s), f(6, s), f(7, s)
+#define HIGH(f, s) f(8, s), f(9, s), f(10, s), f(11, s), f(12, s), f(13, s), f(14, s), f(15, s)
+#if LANES == 16
+#define FOLD(a, b, s) \
+    (__builtin_shufflevector(a, b, LOW(P, s), HIGH(P, s)) + __builtin_shufflevector(a, b, LOW(Q, s), HIGH(Q, s)))
+#else
+#define FOLD(a, b, s) (__builtin_shufflevector(a, b, LOW(P, s)) + __builtin_shufflevector(a, b, LOW(Q, s)))
+#endif
 
-/* The sums of sixteen vectors, one in each lane. */
+/* The sums of as many vectors as one has lanes, one in each lane. */
 INLINE Floats sums_of(Floats x[LANES]) {
+#if LANES == 16
     for (int i = 0; i < 8; i++) x[i] = FOLD(x[i], x[i + 8], 8);
+#endif
     for (int i = 0; i < 4; i++) x[i] = FOLD(x[i], x[i + 4], 4);
     for (int i = 0; i < 2; i++) x[i] = FOLD(x[i], x[i + 2], 2);
     return FOLD(x[0], x[1], 1);
@@ -51,7 +56,7 @@ INLINE const float *at(const Lines *lines, int64_t position) {
     return lines->base + line * lines->line + position * lines->width;
 }
 
-/* q.k for `n` positions; the rest of the last sixteen gets -infinity. */
+/* q.k for `n` positions; the rest of the last vector gets -infinity. */
 static void products(const float *q, const Lines *keys, int64_t n, float *scores) {
     for (int64_t first = 0; first < n; first += LANES) {
         int64_t here = n - first < LANES ? n - first : LANES;
@@ -99,15 +104,15 @@ INLINE void mixed(const int vectors, const float *weights, const Lines *values, 
 
 static void weighted_sum(const float *weights, const Lines *values, int64_t n, float total, int64_t d, float *out) {
     int64_t first = 0;
-    for (; first + 64 <= values->width; first += 64) mixed(4, weights, values, n, total, first, d, out);
-    for (; first + 32 <= values->width; first += 32) mixed(2, weights, values, n, total, first, d, out);
+    for (; first + 4 * LANES <= values->width; first += 4 * LANES) mixed(4, weights, values, n, total, first, d, out);
+    for (; first + 2 * LANES <= values->width; first += 2 * LANES) mixed(2, weights, values, n, total, first, d, out);
     for (; first < values->width; first += LANES) mixed(1, weights, values, n, total, first, d, out);
 }
 
 /* Rows and heads from `begin` to `end` of all n_rows * n_heads. */
 static void attend(const Call *call, const Instruction *op, float *scores, int64_t begin, int64_t end) {
     const Cache *cache = &call->caches[op->cache];
-    int64_t d_k = rounded(op->d_k, LANES), d_v = rounded(op->d_v, LANES), shared = op->n_heads / op->n_kv_heads;
+    int64_t d_k = rounded(op->d_k, PADDING), d_v = rounded(op->d_v, PADDING), shared = op->n_heads / op->n_kv_heads;
     int64_t in_width = call->widths[op->in], out_width = call->widths[op->out];
     float q[d_k];
     for (int64_t i = begin; i < end; i++) {
@@ -137,7 +142,7 @@ static void attend(const Call *call, const Instruction *op, float *scores, int64
 /* Write the keys and values of rows `begin` to `end` into the cache; their widths are filled with zeros. */
 static void keep(const Call *call, const Instruction *op, int64_t begin, int64_t end) {
     const Cache *cache = &call->caches[op->cache];
-    int64_t d_k = rounded(op->d_k, LANES), d_v = rounded(op->d_v, LANES), in_width = call->widths[op->in];
+    int64_t d_k = rounded(op->d_k, PADDING), d_v = rounded(op->d_v, PADDING), in_width = call->widths[op->in];
     for (int64_t row = begin; row < end; row++) {
         const float *in = call->buffers[op->in] + row * in_width;
         for (int64_t head = 0; head < op->n_kv_heads; head++) {

@@ -16,12 +16,14 @@
 #include "program.h"
 #include "vectors.h"
 
-enum { PANEL = 32 };
+enum { PANEL = 32, VECTORS = PANEL / LANES }; /* vectors of a panel */
 
 #if defined(__AVX512F__)
 enum { MOST_ROWS = 12, PANELS_OF_ONE = 4 }; /* 24 sums, 2 weights and 1 input: 27 of 32 registers */
+#elif defined(__AVX2__)
+enum { MOST_ROWS = 2, PANELS_OF_ONE = 2 }; /* 8 sums, 4 weights and 1 input: 13 of 16 */
 #else
-enum { MOST_ROWS = 2, PANELS_OF_ONE = 2 }; /* 8 sums of half the size, 4 weights and 1 input: 13 of 16 */
+enum { MOST_ROWS = 2, PANELS_OF_ONE = 1 };
 #endif
 
 INLINE int64_t rounded(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
@@ -125,11 +127,11 @@ static void convert_row(int kind, const float *x, int64_t n_in, uint32_t *words,
 /* --- The innermost loops: `rows` x (`panels` * 32) sums -------------------------------------------------- */
 
 /* Of constant size, for only then are they kept in registers. */
-#define SUMS(type) type sums[MOST_ROWS][8]
+#define SUMS(type) type sums[MOST_ROWS][2 * VECTORS > 8 ? 2 * VECTORS : 8]
 #define EACH_ROW _Pragma("GCC unroll 12") for (int r = 0; r < rows; r++)
-#define EACH_VECTOR _Pragma("GCC unroll 8") for (int v = 0; v < 2 * panels; v++)
+#define EACH_VECTOR _Pragma("GCC unroll 8") for (int v = 0; v < VECTORS * panels; v++)
 /* The vector v of the weights of word k; a word of inputs. */
-#define WEIGHTS(size) ((const char *)w + (v / 2) * stride + (k * 2 + v % 2) * (size) * LANES)
+#define WEIGHTS(size) ((const char *)w + (v / VECTORS) * stride + (k * VECTORS + v % VECTORS) * (size) * LANES)
 #define WORD (x + k * rows + r)
 
 /* What follows the sums: scale, bias, activation, and what is added. */
@@ -175,7 +177,7 @@ static __attribute__((noinline)) void finish(const Ending *end, const float *sum
 
 #define FINISH(value)                                                              \
     float result[12 * PANEL];                                                      \
-    EACH_ROW EACH_VECTOR store(result + (2 * panels * r + v) * LANES, value);      \
+    EACH_ROW EACH_VECTOR store(result + (VECTORS * panels * r + v) * LANES, value); \
     finish(end, result, rows, panels * PANEL, row, column)
 
 INLINE Floats input_of(const uint32_t *word) {
@@ -221,7 +223,7 @@ INLINE void tile_bf16(const int rows, const int panels, const uint32_t *x, const
         for (int64_t k = k2; k < k2 + 2 && k < n_in; k++) {
             const char *pairs = (const char *)w + k2 * PANEL * 2;
             EACH_VECTOR {
-                Ints two = load_ints(pairs + (v / 2) * stride + (v % 2) * 4 * LANES);
+                Ints two = load_ints(pairs + (v / VECTORS) * stride + (v % VECTORS) * 4 * LANES);
                 Floats weights = (Floats)(k == k2 ? two << 16 : two & (int32_t)0xffff0000);
                 EACH_ROW sums[r][v] += input_of(WORD) * weights;
             }
@@ -283,7 +285,7 @@ INLINE void tile_int8(const int rows, const int panels, const uint32_t *x, const
     for (int64_t k = 0; k < n_in; k++) {
         const char *fours = (const char *)w + k / 4 * PANEL * 4;
         EACH_VECTOR {
-            Ints four = load_ints(fours + (v / 2) * stride + (v % 2) * 4 * LANES);
+            Ints four = load_ints(fours + (v / VECTORS) * stride + (v % VECTORS) * 4 * LANES);
             Floats weights = __builtin_convertvector((four << (24 - 8 * (int)(k % 4))) >> 24, Floats);
             EACH_ROW sums[r][v] += input_of(WORD) * weights;
         }

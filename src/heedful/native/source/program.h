@@ -27,7 +27,10 @@ typedef struct {
     float number;                      /* scale of scores or embeddings; epsilon of a norm */
 } Instruction;
 
-/* Keys [rows, heads, capacity, d_k'] and values [rows, heads, capacity, d_v'], widths padded to 16. */
+/* To a multiple of this, widths of keys and values are filled with zeros: whole vectors on every chip. */
+enum { PADDING = 16 };
+
+/* Keys [rows, heads, capacity, d_k'] and values [rows, heads, capacity, d_v'], with padded widths. */
 typedef struct {
     float *keys, *values;
     int64_t capacity;

@@ -11,6 +11,8 @@
 INLINE int any_greater(Floats x, float limit) {
 #if defined(__AVX512F__)
     return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(limit), _CMP_GT_OQ) != 0;
+#elif defined(__AVX2__)
+    return _mm256_movemask_ps(_mm256_cmp_ps((__m256)x, _mm256_set1_ps(limit), _CMP_GT_OQ)) != 0;
 #else
     Ints over = x > all(limit);
     int found = 0;

@@ -1,4 +1,4 @@
-/* Sixteen numbers at a time. The compiler cuts such a vector into what the chip has. */
+/* As many numbers at a time as the chip's registers hold: of wider vectors, gcc keeps parts in memory. */
 
 #ifndef HEEDFUL_VECTORS_H
 #define HEEDFUL_VECTORS_H
@@ -10,11 +10,17 @@
 #include <immintrin.h>
 #endif
 
-enum { LANES = 16 };
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX2__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
 
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -43,6 +49,8 @@ INLINE Floats select_floats(Ints mask, Floats yes, Floats no) {
 INLINE Floats larger(Floats a, Floats b) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
 #else
     return select_floats(a > b, a, b);
 #endif
@@ -62,7 +70,7 @@ INLINE float largest_of(Floats x) {
     return most;
 }
 
-/* The first `n` of the 16 numbers at `p`, and `other` in place of those that lie beyond. */
+/* The first `n` of the numbers at `p`, and `other` in place of those that lie beyond. */
 INLINE Floats load_some(const float *p, int64_t n, float other) {
     Floats x = all(other);
     if (n >= LANES) return load(p);
