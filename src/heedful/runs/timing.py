@@ -5,27 +5,27 @@ They are made on made-up tokens, by the very parts that ``heedful train`` puts t
 are thrown away.
 """
 
-import itertools
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from heedful.data.batch import Batch
 from heedful.memory import keep_freed_memory
 from heedful.runs.building import assemble
 from heedful.runs.environment import choose_device
-from heedful.runs.kind import Kind
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
 from heedful.training.compilation import choose_compile
+from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
 from heedful.training.step import Step, choose_precision
 from heedful.training.update import Updater
@@ -112,7 +112,14 @@ def time_updates(
         kind.objective(recipe),
         choose_precision(settings.precision, place),
     )
-    data = _Example(recipe, kind, tuple(sizes), length, source_length or length)
+
+    def make(samples: Sequence[int], epoch: int) -> Batch:
+        return kind.example(recipe, sizes, len(samples), length, source_length or length)
+
+    one = make([0], 0).inputs.layout.n_tokens
+    samples = range(max(1, settings.tokens_per_update // one))
+    data = PlannedData(np.full(len(samples), one), make, settings.tokens_per_update, settings.seed)
+    whole = make(samples, 0)
     update = Updater(
         step,
         step,
@@ -127,12 +134,11 @@ def time_updates(
 
     def work() -> None:
         with tempfile.TemporaryDirectory() as nowhere:
-            update(data.samples, epoch=0, update=1, rate=RATE, run=Path(nowhere))
+            update(samples, epoch=0, update=1, rate=RATE, run=Path(nowhere))
 
     _warm_up(work)
     memory = peak.read()  # before there is a compiler, whose memory is not the update's
-    read = int(data.collate(data.samples, 0).n_tokens)
-    n_tokens = settings.n_tokens(read, read)
+    n_tokens = settings.n_tokens(whole.n_tokens, whole.n_tokens)
     if choose_compile(settings.compile, step.model, n_tokens, settings.max_minutes, place):
         say("compiling, as the training would; this takes about half a minute")
         step.compile()
@@ -143,7 +149,7 @@ def time_updates(
         precision=step.precision,
         threads=torch.get_num_threads(),
         compiled=step.compiled,
-        tokens=data.n_tokens,
+        tokens=whole.inputs.layout.n_tokens,
         seconds=statistics.median(seconds),
         updates_timed=len(seconds),
         memory=memory,
@@ -167,32 +173,6 @@ def _timed(work: Callable[[], None], device: torch.device) -> Iterator[float]:
             torch.cuda.synchronize(device)
         yield time.perf_counter() - start
         n += 1
-
-
-class _Example:
-    """Training data of one update, as large as the recipe asks for."""
-
-    def __init__(
-        self, recipe: Recipe, kind: Kind, sizes: tuple[int, ...], length: int, source_length: int
-    ) -> None:
-        self.make = lambda n: kind.example(recipe, sizes, n, length, source_length)
-        one = self.make(1).inputs.layout.n_tokens
-        self.samples = range(max(1, recipe.training.tokens_per_update // one))
-        self.n_tokens = self.collate(self.samples, 0).inputs.layout.n_tokens
-
-    def updates(self, cursor: Mapping[str, Any] | None) -> Iterator[tuple[Sequence[int], Mapping[str, Any]]]:
-        """The one update, for ever."""
-        while True:
-            yield self.samples, {"epoch": 0}
-
-    def split(self, samples: Sequence[int], n_parts: int) -> list[Sequence[int]]:
-        """Even parts."""
-        bounds = [i * len(samples) // n_parts for i in range(n_parts + 1)]
-        return [samples[a:b] for a, b in itertools.pairwise(bounds)]
-
-    def collate(self, samples: Sequence[int], epoch: int) -> Batch:
-        """As many sequences as there are samples."""
-        return self.make(len(samples))
 
 
 class _Peak:
