@@ -3,6 +3,7 @@
 import platform
 import time
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def describe(device: str = "cpu") -> Machine:
     )
 
 
+@lru_cache
 def has_bf16(device: str) -> bool:
     """Whether products in bf16 are done by the chip: emulated ones take hundreds of times as long."""
     fp32, bf16 = (_product(256, dtype, device) for dtype in (torch.float32, torch.bfloat16))

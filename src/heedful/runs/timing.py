@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,12 @@ import torch
 
 from heedful.data.batch import Batch
 from heedful.memory import keep_freed_memory
-from heedful.runs.building import assemble
 from heedful.runs.environment import choose_device
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
-from heedful.training.compilation import choose_compile
+from heedful.runs.train import choose_fast_way, new_step
 from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
-from heedful.training.step import Step, choose_precision
 from heedful.training.update import Updater
 
 WARM_UP = 2
@@ -107,19 +106,16 @@ def time_updates(
     keep_freed_memory()
     place, kind, settings = choose_device(device), kind_of(recipe), recipe.training
     peak = _Peak(place)
-    step = Step(
-        assemble(recipe.model, *sizes).to(place),
-        kind.objective(recipe),
-        choose_precision(settings.precision, place),
-    )
+    step = new_step(recipe, sizes, place).to(place)
 
     def make(samples: Sequence[int], epoch: int) -> Batch:
         return kind.example(recipe, sizes, len(samples), length, source_length or length)
 
-    one = make([0], 0).inputs.layout.n_tokens
-    samples = range(max(1, settings.tokens_per_update // one))
-    data = PlannedData(np.full(len(samples), one), make, settings.tokens_per_update, settings.seed)
-    whole = make(samples, 0)
+    one = make([0], 0)
+    columns = [side.layout.n_tokens for side in (one.source, one.inputs) if side is not None]
+    samples = range(max(1, settings.tokens_per_update // columns[-1]))
+    lengths = np.tile(columns, (len(samples), 1))
+    data = PlannedData(lengths, make, settings.tokens_per_update, settings.seed)
     update = Updater(
         step,
         step,
@@ -132,24 +128,19 @@ def time_updates(
     )
     step.train()
 
-    def work() -> None:
-        with tempfile.TemporaryDirectory() as nowhere:
-            update(samples, epoch=0, update=1, rate=RATE, run=Path(nowhere))
-
-    _warm_up(work)
-    memory = peak.read()  # before there is a compiler, whose memory is not the update's
-    n_tokens = settings.n_tokens(whole.n_tokens, whole.n_tokens)
-    if choose_compile(settings.compile, step.model, n_tokens, settings.max_minutes, place):
-        say("compiling, as the training would; this takes about half a minute")
-        step.compile()
+    with tempfile.TemporaryDirectory() as nowhere:
+        work = partial(update, samples, epoch=0, update=1, rate=RATE, run=Path(nowhere))
         _warm_up(work)
-    seconds = list(_timed(work, place))
+        memory = peak.read()  # before there is a compiler, whose memory is not the update's
+        choose_fast_way(recipe, step, data, place, say)
+        _warm_up(work)
+        seconds = list(_timed(work, place))
     return Timing(
         device=place.type,
         precision=step.precision,
         threads=torch.get_num_threads(),
         compiled=step.compiled,
-        tokens=whole.inputs.layout.n_tokens,
+        tokens=make(samples, 0).inputs.layout.n_tokens,
         seconds=statistics.median(seconds),
         updates_timed=len(seconds),
         memory=memory,
@@ -158,12 +149,12 @@ def time_updates(
     )
 
 
-def _warm_up(work: Callable[[], None]) -> None:
+def _warm_up(work: Callable[[], Any]) -> None:
     for _ in range(WARM_UP):
         work()
 
 
-def _timed(work: Callable[[], None], device: torch.device) -> Iterator[float]:
+def _timed(work: Callable[[], Any], device: torch.device) -> Iterator[float]:
     """Seconds of the work, several times over."""
     begun, n = time.perf_counter(), 0
     while n < FEWEST or time.perf_counter() - begun < SECONDS:

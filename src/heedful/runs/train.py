@@ -88,7 +88,7 @@ def train_run(
             begun = resume and bool(checkpoints.paths(folder.path))
             step = build_step(recipe, prepared.codec, place, None if begun else quiet)
             data, schedule = kind.feed(recipe, prepared), _schedule(recipe)
-            _choose_fast_way(recipe, step, data, place, quiet)
+            choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
                 _rehearse(step, data, distribution.world() * recipe.training.accumulate, place, kind.shorter)
         validate = kind.validator(recipe, prepared, step)
@@ -144,19 +144,24 @@ def build_step(recipe: Recipe, codec: Any, device: torch.device, say: Say | None
     With ``say``, whatever the recipe begins with (pretrained vectors) is read and told; without (a resumed
     run, whose checkpoint has the weights), it is not needed.
     """
+    step = new_step(recipe, codec.sizes, device)
+    if say is not None:
+        kind_of(recipe).begin(recipe, codec, step.model, say)
+    return step.to(device)
+
+
+def new_step(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Step:
+    """The freshly initialised model and its objective, for ``device``, where it is yet to be moved."""
     torch.manual_seed(seed_of(recipe.training.seed, 0))
     try:
-        model = build_model(recipe.model, *codec.sizes)
+        model = build_model(recipe.model, *sizes)
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
-    kind = kind_of(recipe)
-    if say is not None:
-        kind.begin(recipe, codec, model, say)
     precision = choose_precision(recipe.training.precision, device)
-    return Step(model.to(device), kind.objective(recipe), precision)
+    return Step(model, kind_of(recipe).objective(recipe), precision)
 
 
-def _choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch.device, say: Say) -> None:
+def choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch.device, say: Say) -> None:
     """Compile where it pays, and tell all that was chosen."""
     settings, lengths = recipe.training, data.lengths
     columns = lengths.shape[1] if lengths.ndim > 1 else 1
