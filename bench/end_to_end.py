@@ -20,7 +20,7 @@ from harness.training import options
 from harness.turns import log
 
 UPDATES, QUICK = 200, 6
-CHANGES = ("training.tokens_per_update=4096", "training.patience=null", "training.average=0")
+CHANGES = ("training.patience=null", "training.average=0", "schedule.warmup=1")
 
 
 @dataclass
@@ -41,10 +41,19 @@ class Bare:
         self.begun = None
 
 
-def course(updates: int) -> tuple[Bare, list[tuple[Any, float]]]:
+def recipe_of(updates: int) -> Any:
+    """Multi30k's, cut to so many updates with two validations."""
+    from heedful.runs.reading import read_recipe
+
+    half = max(1, updates // 2)
+    lengths = {"max_updates": updates, "validate_every": half, "save_every": half}
+    changes = (f"training.{name}={value}" for name, value in lengths.items())
+    return read_recipe("multi30k-ende-tiny", [*CHANGES, *changes])[0]
+
+
+def course(recipe: Any, run: Path) -> tuple[Bare, list[tuple[Any, float]]]:
     """Train; what was bare, and the events with their times."""
     from heedful.runs import train
-    from heedful.runs.reading import read_recipe
 
     bare, events = Bare(), []
     build_step, build_optimizer = train.build_step, train.build_optimizer
@@ -60,23 +69,15 @@ def course(updates: int) -> tuple[Bare, list[tuple[Any, float]]]:
         return optimizer
 
     train.build_step, train.build_optimizer = watched_step, watched_optimizer
-    half = f"={max(1, updates // 2)}"
-    lengths = (
-        f"training.max_updates={updates}",
-        f"training.validate_every{half}",
-        f"training.save_every{half}",
+    train.train_run(
+        recipe,
+        run,
+        listeners=lambda made: [
+            *_as_the_command_does(recipe, made),
+            lambda event: events.append((event, time.perf_counter())),
+        ],
+        say=log,
     )
-    recipe, _ = read_recipe("multi30k-ende-tiny", [*CHANGES, *lengths])
-    with tempfile.TemporaryDirectory() as folder:
-        train.train_run(
-            recipe,
-            Path(folder) / "run",
-            listeners=lambda run: [
-                *_as_the_command_does(recipe, run),
-                lambda event: events.append((event, time.perf_counter())),
-            ],
-            say=log,
-        )
     return bare, events
 
 
@@ -86,28 +87,28 @@ def _as_the_command_does(recipe: Any, run: Any) -> list[Any]:
     return [JsonLines(run.metrics, recipe.training.log_every), Progress(stream=sys.stderr)]
 
 
-def real_tokens() -> float:
+def real_tokens(recipe: Any, run: Path) -> float:
     """The share of the rectangles that attention works on which real tokens fill, over an epoch."""
     from heedful.data.plan import plan
     from heedful.runs.folder import RunFolder
     from heedful.runs.kinds import kind_of
     from heedful.runs.prepare import prepare
-    from heedful.runs.reading import read_recipe
 
-    recipe, _ = read_recipe("multi30k-ende-tiny", CHANGES)
-    with tempfile.TemporaryDirectory() as folder:
-        prepared = prepare(recipe, RunFolder(Path(folder)), lambda line: None)
-        data = kind_of(recipe).feed(recipe, prepared)
-        updates = plan(data.lengths, tokens_per_update=data.tokens_per_update, seed=data.seed, epoch=0)
-        slots = sum(len(s) * data.lengths[s].max(axis=0).sum() for s in updates)
+    # What the training prepared is read again, not made again.
+    data = kind_of(recipe).feed(recipe, prepare(recipe, RunFolder(run), log))
+    updates = plan(data.lengths, tokens_per_update=data.tokens_per_update, seed=data.seed, epoch=0)
+    slots = sum(len(s) * data.lengths[s].max(axis=0).sum() for s in updates)
     return float(data.lengths.sum() / slots)
 
 
 if __name__ == "__main__":
     chosen = options(__doc__, rounds=1)
     ours.prepare()
-    watch = Watch()
-    bare, events = course(QUICK if chosen.quick else UPDATES)
+    watch, recipe = Watch(), recipe_of(QUICK if chosen.quick else UPDATES)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        bare, events = course(recipe, run)
+        share = real_tokens(recipe, run)
     times = {type(event).__name__: at for event, at in events}
     whole = times["Stopped"] - times["Started"]
     updated = [event for event, _ in events if type(event).__name__ == "Updated"]
@@ -120,7 +121,7 @@ if __name__ == "__main__":
         ("the whole training", whole),
     ]
     tokens = sum(event.tokens for event in updated)
-    share, middle = real_tokens(), 1000 * statistics.median(bare.updates)
+    middle = 1000 * statistics.median(bare.updates)
     words = (
         f"{len(updated)} updates, {tokens / whole:,.0f} tokens/s of both sides in all, "
         f"{tokens / stripped:,.0f} in the bare steps (median {middle:,.0f} ms): **{stripped / whole:.1%} of "
