@@ -2,41 +2,35 @@
 
 import resource
 import sys
-from collections.abc import Sequence
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
-from harness.contender import Contender
+from harness.seats import Field
 
 
-def of_contender(
-    contenders: Any, arguments: Sequence[Any], name: str, rounds: int, prepare: Any = None
-) -> float | None:
+def of_contender(field: Field, name: str, rounds: int) -> float | None:
     """MiB that a contender's work adds at its peak to what its process held before; None if it fails.
 
     Args:
-        contenders: a function that, called in a fresh process with ``arguments``, gives the contenders.
-        arguments: of plain values.
+        field: where another process finds it.
         name: of the contender.
         rounds: how often it works.
-        prepare: called in that process first, where given.
     """
     with get_context("spawn").Pool(1) as pool:
-        return pool.apply(_run, (contenders, tuple(arguments), name, rounds, prepare))
+        return pool.apply(_run, (field, name, rounds))
 
 
-def _run(contenders: Any, arguments: tuple[Any, ...], name: str, rounds: int, prepare: Any) -> float | None:
-    if prepare:
-        prepare()
-    found: list[Contender] = [c for c in contenders(*arguments) if c.name == name]
+def _run(field: Field, name: str, rounds: int) -> float | None:
+    if field.prepare:
+        field.prepare()
+    contender = field.find(name)
     try:
         _reset()
         before = _current()
-        work = found[0].build()
+        work = contender.build()
         work(0)
         # The compiler's own memory is not the step's.
-        if found[0].compiled:
+        if contender.compiled:
             _reset()
         for number in range(rounds):
             work(number)

@@ -5,7 +5,7 @@ import atexit
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from harness import memory
 from harness.contender import Contender, choose
 from harness.machine import describe, product_peaks
 from harness.report import Row, Table, fastest, markdown, write_tables
+from harness.seats import Field
 from harness.turns import Lock, log, measure
 
 FASTEST = 3
@@ -98,12 +99,18 @@ def _table(
     claim: Claim, dropout: float, names: set[str] | None, chosen: argparse.Namespace, lock: Lock
 ) -> Table:
     arguments = (claim.shape, dropout, chosen.rounds, chosen.device)
+    field = Field(claim.contenders, arguments, None if chosen.default_malloc else claim.prepare)
     with lock.held():
         before = product_peaks(chosen.device)
     contenders = choose(claim.contenders(*arguments), chosen.only, "bf16" in before)
     contenders = [c for c in contenders if names is None or c.name in names]
     timings = measure(
-        contenders, rounds=chosen.rounds, device=chosen.device, patience=chosen.patience, lock=lock
+        contenders,
+        rounds=chosen.rounds,
+        apart=field,
+        device=chosen.device,
+        patience=chosen.patience,
+        lock=lock,
     )
     with lock.held():
         peaks = {name: max(peak, before[name]) for name, peak in product_peaks(chosen.device).items()}
@@ -113,8 +120,9 @@ def _table(
         used = None
         if not (chosen.no_memory or timing.failure or chosen.device != "cpu"):
             with lock.held():
-                prepare = claim.prepare if contender.library == "heedful" else None
-                used = memory.of_contender(claim.contenders, arguments, contender.name, 2, prepare)
+                # What heedful asks of malloc would count against the peers here.
+                ours = contender.library == "heedful"
+                used = memory.of_contender(field if ours else replace(field, prepare=None), contender.name, 2)
         rates = [claim.tokens(n) / s for n, s in enumerate(timing.seconds)]
         speeds = [claim.flops(n) / s for n, s in enumerate(timing.seconds)]
         rows.append(

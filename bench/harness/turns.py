@@ -5,7 +5,6 @@ each round everybody gets one turn on the same batch, and ratios are formed with
 """
 
 import fcntl
-import gc
 import random
 import statistics
 import sys
@@ -16,21 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from harness.contender import Contender, Work
-from harness.machine import synchronise
-from harness.quiet import Watch
+from harness.contender import Contender
+from harness.seats import Field, Seat, SeatApart
 
 STRETCH = 120.0
 """Seconds after which a lock that others wait for is given up between two turns."""
-
-TURN = 0.5
-"""Seconds that a turn takes at least; short work is repeated."""
-
-DISTURBED = 0.1
-"""Cores that others may use during a turn; a turn in which they use more is taken again."""
-
-REST = 0.25
-"""Seconds before a turn, in which the waiting threads of the one before fall asleep."""
 
 
 class Lock:
@@ -84,6 +73,7 @@ def measure(
     contenders: Sequence[Contender],
     *,
     rounds: int,
+    apart: Field | None = None,
     warm_up: int = 3,
     patience: int = 0,
     device: str = "cpu",
@@ -92,71 +82,51 @@ def measure(
 ) -> dict[str, Timing]:
     """Build and warm up every contender, then let them take turns for ``rounds`` rounds.
 
+    Each in a process of its own where ``apart`` says how to find it there; all in this one otherwise.
     A disturbed turn is taken again up to ``patience`` times; then it counts all the same.
     """
     lock, say = lock or Lock(None), say or log
     timings = {c.name: Timing() for c in contenders}
-    works: dict[str, Work] = {}
-    for contender in contenders:
-        with lock.held():
-            works |= _prepare(contender, timings[contender.name], warm_up, device, say)
-    # A fixed order would give every contender the same predecessor, whose heat and caches it inherits.
-    order, shuffle = list(works), random.Random(0)
-    for number in range(rounds):
-        shuffle.shuffle(order)
-        for name in order:
+    seats: dict[str, Seat | SeatApart] = {}
+    try:
+        for contender in contenders:
             with lock.held():
-                _turn(works[name], number, device, patience, timings[name])
-        say(f"round {number + 1} of {rounds}")
-    lock.release()
+                seat = SeatApart(contender.name, apart, device) if apart else Seat(contender, device)
+                if _prepare(seat, contender, timings[contender.name], warm_up, say):
+                    seats[contender.name] = seat
+        # A fixed order would give every contender the same predecessor, whose heat and caches it inherits.
+        order, shuffle = list(seats), random.Random(0)
+        for number in range(rounds):
+            shuffle.shuffle(order)
+            for name in order:
+                with lock.held():
+                    seconds, disturbed = seats[name].turn(number, patience)
+                timings[name].seconds.append(seconds)
+                timings[name].disturbed += disturbed
+            say(f"round {number + 1} of {rounds}")
+    finally:
+        lock.release()
+        for seat in seats.values():
+            seat.close()
     return timings
 
 
 def _prepare(
-    contender: Contender, timing: Timing, warm_up: int, device: str, say: Callable[[str], None]
-) -> dict[str, Work]:
-    """Its work, warmed up; nothing where it fails: a peer that cannot run is no reason to stop."""
+    seat: Seat | SeatApart, contender: Contender, timing: Timing, warm_up: int, say: Callable[[str], None]
+) -> bool:
+    """Whether it can take part: a peer that cannot is no reason to stop."""
     try:
-        work = contender.build()
-        timing.first = again = _timed(work, 0, device)
-        # On other batches too: whoever compiles for a shape must have met several.
-        for number in range(1, warm_up):
-            again = _timed(work, number, device)
-        say(f"{contender.name}: first {timing.first:.2f} s, then {again:.3f} s")
+        timing.first, again = seat.warm_up(warm_up)
     except Exception as error:
-        timing.failure = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
+        seat.close()
+        text = str(error) if isinstance(seat, SeatApart) else f"{type(error).__name__}: {error}"
+        timing.failure = text.strip().splitlines()[0][:120]
         say(f"{contender.name}: {timing.failure}")
         if contender.library == "heedful":
             raise
-        return {}
-    return {contender.name: work}
-
-
-def _turn(work: Work, number: int, device: str, patience: int, timing: Timing) -> None:
-    for left in reversed(range(patience + 1)):
-        time.sleep(REST)
-        watch = Watch()
-        seconds = _timed(work, number, device, TURN)
-        alone = watch.others() < DISTURBED
-        if alone or not left:
-            timing.seconds.append(seconds)
-            timing.disturbed += not alone
-            return
-        time.sleep(4 * REST)
-
-
-def _timed(work: Work, number: int, device: str, at_least: float = 0.0) -> float:
-    """Seconds of the work, the mean over as many repetitions as ``at_least`` seconds hold."""
-    gc.collect()
-    synchronise(device)
-    begin, times = time.perf_counter(), 0
-    while True:
-        work(number)
-        synchronise(device)
-        times += 1
-        passed = time.perf_counter() - begin
-        if passed >= at_least:
-            return passed / times
+        return False
+    say(f"{contender.name}: first {timing.first:.2f} s, then {again:.3f} s")
+    return True
 
 
 def log(text: str) -> None:

@@ -1,6 +1,7 @@
 """What every figure of the benchmarks rests on: the work counted, the batches, the turns, the ratios."""
 
 import itertools
+import os
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from harness.batches import END, FIRST, START, padded, pairs, sources, texts
 from harness.contender import Contender, choose
 from harness.flops import Shape, encoder_decoder, language_model
 from harness.report import Row, Table, fastest, markdown
+from harness.seats import Field
 from harness.turns import measure
 from where_time_goes import OUTSIDE, PRODUCTS, REST, kind_of
 
@@ -83,8 +85,8 @@ def contender(library, setting, log, fails=False):
 
 @pytest.fixture
 def no_waiting(monkeypatch):
-    monkeypatch.setattr("harness.turns.TURN", 0.0)
-    monkeypatch.setattr("harness.turns.REST", 0.0)
+    monkeypatch.setattr("harness.seats.TURN", 0.0)
+    monkeypatch.setattr("harness.seats.REST", 0.0)
 
 
 def test_everybody_has_one_turn_a_round_on_the_same_batch(no_waiting):
@@ -117,6 +119,34 @@ def test_a_disturbed_turn_is_taken_again(no_waiting, monkeypatch, busy, turns, d
     entered = [contender("peer", "a", log)]
     timing = measure(entered, rounds=1, warm_up=1, patience=2, say=lambda text: None)["peer, a"]
     assert (len(log) - 1, len(timing.seconds), timing.disturbed) == (turns, 1, disturbed)
+
+
+def strangers(folder):
+    """Contenders for processes of their own: one that notes where it works, and two that fail."""
+
+    def noting():
+        return lambda number: (folder / f"{os.getpid()}-{number}").touch()
+
+    def failing():
+        raise ValueError("no such thing\nand more")
+
+    def dying():
+        return lambda number: os.abort() if number else None
+
+    builds = {"a": noting, "b": noting, "failing": failing, "dying": dying}
+    return [Contender("peer", name, build) for name, build in builds.items()]
+
+
+def test_whoever_is_apart_has_a_process_of_its_own_and_may_fail_there(tmp_path):
+    field = Field(strangers, (tmp_path,))
+    timings = measure(strangers(tmp_path), rounds=2, warm_up=2, apart=field, say=lambda text: None)
+    assert timings["peer, failing"].failure == "ValueError: no such thing"
+    assert timings["peer, dying"].failure == "its process ended"
+    assert [len(timings[f"peer, {name}"].seconds) for name in "ab"] == [2, 2]
+    # Two processes, neither of them this one, and both did both rounds.
+    places = [note.name.split("-") for note in tmp_path.iterdir()]
+    assert len({pid for pid, _ in places} - {str(os.getpid())}) == 2
+    assert sorted(number for _, number in places) == ["0", "0", "1", "1"]
 
 
 def test_ratios_are_formed_within_rounds_against_the_best_peer():
