@@ -241,10 +241,16 @@ INLINE void add_products(__m512i *sums, __m512i input, __m512i weights) {
 #elif defined(__AVX2__)
 #define EACH_HALF _Pragma("GCC unroll 16") for (int h = 0; h < 4 * panels; h++)
 
-/* |x| sign(x) w is x w. Two such products, of numbers up to 127, fit into 16 bits. */
-INLINE __m256i with_products(__m256i sums, __m256i input, __m256i size, __m256i weights) {
-    __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(weights, input));
-    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+/* |x| sign(x) w is x w. Two such products, of numbers up to 127, fit into 16 bits. All in one piece, since gcc
+   otherwise takes the signs of many weights at a time and has no registers left for the sums. */
+INLINE void add_products(__m256i *sums, __m256i input, __m256i size, __m256i weights, __m256i ones) {
+    __m256i pairs;
+    __asm__("vpsignb %3, %2, %1\n\t"
+            "vpmaddubsw %1, %4, %1\n\t"
+            "vpmaddwd %5, %1, %1\n\t"
+            "vpaddd %1, %0, %0"
+            : "+x"(*sums), "=&x"(pairs)
+            : "x"(weights), "x"(input), "x"(size), "x"(ones));
 }
 #endif
 
@@ -265,7 +271,7 @@ INLINE void tile_int8(const int rows, const int panels, const uint32_t *x, const
     }
     FINISH(__builtin_convertvector((Ints)sums[r][v], Floats));
 #elif defined(__AVX2__)
-    __m256i sums[MOST_ROWS][16];
+    __m256i sums[MOST_ROWS][16], ones = _mm256_set1_epi16(1);
     EACH_ROW EACH_HALF sums[r][h] = _mm256_setzero_si256();
     for (int64_t k = 0; k < words_of(INT8, n_in); k++) {
         __m256i input[MOST_ROWS], size[MOST_ROWS];
@@ -273,7 +279,7 @@ INLINE void tile_int8(const int rows, const int panels, const uint32_t *x, const
         EACH_HALF {
             const char *place = (const char *)w + (h / 4) * stride + (k * 4 + h % 4) * 32;
             __m256i weights = _mm256_loadu_si256((const __m256i *)place);
-            EACH_ROW sums[r][h] = with_products(sums[r][h], input[r], size[r], weights);
+            EACH_ROW add_products(&sums[r][h], input[r], size[r], weights, ones);
         }
     }
     float result[MOST_ROWS * 2 * PANEL];
