@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
@@ -250,15 +251,18 @@ def model_of(name: str, seed: int = 1) -> Any:
     return model
 
 
-def _meet(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> None:
-    """Give the norms the statistics of one batch, layer by layer."""
+def _meet(model: Any, sources: Sequence[Any] | None, targets: Sequence[Any]) -> None:
+    """Give the norms the statistics of one batch, layer by layer; encoders have texts for targets."""
     norms = [m for m in model.modules() if isinstance(m, BatchNorm | PowerNorm)]
     at_once = {"momentum": 1.0, "alpha_fwd": 0.0, "warmup": 1}
     kept = [{name: getattr(norm, name) for name in at_once if hasattr(norm, name)} for norm in norms]
     for norm, own in zip(norms, kept, strict=True):
         vars(norm).update({name: at_once[name] for name in own})
     with torch.no_grad():
-        hidden_of(model.train(), sources, targets)
+        if sources is None:
+            model.train()(labelled(targets, [0] * len(targets)).inputs)
+        else:
+            hidden_of(model.train(), sources, targets)
     for norm, own in zip(norms, kept, strict=True):
         vars(norm).update(own)
     model.eval()
@@ -313,6 +317,73 @@ def embedded_as(model: Any, *vectors: Tensor) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+# Encoders ----------------------------------------------------------------------------------------------
+
+N_CLASSES = 5
+_E = {
+    "kind": "encoder",
+    "d_model": 14,
+    "d_ff": 19,
+    "n_heads": 2,
+    "n_layers": 2,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "max_length": 17,
+}
+ENCODERS: dict[str, dict[str, Any]] = {
+    "encoder": _E,
+    "encoder, pre-norm": {
+        **_E,
+        "norm_placement": "pre",
+        "activation": "relu",
+        "positions": "sinusoidal",
+        "pooling": "mean",
+        "pooler": False,
+        "segments": 0,
+        "attention_bias": False,
+    },
+    "encoder, max": {
+        **_E,
+        "pooling": "max",
+        "activation": "gelu-tanh",
+        "positions": "none",
+        "embedding_norm": False,
+        "score": "dot",
+    },
+    "encoder, bilinear": {**_E, "score": "bilinear", "positions": "constant"},
+    "encoder, additive": {**_E, "score": "additive", "norm": "batch"},
+    "encoder, cosine": {**_E, "score": "cosine", "norm": "power", "norm_placement": "pre"},
+    "encoder, recurrent": {**_E, "mixer": "recurrent"},
+}
+every_encoder = pytest.mark.parametrize("name", ENCODERS)
+
+# Texts, and pairs of texts, of different lengths; ids from 7 on.
+TEXTS = [[[7, 8, 9, 10], [11]], [[12], [13, 14, 15, 16, 17]], [[18, 19], []], [[20, 21, 22], [23]]]
+LABELS = [0, 3, 2, 4]
+
+
+def encoder_of(name: str, seed: int = 1) -> Any:
+    """The encoder with a head for classes, its weights moved, having met statistics."""
+    torch.manual_seed(seed)
+    config = EncoderConfig.model_validate(ENCODERS[name])
+    model: Any = build_model(config, V_TARGET)
+    model.heads["class"] = class_head(config.d_model, N_CLASSES, config.dropout)
+    model = _moved(model)
+    if "couples_batch" in declared(model):
+        _meet(model, None, texts_for(name))
+    return model
+
+
+def texts_for(name: str) -> list[list[list[int]]]:
+    """Pairs, or single texts where there is no table of segments."""
+    return TEXTS if ENCODERS[name].get("segments", 2) else [[first + second] for first, second in TEXTS]
+
+
+def labelled(texts: Sequence[Any], labels: Sequence[int]) -> Batch:
+    """With BERT's special tokens."""
+    return Batch.labelled(texts, labels, classify=4, separate=5)
 
 
 # Mixers ------------------------------------------------------------------------------------------------

@@ -4,10 +4,21 @@ import inspect
 from typing import Literal, get_args, get_origin
 
 import pytest
-from cases import CROSS, DECODERS, MIXERS, MODELS, configuration, cross_of, every_mixer, mixer_of
+from cases import (
+    CROSS,
+    DECODERS,
+    ENCODERS,
+    MIXERS,
+    MODELS,
+    configuration,
+    cross_of,
+    every_mixer,
+    mixer_of,
+)
 from torch import nn
 
 from heedful.decoding import config as decoding
+from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import Attention, RecurrentConfig
 from heedful.models.registry import BUILDERS
@@ -35,6 +46,12 @@ def test_every_option_of_every_model_occurs(kind):
     assert not missing
 
 
+def test_every_option_of_every_encoder_occurs():
+    configs = [EncoderConfig.model_validate(case) for case in ENCODERS.values()]
+    missing = {(f, o) for f, o in options(EncoderConfig) if o not in [getattr(c, f) for c in configs]}
+    assert not missing
+
+
 def test_every_score_of_recurrent_models_occurs():
     union = get_args(Attention)[0]
     known = {o for kind in get_args(union) for o in get_args(kind.model_fields["score"].annotation)}
@@ -44,7 +61,7 @@ def test_every_score_of_recurrent_models_occurs():
 
 
 def test_every_family_occurs():
-    assert {case["kind"] for case in MODELS.values()} == BUILDERS.keys()
+    assert {case["kind"] for case in (MODELS | ENCODERS).values()} == BUILDERS.keys()
 
 
 def subclasses(module, base):

@@ -23,6 +23,9 @@ def evaluate(
     text: list[Path] = typer.Option(
         None, metavar="FILE", help="Score a language model on this file instead; may be repeated."
     ),
+    table: Path = typer.Option(
+        None, metavar="FILE", help="Score a classifier on this table (with a header) or these JSON lines."
+    ),
     stride: int = typer.Option(
         None, min=1, help="Also read a text in windows that move on by so many tokens (language models)."
     ),
@@ -45,8 +48,9 @@ def evaluate(
     from heedful.runs.evaluate import evaluate as score
     from heedful.runs.run import load, with_beam
 
-    if data and text:
-        raise RequestError("--data and --text: give one of them")
+    given = [name for name, value in {"--data": data, "--text": text, "--table": table}.items() if value]
+    if len(given) > 1:
+        raise RequestError(f"{' and '.join(given)}: give one of them")
 
     loaded = load(run, device=device)
     settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, None)
@@ -55,7 +59,7 @@ def evaluate(
     evaluations = []
     with ExitStack() as stack:
         file = stack.enter_context(whole_file(output)) if output else None
-        for name, source in chosen_splits(loaded, split, data or text).items():
+        for name, source in chosen_splits(loaded, split, data or text or (table and [table])).items():
             say(f"{name}: {loaded.kind.scoring}")
             found = score(
                 loaded, name, source, decoding=settings, limit=limit, stride=stride, precision=precision

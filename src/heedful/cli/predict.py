@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -63,18 +63,22 @@ def predict(
         from heedful.runs.run import load, with_beam
 
         loaded = load(run, device=device)
-        settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, n_best)
+        settings = changed_decoding(loaded.recipe.decoding, decoding or [])
         options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or None}
         options["precision"] = precision
-        say(f"heedful: decoding in {loaded.inference(precision).chosen}")
+        if settings is not None:
+            say(f"heedful: decoding in {loaded.inference(precision).chosen}")
         if stream:
-            _stream(loaded, lines, settings, options)
+            _stream(loaded, lines, with_beam(settings, beam, n_best), options)
             return
-        key, first = loaded.kind.input, 0
-        for block in _blocks(_records(lines, file, key) if structured else ({key: line} for line in lines)):
+        keys, first = loaded.kind.inputs(loaded.recipe), 0
+        records = _records(lines, file, keys) if structured else _fields(lines, file, keys)
+        for block in _blocks(records):
             predictions = loaded.predict(
-                [record[key] for record in block],
+                [_input(record, keys) for record in block],
                 decoding=settings,
+                beam=beam,
+                n_best=n_best,
                 alignment=alignment,
                 first=first,
                 **options,
@@ -86,7 +90,7 @@ def predict(
                 else:
                     result(one_line(prediction.text))
                 if prediction.note:
-                    say(f"heedful: {prediction.note}: {record[key][:60]!r}…")
+                    say(f"heedful: {prediction.note}: {record[keys[0]][:60]!r}…")
 
 
 def _stream(run: "Run", lines: Iterable[str], decoding: Any, options: dict[str, Any]) -> None:
@@ -102,6 +106,8 @@ def changed_decoding(base: Any, overrides: list[str]) -> Any:
     """The recipe's decoding with ``key=value`` changes."""
     if not overrides:
         return base
+    if base is None:
+        raise RequestError(f"--decoding {overrides[0]}: this run writes nothing, so nothing is decoded")
     from heedful.runs.resolve import overrides_tree
     from heedful.runs.run import decoding_from
     from heedful.runs.trees import COMMAND_LINE, Mark, Tree, merge
@@ -134,19 +140,44 @@ def _standard_input(stream: IO[bytes]) -> Iterator[str]:
         yield line.removeprefix("\ufeff") if number == 1 else line
 
 
-def _records(lines: Iterable[str], file: str, key: str) -> Iterator[dict[str, Any]]:
-    """One JSON object a line, with the text under ``key``; other keys are handed through."""
-    name = "standard input" if file == "-" else file
+def _input(record: dict[str, Any], keys: Sequence[str]) -> Any:
+    """The text, or the texts that belong together."""
+    return record[keys[0]] if len(keys) == 1 else tuple(record[key] for key in keys)
+
+
+def _fields(lines: Iterable[str], file: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A line is a text, or texts that belong together with tabs between them."""
+    if len(keys) == 1:
+        yield from ({keys[0]: line} for line in lines)
+        return
+    for number, line in enumerate(lines, 1):
+        texts = line.split("\t")
+        if len(texts) != len(keys):
+            raise DataError(
+                f"{_named(file)}:{number}: {len(texts)} texts, but this run reads {len(keys)} "
+                f"({', '.join(keys)}) with a tab between them"
+            )
+        yield dict(zip(keys, texts, strict=True))
+
+
+def _named(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
+def _records(lines: Iterable[str], file: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """One JSON object a line, with a text under each of ``keys``; other keys are handed through."""
+    name = _named(file)
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            example = f'with --jsonl every line is an object such as {{"{key}": "A man sleeps."}}'
+            example = f'with --jsonl every line is an object such as {{"{keys[0]}": "A man sleeps."}}'
             raise DataError(f"{name}:{number}: not JSON ({error}); {example}") from None
-        if not isinstance(record, dict) or not isinstance(record.get(key), str):
-            raise DataError(f'{name}:{number}: expected an object with a text under "{key}"')
-        if not _is_unicode(record[key]):
-            raise DataError(f'{name}:{number}: the text under "{key}" has half of a surrogate pair')
+        for key in keys:
+            if not isinstance(record, dict) or not isinstance(record.get(key), str):
+                raise DataError(f'{name}:{number}: expected an object with a text under "{key}"')
+            if not _is_unicode(record[key]):
+                raise DataError(f'{name}:{number}: the text under "{key}" has half of a surrogate pair')
         yield record
 
 

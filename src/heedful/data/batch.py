@@ -17,13 +17,14 @@ class Batch:
 
     Args:
         inputs: what the model (its decoder) reads: for teacher forcing, ``<s> y_1 ... y_n``.
-        targets: what it should answer at each of those places: ``y_1 ... y_n </s>``.
+        targets: what it should answer: at each of those places, ``y_1 ... y_n </s>``; or, of sequences that
+            have a label each, the labels' numbers.
         source: what the encoder reads, or None.
         samples: the numbers of the corpus rows it was made of.
     """
 
     inputs: Tokens
-    targets: Int[Tensor, " T"]
+    targets: Int[Tensor, " _"]
     source: Tokens | None = None
     samples: tuple[int, ...] = ()
 
@@ -53,6 +54,37 @@ class Batch:
         n, length = len(rows), rows.shape[1] - 1
         ids, wanted = (torch.from_numpy(part.reshape(-1)) for part in (rows[:, :-1], rows[:, 1:]))
         return cls(Tokens(ids, Layout.of([length] * n)), wanted, None, tuple(samples))
+
+    @classmethod
+    def labelled(
+        cls,
+        parts: Sequence[Sequence[Ids]],
+        labels: Sequence[int],
+        *,
+        classify: int,
+        separate: int,
+        samples: Sequence[int] = (),
+    ) -> "Batch":
+        """``<cls> a <sep>``, or of pairs ``<cls> a <sep> b <sep>`` with segments 0 and 1.
+
+        Source: Devlin et al. 2019, figure 2.
+
+        Args:
+            parts: for each sample its one or two texts.
+            labels: for each sample its class.
+            classify: the id of the token that stands first.
+            separate: the id of the token that ends each text.
+            samples: the numbers of the samples.
+        """
+        first, last = np.array([classify]), np.array([separate])
+        rows = [np.concatenate([first, *(x for part in texts for x in (part, last))]) for texts in parts]
+        tokens = Tokens.of(rows)
+        if any(len(texts) > 1 for texts in parts):
+            # Of a pair, the first text takes the class token and its own separator.
+            counts = [[len(text) + 1 + (i == 0) for i, text in enumerate(texts)] for texts in parts]
+            numbers = [np.repeat(np.arange(len(lengths)), lengths) for lengths in counts]
+            tokens = replace(tokens, segments=torch.from_numpy(np.concatenate(numbers)))
+        return cls(tokens, torch.tensor(list(labels), dtype=torch.int64), None, tuple(samples))
 
     @property
     def n_tokens(self) -> int:

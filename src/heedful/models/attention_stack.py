@@ -102,12 +102,17 @@ def feed_forward(config: StackConfig, d_ff: int) -> FeedForward:
 def residual(config: StackConfig, part: nn.Module) -> Residual:
     """The part with its residual connection and its norm."""
     place = PostNorm if config.norm_placement == "post" else PreNorm
-    return place(part, _NORMS[config.norm](config), config.dropout)
+    return place(part, norm_of(config), config.dropout)
 
 
 def last_norm(config: StackConfig) -> nn.Module:
     """What follows the last block: a norm where the blocks leave their sums as they are."""
-    return nn.Identity() if config.norm_placement == "post" else _NORMS[config.norm](config)
+    return nn.Identity() if config.norm_placement == "post" else norm_of(config)
+
+
+def norm_of(config: StackConfig) -> nn.Module:
+    """A norm as the options say."""
+    return _NORMS[config.norm](config)
 
 
 def positions_of(kind: str, n: int, width: int) -> Positions:

@@ -7,7 +7,8 @@ from pydantic import Field
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.models import language_model, recurrent, transformer
+from heedful.models import encoder, language_model, recurrent, transformer
+from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig
@@ -16,26 +17,29 @@ EncoderDecoderConfig = Annotated[TransformerConfig | RecurrentConfig, Field(disc
 """The families that read a source and write a target."""
 
 ModelConfig = Annotated[
-    TransformerConfig | RecurrentConfig | LanguageModelConfig, Field(discriminator="kind")
+    TransformerConfig | RecurrentConfig | LanguageModelConfig | EncoderConfig, Field(discriminator="kind")
 ]
 
 BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "transformer": transformer.build,
     "recurrent": recurrent.build,
     "language-model": language_model.build,
+    "encoder": encoder.build,
 }
 
 SIZES: dict[str, tuple[str, ...]] = {
     "transformer": ("source_vocab", "target_vocab"),
     "recurrent": ("source_vocab", "target_vocab"),
     "language-model": ("vocab_size",),
+    "encoder": ("vocab_size",),
 }
 """What the data decide of each family, by the names of its builder's arguments."""
 
-PRESETS: dict[str, TransformerConfig | RecurrentConfig | LanguageModelConfig] = {
+PRESETS: dict[str, TransformerConfig | RecurrentConfig | LanguageModelConfig | EncoderConfig] = {
     **transformer.PRESETS,
     **recurrent.PRESETS,
     **language_model.PRESETS,
+    **encoder.PRESETS,
 }
 
 
@@ -49,7 +53,7 @@ def build_model(config: Any, *sizes: int) -> nn.Module:
     return BUILDERS[config.kind](config, *sizes)
 
 
-def preset(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig:
+def preset(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig | EncoderConfig:
     """A configuration by its published name."""
     if name not in PRESETS:
         raise RequestError(

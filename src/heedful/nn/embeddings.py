@@ -67,3 +67,44 @@ class TokenEmbedding(nn.Module):
         x = embed(tokens.ids, self.weight)
         x = x if self.scale == 1.0 else x * self.scale
         return self.dropout(self.positions(x, tokens.layout.positions, tokens.layout.end))
+
+
+class SegmentedEmbedding(nn.Module):
+    """``x_t = Dropout(norm(combine(scale * E[id_t], PE(position_t)) + S[segment_t]))``.
+
+    Tokens without segments are all in the first. Source: Devlin et al. 2019, figure 2; the norm is in the
+    released code.
+
+    Args:
+        weight: E, ``[V, d]``.
+        positions: combines the embedded tokens with their positions, as of a `TokenEmbedding`.
+        segments: S, ``[n_segments, d]``, or None.
+        norm: of the sum.
+        scale: see `TokenEmbedding`.
+        dropout: on the normalised sum.
+    """
+
+    def __init__(
+        self,
+        weight: nn.Parameter,
+        positions: nn.Module,
+        segments: nn.Parameter | None,
+        norm: nn.Module,
+        *,
+        scale: float = 1.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.weight, self.positions, self.segments = weight, positions, segments
+        self.norm, self.scale, self.dropout = norm, scale, Dropout(dropout)
+
+    def forward(self, tokens: Tokens) -> Float[Tensor, "T d"]:
+        """Embed packed ids."""
+        x = embed(tokens.ids, self.weight)
+        x = x if self.scale == 1.0 else x * self.scale
+        x = self.positions(x, tokens.layout.positions, tokens.layout.end)
+        if self.segments is not None:
+            x = x + (self.segments[:1] if tokens.segments is None else embed(tokens.segments, self.segments))
+        elif tokens.segments is not None:
+            raise ValueError("tokens have segments, but this embedding has no table for them")
+        return self.dropout(self.norm(x))

@@ -296,10 +296,18 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The ids of several sequences, packed: ``ids: [T]`` and the layout that tells them apart."""
+    """The ids of several sequences, packed: ``ids: [T]`` and the layout that tells them apart.
+
+    Args:
+        ids: the tokens.
+        layout: which of them belong together.
+        segments: which part of its sequence each token belongs to (the first or the second text of a
+            pair), from 0; None where there is but one.
+    """
 
     ids: Int[Tensor, " T"]
     layout: Layout
+    segments: Int[Tensor, " T"] | None = None
 
     @classmethod
     def of(
@@ -327,4 +335,5 @@ class Tokens:
 
     def to(self, device: torch.device | str) -> "Tokens":
         """The same tokens on another device."""
-        return Tokens(self.ids.to(device, non_blocking=True), self.layout.to(device))
+        segments = None if self.segments is None else self.segments.to(device, non_blocking=True)
+        return Tokens(self.ids.to(device, non_blocking=True), self.layout.to(device), segments)

@@ -20,8 +20,8 @@ class Supervised(Protocol):
         ...
 
     @property
-    def targets(self) -> Int[Tensor, " T"]:
-        """The wanted id at every input position."""
+    def targets(self) -> Int[Tensor, " _"]:
+        """The wanted id at every input position, or the class of every sequence."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Models from a preset's name and settings, as Python code and the command line give them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,9 +84,18 @@ def assemble(config: Any, *sizes: int, device: str = "cpu") -> nn.Module:
     Raises:
         RequestError: the vocabularies do not suit the configuration.
     """
+    return on_device(device, build_model, config, *sizes)
+
+
+def on_device(device: str, make: Callable[..., nn.Module], *arguments: Any) -> nn.Module:
+    """What ``make`` makes of the arguments, with its parameters on the device.
+
+    Raises:
+        RequestError: for the ValueError of sizes that do not suit a configuration.
+    """
     try:
         with torch.device(device):
-            return build_model(config, *sizes)
+            return make(*arguments)
     except ValueError as error:
         raise RequestError(str(error)) from None
 

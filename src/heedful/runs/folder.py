@@ -2,7 +2,8 @@
 
 run.json              what this is: format version, task, created, files with their hashes
 recipe.yaml           the resolved recipe
-source.tokenizer.json, target.tokenizer.json
+source.tokenizer.json, target.tokenizer.json (text.tokenizer.json where there is one text)
+labels.json           of a classifier
 weights.safetensors   what predict uses: best, last or averaged, as the recipe says
 metrics.jsonl         what happened, one JSON object a line
 data.json             the data report, with hashes of what was read
@@ -71,6 +72,11 @@ class RunFolder:
     def tokenizer(self, side: str) -> Path:
         """The tokenizer of ``source`` or ``target``."""
         return self.path / f"{side}.tokenizer.json"
+
+    @property
+    def labels(self) -> Path:
+        """The labels of a classifier, in the order of their numbers."""
+        return self.path / "labels.json"
 
     def require(self) -> dict[str, Any]:
         """The run's card; an error that says what is missing when this is no run."""

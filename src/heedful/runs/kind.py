@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+from torch import nn
+
 from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import Located, Row, SourceConfig
 from heedful.data.store import TokenStore
 from heedful.evaluation.score import Score
 from heedful.inference.choosing import Inference
+from heedful.models.registry import build_model
 from heedful.objectives.terms import Objective
 from heedful.runs.folder import RunFolder
 from heedful.runs.recipe import Recipe
@@ -45,7 +48,7 @@ class Codec(Protocol):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """What `heedful.models.registry.build_model` must know: the sizes of the vocabularies."""
+        """What `Kind.model` must know: the sizes of the vocabularies, and of the set of labels."""
         ...
 
 
@@ -70,7 +73,7 @@ class Predictor(Protocol):
 
     def predict(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Any],
         *,
         alignment: bool = False,
         first: int = 0,
@@ -126,12 +129,6 @@ class Kind(ABC):
     recipe: ClassVar[type[Recipe]]
     """The schema of its recipes."""
 
-    columns: ClassVar[tuple[str, ...]]
-    """What every row of its data must have; ids are kept under the same names."""
-
-    input: ClassVar[str]
-    """What an input is called in JSON lines."""
-
     unit: ClassVar[str]
     """What is counted in its data sets, in the plural."""
 
@@ -152,6 +149,14 @@ class Kind(ABC):
 
     strides: ClassVar[bool] = False
     """Whether it is scored in windows, which may slide."""
+
+    @abstractmethod
+    def columns(self, recipe: Any) -> tuple[str, ...]:
+        """What every row of its data must have; ids are kept under the same names."""
+
+    @abstractmethod
+    def inputs(self, recipe: Any) -> tuple[str, ...]:
+        """What the texts of an input are called in JSON lines: most tasks have one."""
 
     # What is learned before the model ---------------------------------------------------------------------
 
@@ -186,6 +191,20 @@ class Kind(ABC):
     def keeps_rows(self, recipe: Any) -> bool:
         """Whether validation reads the text of its rows, and not their ids alone."""
         return False
+
+    # The model --------------------------------------------------------------------------------------------
+
+    def sizes(self, recipe: Any, vocabularies: Sequence[int]) -> tuple[int, ...]:
+        """What `Codec.sizes` will be, as far as that is known before there are data."""
+        return tuple(vocabularies)
+
+    def model(self, recipe: Any, sizes: Sequence[int]) -> nn.Module:
+        """The freshly initialised model, with the heads that the task needs.
+
+        Raises:
+            ValueError: the sizes do not suit the configuration.
+        """
+        return build_model(recipe.model, *sizes)
 
     # Training ---------------------------------------------------------------------------------------------
 
@@ -228,7 +247,7 @@ class Kind(ABC):
         """
 
     @abstractmethod
-    def source_of(self, files: Sequence[Path]) -> SourceConfig:
+    def source_of(self, recipe: Any, files: Sequence[Path]) -> SourceConfig:
         """A user's own files as a data set to score.
 
         Raises:

@@ -1,5 +1,6 @@
 """Every kind of run by the name of its task: one line here makes a task known to all verbs."""
 
+from heedful.runs.classification.kind import Classification
 from heedful.runs.kind import Kind
 from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.recipe import Recipe
@@ -8,6 +9,7 @@ from heedful.runs.translation.kind import Translation
 KINDS: dict[str, Kind] = {
     "translation": Translation(),
     "language-modelling": LanguageModelling(),
+    "classification": Classification(),
 }
 
 

@@ -69,7 +69,7 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     if codec is None:
         say("training the tokenizer")
         with _naming("data.train"):
-            codec = kind.learn(recipe, lambda: rows_of(recipe.data.train, root, kind.columns))
+            codec = kind.learn(recipe, lambda: rows_of(recipe.data.train, root, kind.columns(recipe)))
         kind.save(codec, folder)
     key, n_ids = codec.fingerprint, max(codec.sizes)
     valid_rows: list[dict[str, str]] = []
@@ -77,7 +77,7 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     if all(path.exists() for path in done):
         if kind.keeps_rows(recipe):
             digest = RowDigest()
-            rows = rows_of(recipe.data.valid, root, kind.columns)
+            rows = rows_of(recipe.data.valid, root, kind.columns(recipe))
             valid_rows = [r.row for r in digest.through(rows)]
             _refuse_others("valid", digest, before)
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
@@ -87,13 +87,13 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     stores = {}
     for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
         report, digest = kind.report(codec), RowDigest()
-        rows = digest.through(rows_of(source, root, kind.columns))
+        rows = digest.through(rows_of(source, root, kind.columns(recipe)))
         if part == "valid" and kind.keeps_rows(recipe):
             rows = _noting(rows, valid_rows)
         kept = kind.encode(recipe, codec, rows, report)
         with _naming(f"data.{part}"):
             ids = (row.row for row in kept)
-            stores[part] = TokenStore.build(ids, kind.columns, folder.cache / part, key, n_ids=n_ids)
+            stores[part] = TokenStore.build(ids, kind.columns(recipe), folder.cache / part, key, n_ids=n_ids)
         try:
             _refuse_others(part, digest, before)
         except DataError:

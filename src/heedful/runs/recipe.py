@@ -64,6 +64,9 @@ class Recipe(Config):
     decoded_metrics: ClassVar[frozenset[str]] = frozenset()
     """Metrics of validation that depend on how it decodes; they improve upwards."""
 
+    rising_metrics: ClassVar[frozenset[str]] = frozenset()
+    """Other metrics of validation that improve upwards."""
+
     def metrics(self) -> set[str]:
         """What validation measures."""
         return {"loss", "perplexity"}
@@ -78,7 +81,7 @@ class Recipe(Config):
                 f"training.metric={metric} is not measured by validation, which gives "
                 f"{', '.join(sorted(known))}{needed}"
             )
-        if metric in self.decoded_metrics and self.training.direction != "higher":
+        if metric in self.decoded_metrics | self.rising_metrics and self.training.direction != "higher":
             raise ValueError(f"training.metric={metric} improves upwards: set training.direction=higher")
         return self
 

@@ -9,7 +9,6 @@ from heedful.decoding.config import DecodingConfig
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.inference.choosing import Inference
-from heedful.models.registry import build_model
 from heedful.runs.environment import choose_device
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Predictor
@@ -47,7 +46,7 @@ class Run:
 
     def predict(
         self,
-        texts: Sequence[str],
+        texts: Sequence[Any],
         *,
         beam: int | None = None,
         n_best: int | None = None,
@@ -61,7 +60,7 @@ class Run:
         """The run's task on each text: as many predictions as texts, in their order.
 
         Args:
-            texts: the inputs.
+            texts: the inputs; of a task that reads pairs, a tuple of both for each.
             beam: hypotheses kept in the search; 1 is greedy. By default as the recipe says.
             n_best: how many answers to give; those after the first are ``alternatives``.
             decoding: a whole configuration, instead of the recipe's.
@@ -73,11 +72,15 @@ class Run:
                 (`heedful.inference.choosing`).
             **options: of a language model, ``max_new_tokens`` and ``stop`` (a list of texts).
 
+        A classifier's answer is a label, with its log-probability as the score.
+
         Raises:
             RequestError: the task cannot do what is asked for.
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts; put the one text into a list")
+        if "n_best" in self.kind.options:
+            options["n_best"], n_best = n_best, None
         settings = with_beam(decoding or self.recipe.decoding, beam, n_best)
         predictor = self._predictor(settings, precision, options)
         return predictor.predict(texts, alignment=alignment, first=first, progress=progress)
@@ -126,10 +129,12 @@ def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
     Greedy decoding becomes a beam search; of a sampling, ``n_best`` is the number of samples.
 
     Raises:
-        RequestError: more answers than the beam is wide, or a beam for a sampling.
+        RequestError: more answers than the beam is wide, a beam for a sampling, or nothing is decoded.
     """
     if beam is None and n_best is None:
         return decoding
+    if decoding is None:
+        raise RequestError(f"beam {beam}: this run writes nothing, so there is no search")
     if decoding.kind == "sample":
         if beam is not None:
             raise RequestError(f"beam {beam}: a sampling has no beam; choose kind=beam")
@@ -175,7 +180,7 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True) -> Run:
             check_files(folder, card)
     recipe = saved_recipe(folder)
     codec = kind_of(recipe).load(folder)
-    model = build_model(recipe.model, *codec.sizes)
+    model = kind_of(recipe).model(recipe, codec.sizes)
     if unfinished:
         fit(*final_weights(folder.path, recipe.training), model, str(folder.path))
     else:

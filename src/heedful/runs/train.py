@@ -16,7 +16,6 @@ from heedful.data.plan import plan
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.memory import keep_freed_memory
-from heedful.models.registry import build_model
 from heedful.runs.environment import choose_device, environment
 from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text
 from heedful.runs.kind import Say
@@ -154,7 +153,7 @@ def new_step(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Step
     """The freshly initialised model and its objective, for ``device``, where it is yet to be moved."""
     torch.manual_seed(seed_of(recipe.training.seed, 0))
     try:
-        model = build_model(recipe.model, *sizes)
+        model = kind_of(recipe).model(recipe, sizes)
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     precision = choose_precision(recipe.training.precision, device)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from heedful.config import Config
 
@@ -19,4 +19,25 @@ class LanguageModellingTask(Config):
     kind: Literal["language-modelling"] = "language-modelling"
 
 
-TaskConfig = Annotated[TranslationTask | LanguageModellingTask, Field(discriminator="kind")]
+class ClassificationTask(Config):
+    """A label for a text; the data have the columns ``text`` and ``label``, and ``pair`` for a second text.
+
+    Args:
+        pairs: whether two texts have a label together.
+        labels: all labels in their order; those of the training data, sorted, where none are given.
+    """
+
+    kind: Literal["classification"] = "classification"
+    pairs: bool = False
+    labels: list[str] | None = Field(default=None, min_length=2)
+
+    @model_validator(mode="after")
+    def _different(self) -> "ClassificationTask":
+        if self.labels and len(set(self.labels)) < len(self.labels):
+            raise ValueError("labels: one is given twice")
+        return self
+
+
+TaskConfig = Annotated[
+    TranslationTask | LanguageModellingTask | ClassificationTask, Field(discriminator="kind")
+]

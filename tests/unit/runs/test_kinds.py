@@ -25,8 +25,7 @@ def test_a_kind_has_a_recipe_of_its_own_task_and_words_for_what_it_does(name):
     assert isinstance(kind, Kind)
     assert issubclass(kind.recipe, Recipe)
     assert kind.recipe.model_fields["task"].annotation().kind == name
-    assert kind.columns
-    for word in (kind.input, kind.unit, kind.scoring, kind.shorter, kind.own_data):
+    for word in (kind.unit, kind.scoring, kind.shorter, kind.own_data):
         assert isinstance(word, str)
         assert word
     # What verbs read of every recipe is not left to the base, where it may be anything.
@@ -35,10 +34,24 @@ def test_a_kind_has_a_recipe_of_its_own_task_and_words_for_what_it_does(name):
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
+def test_inputs_are_among_the_columns_of_the_data_or_have_a_name_of_their_own(name):
+    recipe, _ = read_recipe(name)
+    kind = kind_of(recipe)
+    columns, inputs = kind.columns(recipe), kind.inputs(recipe)
+    assert columns
+    assert inputs
+    assert set(inputs) <= {*columns, "prompt"}
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
 def test_made_up_batches_hold_what_was_asked_for(name):
     recipe, _ = read_recipe(name)
     sizes, n, length, source_length = (101, 53), 11, 7, 5
     batch = kind_of(recipe).example(recipe, sizes, n, length, source_length)
+    if recipe.task.kind == "classification":
+        assert len(batch.targets) == len(batch.inputs.layout.lengths) == n
+        assert sum(batch.inputs.layout.lengths) / n == pytest.approx(length, abs=0.5)
+        return
     context = getattr(recipe.model, "context", None)
     assert len(batch.inputs.layout.lengths) == n
     assert batch.targets.max() < sizes[-1]
@@ -63,4 +76,10 @@ def test_a_shipped_recipe_is_of_the_class_of_its_kind(name):
 )
 def test_every_preset_of_a_language_model_can_be_put_into_a_recipe(name):
     recipe, _ = read_recipe("phrasebook-lm", [f"model.preset={name}"])
+    assert recipe.model == PRESETS[name]
+
+
+@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.kind == "encoder"])
+def test_every_preset_of_an_encoder_can_be_put_into_a_recipe(name):
+    recipe, _ = read_recipe("sst2-transformer", [f"model.preset={name}"])
     assert recipe.model == PRESETS[name]

@@ -38,8 +38,6 @@ class LanguageModelling(Kind):
     """See `heedful.runs.kind.Kind`."""
 
     recipe = LanguageModellingRecipe
-    columns = COLUMNS
-    input = "prompt"
     unit = "tokens"
     scoring = "reading"
     scored_by_writing = False
@@ -47,6 +45,14 @@ class LanguageModelling(Kind):
     shorter = "lower model.context"
     options = ("max_new_tokens", "stop")
     strides = True
+
+    def columns(self, recipe: LanguageModellingRecipe) -> tuple[str, ...]:
+        """The text."""
+        return COLUMNS
+
+    def inputs(self, recipe: LanguageModellingRecipe) -> tuple[str, ...]:
+        """The prompt."""
+        return ("prompt",)
 
     def files(self, folder: RunFolder) -> list[Path]:
         """One tokenizer."""
@@ -124,7 +130,7 @@ class LanguageModelling(Kind):
         context = recipe.model.context
         return Completer(model, codec, decoding, context=context, limits=limits, inference=inference)
 
-    def source_of(self, files: Sequence[Path]) -> TextSource:
+    def source_of(self, recipe: LanguageModellingRecipe, files: Sequence[Path]) -> TextSource:
         """Files of text, each a document."""
         return TextSource(paths=[str(path.resolve()) for path in files])
 

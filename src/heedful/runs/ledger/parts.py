@@ -8,7 +8,7 @@ from torch import nn
 from heedful.nn.attention.heads import CrossAttention, SelfAttention
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, Score
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
-from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.embeddings import SegmentedEmbedding, TokenEmbedding
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
 from heedful.nn.positions import LearnedPositions
@@ -220,6 +220,20 @@ def _embedding(module: TokenEmbedding, name: str, walk: Walk) -> list[Line]:
     inner = inside(module, walk, skip={"dropout"})
     positions = [replace(line, name=f"positions of the {name}") for line in inner if line.parameters]
     return [table, *positions]
+
+
+@entries.register
+def _segmented_embedding(module: SegmentedEmbedding, name: str, walk: Walk) -> list[Line]:
+    """The table of the tokens, then those of positions and segments, then the norm."""
+    d_model = module.weight.shape[1]
+    tokens = formula("V * d_model", V=module.weight.shape[0], d_model=d_model)
+    # Ids of tokens and segments (8 bytes each), and the mask; the norm keeps the sum.
+    kept = walk.rows * (2 + 2 * (module.segments is not None) + MASK * d_model * (module.dropout.p > 0))
+    lines = [Line("tokens", str(tokens), own=tokens.value * walk.first(module.weight), own_kept=kept)]
+    if module.segments is not None:
+        how = formula("n_segments * d_model", n_segments=len(module.segments), d_model=d_model)
+        lines.append(Line("segments", str(how), own=how.value * walk.first(module.segments)))
+    return grouped(name, [*lines, *inside(module, walk, skip={"dropout"})])
 
 
 @entries.register

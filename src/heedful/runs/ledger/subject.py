@@ -8,8 +8,8 @@ from typing import Any
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.models.registry import PRESETS
-from heedful.runs.building import Vocabularies, assemble, configured
+from heedful.models.registry import PRESETS, SIZES
+from heedful.runs.building import Vocabularies, assemble, configured, on_device
 from heedful.runs.folder import RunFolder
 from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.recipe import Recipe
@@ -30,7 +30,7 @@ class Subject:
         tokens, chunk: of the recipe, where there is one.
         notes: what was assumed.
         recipe: where there is one.
-        sizes: of the vocabularies.
+        sizes: of the vocabularies, and of what else the data decide.
     """
 
     name: str
@@ -99,13 +99,18 @@ def _of_config(config: Any, name: str, vocabularies: Vocabularies, overrides: Se
 def _of_recipe(
     name: str, recipe: Recipe, vocabularies: Vocabularies, known: tuple[int, ...] | None = None
 ) -> Subject:
-    """``known``: the sizes of trained tokenizers."""
+    """``known``: the sizes of a trained codec."""
+    from heedful.runs.kinds import kind_of
+
+    family, kind = recipe.model.kind, kind_of(recipe)
     size, why = _expected(recipe.tokenizer.subwords)
-    sizes = vocabularies.sizes(recipe.model.kind, known or [size])
-    notes = (_sizes_told(sizes, "" if known or vocabularies.complete(recipe.model.kind) else why),)
+    n_vocabularies = len(SIZES[family])
+    entries = vocabularies.sizes(family, known[:n_vocabularies] if known else [size])
+    sizes = (*entries, *known[n_vocabularies:]) if known else kind.sizes(recipe, entries)
+    notes = (_sizes_told(entries, "" if known or vocabularies.complete(family) else why),)
     return Subject(
         name,
-        assemble(recipe.model, *sizes, device="meta"),
+        on_device("meta", kind.model, recipe, sizes),
         tokens=max(1, recipe.training.tokens_per_update // recipe.training.accumulate),
         chunk=recipe.objective.chunk,
         notes=notes,

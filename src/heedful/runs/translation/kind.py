@@ -41,13 +41,19 @@ class Translation(Kind):
     """See `heedful.runs.kind.Kind`."""
 
     recipe = TranslationRecipe
-    columns = COLUMNS
-    input = SOURCE
     unit = "sentences"
     scoring = "translating"
     scored_by_writing = True
     own_data = "--data SOURCE TARGET"
     shorter = "lower data.filter.max_length"
+
+    def columns(self, recipe: TranslationRecipe) -> tuple[str, ...]:
+        """Source and target."""
+        return COLUMNS
+
+    def inputs(self, recipe: TranslationRecipe) -> tuple[str, ...]:
+        """The source."""
+        return (SOURCE,)
 
     def files(self, folder: RunFolder) -> list[Path]:
         """A tokenizer for each side."""
@@ -150,7 +156,7 @@ class Translation(Kind):
         """Translates."""
         return Translator(model, codec, decoding, max_source=recipe.max_source, inference=inference)
 
-    def source_of(self, files: Sequence[Path]) -> FilesSource:
+    def source_of(self, recipe: TranslationRecipe, files: Sequence[Path]) -> FilesSource:
         """Two aligned files."""
         if len(files) != len(COLUMNS):
             raise RequestError(f"a translator is scored on two files, source and target, not {len(files)}")

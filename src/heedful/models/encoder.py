@@ -1,0 +1,198 @@
+"""Encoders of text: a stack that sees the whole sequence, for tasks that label or fill in what they read.
+
+| preset | n_layers | d_model | d_ff | n_heads | parameters, with the pooler |
+|---|---|---|---|---|---|
+| bert-base | 12 | 768 | 3072 | 12 | 86,041,344 + 768 V |
+| bert-large | 24 | 1024 | 4096 | 16 | 303,887,360 + 1024 V |
+
+With V = 30,522 that makes 109,482,240 and 335,141,888; the paper (Devlin et al. 2019, section 3) prints 110M
+and 340M.
+"""
+
+import math
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from heedful.models.attention_stack import (
+    Positive,
+    Rate,
+    StackConfig,
+    feed_forward,
+    last_norm,
+    norm_of,
+    positions_of,
+    residual,
+    self_attention,
+)
+from heedful.nn.attention.heads import SelfAttention
+from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.cells import LSTMCell
+from heedful.nn.dropout import Dropout
+from heedful.nn.embeddings import SegmentedEmbedding
+from heedful.nn.feedforward import FeedForward
+from heedful.nn.layout import Tokens
+from heedful.nn.pooling import FirstPooling, MaxPooling, MeanPooling, Pooler
+from heedful.nn.positions import Added, LearnedPositions
+from heedful.nn.recurrent import Bidirectional, Recurrence
+
+STD = 0.02
+
+
+class Encoder(nn.Module):
+    """Tokens → stack → hidden states; ``heads["pooled"]`` makes one vector of a sequence.
+
+    Tasks add further heads under names of their own.
+
+    Args:
+        embedding: called on packed tokens.
+        stack: blocks that see the whole sequence.
+        pooler: called on hidden states and layout.
+    """
+
+    lowers: ClassVar[bool] = True
+    """Whether it can be trained on a copy of its weights in bf16."""
+
+    alignment_taps: tuple[str, ...] = ()
+    """There is no source to look at."""
+
+    def __init__(self, embedding: nn.Module, stack: EncoderStack, pooler: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.stack = embedding, stack
+        self.heads = nn.ModuleDict({"pooled": pooler})
+
+    def forward(self, inputs: Tokens, source: Tokens | None = None) -> Float[Tensor, "T d"]:
+        """Hidden states of all tokens; ``source`` is there for the model contract alone."""
+        if source is not None:
+            raise ValueError("an encoder reads no source: put all that it should read into the inputs")
+        return self.stack(self.embedding(inputs), inputs.layout)
+
+
+class EncoderConfig(StackConfig):
+    """Sizes and choices of an encoder, by default those of BERT-base (Devlin et al. 2019, section 3).
+
+    Args:
+        d_ff: hidden units of the feed-forwards; 4 d_model by default.
+        max_length: the most tokens of a sequence, special ones included.
+        mixer: what mixes across positions; ``recurrent`` is a bidirectional LSTM of d_model / 2 each way.
+        positions: what tells the tokens' places.
+        segments: rows of the table that tells the first text of a pair from the second; 0: none.
+        embedding_norm: whether the sum of the embeddings is normalised.
+        pooling: what one vector for the whole sequence is made of.
+        pooler: whether a layer with tanh follows.
+    """
+
+    kind: Literal["encoder"] = "encoder"
+    d_model: Positive = 768
+    n_heads: Positive = 12
+    n_layers: Positive = 12
+    d_ff: Positive | None = None
+    max_length: Positive = 512
+    mixer: Literal["attention", "recurrent"] = "attention"
+    activation: Literal["relu", "gelu", "gelu-tanh"] = "gelu"
+    attention_dropout: Rate = 0.1
+    positions: Literal["learned", "sinusoidal", "constant", "none"] = "learned"
+    segments: Annotated[int, Field(ge=0)] = 2
+    embedding_norm: bool = True
+    pooling: Literal["first", "mean", "max"] = "first"
+    pooler: bool = True
+
+    @model_validator(mode="after")
+    def _even(self) -> "EncoderConfig":
+        if self.d_model % 2 and (self.positions == "sinusoidal" or self.mixer == "recurrent"):
+            raise ValueError(
+                f"d_model={self.d_model} must be even: sinusoids come in pairs, and each direction of a "
+                "recurrence has half of it"
+            )
+        return self
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that a sequence may have."""
+        return self.max_length
+
+
+PRESETS: dict[str, EncoderConfig] = {
+    "bert-base": EncoderConfig(),
+    "bert-large": EncoderConfig(d_model=1024, n_heads=16, n_layers=24),
+}
+
+
+def build(config: EncoderConfig, vocab_size: int) -> Encoder:
+    """The model, freshly initialised as BERT: N(0, 0.02²), biases 0 (released code)."""
+    d_model = config.d_model
+    embedding = SegmentedEmbedding(
+        nn.Parameter(torch.empty(vocab_size, d_model)),
+        Added(positions_of(config.positions, config.max_length, d_model)),
+        nn.Parameter(torch.empty(config.segments, d_model)) if config.segments else None,
+        norm_of(config) if config.embedding_norm else nn.Identity(),
+        # Sines, cosines and constants are of size 1, and would drown a table of size 0.02.
+        scale=math.sqrt(d_model) if config.positions in {"sinusoidal", "constant"} else 1.0,
+        dropout=config.dropout,
+    )
+    pooling = _POOLINGS[config.pooling]()
+    pooler = Pooler(pooling, d_model) if config.pooler else pooling
+    model = Encoder(embedding, _stack(config), pooler)
+    initialise(model)
+    return model
+
+
+def _stack(config: EncoderConfig) -> EncoderStack:
+    d_ff = config.d_ff or 4 * config.d_model
+    blocks = [
+        EncoderBlock(
+            residual(config, _MIXERS[config.mixer](config)), residual(config, feed_forward(config, d_ff))
+        )
+        for _ in range(config.n_layers)
+    ]
+    return EncoderStack(blocks, last_norm(config))
+
+
+def _bidirectional(config: EncoderConfig) -> Bidirectional:
+    half = config.d_model // 2
+    return Bidirectional(
+        Recurrence(LSTMCell(config.d_model, half)), Recurrence(LSTMCell(config.d_model, half), reverse=True)
+    )
+
+
+_MIXERS: dict[str, Any] = {
+    "attention": lambda config: self_attention(config, causal=False),
+    "recurrent": _bidirectional,
+}
+
+_POOLINGS: dict[str, type[nn.Module]] = {"first": FirstPooling, "mean": MeanPooling, "max": MaxPooling}
+
+
+def initialise(model: Encoder) -> None:
+    """Matrices and tables N(0, 0.02²), their biases 0; cells and scores start as they say."""
+    layers: list[nn.Linear] = []
+    tables: list[Tensor | None] = []
+    for part in model.modules():
+        match part:
+            case SelfAttention():
+                layers += [part.qkv, part.out]
+            case FeedForward():
+                layers += [part.up, part.down]
+            case Pooler():
+                layers.append(part.dense)
+            case SegmentedEmbedding():
+                tables += [part.weight, part.segments]
+            case LearnedPositions():
+                tables.append(part.weight)
+    for layer in layers:
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+    for table in [*(layer.weight for layer in layers), *tables]:
+        if table is not None:
+            nn.init.normal_(table, std=STD)
+
+
+def class_head(d_model: int, n_classes: int, dropout: float) -> nn.Sequential:
+    """Dropout and a linear layer, from the pooled vector to a logit for each class."""
+    layer = nn.Linear(d_model, n_classes)
+    nn.init.normal_(layer.weight, std=STD)
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(Dropout(dropout), layer)

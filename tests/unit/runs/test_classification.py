@@ -1,0 +1,229 @@
+"""Classifiers as runs: trained, resumed, scored; what their recipes and data refuse."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.data.sources import JsonlSource, TsvSource
+from heedful.errors import DataError, RequestError
+from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.reading import recipe_from
+from heedful.runs.run import load
+from heedful.runs.train import train_run
+from heedful.runs.trees import Mark, Tree
+from heedful.training.listeners import JsonLines, read_metrics
+
+WORDS = {"sweet": ["sugar", "honey", "cake"], "sour": ["lemon", "vinegar", "lime"], "salt": ["sea", "ham"]}
+
+
+def rows(n, seed):
+    """A label is the taste of the one telling word."""
+    draw = np.random.default_rng(seed)
+    for _ in range(n):
+        label = str(draw.choice(list(WORDS)))
+        words = [
+            *draw.choice(["the", "a", "some", "eats", "likes"], draw.integers(1, 7)),
+            draw.choice(WORDS[label]),
+        ]
+        yield label, " ".join(map(str, draw.permutation(words)))
+
+
+def plain(pairs=False, **sections):
+    columns = {"label": 0, "text": 1} | ({"pair": 2} if pairs else {})
+    source = {"kind": "tsv", "columns": columns}
+    training = {"max_updates": 6, "tokens_per_update": 80, "validate_every": 3, "save_every": 2}
+    model = {"kind": "encoder", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1, "max_length": 13}
+    return {
+        "task": {"kind": "classification", "pairs": pairs},
+        "data": {
+            "train": {**source, "paths": "train.tsv"},
+            "valid": {**source, "paths": "valid.tsv"},
+            "test": {"test": {**source, "paths": "test.tsv"}},
+        },
+        "tokenizer": {"subwords": {"kind": "word", "split": "space"}},
+        "schedule": {"kind": "constant", "peak": 1e-2},
+        **sections,
+        "model": {**model, **sections.get("model", {})},
+        "training": {**training, "precision": "fp32", **sections.get("training", {})},
+    }
+
+
+def recipe(**sections):
+    return recipe_from(Tree.of(plain(**sections), Mark("r")))
+
+
+def write(folder, pairs=False):
+    for seed, (name, n) in enumerate({"train": 97, "valid": 23, "test": 31}.items()):
+        lines = ["\t".join([*row, *(["again"] if pairs else [])]) for row in rows(n, seed)]
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+
+
+def into(folder, pairs=False, **sections):
+    if not (folder / "train.tsv").exists():
+        write(folder, pairs)
+    settings = recipe(pairs=pairs, **sections).model_copy(update={"root": str(folder)})
+    return train_run(settings, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    into(
+        folder,
+        model={"dropout": 0.0, "attention_dropout": 0.0, "pooling": "mean", "pooler": False},
+        training={"max_updates": 120, "validate_every": 40, "save_every": 40},
+    )
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return load(trained, device="cpu")
+
+
+# Training --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_holds_its_labels_and_says_what_it_is(trained):
+    card = json.loads((trained / "run.json").read_text())
+    assert card["task"] == "classification"
+    assert set(card["files"]) == {"recipe.yaml", "text.tokenizer.json", "labels.json", "weights.safetensors"}
+    assert json.loads((trained / "labels.json").read_text())["labels"] == ["salt", "sour", "sweet"]
+
+
+def test_training_learns_and_validation_measures_accuracy(trained):
+    validated = [x for x in read_metrics(trained / "metrics.jsonl") if x["event"] == "validated"]
+    assert validated[-1]["metrics"]["accuracy"] > 0.9
+    assert validated[-1]["metrics"]["loss"] < validated[0]["metrics"]["loss"]
+
+
+def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    for folder, n in ((straight, 17), (stopped, 8)):
+        folder.mkdir()
+        into(folder, training={"max_updates": n, "save_every": 4, "validate_every": 100})
+    settings = recipe(training={"max_updates": 17, "save_every": 4, "validate_every": 100})
+    settings = settings.model_copy(update={"root": str(stopped)})
+    ended = train_run(settings, stopped / "run", resume=True, device="cpu").result
+    assert ended.state.epoch >= 1
+    one, other = (load(f / "run", device="cpu").model.state_dict() for f in (straight, stopped))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_accuracy_must_be_followed_upwards():
+    with pytest.raises(RequestError, match="direction=higher"):
+        recipe(training={"metric": "accuracy"})
+    assert recipe(training={"metric": "accuracy", "direction": "higher"}).training.metric == "accuracy"
+
+
+# Use -------------------------------------------------------------------------------------------------------
+
+
+def test_predictions_are_labels_with_their_probabilities(run):
+    first, second, third = run.predict(["the honey", "a lemon", ""], n_best=3)
+    assert (first.text, second.text) == ("sweet", "sour")
+    assert {p.text for p in (third, *third.alternatives)} == {"salt", "sour", "sweet"}
+    for prediction in (first, second, third):
+        scores = [prediction.score, *(p.score for p in prediction.alternatives)]
+        assert np.exp(scores).sum() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_what_needs_a_search_is_refused(run):
+    with pytest.raises(RequestError, match="no search"):
+        run.predict(["a lemon"], beam=3)
+    with pytest.raises(RequestError, match="cannot be watched"):
+        next(run.stream("a lemon"))
+    with pytest.raises(RequestError, match="no such option"):
+        run.predict(["a lemon"], stop=["x"])
+
+
+def test_scores_are_those_of_the_predictions(run):
+    found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+    labels, texts = zip(*rows(31, 2), strict=True)
+    predicted = [p.text for p in run.predict(list(texts))]
+    scores = {score.name: score for score in found.scores}
+    assert scores["accuracy"].value == np.mean([a == b for a, b in zip(predicted, labels, strict=True)])
+    assert scores["accuracy"].counts == {"examples": 31, "classes": 3}
+    records = list(found.rows())
+    assert [r["prediction"] for r in records] == predicted
+    assert [r["correct"] for r in records] == [a == b for a, b in zip(predicted, labels, strict=True)]
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_a_users_own_table_is_scored(run, tmp_path, kind):
+    pairs = list(rows(7, 5))
+    path = tmp_path / f"own.{kind}"
+    if kind == "tsv":
+        path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for label, text in pairs))
+    else:
+        path.write_text("".join(json.dumps({"text": t, "label": label}) + "\n" for label, t in pairs))
+    ((name, source),) = chosen_splits(run, "test", [path]).items()
+    assert isinstance(source, TsvSource if kind == "tsv" else JsonlSource)
+    assert evaluate(run, name, source).scores[0].counts["examples"] == 7
+
+
+def test_pairs_are_trained_and_read(tmp_path):
+    into(tmp_path, pairs=True)
+    run = load(tmp_path / "run", device="cpu")
+    assert run.kind.inputs(run.recipe) == ("text", "pair")
+    assert len(run.predict([("the honey", "again"), ("a", "")])) == 2
+
+
+# Bad input -------------------------------------------------------------------------------------------------
+
+
+def test_a_label_in_validation_that_training_has_not_is_named(tmp_path):
+    write(tmp_path)
+    (tmp_path / "valid.tsv").write_text("sweet\tthe honey\nsweeet\tthe sugar\n")
+    with pytest.raises(DataError, match=r"valid.tsv:2: the label 'sweeet' .*'sweet'"):
+        into(tmp_path)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_label_in_a_test_set_that_training_has_not_is_named(run, tmp_path):
+    path = tmp_path / "own.tsv"
+    path.write_text("text\tlabel\nthe honey\tbitter\n")
+    ((name, source),) = chosen_splits(run, "test", [path]).items()
+    with pytest.raises(DataError, match=r"own.tsv:2: the label 'bitter'"):
+        evaluate(run, name, source)
+
+
+@pytest.mark.parametrize(
+    "labels, message",
+    [
+        (["sweet", "sour", "salt", "bitter"], "no example has the label 'bitter'"),
+        (["sweet", "sour"], "the label 'salt' is not among task.labels"),
+    ],
+)
+def test_labels_that_are_given_must_be_those_of_the_data(tmp_path, labels, message):
+    with pytest.raises(DataError, match=message):
+        into(tmp_path, task={"kind": "classification", "labels": labels})
+
+
+def test_one_label_is_not_enough(tmp_path):
+    write(tmp_path)
+    (tmp_path / "train.tsv").write_text("sweet\tthe honey\nsweet\tthe sugar\n")
+    with pytest.raises(DataError, match="only the label 'sweet'"):
+        into(tmp_path)
+
+
+def test_an_empty_label_is_named(tmp_path):
+    write(tmp_path)
+    (tmp_path / "train.tsv").write_text("sweet\tthe honey\n\tthe sugar\n")
+    with pytest.raises(DataError, match=r"train.tsv:2: the label is empty"):
+        into(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sections, message",
+    [
+        ({"model": {"max_length": 2}}, "leaves no room"),
+        ({"task": {"kind": "classification", "labels": ["a", "a"]}}, "given twice"),
+        ({"task": {"kind": "classification", "pairs": True}, "model": {"segments": 0}}, "segments=2"),
+    ],
+)
+def test_recipes_that_cannot_work_are_refused(sections, message):
+    with pytest.raises(RequestError, match=message):
+        recipe(**sections)

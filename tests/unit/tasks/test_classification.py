@@ -1,0 +1,113 @@
+"""From rows to batches, and from texts to labels."""
+
+import itertools
+
+import pytest
+import torch
+
+from heedful.data.lines import Where
+from heedful.data.sources import Located
+from heedful.errors import DataError, RequestError
+from heedful.models.encoder import EncoderConfig, build, class_head
+from heedful.nn.layout import Tokens
+from heedful.tasks.classification import Classifier, LabelCodec, fitted
+from heedful.text.configuration import WordConfig
+from heedful.text.training import train_tokenizer
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
+CLS, SEP = 4, 5
+
+
+@pytest.fixture(scope="module")
+def codec():
+    tokenizer = train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)] * 2)
+    return LabelCodec(tokenizer, ("bad", "good", "odd"))
+
+
+def ids(codec, text):
+    return codec.tokenizer.encode(text)
+
+
+def model(codec, segments=2):
+    torch.manual_seed(3)
+    config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, max_length=9, segments=segments)
+    made = build(config, codec.sizes[0])
+    made.heads["class"] = class_head(14, codec.sizes[1], 0.1)
+    for parameter in made.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return made
+
+
+def test_rows_become_ids_and_numbers(codec):
+    rows = [Located({"text": "one two", "label": "good"}, Where("f", 1))]
+    (encoded,) = codec.encode(rows, ["text"])
+    assert encoded.row == {"text": ids(codec, "one two"), "label": [1]}
+
+
+def test_a_label_that_was_never_seen_is_named_with_its_place_and_the_nearest(codec):
+    rows = [Located({"text": "one", "label": "god"}, Where("reviews.tsv", 7))]
+    with pytest.raises(DataError, match=r"reviews.tsv:7: the label 'god' .*'good'"):
+        list(codec.encode(rows, ["text"]))
+
+
+def test_a_text_stands_between_class_token_and_separator(codec):
+    batch = codec.collate([[[7, 8]], [[]]], [2, 0])
+    assert batch.inputs.split() == [[CLS, 7, 8, SEP], [CLS, SEP]]
+    assert batch.targets.tolist() == [2, 0]
+    assert batch.inputs.segments is None
+
+
+def test_the_second_text_of_a_pair_is_another_segment(codec):
+    batch = codec.collate([[[7, 8], [9]], [[], [10, 11]]], [2, 0])
+    assert batch.inputs.split() == [[CLS, 7, 8, SEP, 9, SEP], [CLS, SEP, 10, 11, SEP]]
+    assert batch.inputs.segments.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("lengths", list(itertools.product(range(8), repeat=2)) + [(n,) for n in range(12)])
+def test_texts_are_cut_the_longer_one_first(lengths):
+    longest = 9
+    texts = [list(range(n)) for n in lengths]
+    expected = [list(text) for text in texts]
+    while sum(map(len, expected)) + len(lengths) + 1 > longest:
+        max(expected, key=len).pop()
+    assert [list(text) for text in fitted(texts, longest)] == expected
+
+
+def test_predictions_are_the_models_own_probabilities_whatever_the_batch(codec):
+    made = model(codec)
+    texts = ["one", "two three four", "", "seven " * 20, "five six", "one"]
+    classifier = Classifier(made, codec, longest=9, n_best=3, budget=20)
+    done = []
+    predictions = classifier.predict(texts, progress=done.append)
+    assert sum(done) == len(texts)
+    for text, prediction in zip(texts, predictions, strict=True):
+        row = Tokens.of([[CLS, *ids(codec, text)[:7], SEP]])
+        with torch.no_grad():
+            log_probs = made.heads["class"](made.heads["pooled"](made(row), row.layout))[0].log_softmax(-1)
+        found = {p.text: p.score for p in (prediction, *prediction.alternatives)}
+        expected = dict(zip(codec.labels, log_probs.tolist(), strict=True))
+        assert found == pytest.approx(expected, abs=1e-5)
+        scores = [prediction.score, *(p.score for p in prediction.alternatives)]
+        assert scores == sorted(scores, reverse=True)
+    assert predictions[0].text == predictions[5].text
+    assert predictions[2].note == "the input is empty"
+    assert predictions[3].note == "cut from 20 to 7 tokens"
+
+
+def test_pairs_are_read_with_their_segments(codec):
+    made = model(codec)
+    (prediction,) = Classifier(made, codec, longest=9).predict([("one two", "three")])
+    row = codec.collate([[ids(codec, "one two"), ids(codec, "three")]], [0]).inputs
+    with torch.no_grad():
+        logits = made.heads["class"](made.heads["pooled"](made(row), row.layout))[0]
+    assert prediction.text == codec.labels[logits.argmax()]
+    assert prediction.alternatives == []
+
+
+def test_there_is_no_alignment(codec):
+    with pytest.raises(RequestError, match="alignment"):
+        Classifier(model(codec), codec, longest=9).predict(["one"], alignment=True)
+
+
+def test_no_input_no_output(codec):
+    assert Classifier(model(codec), codec, longest=9).predict([]) == []
