@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.nn.layout import Ids, Layout, Tokens
@@ -21,12 +21,16 @@ class Batch:
             have a label each, the labels' numbers.
         source: what the encoder reads, or None.
         samples: the numbers of the corpus rows it was made of.
+        rows: the places of the inputs at which an answer is wanted, in their order; None: all.
+        ragged: whether lengths may differ, also if they happen to agree.
     """
 
     inputs: Tokens
     targets: Int[Tensor, " _"]
     source: Tokens | None = None
     samples: tuple[int, ...] = ()
+    rows: Int[Tensor, " R"] | None = None
+    ragged: bool = True
 
     @classmethod
     def forced(
@@ -53,7 +57,41 @@ class Batch:
         """Stretches of running text: of each row, all but the last id are read, all but the first wanted."""
         n, length = len(rows), rows.shape[1] - 1
         ids, wanted = (torch.from_numpy(part.reshape(-1)) for part in (rows[:, :-1], rows[:, 1:]))
-        return cls(Tokens(ids, Layout.of([length] * n)), wanted, None, tuple(samples))
+        return cls(Tokens(ids, Layout.of([length] * n)), wanted, None, tuple(samples), ragged=False)
+
+    @classmethod
+    def delimited(
+        cls,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        *,
+        start: int,
+        separate: int,
+        end: int,
+        answers_only: bool = True,
+        samples: Sequence[int] = (),
+    ) -> "Batch":
+        """Source and target in one text, ``<s> x <sep> y </s>``, for a model that reads no source.
+
+        Lecture S1 writes a summary after its article in this way (Liu et al. 2018, section 4.2.2).
+
+        Args:
+            sources: x.
+            targets: y.
+            start: the id that begins a text.
+            separate: the id between both.
+            end: the id that ends a text.
+            answers_only: whether only y and the end are wanted, or x and the separator too.
+            samples: the numbers of the samples.
+        """
+        first, middle, last = (np.array([i]) for i in (start, separate, end))
+        texts = [np.concatenate([first, x, middle, y, last]) for x, y in zip(sources, targets, strict=True)]
+        inputs, wanted = Tokens.of([t[:-1] for t in texts]), Tokens.of([t[1:] for t in texts])
+        if not answers_only:
+            return cls(inputs, wanted.ids, None, tuple(samples))
+        of_answer = [np.arange(len(x) + len(y) + 2) > len(x) for x, y in zip(sources, targets, strict=True)]
+        rows = torch.from_numpy(np.flatnonzero(np.concatenate([*of_answer, np.zeros(0, bool)])))
+        return cls(inputs, wanted.ids[rows], None, tuple(samples), rows)
 
     @classmethod
     def labelled(
@@ -92,10 +130,22 @@ class Batch:
         return self.inputs.layout.n_tokens + (self.source.layout.n_tokens if self.source else 0)
 
     def prepare(self) -> None:
-        """Make ready for a compiled model: see `Layout.prepare`. Pairs hardly ever all agree in length."""
+        """Make ready for a compiled model: see `Layout.prepare`."""
         for tokens in (self.inputs, self.source):
             if tokens is not None:
-                tokens.layout.prepare(ragged=self.source is not None)
+                tokens.layout.prepare(ragged=self.ragged)
+
+    def picked(self, hidden: Float[Tensor, "T d"]) -> Float[Tensor, "R d"]:
+        """The hidden states at which an answer is wanted."""
+        return hidden if self.rows is None else hidden[self.rows]
+
+    @property
+    def n_answers(self) -> tuple[int, ...]:
+        """How many answers are wanted in each sequence, where they are tokens."""
+        layout = self.inputs.layout
+        if self.rows is None:
+            return layout.lengths
+        return tuple(torch.bincount(layout.sequence[self.rows], minlength=layout.n_sequences).tolist())
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
@@ -104,4 +154,5 @@ class Batch:
             inputs=self.inputs.to(device),
             targets=self.targets.to(device, non_blocking=True),
             source=self.source.to(device) if self.source else None,
+            rows=None if self.rows is None else self.rows.to(device, non_blocking=True),
         )

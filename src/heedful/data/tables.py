@@ -47,7 +47,8 @@ class JsonlSource(Config):
 
     Args:
         paths: one file or several, read one after another; plain or ``.gz``.
-        columns: for each column, the field: ``text``, or dotted, ``translation.en``.
+        columns: for each column, the field: ``text``, or dotted, ``translation.en``, ``answers.0``. A list
+            of texts is joined by spaces.
     """
 
     kind: Literal["jsonl"] = "jsonl"
@@ -145,12 +146,16 @@ def _parse(line: str, where: Where) -> dict[str, Any]:
 def text_at(record: Any, path: str, where: Where) -> str:
     """The text of the field ``path`` (dotted); numbers and booleans as JSON writes them.
 
+    A list of texts (the sentences of a document, say) is one text, with spaces between them.
+
     Raises:
         DataError: there is no such field, or it holds no text.
     """
     value = _value_at(record, path, where)
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        value = " ".join(value)
     if not isinstance(value, str):
         found = "null" if value is None else f"a {type(value).__name__}"
         raise DataError(f"{where}: field {path!r} holds {found}, not text")

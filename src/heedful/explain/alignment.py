@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from heedful.errors import RequestError
 from heedful.evaluation.alignment import Alignment, Link, alignment_error_rate
 from heedful.tasks.forced import forced
+from heedful.tasks.pairing import TWO_SIDES
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import Tokenizers
 from heedful.text.tokenizer import NO_WORD, Tokenizer
@@ -116,7 +117,7 @@ def teacher_forced(
         part = slice(start, start + BATCH)
         source = tokenizers.source.encode_batch(sources[part])
         target = tokenizers.target.encode_batch(targets[part])
-        results = forced(model.eval(), tokenizers.collate(source, target).to(device), alignment=True)
+        results = forced(model.eval(), TWO_SIDES.collate(source, target).to(device), alignment=True)
         for result, *ids in zip(results, source, target, strict=True):
             assert result.alignment is not None
             found.append(in_words(result.alignment.double().cpu().numpy(), ids[0], ids[1], tokenizers))

@@ -13,9 +13,6 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig
 
-EncoderDecoderConfig = Annotated[TransformerConfig | RecurrentConfig, Field(discriminator="kind")]
-"""The families that read a source and write a target."""
-
 ModelConfig = Annotated[
     TransformerConfig | RecurrentConfig | LanguageModelConfig | EncoderConfig, Field(discriminator="kind")
 ]

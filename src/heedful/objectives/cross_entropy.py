@@ -136,7 +136,7 @@ def linear_cross_entropy(
 
 
 class NextToken:
-    """Every position predicts the token that follows it.
+    """Every position predicts the token that follows it, or those of which the batch wants it.
 
     Terms: ``token`` (the loss, smoothed) and ``nll`` (reported only; exp(nll / count) is perplexity).
 
@@ -152,14 +152,13 @@ class NextToken:
 
     def counts(self, batch: Supervised) -> dict[str, int]:
         """Both terms run over all target tokens."""
-        n = batch.inputs.layout.n_tokens
-        return {"token": n, "nll": n}
+        return dict.fromkeys(("token", "nll"), len(batch.targets))
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
         """Apply ``heads["token"]``, a linear layer, and compare with the targets."""
         head: Any = heads["token"]
         loss, nll = linear_cross_entropy(
-            hidden, head.weight, head.bias, batch.targets, self.smoothing, self.chunk
+            batch.picked(hidden), head.weight, head.bias, batch.targets, self.smoothing, self.chunk
         )
-        n = batch.inputs.layout.n_tokens
+        n = len(batch.targets)
         return [Term("token", loss, n), Term("nll", nll, n, weight=0.0)]

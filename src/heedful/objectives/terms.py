@@ -19,9 +19,13 @@ class Supervised(Protocol):
         """What the model read."""
         ...
 
+    def picked(self, hidden: Float[Tensor, "T d"]) -> Float[Tensor, "R d"]:
+        """The hidden states at which an answer is wanted."""
+        ...
+
     @property
     def targets(self) -> Int[Tensor, " _"]:
-        """The wanted id at every input position, or the class of every sequence."""
+        """The answers: ids, one for each hidden state that is picked; or the class of every sequence."""
         ...
 
 

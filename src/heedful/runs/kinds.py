@@ -4,10 +4,12 @@ from heedful.runs.classification.kind import Classification
 from heedful.runs.kind import Kind
 from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.recipe import Recipe
+from heedful.runs.summarisation.kind import Summarisation
 from heedful.runs.translation.kind import Translation
 
 KINDS: dict[str, Kind] = {
     "translation": Translation(),
+    "summarisation": Summarisation(),
     "language-modelling": LanguageModelling(),
     "classification": Classification(),
 }

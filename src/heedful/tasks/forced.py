@@ -35,9 +35,9 @@ def forced(model: Any, batch: Batch, *, alignment: bool = False) -> list[Forced]
     with recording(model, names) as seen:
         hidden = model(batch.inputs, batch.source)
     head = model.heads["token"]
-    chunks = zip(hidden.split(CHUNK), batch.targets.split(CHUNK), strict=True)
+    chunks = zip(batch.picked(hidden).split(CHUNK), batch.targets.split(CHUNK), strict=True)
     picked = torch.cat([_log_probs(head(h), targets) for h, targets in chunks])
-    lengths = batch.inputs.layout.lengths
+    lengths = batch.n_answers
     parts = picked.split(list(lengths))
     if not names:
         return [Forced(p, None) for p in parts]

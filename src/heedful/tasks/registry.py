@@ -13,6 +13,12 @@ class TranslationTask(Config):
     kind: Literal["translation"] = "translation"
 
 
+class SummarisationTask(Config):
+    """A short text for a long one; the data have the columns ``source`` and ``target``."""
+
+    kind: Literal["summarisation"] = "summarisation"
+
+
 class LanguageModellingTask(Config):
     """What comes next in running text; the data have the column ``text``."""
 
@@ -39,5 +45,6 @@ class ClassificationTask(Config):
 
 
 TaskConfig = Annotated[
-    TranslationTask | LanguageModellingTask | ClassificationTask, Field(discriminator="kind")
+    TranslationTask | SummarisationTask | LanguageModellingTask | ClassificationTask,
+    Field(discriminator="kind"),
 ]

@@ -1,6 +1,6 @@
 """Translation, and every task that writes one text for another: the columns ``source`` and ``target``.
 
-row -> token ids -> `Batch` -> model -> loss                 `encode`, `collate`
+row -> token ids -> `Batch` -> model -> loss                 `Tokenizers.encode`, `Pairing.collate`
 text -> token ids -> state and step -> chosen ids -> text    `Translator.predict`
 """
 
@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from heedful.data.batch import Batch
 from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row
 from heedful.decoding.config import BeamConfig, DecodingConfig, decode
 from heedful.decoding.protocol import Hypothesis
+from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
-from heedful.nn.layout import Tokens
 from heedful.tasks.forced import forced
 from heedful.tasks.generation import Generator, n_hypotheses
+from heedful.tasks.pairing import TWO_SIDES, Pairing
 from heedful.tasks.prediction import Prediction
 from heedful.text.tokenizer import Tokenizer
 
@@ -58,11 +58,6 @@ class Tokenizers:
             for row, source, target in zip(block, sources, targets, strict=True):
                 yield Located({SOURCE: source, TARGET: target}, row.where)
 
-    def collate(self, sources: Sequence[Any], targets: Sequence[Any], samples: Sequence[int] = ()) -> Batch:
-        """A teacher-forced batch of the given id sequences."""
-        specials = self.target.specials
-        return Batch.forced(sources, targets, start=specials.start, end=specials.end, samples=samples)
-
 
 class Translator:
     """A model with its tokenizers: texts in, predictions out, as many and in the same order.
@@ -71,6 +66,7 @@ class Translator:
         model: keeps the model contract; put into evaluation mode here.
         tokenizers: of both sides.
         decoding: how to decode.
+        pairing: how source and target are laid before the model.
         max_source: longest source in tokens; the rest of a longer one is cut, and the prediction says so.
         budget: tokens of the rectangle that is decoded together; bounds the memory.
         inference: the model made ready for decoding; by default it is made so here.
@@ -82,12 +78,13 @@ class Translator:
         tokenizers: Tokenizers,
         decoding: DecodingConfig,
         *,
+        pairing: Pairing = TWO_SIDES,
         max_source: int = MAX_SOURCE,
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
         self.model, self.tokenizers, self.decoding = model.eval(), tokenizers, decoding
-        self.max_source, self.budget = max_source, budget
+        self.pairing, self.max_source, self.budget = pairing, max_source, budget
         self.device = next(model.parameters()).device
         self.inference = inference or Inference(self.model)
 
@@ -108,6 +105,8 @@ class Translator:
             first: the number of the first text; sampling draws for each number on its own.
             progress: called with the number of sentences just done.
         """
+        if alignment and not self.model.alignment_taps:
+            raise RequestError("this model has no attention from target to source, so there is no alignment")
         sources = self.tokenizers.source.encode_batch(list(texts))
         results: list[Prediction] = [Prediction("") for _ in texts]
         for group in self._groups(sources):
@@ -135,23 +134,26 @@ class Translator:
 
     def _decode(self, sources: Sequence[Sequence[int]], ordinals: Sequence[int]) -> list[list[Hypothesis]]:
         specials = self.tokenizers.target.specials
-        source = Tokens.of([[*s, specials.end] for s in sources], device=self.device)
-        start = Tokens.of([[specials.start]] * len(sources), device=self.device)
         coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
         generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
-        first = generator.prefill(source, start)
+        first, read = self.pairing.begin(generator, sources, self.device)
         return decode(
             self.decoding,
             first.logits,
             first.state,
             generator.step,
             end=specials.end,
-            max_lengths=[self.decoding.max_length.of(len(s)) for s in sources],
+            max_lengths=[self._most(len(s)) for s in sources],
             forbidden=specials.never_written,
             attention=first.attention,
-            source_lengths=source.layout.lengths,
+            source_lengths=None if read is None else read.layout.lengths,
             ordinals=ordinals,
         )
+
+    def _most(self, source_length: int) -> int:
+        """The most tokens to write."""
+        wanted, room = self.decoding.max_length.of(source_length), self.pairing.room(source_length)
+        return wanted if room is None else min(wanted, room)
 
     def _prediction(
         self, source: Sequence[int], hypotheses: Sequence[Hypothesis], alignment: bool
@@ -176,6 +178,6 @@ class Translator:
 
     def _alignment(self, source: Sequence[int], hypothesis: Hypothesis) -> list[Any] | None:
         """From one forced pass over the finished hypothesis: ``[layer][head][target][source]``."""
-        batch = self.tokenizers.collate([source], [hypothesis.ids]).to(self.device)
+        batch = self.pairing.collate([source], [hypothesis.ids]).to(self.device)
         weights = forced(self.model, batch, alignment=True)[0].alignment
         return None if weights is None else weights.float().tolist()

@@ -144,6 +144,8 @@ class TestJsonl:
             ('{"txt": "x"}', r"a\.jsonl:2: no field 'text' \(did you mean 'txt'\?\)"),
             ('{"text": null}', r"a\.jsonl:2: field 'text' holds null"),
             ('{"text": {"a": 1}}', r"a\.jsonl:2: field 'text' holds a dict"),
+            ('{"text": ["a", 1]}', r"a\.jsonl:2: field 'text' holds a list"),
+            ('{"text": []}', r"a\.jsonl:2: field 'text' holds a list"),
             (
                 r'{"text": "a\ud800"}',
                 r"a\.jsonl:2: field 'text' holds half of a surrogate pair at character 2",

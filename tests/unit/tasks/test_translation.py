@@ -59,7 +59,7 @@ def test_log_probabilities_are_those_of_a_forced_pass(kind):
     for text, prediction in zip(texts, it.predict(texts)):
         source = it.tokenizers.source.encode(text)
         ids = it.tokenizers.target.encode(prediction.text)
-        wanted = forced(it.model, it.tokenizers.collate([source], [ids]))[0].log_probs
+        wanted = forced(it.model, it.pairing.collate([source], [ids]))[0].log_probs
         got = torch.tensor(prediction.log_probs)
         torch.testing.assert_close(got, wanted[: len(got)], rtol=0, atol=1e-5)
         assert len(prediction.tokens) <= len(got) <= len(prediction.tokens) + 1
@@ -67,7 +67,7 @@ def test_log_probabilities_are_those_of_a_forced_pass(kind):
 
 def test_a_forced_pass_has_the_logits_of_few_tokens_at_a_time(monkeypatch):
     it = translator()
-    batch = it.tokenizers.collate([[5, 6], [7]], [[8, 9, 5, 6], [9, 7]])
+    batch = it.pairing.collate([[5, 6], [7]], [[8, 9, 5, 6], [9, 7]])
     wanted = torch.cat([each.log_probs for each in forced(it.model, batch)])
     sizes = []
     it.model.heads["token"].register_forward_hook(lambda module, inputs, logits: sizes.append(len(logits)))

@@ -19,11 +19,13 @@ from heedful.decoding.config import GreedyConfig
 from heedful.errors import RequestError
 from heedful.evaluation.translation import quick_scores
 from heedful.inference.choosing import Inference
+from heedful.models.registry import build_model
 from heedful.objectives.cross_entropy import NextToken
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
 from heedful.runs.translation.recipe import TranslationRecipe
 from heedful.runs.translation.scoring import Evaluation, scored
+from heedful.tasks.pairing import Pairing
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
 from heedful.text.configuration import PreprocessingConfig
 from heedful.text.specials import SPECIALS
@@ -54,6 +56,10 @@ class Translation(Kind):
     def inputs(self, recipe: TranslationRecipe) -> tuple[str, ...]:
         """The source."""
         return (SOURCE,)
+
+    def model(self, recipe: TranslationRecipe, sizes: Sequence[int]) -> nn.Module:
+        """An encoder-decoder, or a language model of the one vocabulary."""
+        return build_model(recipe.model, *(sizes[-1:] if recipe.is_one_text else sizes))
 
     def files(self, folder: RunFolder) -> list[Path]:
         """A tokenizer for each side."""
@@ -113,14 +119,14 @@ class Translation(Kind):
 
     def feed(self, recipe: TranslationRecipe, prepared: Prepared) -> PlannedData:
         """Pairs of neighbours in length."""
-        store, tokenizers = prepared.train, prepared.codec
+        store, pairing = prepared.train, recipe.pairing
 
         def make(samples: Sequence[int], epoch: int) -> Batch:
             rows = store.gather(samples)
-            return tokenizers.collate(rows[SOURCE], rows[TARGET], samples)
+            return pairing.collate(rows[SOURCE], rows[TARGET], samples)
 
         return PlannedData(
-            lengths=_lengths(store),
+            lengths=_lengths(store, pairing),
             make=make,
             tokens_per_update=recipe.training.tokens_per_update,
             seed=recipe.training.seed,
@@ -141,8 +147,7 @@ class Translation(Kind):
             lengths = (max(0, length - 1 + (0, -1, 1)[i % 3]) for i in range(n))
             return [draw.integers(len(SPECIALS), size, length) for length in lengths]
 
-        sources, targets = side(sizes[0], source_length), side(sizes[-1], length)
-        return Batch.forced(sources, targets, start=SPECIALS.start, end=SPECIALS.end)
+        return recipe.pairing.collate(side(sizes[0], source_length), side(sizes[-1], length))
 
     def predictor(
         self,
@@ -154,7 +159,14 @@ class Translation(Kind):
         **options: Any,
     ) -> Translator:
         """Translates."""
-        return Translator(model, codec, decoding, max_source=recipe.max_source, inference=inference)
+        return Translator(
+            model,
+            codec,
+            decoding,
+            pairing=recipe.pairing,
+            max_source=recipe.max_source,
+            inference=inference,
+        )
 
     def source_of(self, recipe: TranslationRecipe, files: Sequence[Path]) -> FilesSource:
         """Two aligned files."""
@@ -167,9 +179,9 @@ class Translation(Kind):
         return scored(run, split, rows, how)
 
 
-def _lengths(store: TokenStore) -> Any:
-    """``[N, 2]``: the tokens of both sides, with the end (or start) token that batches add."""
-    return np.stack([store.lengths(column) + 1 for column in (SOURCE, TARGET)], axis=1)
+def _lengths(store: TokenStore, pairing: Pairing) -> Any:
+    """``[N, columns]``: the tokens of batches, special ones included."""
+    return pairing.lengths(store.lengths(SOURCE), store.lengths(TARGET))
 
 
 class Validator:
@@ -177,7 +189,7 @@ class Validator:
 
     def __init__(self, recipe: TranslationRecipe, prepared: Prepared, step: Step) -> None:
         self.recipe, self.prepared, self.step = recipe, prepared, step
-        lengths = _lengths(prepared.valid)
+        lengths = _lengths(prepared.valid, recipe.pairing)
         # What fits in memory is a micro-batch.
         n_parts = distribution.world() * recipe.training.accumulate
         budget = max(1, recipe.training.tokens_per_update // n_parts)
@@ -188,13 +200,13 @@ class Validator:
         return {**self._likelihood(), **self._translations(model)}
 
     def _likelihood(self) -> dict[str, float]:
-        store, tokenizers = self.prepared.valid, self.prepared.codec
+        store, pairing = self.prepared.valid, self.recipe.pairing
         device = next(self.step.parameters()).device
         sums: dict[str, float] = {}
         counts: dict[str, int] = {}
         for samples in self.batches:
             rows = store.gather(samples.tolist())
-            batch = tokenizers.collate(rows[SOURCE], rows[TARGET]).to(device)
+            batch = pairing.scored(rows[SOURCE], rows[TARGET]).to(device)
             for term in self.step(batch, self.step.counts(batch))[1]:
                 sums[term.name] = sums.get(term.name, 0.0) + term.sum.item()
                 counts[term.name] = counts.get(term.name, 0) + term.count
@@ -210,6 +222,7 @@ class Validator:
             model,
             self.prepared.codec,
             settings.decoding or GreedyConfig(),
+            pairing=self.recipe.pairing,
             max_source=self.recipe.max_source,
         )
         texts = [p.text for p in translator.predict([row[SOURCE] for row in rows])]

@@ -1,14 +1,17 @@
 """The recipe of a translator, and of all that write one text for another."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import NonNegativeInt, model_validator
+from pydantic import Field, NonNegativeInt, model_validator
 
 from heedful.config import Config
 from heedful.data.report import Filter
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
-from heedful.models.registry import EncoderDecoderConfig
+from heedful.models.language_model import LanguageModelConfig
+from heedful.models.recurrent import RecurrentConfig
+from heedful.models.transformer import TransformerConfig
 from heedful.runs import recipe
+from heedful.tasks.pairing import OneAfterTheOther, Pairing, TwoSides
 from heedful.tasks.registry import TranslationTask
 from heedful.tasks.translation import MAX_SOURCE
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
@@ -33,6 +36,17 @@ class Tokenization(Config):
     shared: bool = True
     source: PreprocessingConfig = PreprocessingConfig()
     target: PreprocessingConfig = PreprocessingConfig()
+
+
+class ObjectiveConfig(recipe.ObjectiveConfig):
+    """Cross-entropy on the next token.
+
+    Args:
+        loss_on: of a language model, which reads source and target as one text: whether it learns to
+            foretell the ``answer`` (the target) alone, or ``all``.
+    """
+
+    loss_on: Literal["answer", "all"] = "answer"
 
 
 class ValidationConfig(Config):
@@ -71,7 +85,8 @@ class TranslationRecipe(recipe.Recipe):
     task: TranslationTask
     data: DataConfig
     tokenizer: Tokenization
-    model: EncoderDecoderConfig
+    model: Annotated[TransformerConfig | RecurrentConfig | LanguageModelConfig, Field(discriminator="kind")]
+    objective: ObjectiveConfig = ObjectiveConfig()
     pretrained: PretrainedConfig = PretrainedConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig = BeamConfig()
@@ -87,22 +102,62 @@ class TranslationRecipe(recipe.Recipe):
     def max_source(self) -> int:
         """The longest source in tokens; more is cut, in validation as in prediction.
 
-        It is what the model has positions for, and not how long the training sentences were.
+        It is what the model has positions for, and not how long the training sentences were. A language
+        model needs some of them for the target: as many as the training targets may have.
         """
-        longest = self.model.longest
+        longest: int | None = self.model.longest
+        if self.is_one_text and longest is not None:
+            return longest - 2 - (self.data.filter.limit("target") or 0)
         return MAX_SOURCE if longest is None else min(MAX_SOURCE, longest - 1)
 
+    @property
+    def is_one_text(self) -> bool:
+        """Whether source and target are read as one text, by a language model."""
+        return isinstance(self.model, LanguageModelConfig)
+
+    @property
+    def pairing(self) -> Pairing:
+        """How both are laid before the model."""
+        if isinstance(self.model, LanguageModelConfig):
+            return OneAfterTheOther(self.model.context, self.objective.loss_on == "answer")
+        return TwoSides(self.model.longest)
+
     @model_validator(mode="after")
-    def _ties_one_vocabulary(self) -> "TranslationRecipe":
+    def _fits_one_text(self) -> Self:
+        """A language model has one vocabulary, no side of its own for the source, and a context."""
+        if not isinstance(self.model, LanguageModelConfig):
+            if self.objective.loss_on != "answer":
+                raise ValueError("objective.loss_on=all: an encoder-decoder foretells nothing of its source")
+            return self
+        if not self.tokenizer.shared:
+            raise ValueError(
+                "model.kind=language-model reads both sides as one text: set tokenizer.shared=true"
+            )
+        if self.pretrained != PretrainedConfig():
+            raise ValueError("pretrained: a language model has no source embedding to fill")
+        for key, decoding in self._decodings().items():
+            if getattr(decoding, "coverage", 0):
+                raise ValueError(f"{key}.coverage: a language model has no attention over a source")
+        limits = [self.data.filter.limit(column) for column in ("source", "target")]
+        most = self.model.context - 2
+        if None in limits or sum(n for n in limits if n) > most:
+            raise ValueError(
+                f"a language model reads source and target as one text of at most model.context="
+                f"{self.model.context} tokens: set data.filter.max_length for both, together at most {most}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ties_one_vocabulary(self) -> Self:
         if getattr(self.model, "tie", None) == "three-way" and not self.tokenizer.shared:
             raise ValueError("model.tie=three-way needs tokenizer.shared=true: one vocabulary for both sides")
         return self
 
     @model_validator(mode="after")
-    def _has_positions_for_all(self) -> "TranslationRecipe":
+    def _has_positions_for_all(self) -> Self:
         """A table of positions ends somewhere, and no sentence may be longer; found now, not hours later."""
         model: Any = self.model
-        if model.longest is None:
+        if model.longest is None or self.is_one_text:
             return self
         table = f"model.positions={model.positions} ends after model.max_length={model.longest} tokens"
         most = model.longest - 1

@@ -90,17 +90,18 @@ def likelihood(run: "Run", sources: Sequence[str], references: Sequence[str]) ->
     """
     nll, tokens, n_bytes, scored = 0.0, 0, 0, 0
     device, longest = next(run.model.parameters()).device, run.recipe.max_source
-    limit = run.recipe.model.longest
+    pairing = run.recipe.pairing
     order = sorted(range(len(references)), key=lambda i: len(references[i]))
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
         source = [ids[:longest] for ids in run.codec.source.encode_batch([sources[i] for i in part])]
         target = run.codec.target.encode_batch([references[i] for i in part])
-        fit = [k for k, ids in enumerate(target) if limit is None or len(ids) < limit]
+        rooms = [pairing.room(len(ids)) for ids in source]
+        fit = [k for k, ids in enumerate(target) if rooms[k] is None or len(ids) < rooms[k]]
         if not fit:
             continue
         with torch.inference_mode():
-            batch = run.codec.collate([source[k] for k in fit], [target[k] for k in fit])
+            batch = pairing.scored([source[k] for k in fit], [target[k] for k in fit])
             results = forced(run.model, batch.to(device))
         nll -= math.fsum(float(r.log_probs.double().sum()) for r in results)
         tokens += sum(len(r.log_probs) for r in results)

@@ -1,0 +1,74 @@
+"""What runs of summarisers do in their own way: they are translators with other scores."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from heedful.data.sources import Located, Row
+from heedful.errors import DataError
+from heedful.evaluation.summarisation import rouge_scores, sentence_rouge
+from heedful.runs import kind
+from heedful.runs.kind import Scoring
+from heedful.runs.summarisation.recipe import SummarisationRecipe
+from heedful.runs.translation.kind import Translation
+from heedful.runs.translation.scoring import likelihood
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.translation import SOURCE, TARGET
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+class Summarisation(Translation):
+    """See `heedful.runs.kind.Kind`."""
+
+    recipe = SummarisationRecipe
+    scoring = "summarising"
+
+    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> "Evaluation":
+        """ROUGE of its summaries, likelihood of the references.
+
+        Raises:
+            DataError: there is nothing to score.
+        """
+        kept = [row.row for row in islice(rows, how.limit)]
+        if not kept:
+            raise DataError(f"{split}: there is nothing to score")
+        sources, references = [r[SOURCE] for r in kept], [r[TARGET] for r in kept]
+        predictions = run.predict(
+            sources, decoding=how.decoding, progress=how.progress, precision=how.precision
+        )
+        stem = run.recipe.evaluation.rouge == "stems"
+        scores = [*rouge_scores([p.text for p in predictions], references, stem=stem).values()]
+        scores += likelihood(run, sources, references)
+        return Evaluation(split, scores, sources, references, predictions, stem)
+
+
+@dataclass(frozen=True)
+class Evaluation(kind.Evaluation):
+    """ROUGE and perplexity, with all texts.
+
+    Args:
+        sources, references, predictions: text by text.
+        stem: whether words are stemmed.
+    """
+
+    sources: Sequence[str]
+    references: Sequence[str]
+    predictions: Sequence[Prediction]
+    stem: bool
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One record a text, with its own scores."""
+        own = sentence_rouge([p.text for p in self.predictions], self.references, stem=self.stem)
+        for source, reference, prediction, scores in zip(
+            self.sources, self.references, self.predictions, own, strict=True
+        ):
+            yield {
+                "version": 1,
+                "source": source,
+                "reference": reference,
+                **prediction.to_dict(),
+                "scores": scores,
+            }

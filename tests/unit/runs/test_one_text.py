@@ -1,0 +1,115 @@
+"""Language models that write one text for another: translation and summarisation with a separator."""
+
+import json
+import math
+
+import pytest
+
+from heedful.errors import RequestError
+from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.reading import recipe_from
+from heedful.runs.run import load
+from heedful.runs.train import train_run
+from heedful.runs.trees import Mark, Tree
+from heedful.tasks.forced import forced
+
+LINES = [" ".join(words) for words in (["a", "b"], ["b", "a", "c"], ["c"], ["a", "c", "c"], ["b"])] * 7
+
+
+def plain(**sections):
+    files = {"kind": "files", "columns": {"source": "text", "target": "text"}}
+    limits = {"max_length": {"source": 6, "target": 7}}
+    return {
+        "task": {"kind": "translation"},
+        "data": {"train": files, "valid": files, "test": {"test": files}, "filter": limits},
+        "tokenizer": {"subwords": {"kind": "word"}},
+        "model": {
+            "kind": "language-model",
+            "d_model": 12,
+            "d_ff": 17,
+            "n_heads": 3,
+            "n_layers": 1,
+            "context": 15,
+            "dropout": 0.0,
+        },
+        "schedule": {"kind": "constant", "peak": 1e-2},
+        "decoding": {"kind": "greedy"},
+        "training": {
+            "max_updates": 60,
+            "tokens_per_update": 150,
+            "validate_every": 30,
+            "save_every": 30,
+            "precision": "fp32",
+        },
+        **sections,
+    }
+
+
+def recipe(**sections):
+    return recipe_from(Tree.of(plain(**sections), Mark("r")))
+
+
+def into(folder, **sections):
+    (folder / "text").write_text("\n".join(LINES) + "\n")
+    settings = recipe(**sections).model_copy(update={"root": str(folder)})
+    train_run(settings, folder / "run", device="cpu")
+    return load(folder / "run", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def copier(tmp_path_factory):
+    return into(tmp_path_factory.mktemp("copier"), training={**plain()["training"], "max_updates": 200})
+
+
+def test_it_learns_to_copy_what_stands_before_the_separator(copier):
+    predictions = copier.predict(["b a c", "c", "a c c"])
+    assert [p.text for p in predictions] == ["b a c", "c", "a c c"]
+
+
+def test_perplexity_is_of_the_targets_alone(copier):
+    found = evaluate(copier, "test", chosen_splits(copier, "test", None)["test"])
+    scores = {score.name: score for score in found.scores}
+    nll = n = 0.0
+    for line in LINES:
+        ids = copier.codec.target.encode(line)
+        (result,) = forced(copier.model, copier.recipe.pairing.scored([ids], [ids]))
+        nll, n = nll - float(result.log_probs.double().sum()), n + len(result.log_probs)
+    assert scores["perplexity"].value == pytest.approx(math.exp(nll / n), rel=1e-4)
+    assert scores["BLEU"].counts["sentences"] == len(LINES)
+
+
+def test_a_loss_on_all_tokens_is_another_training(tmp_path):
+    run = into(tmp_path, objective={"loss_on": "all"})
+    assert not run.recipe.pairing.answers_only
+    assert [p.text for p in run.predict(["b", ""])][1] == ""
+
+
+def test_a_summariser_is_scored_with_rouge(tmp_path):
+    run = into(tmp_path, task={"kind": "summarisation"})
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["task"] == "summarisation"
+    found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+    assert [score.name for score in found.scores][:3] == ["ROUGE-1", "ROUGE-2", "ROUGE-L"]
+    assert len(list(found.rows())) == len(LINES)
+
+
+@pytest.mark.parametrize(
+    "sections, message",
+    [
+        ({"tokenizer": {"subwords": {"kind": "word"}, "shared": False}}, "tokenizer.shared=true"),
+        ({"pretrained": {"source": "v.txt"}}, "no source embedding"),
+        ({"decoding": {"kind": "beam", "coverage": 0.2}}, "no attention over a source"),
+        ({"data": {**plain()["data"], "filter": {}}}, "together at most 13"),
+        ({"data": {**plain()["data"], "filter": {"max_length": 7}}}, "together at most 13"),
+        (
+            {"model": {"kind": "transformer", "d_model": 4, "n_heads": 2}, "objective": {"loss_on": "all"}},
+            "foretells nothing of its source",
+        ),
+    ],
+)
+def test_recipes_that_cannot_work_are_refused(sections, message):
+    with pytest.raises(RequestError, match=message):
+        recipe(**sections)
+
+
+def test_the_longest_source_leaves_room_for_the_longest_target():
+    assert recipe().max_source == 15 - 2 - 7
