@@ -43,6 +43,9 @@ def predict(
     stop: list[str] = typer.Option(
         None, metavar="TEXT", help="End a completion where this would come; may be repeated."
     ),
+    gap: str = typer.Option(
+        None, metavar="TEXT", help="What stands for a gap in the inputs (masked models). [default: [MASK]]"
+    ),
     stream: bool = typer.Option(
         False, "--stream", help="Show answers while they are written, line ends and all."
     ),
@@ -64,7 +67,7 @@ def predict(
 
         loaded = load(run, device=device)
         settings = changed_decoding(loaded.recipe.decoding, decoding or [])
-        options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or None}
+        options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or None, "gap": gap}
         options["precision"] = precision
         if settings is not None:
             say(f"heedful: decoding in {loaded.inference(precision).chosen}")

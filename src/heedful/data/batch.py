@@ -8,7 +8,27 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heedful.data.masking import Hidden
 from heedful.nn.layout import Ids, Layout, Tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """For each wanted token the span that it is in.
+
+    Args:
+        before: the place in ``[T]`` of the last token before the span.
+        after: of the first one after it.
+        within: the token's number in the span, from 0.
+    """
+
+    before: Int[Tensor, " R"]
+    after: Int[Tensor, " R"]
+    within: Int[Tensor, " R"]
+
+    def to(self, device: torch.device | str) -> "Spans":
+        """The same on another device."""
+        return Spans(*(each.to(device) for each in (self.before, self.after, self.within)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,20 +37,23 @@ class Batch:
 
     Args:
         inputs: what the model (its decoder) reads: for teacher forcing, ``<s> y_1 ... y_n``.
-        targets: what it should answer: at each of those places, ``y_1 ... y_n </s>``; or, of sequences that
-            have a label each, the labels' numbers.
+        targets: what it should answer at each of those places: ``y_1 ... y_n </s>``.
         source: what the encoder reads, or None.
         samples: the numbers of the corpus rows it was made of.
         rows: the places of the inputs at which an answer is wanted, in their order; None: all.
         ragged: whether lengths may differ, also if they happen to agree.
+        classes: of each sequence the number of its class, where it has one.
+        spans: where each wanted token's span lies, where spans were hidden.
     """
 
     inputs: Tokens
-    targets: Int[Tensor, " _"]
+    targets: Int[Tensor, " R"]
     source: Tokens | None = None
     samples: tuple[int, ...] = ()
     rows: Int[Tensor, " R"] | None = None
     ragged: bool = True
+    classes: Int[Tensor, " B"] | None = None
+    spans: Spans | None = None
 
     @classmethod
     def forced(
@@ -115,14 +138,57 @@ class Batch:
             samples: the numbers of the samples.
         """
         first, last = np.array([classify]), np.array([separate])
-        rows = [np.concatenate([first, *(x for part in texts for x in (part, last))]) for texts in parts]
-        tokens = Tokens.of(rows)
+        tokens = Tokens.of(
+            [np.concatenate([first, *(x for part in texts for x in (part, last))]) for texts in parts]
+        )
         if any(len(texts) > 1 for texts in parts):
             # Of a pair, the first text takes the class token and its own separator.
             counts = [[len(text) + 1 + (i == 0) for i, text in enumerate(texts)] for texts in parts]
             numbers = [np.repeat(np.arange(len(lengths)), lengths) for lengths in counts]
             tokens = replace(tokens, segments=torch.from_numpy(np.concatenate(numbers)))
-        return cls(tokens, torch.tensor(list(labels), dtype=torch.int64), None, tuple(samples))
+        nothing, rows = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+        classes = torch.tensor(list(labels), dtype=torch.int64)
+        return cls(tokens, nothing, None, tuple(samples), rows, classes=classes)
+
+    @classmethod
+    def masked(
+        cls,
+        sequences: Sequence[Ids],
+        hidden: Sequence[Hidden],
+        *,
+        segments: Sequence[Ids] | None = None,
+        classes: Sequence[int] | None = None,
+        samples: Sequence[int] = (),
+    ) -> "Batch":
+        """Sequences of which some tokens are hidden, and asked for.
+
+        Args:
+            sequences: as they were, special tokens included.
+            hidden: what was done to each.
+            segments: of each token.
+            classes: of each sequence.
+            samples: the numbers of the samples.
+        """
+        inputs = Tokens.of([each.ids for each in hidden])
+        if segments is not None:
+            inputs = replace(inputs, segments=Tokens.of(segments).ids)
+        offsets = inputs.layout.offsets[:-1].tolist()
+
+        def packed(name: str) -> Int[Tensor, " R"]:
+            parts = [getattr(each, name) + offset for each, offset in zip(hidden, offsets, strict=True)]
+            return torch.from_numpy(np.concatenate([*parts, np.zeros(0, dtype=np.int64)]))
+
+        wanted = Tokens.of([np.asarray(s)[h.places] for s, h in zip(sequences, hidden, strict=True)])
+        within = Tokens.of([each.within for each in hidden]).ids
+        return cls(
+            inputs,
+            wanted.ids,
+            None,
+            tuple(samples),
+            packed("places"),
+            classes=None if classes is None else torch.tensor(list(classes), dtype=torch.int64),
+            spans=Spans(packed("before"), packed("after"), within),
+        )
 
     @property
     def n_tokens(self) -> int:
@@ -155,4 +221,6 @@ class Batch:
             targets=self.targets.to(device, non_blocking=True),
             source=self.source.to(device) if self.source else None,
             rows=None if self.rows is None else self.rows.to(device, non_blocking=True),
+            classes=None if self.classes is None else self.classes.to(device, non_blocking=True),
+            spans=None if self.spans is None else self.spans.to(device),
         )

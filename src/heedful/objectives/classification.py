@@ -14,40 +14,40 @@ from heedful.objectives.terms import Supervised, Term
 
 
 class SequenceClass:
-    """Every sequence has one class; ``batch.targets`` are their numbers, ``[B]``.
+    """Every sequence has one class; ``batch.classes`` are their numbers.
 
-    Terms: ``class`` (the loss), and two that are reported only: ``nll``, the same without smoothing, and
-    ``correct``, how often the most probable class is the right one.
+    Terms: one of the head's name (the loss), and ``correct``, reported only: how often the most probable
+    class is the right one (with the head's name before it, where it is not ``class``).
 
     Args:
         smoothing: eps.
+        head: the name of the head that makes logits of pooled vectors: ``class``, or ``next`` for whether the
+            second text of a pair follows the first (Devlin et al. 2019, section 3.1).
     """
 
-    def __init__(self, smoothing: float = 0.0) -> None:
+    def __init__(self, smoothing: float = 0.0, head: str = "class") -> None:
         if not 0 <= smoothing < 1:
             raise ValueError(f"smoothing must be in [0, 1), not {smoothing}")
-        self.smoothing = smoothing
+        self.smoothing, self.head = smoothing, head
+        self.correct = "correct" if head == "class" else f"{head} correct"
 
     def counts(self, batch: Supervised) -> dict[str, int]:
-        """All terms run over the sequences."""
-        return dict.fromkeys(("class", "nll", "correct"), batch.inputs.layout.n_sequences)
+        """Both terms run over the sequences."""
+        return dict.fromkeys((self.head, self.correct), batch.inputs.layout.n_sequences)
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
-        """Apply ``heads["pooled"]``, then ``heads["class"]``, and compare with the targets."""
-        logits = class_logits(hidden, heads, batch.inputs.layout)
-        n, targets = len(logits), batch.targets
+        """Apply ``heads["pooled"]``, then the head, and compare."""
+        logits = class_logits(hidden, heads, batch.inputs.layout, self.head)
+        n, targets = len(logits), batch.classes
+        assert targets is not None
         loss = functional.cross_entropy(logits, targets, label_smoothing=self.smoothing, reduction="sum")
-        seen = logits.detach()
-        nll = functional.cross_entropy(seen, targets, reduction="sum")
-        correct = (seen.argmax(-1) == targets).sum().float()
-        return [
-            Term("class", loss, n),
-            Term("nll", nll, n, weight=0.0),
-            Term("correct", correct, n, weight=0.0),
-        ]
+        correct = (logits.detach().argmax(-1) == targets).sum().float()
+        return [Term(self.head, loss, n), Term(self.correct, correct, n, weight=0.0)]
 
 
-def class_logits(hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Any) -> Float[Tensor, "B C"]:
-    """What both heads make of the hidden states, in fp32."""
-    logits: Tensor = heads["class"](heads["pooled"](hidden, layout))
+def class_logits(
+    hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Any, head: str = "class"
+) -> Float[Tensor, "B C"]:
+    """What the pooling and the named head make of the hidden states, in fp32."""
+    logits: Tensor = heads[head](heads["pooled"](hidden, layout))
     return logits.float()

@@ -11,6 +11,26 @@ from heedful.nn.layout import Tokens
 
 
 @runtime_checkable
+class Spanned(Protocol):
+    """What an objective reads of hidden spans; see `heedful.data.batch.Spans`."""
+
+    @property
+    def before(self) -> Int[Tensor, " R"]:
+        """The place before each wanted token's span."""
+        ...
+
+    @property
+    def after(self) -> Int[Tensor, " R"]:
+        """The place after it."""
+        ...
+
+    @property
+    def within(self) -> Int[Tensor, " R"]:
+        """The token's number in it."""
+        ...
+
+
+@runtime_checkable
 class Supervised(Protocol):
     """What an objective reads of a batch."""
 
@@ -24,8 +44,18 @@ class Supervised(Protocol):
         ...
 
     @property
-    def targets(self) -> Int[Tensor, " _"]:
-        """The answers: ids, one for each hidden state that is picked; or the class of every sequence."""
+    def targets(self) -> Int[Tensor, " R"]:
+        """The wanted ids, one for each hidden state that is picked."""
+        ...
+
+    @property
+    def classes(self) -> Int[Tensor, " B"] | None:
+        """The class of every sequence, where it has one."""
+        ...
+
+    @property
+    def spans(self) -> Spanned | None:
+        """Where the spans of wanted tokens lie, where they have some."""
         ...
 
 

@@ -6,12 +6,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from heedful.errors import RequestError
 from heedful.models.registry import preset_trees
+from heedful.runs.folder import RunFolder
 from heedful.runs.kinds import KINDS
 from heedful.runs.problems import validate
 from heedful.runs.recipe import Recipe
-from heedful.runs.resolve import resolve
-from heedful.runs.trees import Tree, preset_table
+from heedful.runs.resolve import overrides_tree, resolve
+from heedful.runs.trees import COMMAND_LINE, Tree, expand, merge, preset_table
+from heedful.runs.yaml import read_yaml
 from heedful.tasks.registry import TaskConfig
 
 
@@ -42,10 +45,46 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
     Raises:
         RequestError: with file and line of every problem.
     """
-    tree = resolve(name_or_path, overrides, presets=preset_table({"model": preset_trees()}))
+    presets = preset_table({"model": preset_trees()})
+    path = Path(name_or_path)
+    root = path.resolve().parent if path.suffix in {".yaml", ".yml"} else Path.cwd()
+    tree = resolve(name_or_path, overrides, presets=presets)
+    if (found := _start_of(tree, root)) is not None:
+        place, below = found
+        if place.mark.source == COMMAND_LINE:
+            # What the command line names stands above the file: these sections take the place of its own.
+            file = resolve(name_or_path, presets=presets)
+            tree = merge(Tree({**file.value, **below}, file.mark), expand(overrides_tree(overrides), presets))
+        else:
+            tree = merge(Tree(below, place.mark), tree)
+        _refuse_another_tokenizer(tree, below, place)
     recipe: Recipe = recipe_from(tree)
     if recipe.root is None:
-        path = Path(name_or_path)
-        root = path.resolve().parent if path.suffix in {".yaml", ".yml"} else Path.cwd()
         recipe = recipe.model_copy(update={"root": str(root)})
     return recipe, tree
+
+
+def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
+    """Where the recipe names a run that it starts from, and that run's model and tokenizer.
+
+    Raises:
+        RequestError: there is no such run.
+    """
+    start, own_root = tree.find(("start", "run")), tree.find(("root",))
+    if start is None or not isinstance(start.value, str):
+        return None
+    if own_root is not None and isinstance(own_root.value, str):
+        root = Path(own_root.value)
+    path = RunFolder(root / start.value).recipe
+    if not path.is_file():
+        raise RequestError(f"{start.mark}: start.run: {start.value} is not a run: it has no {path.name}")
+    saved = read_yaml(path.read_text(encoding="utf-8"), str(path))
+    return start, {key: part for key in ("model", "tokenizer") if (part := saved.find((key,))) is not None}
+
+
+def _refuse_another_tokenizer(tree: Tree, below: dict[Any, Tree], start: Tree) -> None:
+    ours, theirs = tree.find(("tokenizer",)), below.get("tokenizer")
+    if ours is not None and theirs is not None and ours.data != theirs.data:
+        raise RequestError(
+            f"{start.mark}: start.run: the tokenizer is that of {start.value}; leave the section away"
+        )

@@ -3,7 +3,7 @@
 Each task has a class of its own that says more (`heedful.runs.kinds`).
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -43,6 +43,24 @@ class Expected(Config):
     note: str = ""
 
 
+class StartConfig(Config):
+    """Another run whose tokenizers and weights this one goes on from.
+
+    Its sections ``model`` and ``tokenizer`` stand below those of the recipe, which may leave them away. Heads
+    that it has not begin afresh.
+
+    Args:
+        run: its folder.
+        frozen: what is not trained: nothing, the ``embedding`` tables, or the ``body``, all but the heads.
+        layer_share: each block learns at this share of the rate of the block above it, the embeddings at
+            that share of the lowest block's (Howard and Ruder 2018, section 3.2: 1 / 2.6); 1: all alike.
+    """
+
+    run: str
+    frozen: Literal["none", "embedding", "body"] = "none"
+    layer_share: float = Field(default=1.0, gt=0, le=1)
+
+
 class Recipe(Config):
     """What recipes of all tasks have."""
 
@@ -53,6 +71,7 @@ class Recipe(Config):
     tokenizer: Any
     model: Any
     objective: ObjectiveConfig = ObjectiveConfig()
+    start: StartConfig | None = None
     optimizer: OptimizerConfig = AdamConfig()
     schedule: ScheduleConfig = InverseSqrtConfig()
     training: TrainingConfig

@@ -24,6 +24,7 @@ from heedful.memory import keep_freed_memory
 from heedful.runs.environment import choose_device
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
+from heedful.runs.starting import rate_shares
 from heedful.runs.train import choose_fast_way, new_step
 from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
@@ -119,7 +120,7 @@ def time_updates(
     update = Updater(
         step,
         step,
-        build_optimizer(recipe.optimizer, step.model),
+        build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model)),
         data,
         settings.accumulate,
         settings.seed,

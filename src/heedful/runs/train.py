@@ -23,6 +23,7 @@ from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
 from heedful.runs.saved import saved_recipe
+from heedful.runs.starting import freeze, rate_shares, take_weights
 from heedful.runs.yaml import dump_yaml
 from heedful.training import checkpoints, distribution
 from heedful.training.averaging import average, final_weights
@@ -94,7 +95,7 @@ def train_run(
         result = train(
             step,
             data,
-            build_optimizer(recipe.optimizer, step.model),
+            build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model)),
             schedule,
             recipe.training,
             folder.path,
@@ -145,6 +146,10 @@ def build_step(recipe: Recipe, codec: Any, device: torch.device, say: Say | None
     """
     step = new_step(recipe, codec.sizes, device)
     if say is not None:
+        fresh = take_weights(recipe, step.model)
+        if recipe.start is not None:
+            heads = f"; these heads begin afresh: {', '.join(fresh)}" if fresh else ""
+            say(f"starting from the weights of {recipe.start.run}{heads}")
         kind_of(recipe).begin(recipe, codec, step.model, say)
     return step.to(device)
 
@@ -154,6 +159,7 @@ def new_step(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Step
     torch.manual_seed(seed_of(recipe.training.seed, 0))
     try:
         model = kind_of(recipe).model(recipe, sizes)
+        freeze(recipe, model)
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     precision = choose_precision(recipe.training.precision, device)

@@ -16,6 +16,7 @@ from heedful.data.batch import Batch
 from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row, Where
 from heedful.errors import DataError, RequestError, nearest
+from heedful.nn.layout import Ids
 from heedful.objectives.classification import class_logits
 from heedful.tasks.prediction import Prediction
 from heedful.text.tokenizer import Tokenizer
@@ -95,7 +96,7 @@ class LabelCodec:
         )
 
 
-def fitted(texts: Sequence[Sequence[int]], longest: int) -> list[Sequence[int]]:
+def fitted(texts: Sequence[Ids], longest: int) -> list[Ids]:
     """The texts cut, the longer one first, so that they and their special tokens are ``longest`` together."""
     room = longest - N_SPECIALS - (len(texts) - 1)
     kept = [len(text) for text in texts]

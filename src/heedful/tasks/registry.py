@@ -25,6 +25,17 @@ class LanguageModellingTask(Config):
     kind: Literal["language-modelling"] = "language-modelling"
 
 
+class MaskedLanguageModellingTask(Config):
+    """Hidden tokens of running text are found again; the data have the column ``text``.
+
+    Args:
+        next_sentence: whether it is also learned to tell a text's continuation from another text.
+    """
+
+    kind: Literal["masked-language-modelling"] = "masked-language-modelling"
+    next_sentence: bool = False
+
+
 class ClassificationTask(Config):
     """A label for a text; the data have the columns ``text`` and ``label``, and ``pair`` for a second text.
 
@@ -45,6 +56,10 @@ class ClassificationTask(Config):
 
 
 TaskConfig = Annotated[
-    TranslationTask | SummarisationTask | LanguageModellingTask | ClassificationTask,
+    TranslationTask
+    | SummarisationTask
+    | LanguageModellingTask
+    | MaskedLanguageModellingTask
+    | ClassificationTask,
     Field(discriminator="kind"),
 ]

@@ -73,10 +73,20 @@ class SGDConfig(Config):
 OptimizerConfig = Annotated[AdamConfig | AdamWConfig | MuonConfig | SGDConfig, Field(discriminator="kind")]
 
 
-def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(
+    config: OptimizerConfig, model: nn.Module, shares: Mapping[nn.Parameter, float] | None = None
+) -> torch.optim.Optimizer:
     """Make torch's optimizer over the parameters of ``model`` that require a gradient.
 
     The fused implementation is taken where every parameter is a floating one on the CPU or on CUDA.
+
+    Args:
+        config: which, and its settings.
+        model: whose parameters.
+        shares: of the learning rate, for parameters that do not have all of it.
+
+    Raises:
+        RequestError: there is nothing to train, or the optimizer cannot do what is asked.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
@@ -85,16 +95,23 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Op
     match config:
         case AdamConfig():
             betas = (config.beta1, config.beta2)
-            return torch.optim.Adam(parameters, lr=0.0, betas=betas, eps=config.eps, fused=fused)
+            groups = _groups(parameters, 0.0, shares or {})
+            return torch.optim.Adam(groups, lr=0.0, betas=betas, eps=config.eps, fused=fused)
         case AdamWConfig():
             betas = (config.beta1, config.beta2)
-            groups = _decay_groups(parameters, config.weight_decay)
+            groups = _groups(parameters, config.weight_decay, shares or {})
             return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=config.eps, fused=fused)
         case MuonConfig():
+            if shares:
+                raise RequestError("start.layer_share: muon has one rate for all blocks; use adamw")
             return _muon(config, model, parameters, fused)
         case SGDConfig():
             return torch.optim.SGD(
-                parameters, lr=0.0, momentum=config.momentum, nesterov=config.nesterov, fused=fused
+                _groups(parameters, 0.0, shares or {}),
+                lr=0.0,
+                momentum=config.momentum,
+                nesterov=config.nesterov,
+                fused=fused,
             )
 
 
@@ -105,7 +122,7 @@ def _muon(config: MuonConfig, model: nn.Module, parameters: list[nn.Parameter], 
     rest = [p for p in parameters if p not in slices]
     groups = [
         {"params": list(slices), "orthogonal": True, "weight_decay": config.weight_decay},
-        *({**group, "orthogonal": False, "share": config.adam_share} for group in _decay_groups(rest, 0.0)),
+        *({**group, "orthogonal": False, "share": config.adam_share} for group in _groups(rest, 0.0, {})),
     ]
     betas = (config.beta1, config.beta2)
     return Muon(
@@ -113,14 +130,18 @@ def _muon(config: MuonConfig, model: nn.Module, parameters: list[nn.Parameter], 
     )
 
 
-def _decay_groups(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
-    matrices = [p for p in parameters if p.dim() >= 2]
-    vectors = [p for p in parameters if p.dim() < 2]
-    groups = [
-        {"params": matrices, "weight_decay": weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+def _groups(
+    parameters: list[nn.Parameter], weight_decay: float, shares: Mapping[nn.Parameter, float]
+) -> list[dict[str, Any]]:
+    """Parameters of one rate and one decay together; only matrices decay."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in sorted(parameters, key=lambda p: p.dim() < 2):
+        decay = weight_decay if parameter.dim() >= 2 else 0.0
+        groups.setdefault((shares.get(parameter, 1.0), decay), []).append(parameter)
+    return [
+        {"params": members, "weight_decay": decay, "share": share}
+        for (share, decay), members in groups.items()
     ]
-    return [group for group in groups if group["params"]]
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

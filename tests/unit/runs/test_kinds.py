@@ -49,8 +49,13 @@ def test_made_up_batches_hold_what_was_asked_for(name):
     sizes, n, length, source_length = (101, 53), 11, 7, 5
     batch = kind_of(recipe).example(recipe, sizes, n, length, source_length)
     if recipe.task.kind == "classification":
-        assert len(batch.targets) == len(batch.inputs.layout.lengths) == n
+        assert len(batch.classes) == len(batch.inputs.layout.lengths) == n
         assert sum(batch.inputs.layout.lengths) / n == pytest.approx(length, abs=0.5)
+        return
+    if recipe.task.kind == "masked-language-modelling":
+        assert set(batch.inputs.layout.lengths) == {recipe.model.max_length}
+        assert len(batch.inputs.layout.lengths) == n
+        assert len(batch.rows) == len(batch.targets) > 0
         return
     context = getattr(recipe.model, "context", None)
     assert len(batch.inputs.layout.lengths) == n
@@ -81,5 +86,5 @@ def test_every_preset_of_a_language_model_can_be_put_into_a_recipe(name):
 
 @pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.kind == "encoder"])
 def test_every_preset_of_an_encoder_can_be_put_into_a_recipe(name):
-    recipe, _ = read_recipe("sst2-transformer", [f"model.preset={name}"])
+    recipe, _ = read_recipe("sst2", [f"model.preset={name}"])
     assert recipe.model == PRESETS[name]

@@ -53,7 +53,7 @@ def test_a_label_that_was_never_seen_is_named_with_its_place_and_the_nearest(cod
 def test_a_text_stands_between_class_token_and_separator(codec):
     batch = codec.collate([[[7, 8]], [[]]], [2, 0])
     assert batch.inputs.split() == [[CLS, 7, 8, SEP], [CLS, SEP]]
-    assert batch.targets.tolist() == [2, 0]
+    assert batch.classes.tolist() == [2, 0]
     assert batch.inputs.segments is None
 
 

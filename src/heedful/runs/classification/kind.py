@@ -22,6 +22,7 @@ from heedful.runs.classification.recipe import ClassificationRecipe
 from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.folder import RunFolder, read_json, write_json
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
+from heedful.runs.starting import tokenizer_of
 from heedful.tasks.classification import (
     LABEL,
     N_SPECIALS,
@@ -86,7 +87,9 @@ class Classification(Kind):
         """
         columns = text_columns(recipe.task.pairs)
         texts = (row.row[column] for row in rows() for column in columns)
-        tokenizer = train_tokenizer(recipe.tokenizer.subwords, texts, recipe.tokenizer.text)
+        tokenizer = tokenizer_of(recipe, TEXT)
+        if tokenizer is None:
+            tokenizer = train_tokenizer(recipe.tokenizer.subwords, texts, recipe.tokenizer.text)
         return LabelCodec(tokenizer, _labels(recipe, rows()))
 
     def save(self, codec: LabelCodec, folder: RunFolder) -> None:
@@ -149,7 +152,10 @@ class Classification(Kind):
             for share in shares
         ]
         return Batch.labelled(
-            parts, draw.integers(sizes[-1], size=n), classify=SPECIALS.classify, separate=SPECIALS.separate
+            parts,
+            draw.integers(sizes[-1], size=n).tolist(),
+            classify=SPECIALS.classify,
+            separate=SPECIALS.separate,
         )
 
     def predictor(

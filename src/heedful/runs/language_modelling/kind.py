@@ -21,6 +21,7 @@ from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring
 from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.language_modelling.scoring import batches, scored
+from heedful.runs.starting import tokenizer_of
 from heedful.tasks.language_modelling import COLUMNS, Completer, TextCodec
 from heedful.text.long import cut
 from heedful.text.specials import SPECIALS
@@ -60,6 +61,8 @@ class LanguageModelling(Kind):
 
     def learn(self, recipe: LanguageModellingRecipe, rows: Rows) -> TextCodec:
         """From all documents, a piece of a long one at a time."""
+        if (tokenizer := tokenizer_of(recipe, TEXT)) is not None:
+            return TextCodec(tokenizer)
         pieces = (piece for row in rows() for piece in cut(row.row[TEXT]))
         return TextCodec(train_tokenizer(recipe.tokenizer.subwords, pieces, recipe.tokenizer.text))
 

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
 from heedful.evaluation.summarisation import rouge_scores, sentence_rouge
 from heedful.runs import kind
 from heedful.runs.kind import Scoring
+from heedful.runs.recipe import Recipe
 from heedful.runs.summarisation.recipe import SummarisationRecipe
 from heedful.runs.translation.kind import Translation
 from heedful.runs.translation.scoring import likelihood
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class Summarisation(Translation):
     """See `heedful.runs.kind.Kind`."""
 
-    recipe = SummarisationRecipe
+    recipe: ClassVar[type[Recipe]] = SummarisationRecipe
     scoring = "summarising"
 
     def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> "Evaluation":

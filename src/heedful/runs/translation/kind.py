@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from torch import nn
@@ -21,10 +21,13 @@ from heedful.evaluation.translation import quick_scores
 from heedful.inference.choosing import Inference
 from heedful.models.registry import build_model
 from heedful.objectives.cross_entropy import NextToken
+from heedful.runs import kind
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
+from heedful.runs.recipe import Recipe
+from heedful.runs.starting import tokenizer_of
 from heedful.runs.translation.recipe import TranslationRecipe
-from heedful.runs.translation.scoring import Evaluation, scored
+from heedful.runs.translation.scoring import scored
 from heedful.tasks.pairing import Pairing
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
 from heedful.text.configuration import PreprocessingConfig
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 class Translation(Kind):
     """See `heedful.runs.kind.Kind`."""
 
-    recipe = TranslationRecipe
+    recipe: ClassVar[type[Recipe]] = TranslationRecipe
     unit = "sentences"
     scoring = "translating"
     scored_by_writing = True
@@ -67,6 +70,9 @@ class Translation(Kind):
 
     def learn(self, recipe: TranslationRecipe, rows: Rows) -> Tokenizers:
         """One subword model for both sides, or one for each."""
+        known = [tokenizer_of(recipe, column) for column in COLUMNS]
+        if all(known):
+            return Tokenizers(*known)  # type: ignore[arg-type]
         settings = recipe.tokenizer
 
         def side(column: str) -> tuple[Iterator[str], PreprocessingConfig]:
@@ -174,7 +180,7 @@ class Translation(Kind):
             raise RequestError(f"a translator is scored on two files, source and target, not {len(files)}")
         return FilesSource(columns={c: str(path.resolve()) for c, path in zip(COLUMNS, files, strict=True)})
 
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> kind.Evaluation:
         """BLEU, chrF and TER of its translations, likelihood of the references."""
         return scored(run, split, rows, how)
 

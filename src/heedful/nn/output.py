@@ -1,0 +1,66 @@
+"""Output layers that do more than multiply by a matrix."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from heedful.nn.norms import LayerNorm
+
+
+def _transform(d_in: int, d_out: int, activation: nn.Module) -> nn.Sequential:
+    """``LayerNorm(f(W x + b))``."""
+    return nn.Sequential(nn.Linear(d_in, d_out), activation, LayerNorm(d_out))
+
+
+class MaskedHead(nn.Module):
+    """``E LayerNorm(f(W h + b)) + c``, with E the embedding table: BERT's head for hidden tokens.
+
+    d^2 + 3 d + V parameters beside the table: 622,650 for 768 and 30,522. Objectives apply ``transform`` to
+    few rows and multiply by ``out`` in chunks. Source: Devlin et al. 2019 (released code).
+
+    Args:
+        table: E, ``[V, d]``.
+        activation: f; GELU by default.
+    """
+
+    def __init__(self, table: nn.Parameter, activation: nn.Module | None = None) -> None:
+        super().__init__()
+        n_tokens, d_model = table.shape
+        self.transform = _transform(d_model, d_model, nn.GELU() if activation is None else activation)
+        self.out = nn.Linear(d_model, n_tokens)
+        self.out.weight = table
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n V"]:
+        """Logits."""
+        return self.out(self.transform(x))
+
+
+class BoundaryHead(nn.Module):
+    """What stands in a span, told from the two tokens beside it: SpanBERT's second objective.
+
+        h = LayerNorm(GELU(W_1 [x_{s-1}; x_{e+1}; p_{i-s+1}] + b_1)),   y = LayerNorm(GELU(W_2 h + b_2))
+
+    and logits ``E y + c`` with the embedding table E. Source: Joshi et al. 2020, section 3.2.
+
+    Args:
+        table: E, ``[V, d]``.
+        longest: positions p within a span; a token further on takes the last.
+    """
+
+    def __init__(self, table: nn.Parameter, longest: int) -> None:
+        super().__init__()
+        n_tokens, d_model = table.shape
+        self.positions = nn.Parameter(torch.randn(longest, d_model) * 0.02)
+        self.first = _transform(3 * d_model, d_model, nn.GELU())
+        self.second = _transform(d_model, d_model, nn.GELU())
+        self.out = nn.Linear(d_model, n_tokens)
+        self.out.weight = table
+        nn.init.zeros_(self.out.bias)
+
+    def transform(
+        self, before: Float[Tensor, "n d"], after: Float[Tensor, "n d"], within: Int[Tensor, " n"]
+    ) -> Float[Tensor, "n d"]:
+        """y, from the hidden states beside each token's span and its place in it."""
+        places = self.positions[within.clamp(max=len(self.positions) - 1)]
+        return self.second(self.first(torch.cat([before, after, places.to(before.dtype)], -1)))

@@ -1,0 +1,229 @@
+"""What runs of masked language models do in their own way."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.data.masking import Masking
+from heedful.data.plan import plan
+from heedful.data.report import DataReport, Encoded
+from heedful.data.sources import Located, Row
+from heedful.data.text import TEXT, TextSource
+from heedful.errors import DataError
+from heedful.inference.choosing import Inference
+from heedful.models.encoder import class_head
+from heedful.models.registry import build_model
+from heedful.nn.output import BoundaryHead, MaskedHead
+from heedful.objectives.classification import SequenceClass
+from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
+from heedful.objectives.terms import Objective
+from heedful.runs.folder import RunFolder
+from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring
+from heedful.runs.language_modelling.kind import LanguageModelling
+from heedful.runs.masked_language_modelling.recipe import MaskedLanguageModellingRecipe
+from heedful.runs.masked_language_modelling.scoring import scored
+from heedful.tasks.language_modelling import TextCodec
+from heedful.tasks.masking import Filler, Maskings, word_beginnings
+from heedful.text.specials import SPECIALS
+from heedful.training import distribution
+from heedful.training.feed import PlannedData
+from heedful.training.step import Step
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+TEXTS = LanguageModelling()
+"""Running text is learned, kept and encoded as for language models."""
+
+
+class MaskedLanguageModelling(Kind):
+    """See `heedful.runs.kind.Kind`."""
+
+    recipe = MaskedLanguageModellingRecipe
+    unit = "tokens"
+    scoring = "filling in"
+    scored_by_writing = False
+    own_data = "--text FILE"
+    shorter = "lower model.max_length"
+    options = ("n_best", "gap")
+
+    def columns(self, recipe: MaskedLanguageModellingRecipe) -> tuple[str, ...]:
+        """The text."""
+        return (TEXT,)
+
+    def inputs(self, recipe: MaskedLanguageModellingRecipe) -> tuple[str, ...]:
+        """The text with gaps."""
+        return (TEXT,)
+
+    def model(self, recipe: MaskedLanguageModellingRecipe, sizes: Sequence[int]) -> nn.Module:
+        """The encoder, with heads for hidden tokens and whatever else is asked."""
+        encoder: Any = build_model(recipe.model, *sizes)
+        table = encoder.embedding.weight
+        encoder.heads["token"] = MaskedHead(table)
+        if recipe.objective.boundary:
+            encoder.heads["boundary"] = BoundaryHead(table, recipe.objective.longest_span)
+        if recipe.task.next_sentence:
+            encoder.heads["next"] = class_head(recipe.model.d_model, 2, recipe.model.dropout)
+        return encoder
+
+    def files(self, folder: RunFolder) -> list[Path]:
+        """One tokenizer."""
+        return TEXTS.files(folder)
+
+    def learn(self, recipe: MaskedLanguageModellingRecipe, rows: Rows) -> TextCodec:
+        """From all documents."""
+        codec = TEXTS.learn(recipe, rows)  # type: ignore[arg-type]
+        _masking(recipe, codec)  # whether words can be told, before anything else is done
+        return codec
+
+    def save(self, codec: TextCodec, folder: RunFolder) -> None:
+        """The tokenizer."""
+        TEXTS.save(codec, folder)
+
+    def load(self, folder: RunFolder) -> TextCodec:
+        """The tokenizer."""
+        return TEXTS.load(folder)
+
+    def report(self, codec: TextCodec) -> DataReport:
+        """Counts unknown tokens."""
+        return TEXTS.report(codec)
+
+    def encode(
+        self,
+        recipe: MaskedLanguageModellingRecipe,
+        codec: TextCodec,
+        rows: Iterable[Located[Row]],
+        report: DataReport,
+    ) -> Iterator[Encoded]:
+        """All documents."""
+        yield from TEXTS.encode(recipe, codec, rows, report)  # type: ignore[arg-type]
+        if report.columns[TEXT].tokens < 2:
+            raise DataError("there are fewer than two tokens of text")
+
+    def objective(self, recipe: MaskedLanguageModellingRecipe) -> Objective:
+        """Hidden tokens, and where asked for, span boundaries and next sentences."""
+        chunk = recipe.objective.chunk
+        parts: list[Objective] = [MaskedToken(chunk)]
+        if recipe.objective.boundary:
+            parts.append(SpanBoundary(chunk))
+        if recipe.task.next_sentence:
+            parts.append(SequenceClass(head="next"))
+        return Several(*parts)
+
+    def feed(self, recipe: MaskedLanguageModellingRecipe, prepared: Prepared) -> PlannedData:
+        """Windows of the stream, in random order; other tokens are hidden every epoch."""
+        stream = prepared.train.stream(TEXT)
+        make = maskings(recipe, prepared.codec, stream, seed=recipe.training.seed)
+        return PlannedData(
+            lengths=make.lengths,
+            make=make,
+            tokens_per_update=recipe.training.tokens_per_update,
+            seed=recipe.training.seed,
+        )
+
+    def validator(self, recipe: MaskedLanguageModellingRecipe, prepared: Prepared, step: Step) -> "Validator":
+        """Loss and perplexity of hidden tokens."""
+        return Validator(recipe, prepared, step)
+
+    def example(
+        self,
+        recipe: MaskedLanguageModellingRecipe,
+        sizes: Sequence[int],
+        n: int,
+        length: int,
+        source_length: int,
+    ) -> Batch:
+        """Windows of the longest sequences; what begins a word is made up too."""
+        draw = np.random.default_rng(0)
+        ids = draw.integers(len(SPECIALS), sizes[0], n * recipe.model.max_length)
+        make = _maskings(recipe, ids, _hiding(recipe, sizes[0], draw.random(sizes[0]) < 0.7), seed=0)
+        return make(range(n), 0)
+
+    def predictor(
+        self,
+        recipe: MaskedLanguageModellingRecipe,
+        codec: TextCodec,
+        model: Any,
+        decoding: Any,
+        inference: Inference,
+        **options: Any,
+    ) -> Filler:
+        """Fills gaps."""
+        return Filler(inference.ready(), codec, longest=recipe.model.max_length, **options)
+
+    def source_of(self, recipe: MaskedLanguageModellingRecipe, files: Sequence[Path]) -> TextSource:
+        """Files of text, each a document."""
+        return TextSource(paths=[str(path.resolve()) for path in files])
+
+    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+        """Perplexity and accuracy of hidden tokens."""
+        return scored(run, split, rows, how, maskings)
+
+
+def maskings(
+    recipe: MaskedLanguageModellingRecipe, codec: TextCodec, ids: NDArray[Any], *, seed: int
+) -> Maskings:
+    """Batches of a stream of ids, as the recipe says."""
+    return _maskings(recipe, ids, _masking(recipe, codec), seed=seed)
+
+
+def _maskings(
+    recipe: MaskedLanguageModellingRecipe, ids: NDArray[Any], masking: Masking, *, seed: int
+) -> Maskings:
+    return Maskings(ids, recipe.model.max_length, masking, pairs=recipe.task.next_sentence, seed=seed)
+
+
+def _masking(recipe: MaskedLanguageModellingRecipe, codec: TextCodec) -> Masking:
+    words = None if recipe.objective.hide == "tokens" else word_beginnings(codec.text)
+    return _hiding(recipe, codec.text.vocab_size, words)
+
+
+def _hiding(
+    recipe: MaskedLanguageModellingRecipe, vocab_size: int, words: NDArray[np.bool_] | None
+) -> Masking:
+    settings = recipe.objective
+    return Masking(
+        mask=SPECIALS.mask,
+        first=len(SPECIALS),
+        last=vocab_size,
+        rate=settings.rate,
+        masked=settings.masked,
+        random=settings.random,
+        begins_word=None if settings.hide == "tokens" else words,
+        spans=settings.spans,
+    )
+
+
+class Validator:
+    """Loss and perplexity of hidden tokens of the validation text, always the same ones."""
+
+    def __init__(self, recipe: MaskedLanguageModellingRecipe, prepared: Prepared, step: Step) -> None:
+        self.step = step
+        self.make = maskings(recipe, prepared.codec, prepared.valid.stream(TEXT), seed=0)
+        # What fits in memory is a micro-batch.
+        budget = max(
+            1, recipe.training.tokens_per_update // (distribution.world() * recipe.training.accumulate)
+        )
+        self.batches = plan(self.make.lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
+
+    def __call__(self, model: nn.Module) -> Mapping[str, float]:
+        """See `heedful.training.loop.Validate`."""
+        device = next(self.step.parameters()).device
+        sums: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
+        losses = 0.0
+        for samples in self.batches:
+            batch = self.make(samples.tolist(), 0).to(device)
+            for term in self.step(batch, self.step.counts(batch))[1]:
+                sums[term.name] += term.sum.item()
+                counts[term.name] += term.count
+        weighted = [name for name in sums if name in {"token", "boundary", "next"}]
+        losses = sum(sums[name] / counts[name] for name in weighted)
+        return {"loss": losses, "perplexity": math.exp(min(sums["nll"] / counts["nll"], 700.0))}

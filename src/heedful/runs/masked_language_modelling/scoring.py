@@ -1,0 +1,73 @@
+"""Scoring a masked language model: how well hidden tokens of a text are found."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from heedful.data.plan import plan
+from heedful.data.sources import Located, Row
+from heedful.data.text import TEXT
+from heedful.errors import DataError
+from heedful.evaluation.score import Score
+from heedful.objectives.classification import class_logits
+from heedful.runs.kind import Evaluation, Scoring
+from heedful.tasks.masking import Maskings
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+TOKENS = 8192
+"""Tokens that are read at once."""
+
+
+@torch.inference_mode()
+def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring, make: Any) -> Evaluation:
+    """Hide tokens as in training, always the same ones, and count how many are found.
+
+    Raises:
+        DataError: there is no text.
+    """
+    report = run.kind.report(run.codec)
+    pieces = [row.row[TEXT] for row in run.codec.encode(islice(rows, how.limit), report)]
+    ids = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in [[], *pieces]])
+    if not report.columns.get(TEXT) or not report.columns[TEXT].tokens:
+        raise DataError(f"{split}: there is nothing to score")
+    maskings: Maskings = make(run.recipe, run.codec, ids, seed=0)
+    found: Counter[str] = Counter()
+    model: Any = run.model
+    device = next(model.parameters()).device
+    for samples in plan(maskings.lengths, tokens_per_update=TOKENS, seed=0, epoch=0, shuffle=False):
+        batch = maskings(samples.tolist(), 0).to(device)
+        hidden = model(batch.inputs)
+        log_probs = model.heads["token"](batch.picked(hidden)).float().log_softmax(-1)
+        found["nll"] -= log_probs.gather(1, batch.targets[:, None]).double().sum().item()
+        found["right"] += int((log_probs.argmax(-1) == batch.targets).sum())
+        found["tokens"] += len(batch.targets)
+        if batch.classes is not None:
+            logits = class_logits(hidden, model.heads, batch.inputs.layout, "next")
+            found["next right"] += int((logits.argmax(-1) == batch.classes).sum())
+            found["pairs"] += len(batch.classes)
+        how.progress(len(samples))
+    settings = run.recipe.objective
+    signature = f"hide:{settings.hide}|rate:{settings.rate}|length:{run.recipe.model.max_length}|seed:0"
+    counts = {"tokens": found["tokens"]}
+    nll = found["nll"] / found["tokens"]
+    scores = [
+        Score(
+            "masked perplexity",
+            math.exp(min(nll, 700.0)),
+            f"{signature}|tok:{run.codec.fingerprint[:12]}",
+            {},
+            counts,
+        ),
+        Score("masked accuracy", found["right"] / found["tokens"], signature, {}, counts),
+    ]
+    if found["pairs"]:
+        accuracy = found["next right"] / found["pairs"]
+        scores.append(Score("next-sentence accuracy", accuracy, signature, {}, {"pairs": found["pairs"]}))
+    return Evaluation(split, scores)

@@ -1,0 +1,118 @@
+"""Going on from another run: its tokenizers, its weights, and how fast which of them may change."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from heedful.errors import RequestError
+from heedful.nn.blocks import DecoderStack, EncoderStack
+from heedful.runs.folder import RunFolder
+from heedful.runs.recipe import Recipe
+from heedful.text.tokenizer import Tokenizer
+from heedful.training.weights import named_tensors, read_tensors
+
+HEADS = "heads."
+TABLES = ("embedding.", "source_embedding.", "target_embedding.")
+
+
+def folder_of(recipe: Recipe) -> RunFolder | None:
+    """The run that the recipe starts from, or None.
+
+    Raises:
+        RequestError: there is no finished run.
+    """
+    if recipe.start is None:
+        return None
+    folder = RunFolder(Path(recipe.root or ".") / recipe.start.run)
+    try:
+        folder.require()
+    except RequestError as error:
+        raise RequestError(f"start.run: {error}") from None
+    return folder
+
+
+def tokenizer_of(recipe: Recipe, side: str) -> Tokenizer | None:
+    """The tokenizer of one side of the run that the recipe starts from; None without such a run.
+
+    Raises:
+        RequestError: that run has none of this name.
+    """
+    folder = folder_of(recipe)
+    if folder is None:
+        return None
+    path = folder.tokenizer(side)
+    if not path.is_file():
+        raise RequestError(f"start.run: {folder.path} has no tokenizer of the {side}: its task is another")
+    return Tokenizer.load(path)
+
+
+def take_weights(recipe: Recipe, model: nn.Module) -> list[str]:
+    """Give the model the weights of the run that the recipe starts from, by their names.
+
+    Returns:
+        The names of the heads that begin afresh.
+
+    Raises:
+        RequestError: the run's model has no such part, or one of another size.
+    """
+    folder = folder_of(recipe)
+    if folder is None:
+        return []
+    held, aliases = read_tensors(folder.weights)
+    held |= {name: held[other] for name, other in aliases.items()}
+    own, _ = named_tensors(model)
+    fresh = {name for name in own if name.startswith(HEADS) and _differs(held, name, own)}
+    wrong = [name for name in own if name not in fresh and _differs(held, name, own)]
+    if wrong:
+        name = wrong[0]
+        found = "has none" if name not in held else f"has {_size(held[name])}"
+        raise RequestError(
+            f"start.run: the model of {folder.path} does not fit: of {name}, {_size(own[name])} here, it "
+            f"{found}; leave the sizes of the model away, they are those of that run"
+        )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            if name not in fresh:
+                tensor.copy_(held[name])
+    return sorted({name.removeprefix(HEADS).split(".")[0] for name in fresh})
+
+
+def _differs(held: Mapping[str, torch.Tensor], name: str, own: Mapping[str, torch.Tensor]) -> bool:
+    return name not in held or held[name].shape != own[name].shape
+
+
+def _size(tensor: torch.Tensor) -> str:
+    return " x ".join(map(str, tensor.shape)) or "a number"
+
+
+def freeze(recipe: Recipe, model: nn.Module) -> None:
+    """Let what the recipe says stay as it is."""
+    frozen = "none" if recipe.start is None else recipe.start.frozen
+    for name, parameter in model.named_parameters():
+        in_table, in_head = name.startswith(TABLES), name.startswith(HEADS)
+        parameter.requires_grad_(
+            not ((frozen == "embedding" and in_table) or (frozen == "body" and not in_head))
+        )
+
+
+def rate_shares(recipe: Recipe, model: nn.Module) -> dict[nn.Parameter, float]:
+    """The share of the learning rate of each parameter that has not all of it."""
+    share = 1.0 if recipe.start is None else recipe.start.layer_share
+    if share == 1.0:
+        return {}
+    depths: dict[nn.Parameter, int] = {}
+    deepest = 0
+    for stack in model.modules():
+        if isinstance(stack, EncoderStack | DecoderStack):
+            n = len(stack.blocks)
+            deepest = max(deepest, n)
+            for i, block in enumerate(stack.blocks):
+                depths |= dict.fromkeys(block.parameters(), n - i)
+    if not depths:
+        raise RequestError("start.layer_share: this model has no stack of blocks whose rates could differ")
+    tables: Any = [p for name, p in model.named_parameters() if name.startswith(TABLES)]
+    depths |= dict.fromkeys(tables, deepest + 1)
+    return {parameter: share**depth for parameter, depth in depths.items()}

@@ -1,0 +1,231 @@
+"""Masked language modelling: hidden tokens of running text are found again, and gaps are filled.
+
+text -> token ids, documents end to end -> `Windows` -> hidden tokens -> model -> loss     `Maskings`
+text with gaps -> token ids -> hidden states -> ids for the gaps -> text                  `Filler.predict`
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from heedful.data.batch import Batch
+from heedful.data.masking import Draw, Masking
+from heedful.data.plan import Lengths
+from heedful.data.windows import Windows, ring
+from heedful.errors import RequestError
+from heedful.nn.layout import Tokens
+from heedful.tasks.language_modelling import TextCodec
+from heedful.tasks.prediction import Prediction
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+
+GAP = "[MASK]"
+"""What stands for a gap in an input, unless said otherwise."""
+
+# Tokens that are read together: of the rectangle [texts, longest].
+BUDGET = 8192
+
+FOLLOWS, STRANGE = 0, 1
+"""Classes of pairs: the second text follows the first, or comes from elsewhere (BERT's numbers)."""
+
+
+class Maskings:
+    """Batches of windows of running text, with tokens hidden, as pairs or as they are.
+
+    A window has the class token before it and a separator after it. Of a pair, a window is cut in two at a
+    random place; half of the second parts, by chance, are replaced by as long a stretch from elsewhere in the
+    text (Devlin et al. 2019, section 3.1).
+
+    Args:
+        ids: the stream.
+        longest: tokens of a sequence, special ones included.
+        masking: how tokens are hidden.
+        pairs: whether windows are cut in two.
+        seed: with epoch and sample, determines all randomness.
+    """
+
+    def __init__(self, ids: NDArray[Any], longest: int, masking: Masking, *, pairs: bool, seed: int) -> None:
+        self.masking, self.pairs, self.seed = masking, pairs, seed
+        # The windows' last token is foretold by language models; here it is read too.
+        self.windows = Windows(ids, longest - 2 - pairs, seed)
+
+    @property
+    def lengths(self) -> Lengths:
+        """``[N]``, with the special tokens."""
+        return self.windows.lengths + 2 + self.pairs
+
+    def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
+        """The batch of some windows in some epoch."""
+        sequences, segments, classes, hidden = [], [], [], []
+        for sample, row in zip(samples, self.windows.rows(samples, epoch)[:, :-1], strict=True):
+            draw = Draw(self.seed, epoch, sample)
+            parts, follows = self._parts(row, draw) if self.pairs else ([row], FOLLOWS)
+            ids = np.concatenate([[SPECIALS.classify], *(x for p in parts for x in (p, [SPECIALS.separate]))])
+            sequences.append(ids.astype(np.int64))
+            segments.append(
+                np.repeat(np.arange(len(parts)), [len(p) + 1 + (i == 0) for i, p in enumerate(parts)])
+            )
+            classes.append(follows)
+            hidden.append(self.masking.hide(sequences[-1], draw))
+        return Batch.masked(
+            sequences,
+            hidden,
+            segments=segments if self.pairs else None,
+            classes=classes if self.pairs else None,
+            samples=samples,
+        )
+
+    def _parts(self, row: NDArray[np.int64], draw: Draw) -> tuple[list[NDArray[np.int64]], int]:
+        cut = 1 + draw.below(len(row) - 1)
+        first, second = row[:cut], row[cut:]
+        if draw.floats(1)[0] < 0.5:
+            return [first, second], FOLLOWS
+        elsewhere = np.array([draw.below(len(self.windows.ids))])
+        return [first, ring(self.windows.ids, elsewhere, len(second))[0]], STRANGE
+
+
+def word_beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    """For each id whether it begins a word: its piece begins with white space.
+
+    Raises:
+        RequestError: the tokenizer's pieces do not tell.
+    """
+    found = [piece[:1].isspace() for piece in tokenizer.model.pieces]
+    if tokenizer.model.config.kind == "word":
+        found = [True] * len(found)
+    if not any(found) or tokenizer.model.config.kind in {"character", "byte"}:
+        raise RequestError(
+            f"whole words cannot be told from the pieces of a {tokenizer.model.config.kind} tokenizer; "
+            "hide single tokens, or take subwords"
+        )
+    return np.array(found)
+
+
+@dataclass(frozen=True)
+class _Gapped:
+    """A text with gaps, as ids; ``gaps`` are the places of its gaps."""
+
+    ids: list[int]
+    gaps: list[int]
+    n_cut: int
+
+
+class Filler:
+    """A model with its tokenizer: texts with gaps in, the texts with the gaps filled out.
+
+    Each gap is filled by one token. A prediction's ``tokens`` and ``log_probs`` are those of the gaps, its
+    ``score`` is their sum: gaps are filled independently of each other. A text without a gap comes back as it
+    is, and the prediction says so.
+
+    Args:
+        model: has a head ``token``; put into evaluation mode here.
+        codec: of the text.
+        longest: the most tokens of a sequence; longer texts are cut, and the prediction says so.
+        gap: what stands for a gap in the inputs.
+        n_best: answers for each input.
+        budget: tokens of the rectangle that is read together; bounds the memory.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        codec: TextCodec,
+        *,
+        longest: int,
+        gap: str = GAP,
+        n_best: int = 1,
+        budget: int = BUDGET,
+    ) -> None:
+        if not gap:
+            raise RequestError("the text that stands for a gap cannot be empty")
+        self.model, self.codec, self.longest = model.eval(), codec, longest
+        self.gap, self.n_best, self.budget = gap, n_best, budget
+        self.device = next(model.parameters()).device
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Callable[[int], None] = lambda n: None,
+    ) -> list[Prediction]:
+        """Fill the gaps.
+
+        Args:
+            texts: with gaps.
+            alignment: refused: nothing is written that could be aligned.
+            first: not used: nothing is drawn.
+            progress: called with the number of texts just done.
+        """
+        if alignment:
+            raise RequestError("a masked language model reads no source, so there is no alignment")
+        gapped = [self._gapped(text) for text in texts]
+        results = [Prediction(text, note=f"there is no {self.gap} to fill") for text in texts]
+        for group in self._groups(gapped):
+            rows = [[SPECIALS.classify, *gapped[i].ids, SPECIALS.separate] for i in group]
+            tokens = Tokens.of(rows, device=self.device)
+            offsets = tokens.layout.offsets.tolist()
+            places = [
+                offset + 1 + gap for offset, i in zip(offsets, group, strict=False) for gap in gapped[i].gaps
+            ]
+            logits = self.model.heads["token"](self.model(tokens)[places]).float()
+            log_probs = logits.log_softmax(-1)
+            log_probs[:, : len(SPECIALS)] = float("-inf")
+            each = iter(log_probs.cpu().split([len(gapped[i].gaps) for i in group]))
+            for i in group:
+                results[i] = self._prediction(gapped[i], next(each))
+            progress(len(group))
+        return results
+
+    def _gapped(self, text: str) -> _Gapped:
+        ids: list[int] = []
+        gaps: list[int] = []
+        for number, part in enumerate(self.codec.text.encode_batch(text.split(self.gap))):
+            if number:
+                gaps.append(len(ids))
+                ids.append(SPECIALS.mask)
+            ids += part
+        room = self.longest - 2
+        return _Gapped(ids[:room], [gap for gap in gaps if gap < room], max(0, len(ids) - room))
+
+    def _groups(self, gapped: Sequence[_Gapped]) -> Iterator[list[int]]:
+        """Indices of texts with gaps, longest first, cut into groups of bounded size."""
+        order = sorted((i for i, g in enumerate(gapped) if g.gaps), key=lambda i: -len(gapped[i].ids))
+        while order:
+            size = max(1, self.budget // (len(gapped[order[0]].ids) + 2))
+            yield order[:size]
+            order = order[size:]
+
+    def _prediction(self, text: _Gapped, log_probs: torch.Tensor) -> Prediction:
+        values, numbers = log_probs.sort(dim=-1, descending=True, stable=True)
+        best: list[tuple[float, list[int], list[float]]] = [(0.0, [], [])]
+        for row, ids in zip(
+            values[:, : self.n_best].tolist(), numbers[:, : self.n_best].tolist(), strict=True
+        ):
+            # The best of all are among the best of each.
+            longer = [
+                (score + value, [*chosen, i], [*each, value])
+                for score, chosen, each in best
+                for value, i in zip(row, ids, strict=True)
+            ]
+            best = sorted(longer, key=lambda found: -found[0])[: self.n_best]
+        note = f"cut by {text.n_cut} tokens" if text.n_cut else None
+        answers = [self._filled(text, *found) for found in best]
+        return Prediction(
+            answers[0].text, answers[0].score, answers[0].tokens, answers[0].log_probs, answers[1:], note=note
+        )
+
+    def _filled(
+        self, text: _Gapped, score: float, chosen: Sequence[int], log_probs: list[float]
+    ) -> Prediction:
+        ids = list(text.ids)
+        for gap, i in zip(text.gaps, chosen, strict=True):
+            ids[gap] = i
+        tokenizer = self.codec.text
+        return Prediction(tokenizer.decode(ids), score, tokenizer.tokens(chosen), log_probs)

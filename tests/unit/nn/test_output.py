@@ -1,0 +1,42 @@
+"""Heads that find hidden tokens: sizes, formulas, ties."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from heedful.nn.output import BoundaryHead, MaskedHead
+
+V, D = 23, 7
+
+
+def table(n=V, d=D):
+    torch.manual_seed(1)
+    return nn.Parameter(torch.randn(n, d))
+
+
+def test_the_head_of_bert_has_622650_parameters_beside_the_table():
+    weight = nn.Parameter(torch.empty(30_522, 768, device="meta"))
+    with torch.device("meta"):
+        head = MaskedHead(weight)
+    assert sum(p.numel() for p in head.parameters()) - weight.numel() == 622_650
+
+
+def test_hidden_states_are_transformed_and_compared_with_the_table():
+    weight = table()
+    head, x = MaskedHead(weight), torch.randn(5, D)
+    first, _, norm = head.transform
+    z = functional.gelu(x @ first.weight.T + first.bias)
+    z = (z - z.mean(-1, keepdim=True)) / (z.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    expected = (z * norm.weight + norm.bias) @ weight.T + head.out.bias
+    torch.testing.assert_close(head(x), expected)
+    assert head.out.weight is weight
+
+
+def test_a_boundary_head_reads_both_sides_and_the_place():
+    head = BoundaryHead(table(), longest=3)
+    before, after = torch.randn(4, D), torch.randn(4, D)
+    within = torch.tensor([0, 2, 1, 9])
+    out = head.transform(before, after, within)
+    for i, place in enumerate((0, 2, 1, 2)):  # what lies further in takes the last position
+        alone = head.second(head.first(torch.cat([before[i], after[i], head.positions[place]])))
+        torch.testing.assert_close(out[i], alone)

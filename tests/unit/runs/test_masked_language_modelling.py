@@ -1,0 +1,163 @@
+"""Masked language models as runs: trained, resumed, scored; what their recipes refuse."""
+
+import json
+
+import pytest
+import torch
+
+from heedful.errors import DataError, RequestError
+from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.reading import recipe_from
+from heedful.runs.run import load
+from heedful.runs.train import train_run
+from heedful.runs.trees import Mark, Tree
+from heedful.training.listeners import JsonLines
+
+TEXT = "the cat sat on the mat while the dog lay on the log and the bird sang in the tree\n" * 12
+
+
+def plain(**sections):
+    training = {"max_updates": 6, "tokens_per_update": 80, "validate_every": 3, "save_every": 2}
+    model = {"kind": "encoder", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1, "max_length": 15}
+    return {
+        "task": {"kind": "masked-language-modelling"},
+        "data": {
+            "train": {"kind": "text", "paths": "train.txt"},
+            "valid": {"kind": "text", "paths": "valid.txt"},
+            "test": {"test": {"kind": "text", "paths": "valid.txt", "documents": "line"}},
+        },
+        "tokenizer": {"subwords": {"kind": "bpe", "merges": 30}},
+        "schedule": {"kind": "constant", "peak": 1e-2},
+        **sections,
+        "model": {**model, **sections.get("model", {})},
+        "training": {**training, "precision": "fp32", **sections.get("training", {})},
+    }
+
+
+def recipe(**sections):
+    return recipe_from(Tree.of(plain(**sections), Mark("r")))
+
+
+def into(folder, **sections):
+    (folder / "train.txt").write_text(TEXT)
+    (folder / "valid.txt").write_text(TEXT[: len(TEXT) // 4])
+    settings = recipe(**sections).model_copy(update={"root": str(folder)})
+    return train_run(settings, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+
+
+ALL = {
+    "task": {"kind": "masked-language-modelling", "next_sentence": True},
+    "objective": {"hide": "spans", "boundary": True},
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    into(
+        folder,
+        **ALL,
+        training={"max_updates": 4, "tokens_per_update": 300},
+    )
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return load(trained, device="cpu")
+
+
+def test_a_run_says_what_it_is(trained):
+    assert json.loads((trained / "run.json").read_text())["task"] == "masked-language-modelling"
+
+
+def test_what_neighbours_tell_is_learned(tmp_path):
+    """Words in a fixed order: a hidden one is certain from those beside it."""
+    (tmp_path / "train.txt").write_text("one two three four five six seven " * 40)
+    (tmp_path / "valid.txt").write_text("one two three four five six seven " * 9)
+    settings = recipe(
+        tokenizer={"subwords": {"kind": "word"}},
+        # A recurrence soon finds what stands beside a token; attention must first find out where to look.
+        model={"d_model": 24, "d_ff": 48, "dropout": 0.0, "mixer": "recurrent", "norm_placement": "pre"},
+        schedule={"kind": "constant", "peak": 3e-3},
+        training={"max_updates": 400, "validate_every": 400, "save_every": 400, "tokens_per_update": 300},
+    ).model_copy(update={"root": str(tmp_path)})
+    train_run(settings, tmp_path / "run", device="cpu")
+    run = load(tmp_path / "run", device="cpu")
+    found = evaluate(run, "valid", chosen_splits(run, "valid", None)["valid"])
+    assert found.scores[1].value > 0.9
+    (prediction,) = run.predict(["four five [MASK] seven one"])
+    assert prediction.text == "four five six seven one"
+
+
+def test_scores_are_those_of_hidden_tokens_and_pairs(run):
+    found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+    assert [score.name for score in found.scores] == [
+        "masked perplexity",
+        "masked accuracy",
+        "next-sentence accuracy",
+    ]
+    again = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+    assert [s.value for s in again.scores] == [s.value for s in found.scores]
+    assert "hide:spans|rate:0.15|length:15|seed:0" in found.scores[0].signature
+
+
+def test_gaps_are_filled(run):
+    first, second = run.predict(["the cat sat on the ___", "no gap"], gap="___", n_best=2)
+    assert "___" not in first.text
+    assert len(first.alternatives) == 1
+    assert second.text == "no gap"
+
+
+def test_every_head_is_there_for_what_is_asked(run):
+    assert set(run.model.heads) == {"pooled", "token", "boundary", "next"}
+    assert set(plain_model().heads) == {"pooled", "token"}
+
+
+def plain_model():
+    made = recipe()
+    from heedful.runs.kinds import kind_of
+
+    return kind_of(made).model(made, (31,))
+
+
+@pytest.mark.parametrize("hide", ["tokens", "words", "spans"])
+def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, hide):
+    sections = {"objective": {"hide": hide}, "task": ALL["task"]}
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    for folder, n in ((straight, 11), (stopped, 5)):
+        folder.mkdir()
+        into(folder, **sections, training={"max_updates": n, "save_every": 3, "validate_every": 100})
+    settings = recipe(**sections, training={"max_updates": 11, "save_every": 3, "validate_every": 100})
+    settings = settings.model_copy(update={"root": str(stopped)})
+    train_run(settings, stopped / "run", resume=True, device="cpu")
+    one, other = (load(f / "run", device="cpu").model.state_dict() for f in (straight, stopped))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_words_that_cannot_be_told_are_refused_before_training(tmp_path):
+    with pytest.raises(RequestError, match="whole words cannot be told"):
+        into(tmp_path, tokenizer={"subwords": {"kind": "character"}}, objective={"hide": "words"})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_text_of_one_token_is_refused(tmp_path):
+    (tmp_path / "train.txt").write_text("a")
+    (tmp_path / "valid.txt").write_text("a")
+    settings = recipe(tokenizer={"subwords": {"kind": "word"}}).model_copy(update={"root": str(tmp_path)})
+    with pytest.raises(DataError, match="fewer than two tokens"):
+        train_run(settings, tmp_path / "run", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "sections, message",
+    [
+        ({"objective": {"masked": 0.9, "random": 0.2}}, "more than all together"),
+        ({"objective": {"boundary": True}}, "needs hide=spans"),
+        ({"model": {"max_length": 3}}, "leaves no room"),
+        ({"task": ALL["task"], "model": {"segments": 1}}, "segments=2"),
+    ],
+)
+def test_recipes_that_cannot_work_are_refused(sections, message):
+    with pytest.raises(RequestError, match=message):
+        recipe(**sections)

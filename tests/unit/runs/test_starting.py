@@ -1,0 +1,182 @@
+"""Going on from another run: tokenizers, weights, what stays, what moves slowly."""
+
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from heedful.errors import RequestError
+from heedful.runs.kinds import kind_of
+from heedful.runs.reading import read_recipe
+from heedful.runs.run import load
+from heedful.runs.starting import freeze, rate_shares
+from heedful.runs.train import train_run
+from heedful.training.checkpoints import path_of
+from heedful.training.optimizers import (
+    AdamConfig,
+    AdamWConfig,
+    MuonConfig,
+    SGDConfig,
+    build_optimizer,
+    set_rate,
+)
+
+TEXT = "the cat sat on the mat while the dog lay on the log\n" * 9
+ROWS = "".join(f"{label}\t{text}\n" for label, text in [("cat", "the cat sat"), ("dog", "the dog lay")] * 9)
+
+PRETRAINING = """
+task: {kind: masked-language-modelling}
+data:
+  train: {kind: text, paths: text}
+  valid: {kind: text, paths: text}
+tokenizer: {subwords: {kind: bpe, merges: 20}}
+model: {kind: encoder, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 2, max_length: 15, dropout: 0.1}
+schedule: {kind: constant, peak: 1e-2}
+training: {max_updates: 4, tokens_per_update: 90, validate_every: 4, save_every: 2, precision: fp32}
+"""
+TUNING = """
+task: {kind: classification}
+start: {run: pretrained}
+data:
+  train: {kind: tsv, paths: rows, columns: {label: 0, text: 1}}
+  valid: {kind: tsv, paths: rows, columns: {label: 0, text: 1}}
+schedule: {kind: constant, peak: 1e-2}
+training: {max_updates: 4, tokens_per_update: 60, validate_every: 4, save_every: 2, precision: fp32}
+"""
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pretrained")
+    (folder / "text").write_text(TEXT)
+    (folder / "rows").write_text(ROWS)
+    (folder / "pretraining.yaml").write_text(PRETRAINING)
+    (folder / "tuning.yaml").write_text(TUNING)
+    train_run(read_recipe(str(folder / "pretraining.yaml"))[0], folder / "pretrained", device="cpu")
+    return folder
+
+
+def tuning(folder, *overrides):
+    return read_recipe(str(folder / "tuning.yaml"), list(overrides))[0]
+
+
+def test_model_and_tokenizer_are_those_of_the_run_it_starts_from(pretrained):
+    recipe, before = tuning(pretrained), read_recipe(str(pretrained / "pretraining.yaml"))[0]
+    assert recipe.model == before.model
+    assert recipe.tokenizer.model_dump() == before.tokenizer.model_dump()
+    assert tuning(pretrained, "model.dropout=0.3", "model.pooling=mean").model.dropout == 0.3
+
+
+def test_a_run_named_on_the_command_line_stands_above_the_file(pretrained):
+    """And other overrides above that."""
+    file = pretrained / "scratch.yaml"
+    own = (
+        "tokenizer: {subwords: {kind: word}}\nmodel: {kind: encoder, d_model: 6, n_heads: 2, pooling: max}\n"
+    )
+    file.write_text(TUNING.replace("start: {run: pretrained}\n", own))
+    recipe, _ = read_recipe(str(file), ["start.run=pretrained", "model.dropout=0.3"])
+    before = read_recipe(str(pretrained / "pretraining.yaml"))[0]
+    assert recipe.model == before.model.model_copy(update={"dropout": 0.3})
+    assert recipe.tokenizer.model_dump() == before.tokenizer.model_dump()
+    plain, _ = read_recipe(str(file))
+    assert plain.model.d_model == 6
+
+
+def test_training_begins_with_its_weights_and_ends_elsewhere(pretrained, tmp_path):
+    said = []
+    recipe = tuning(pretrained, "schedule.peak=1e-9", "training.max_updates=1")
+    train_run(recipe, tmp_path / "run", device="cpu", say=said.append)
+    assert "starting from the weights of pretrained; these heads begin afresh: class" in said
+    before, after = load(pretrained / "pretrained", device="cpu"), load(tmp_path / "run", device="cpu")
+    own = after.model.state_dict()
+    shared = [name for name in before.model.state_dict() if name in own]
+    assert "heads.pooled.dense.weight" in shared
+    for name in shared:
+        torch.testing.assert_close(own[name], before.model.state_dict()[name], rtol=0, atol=1e-6)
+    assert after.codec.tokenizer.fingerprint == before.codec.text.fingerprint
+    train_run(tuning(pretrained), tmp_path / "longer", device="cpu")
+    moved = load(tmp_path / "longer", device="cpu").model.state_dict()
+    assert not torch.equal(
+        moved["stack.blocks.0.mixing.part.qkv.weight"], own["stack.blocks.0.mixing.part.qkv.weight"]
+    )
+
+
+@pytest.mark.parametrize("frozen, moves", [("body", ["heads"]), ("embedding", ["heads", "stack"])])
+def test_what_is_frozen_stays_to_the_last_bit(pretrained, tmp_path, frozen, moves):
+    train_run(tuning(pretrained, f"start.frozen={frozen}"), tmp_path / "run", device="cpu")
+    before = load(pretrained / "pretrained", device="cpu").model.state_dict()
+    after = load(tmp_path / "run", device="cpu").model.state_dict()
+    changed = {
+        name.split(".")[0] for name, x in after.items() if name in before and not torch.equal(x, before[name])
+    }
+    assert changed == set(moves)
+
+
+def test_a_tuned_run_needs_the_first_no_more_and_resumes(pretrained, tmp_path):
+    shutil.copytree(pretrained, tmp_path / "copy")
+    folder, settings = tmp_path / "copy", ["start.frozen=embedding", "training.validate_every=100"]
+    for name, n in (("straight", 5), ("stopped", 3)):
+        train_run(tuning(folder, f"training.max_updates={n}", *settings), folder / name, device="cpu")
+    longer = tuning(folder, "training.max_updates=5", *settings)
+    shutil.rmtree(folder / "pretrained")
+    train_run(longer, folder / "stopped", device="cpu", resume=True)
+    # The last weights themselves: which ones a run keeps depends on when it was validated.
+    one, other = (
+        load_file(path_of(folder / name, 5) / "model.safetensors") for name in ("straight", "stopped")
+    )
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+    assert load(folder / "stopped", device="cpu").predict(["the cat sat"])[0].text in {"cat", "dog"}
+
+
+def model_of(recipe):
+    return kind_of(recipe).model(recipe, (37, 2))
+
+
+@pytest.mark.parametrize("config", [AdamConfig(), AdamWConfig(weight_decay=0.1), SGDConfig()])
+def test_lower_blocks_learn_more_slowly(pretrained, config):
+    recipe = tuning(pretrained, "start.layer_share=0.5")
+    model = model_of(recipe)
+    optimizer = build_optimizer(config, model, rate_shares(recipe, model))
+    set_rate(optimizer, 0.8)
+    rates = {p: group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert len(rates) == len(list(model.parameters()))
+    expected = {"heads": 0.8, "stack.blocks.1": 0.4, "stack.blocks.0": 0.2, "embedding": 0.1}
+    for name, parameter in model.named_parameters():
+        wanted = next(rate for prefix, rate in expected.items() if name.startswith(prefix))
+        assert rates[parameter] == pytest.approx(wanted), name
+
+
+def test_muon_has_one_rate(pretrained):
+    recipe = tuning(pretrained, "start.layer_share=0.5")
+    model = model_of(recipe)
+    with pytest.raises(RequestError, match="one rate for all blocks"):
+        build_optimizer(MuonConfig(), model, rate_shares(recipe, model))
+
+
+def test_without_a_start_everything_is_trained_at_one_rate(pretrained):
+    recipe = read_recipe(str(pretrained / "pretraining.yaml"))[0]
+    model = kind_of(recipe).model(recipe, (37,))
+    freeze(recipe, model)
+    assert all(p.requires_grad for p in model.parameters())
+    assert rate_shares(recipe, model) == {}
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("start.run=nowhere", r"start.run: nowhere is not a run"),
+        ("tokenizer.subwords.merges=30", r"the tokenizer is that of pretrained"),
+        ("start.frozen=all", r"start.frozen"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(pretrained, override, message):
+    with pytest.raises(RequestError, match=message):
+        tuning(pretrained, override)
+
+
+@pytest.mark.parametrize("override", ["model.d_ff=18", "model.n_layers=3"])
+def test_a_model_of_another_size_is_refused_before_training(pretrained, tmp_path, override):
+    with pytest.raises(RequestError, match=r"does not fit: of stack\.blocks"):
+        train_run(tuning(pretrained, override), tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
