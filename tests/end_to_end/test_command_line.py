@@ -12,11 +12,11 @@ VERBS = {
     },
     "predict": {
         "run", "file", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
-        "--max-new-tokens", "--stop", "--stream", "--whole", "--precision",
+        "--max-new-tokens", "--stop", "--gap", "--stream", "--whole", "--precision",
     },
     "evaluate": {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
-        "--text", "--stride", "--precision",
+        "--text", "--table", "--stride", "--precision",
     },
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",

@@ -79,4 +79,5 @@ def _show(name: str, unit: str, scores: list[Any]) -> None:
     """A line for each score: its value and its signature."""
     result(f"{name}: {scores[0].counts.get(unit, 0):,} {unit}")
     for score in scores:
-        result(f"  {score.name:<18} {score.value:>8.2f}  {score.signature}")
+        digits = 2 if abs(score.value) >= 10 else 4
+        result(f"  {score.name:<22} {score.value:>8.{digits}f}  {score.signature}")

@@ -66,13 +66,15 @@ def predict(
         from heedful.runs.run import load, with_beam
 
         loaded = load(run, device=device)
-        settings = changed_decoding(loaded.recipe.decoding, decoding or [])
+        # Some tasks have several answers without a search; for others it is the search's business.
+        searched = None if "n_best" in loaded.kind.options else n_best
+        settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, searched)
         options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or None, "gap": gap}
         options["precision"] = precision
         if settings is not None:
             say(f"heedful: decoding in {loaded.inference(precision).chosen}")
         if stream:
-            _stream(loaded, lines, with_beam(settings, beam, n_best), options)
+            _stream(loaded, lines, settings, options)
             return
         keys, first = loaded.kind.inputs(loaded.recipe), 0
         records = _records(lines, file, keys) if structured else _fields(lines, file, keys)
@@ -80,8 +82,7 @@ def predict(
             predictions = loaded.predict(
                 [_input(record, keys) for record in block],
                 decoding=settings,
-                beam=beam,
-                n_best=n_best,
+                n_best=None if searched else n_best,
                 alignment=alignment,
                 first=first,
                 **options,
