@@ -90,6 +90,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "transformer": {**_T, "n_layers": 1, "n_decoder_layers": 3},
     "pre-norm": {**_T, "norm_placement": "pre", "activation": "gelu", "tie": "target"},
     "no bias": {**_T, "attention_bias": False, "activation": "gelu-tanh", "tie": "none"},
+    "rms norm": {**_T, "norm": "rms"},
     "batch norm": {**_T, "norm": "batch"},
     "batch norm, pre": {**_T, "norm": "batch", "norm_placement": "pre"},
     "power norm": {**_T, "norm": "power", "norm_warmup": 0},
@@ -170,6 +171,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "positions": "none",
     },
     "language model, bilinear": {**_L, "score": "bilinear", "positions": "constant"},
+    "language model, rms norm": {**_L, "norm": "rms"},
     "language model, batch norm": {**_L, "score": "additive", "norm": "batch"},
     "language model, power norm": {**_L, "score": "cosine", "norm": "power"},
 }

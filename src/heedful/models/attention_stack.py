@@ -19,7 +19,7 @@ from heedful.nn.attention.scores import (
 )
 from heedful.nn.blocks import EncoderBlock, EncoderStack
 from heedful.nn.feedforward import FeedForward
-from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
+from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.positions import (
     ConstantPositions,
     LearnedPositions,
@@ -52,7 +52,7 @@ class StackConfig(Config):
     score: Literal["scaled-dot", "dot", "bilinear", "additive", "cosine"] = "scaled-dot"
     attention_bias: bool = True
     activation: Literal["relu", "gelu", "gelu-tanh"] = "relu"
-    norm: Literal["layer", "batch", "power"] = "layer"
+    norm: Literal["layer", "rms", "batch", "power"] = "layer"
     norm_placement: Literal["post", "pre"] = "post"
     norm_warmup: Annotated[int, Field(ge=0)] = 500
     dropout: Rate = 0.1
@@ -123,6 +123,7 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 _NORMS: dict[str, Callable[[StackConfig], nn.Module]] = {
     "layer": lambda c: LayerNorm(c.d_model),
+    "rms": lambda c: RMSNorm(c.d_model),
     "batch": lambda c: BatchNorm(c.d_model),
     "power": lambda c: PowerNorm(c.d_model, c.norm_warmup),
 }

@@ -10,7 +10,7 @@ from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScor
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.feedforward import FeedForward
-from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
+from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.positions import LearnedPositions
 from heedful.nn.residual import PostNorm, PreNorm
 from heedful.runs.ledger.lines import MASK, Line, Walk, entries, formula, grouped, inside, linear, own
@@ -203,6 +203,15 @@ def _norm(module: LayerNorm | BatchNorm | PowerNorm, name: str, walk: Walk) -> l
     parameters = [p for p in (module.weight, module.bias) if walk.first(p)]
     how = formula(f"{len(parameters)} * d_model", d_model=module.weight.numel())
     return [Line("norm", str(how), own=how.value, own_kept=walk.rows * module.weight.numel())]
+
+
+@entries.register
+def _rms_norm(module: RMSNorm, name: str, walk: Walk) -> list[Line]:
+    """A gain alone; what was normalised is kept beside the input."""
+    d_model = module.weight.numel()
+    first = walk.first(module.weight)
+    how = str(formula("d_model", d_model=d_model)) if first else "shared"
+    return [Line("norm", how, own=d_model * first, own_kept=2 * walk.rows * d_model)]
 
 
 @entries.register
