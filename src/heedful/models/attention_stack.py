@@ -18,7 +18,7 @@ from heedful.nn.attention.scores import (
     Score,
 )
 from heedful.nn.blocks import EncoderBlock, EncoderStack
-from heedful.nn.feedforward import FeedForward
+from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.positions import (
     ConstantPositions,
@@ -40,6 +40,7 @@ class StackConfig(Config):
     Args:
         activation: of the feed-forwards; ``gelu-tanh`` is GPT-2's approximation of ``gelu``
             (Hendrycks and Gimpel 2016, section 2).
+        feed_forward: ``gated`` with relu, gelu or silu is ReGLU, GEGLU or SwiGLU.
     """
 
     kind: str
@@ -51,7 +52,9 @@ class StackConfig(Config):
     d_v: Positive | None = None
     score: Literal["scaled-dot", "dot", "bilinear", "additive", "cosine"] = "scaled-dot"
     attention_bias: bool = True
-    activation: Literal["relu", "gelu", "gelu-tanh"] = "relu"
+    feed_forward: Literal["plain", "gated"] = "plain"
+    feed_forward_bias: bool = True
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
     norm: Literal["layer", "rms", "batch", "power"] = "layer"
     norm_placement: Literal["post", "pre"] = "post"
     norm_warmup: Annotated[int, Field(ge=0)] = 500
@@ -93,10 +96,15 @@ def cross_attention(config: StackConfig) -> CrossAttention:
     return CrossAttention(config.d_model, config.n_heads, **_heads(config))
 
 
-def feed_forward(config: StackConfig, d_ff: int) -> FeedForward:
+def feed_forward(config: StackConfig, d_ff: int) -> FeedForward | GatedFeedForward:
     """A feed-forward with d_ff hidden units."""
-    activation = _ACTIVATIONS[config.activation]()
-    return FeedForward(config.d_model, d_ff, activation=activation, dropout=config.activation_dropout)
+    return _FEED_FORWARDS[config.feed_forward](
+        config.d_model,
+        d_ff,
+        activation=_ACTIVATIONS[config.activation](),
+        bias=config.feed_forward_bias,
+        dropout=config.activation_dropout,
+    )
 
 
 def residual(config: StackConfig, part: nn.Module) -> Residual:
@@ -115,10 +123,16 @@ def positions_of(kind: str, n: int, width: int) -> Positions:
     return _POSITIONS[kind](n, width)
 
 
+_FEED_FORWARDS: dict[str, Callable[..., FeedForward | GatedFeedForward]] = {
+    "plain": FeedForward,
+    "gated": GatedFeedForward,
+}
+
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
     "gelu-tanh": lambda: nn.GELU("tanh"),
+    "silu": nn.SiLU,
 }
 
 _NORMS: dict[str, Callable[[StackConfig], nn.Module]] = {

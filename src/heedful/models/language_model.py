@@ -27,7 +27,7 @@ from heedful.models.encoder_decoder import token_head
 from heedful.nn.attention.heads import SelfAttention
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
-from heedful.nn.feedforward import FeedForward
+from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
 from heedful.nn.positions import Added, LearnedPositions
 from heedful.nn.state import KeyValueCache, State
@@ -89,7 +89,7 @@ class LanguageModelConfig(StackConfig):
     n_layers: Positive = 12
     d_ff: Positive | None = None
     context: Positive = 1024
-    activation: Literal["relu", "gelu", "gelu-tanh"] = "gelu"
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
     norm_placement: Literal["post", "pre"] = "pre"
     positions: Literal["learned", "sinusoidal", "constant", "none"] = "learned"
     tie: bool = True
@@ -159,6 +159,9 @@ def initialise(model: LanguageModel, n_residuals: int) -> None:
                 last.append(part.out.weight)
             case FeedForward():
                 inner.append(part.up.weight)
+                last.append(part.down.weight)
+            case GatedFeedForward():
+                inner.append(part.gate_up.weight)
                 last.append(part.down.weight)
             case TokenEmbedding():
                 inner.append(part.weight)

@@ -65,6 +65,11 @@ CONFIGS = {
     "concatenated": transformer(positions="learned", max_length=31, combine="concat", tie="none"),
     "rms norm": transformer(norm="rms"),
     "batch norm": transformer(norm="batch"),
+    "gated": transformer(feed_forward="gated", activation="silu"),
+    "gated, dropout": transformer(
+        feed_forward="gated", feed_forward_bias=False, dropout=0.3, activation_dropout=0.1
+    ),
+    "feed-forward without bias": transformer(feed_forward_bias=False),
     "power norm": transformer(norm="power", norm_placement="pre", activation="gelu"),
     "dropout": transformer(dropout=0.3, attention_dropout=0.1, activation_dropout=0.1),
     "rnn": recurrent(cell="rnn"),
@@ -155,6 +160,8 @@ def transformers(draw):
         "d_v": draw(widths),
         "score": draw(st.sampled_from(["scaled-dot", "dot", "bilinear", "additive", "cosine"])),
         "attention_bias": draw(st.booleans()),
+        "feed_forward": draw(st.sampled_from(["plain", "gated"])),
+        "feed_forward_bias": draw(st.booleans()),
         "norm": draw(st.sampled_from(["layer", "rms", "batch", "power"])),
         "norm_placement": draw(st.sampled_from(["pre", "post"])),
         "combine": combine,

@@ -9,7 +9,7 @@ from heedful.nn.attention.heads import CrossAttention, SelfAttention
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, Score
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
 from heedful.nn.embeddings import TokenEmbedding
-from heedful.nn.feedforward import FeedForward
+from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.positions import LearnedPositions
 from heedful.nn.residual import PostNorm, PreNorm
@@ -182,6 +182,23 @@ def _feed_forward(module: FeedForward, name: str, walk: Walk) -> list[Line]:
     # ReLU keeps its result, which is the input of W_2; others also keep what they are given.
     copies = (not isinstance(module.activation, nn.ReLU)) + (1 + MASK) * (module.dropout.p > 0)
     return [replace(whole, own_kept=copies * walk.rows * module.up.out_features, own_layers=2)]
+
+
+@entries.register
+def _gated_feed_forward(module: GatedFeedForward, name: str, walk: Walk) -> list[Line]:
+    """It keeps both halves, what the activation made of one, and the products; dropped, a mask too."""
+    d_model, d_ff = module.gate_up.in_features, module.down.in_features
+    weight, bias = walk.first(module.gate_up.weight), walk.first(module.gate_up.bias)
+    text = " + ".join(["d_model * d_ff"] * weight + ["d_ff"] * bias)
+    how = formula(text or "0", d_model=d_model, d_ff=d_ff)
+    halves = [
+        Line(symbol, str(how) if text else "shared", own=how.value, own_flops=2 * walk.rows * d_model * d_ff)
+        for symbol in ("W_gate", "W_up")
+    ]
+    down = linear("W_down", module.down, walk, ("d_ff", "d_model"))
+    (whole,) = grouped("gated feed-forward", [*halves, down])
+    kept = d_model + (3 + MASK * (module.dropout.p > 0)) * d_ff
+    return [replace(whole, own_kept=walk.rows * kept, own_layers=2)]
 
 
 @entries.register(PostNorm)
