@@ -25,6 +25,7 @@ from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.heads import CrossAttention, SelfAttention
 from heedful.nn.attention.plain import parameter_free_self_attention
+from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore
 from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell, ResetAfterGRUCell, StackedCell
 from heedful.nn.declarations import declared
@@ -116,6 +117,17 @@ MODELS: dict[str, dict[str, Any]] = {
     "one-hot": {**_T, "positions": "one-hot", "max_length": 14},
     "constant": {**_T, "positions": "constant"},
     "no positions": {**_T, "positions": "none"},
+    "rotary": {**_T, "positions": "rotary", "d_k": 6},
+    "rotary, concat": {
+        **_T,
+        "positions": "rotary",
+        "d_k": 4,
+        "norm_placement": "pre",
+        "combine": "concat",
+        "score": "cosine",
+        "tie": "none",
+    },
+    "alibi": {**_T, "positions": "alibi", "n_heads": 3, "d_k": 5, "d_v": 3},
     "concat": {**_T, "combine": "concat", "d_positions": 4, "tie": "none"},
     "concat, one-hot": {
         **_T,
@@ -188,6 +200,23 @@ MODELS: dict[str, dict[str, Any]] = {
         "feed_forward_bias": False,
         "activation": "silu",
     },
+    "language model, rotary": {**_L, "positions": "rotary", "d_k": 6},
+    "language model, rotary bilinear": {**_L, "positions": "rotary", "d_k": 4, "score": "bilinear"},
+    "language model, alibi": {**_L, "positions": "alibi"},
+    "language model, alibi additive": {**_L, "positions": "alibi", "score": "additive"},
+    "language model, modern": {
+        **_L,
+        "n_heads": 6,
+        "n_kv_heads": 3,
+        "d_k": 4,
+        "d_v": 5,
+        "norm": "rms",
+        "feed_forward": "gated",
+        "feed_forward_bias": False,
+        "attention_bias": False,
+        "activation": "silu",
+        "positions": "rotary",
+    },
     "language model, batch norm": {**_L, "score": "additive", "norm": "batch"},
     "language model, power norm": {**_L, "score": "cosine", "norm": "power"},
 }
@@ -226,6 +255,8 @@ DECODED = [
     "plain",
     "language model",
     "language model, grouped heads",
+    "language model, alibi",
+    "language model, modern",
 ]
 every_decoded_and_kernel = with_kernels(DECODED, _model_has_products)
 every_decoded = pytest.mark.parametrize("name", DECODED)
@@ -388,6 +419,17 @@ MIXERS: dict[str, Mixer] = {
     ),
     "causal, cosine": Mixer(
         lambda: SelfAttention(D, 3, d_k=5, d_v=7, causal=True, score=CosineScore(3.0)), KeyValueCache
+    ),
+    "all, rotary": _attention(d_k=6, rotary=Rotary(6, d_rotated=4)),
+    "causal, rotary": _attention(causal=True, d_k=6, n_kv_heads=1, rotary=Rotary(6)),
+    "causal, rotary in halves": _attention(causal=True, d_k=6, window=4, rotary=Rotary(6, interleaved=False)),
+    "all, alibi": _attention(score_bias=Alibi(3)),
+    "causal, alibi": _attention(causal=True, score_bias=Alibi(3)),
+    "causal, alibi additive": Mixer(
+        lambda: SelfAttention(
+            D, 3, d_k=5, d_v=7, causal=True, score=AdditiveScore(5, 5, 11), score_bias=Alibi(3)
+        ),
+        KeyValueCache,
     ),
     "parameter-free": Mixer(ParameterFree),
     "rnn": _recurrence(ElmanCell),

@@ -37,8 +37,9 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler here")
 
 UNFIT = {
     *("bilinear", "additive", "cosine", "one key head"),
-    *("rms norm", "gated", "gated, no bias", "gated, batch norm"),
-    *("language model, rms norm", "language model, gated"),
+    *("rms norm", "gated", "gated, no bias", "gated, batch norm", "rotary", "rotary, concat", "alibi"),
+    *("language model, rms norm", "language model, gated", "language model, rotary"),
+    *("language model, alibi", "language model, modern"),
 }
 FIT = [name for name, config in MODELS.items() if config["kind"] == "transformer" and name not in UNFIT]
 _PRODUCTS = ("scaled-dot", "dot")

@@ -9,6 +9,7 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import (
     AdditiveScore,
     BilinearScore,
@@ -41,6 +42,8 @@ class StackConfig(Config):
         activation: of the feed-forwards; ``gelu-tanh`` is GPT-2's approximation of ``gelu``
             (Hendrycks and Gimpel 2016, section 2).
         feed_forward: ``gated`` with relu, gelu or silu is ReGLU, GEGLU or SwiGLU.
+        positions: each family says which it offers; ``rotary`` and ``alibi`` act inside every self-attention,
+            and the embeddings then have none.
     """
 
     kind: str
@@ -61,6 +64,7 @@ class StackConfig(Config):
     dropout: Rate = 0.1
     attention_dropout: Rate = 0.0
     activation_dropout: Rate = 0.0
+    positions: str = "none"
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "StackConfig":
@@ -71,7 +75,16 @@ class StackConfig(Config):
             )
         if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
             raise ValueError(f"n_heads={self.n_heads} is not divisible by n_kv_heads={self.n_kv_heads}")
+        if self.positions == "rotary" and self.key_width % 2:
+            raise ValueError(f"rotary positions turn pairs: d_k={self.key_width} must be even")
+        if self.positions == "rotary" and self.score == "additive":
+            raise ValueError("rotary positions turn queries and keys, and score=additive is not made for it")
         return self
+
+    @property
+    def key_width(self) -> int:
+        """Width of a query or key of one head."""
+        return self.d_k or self.d_model // self.n_heads
 
 
 def self_attention_stack(config: StackConfig, d_ff: int, *, causal: bool) -> EncoderStack:
@@ -88,7 +101,8 @@ def self_attention_stack(config: StackConfig, d_ff: int, *, causal: bool) -> Enc
 
 def self_attention(config: StackConfig, *, causal: bool) -> SelfAttention:
     """Self-attention as the options say."""
-    return SelfAttention(config.d_model, config.n_heads, causal=causal, **_heads(config))
+    inside = _POSITIONS_INSIDE.get(config.positions, lambda c: {})(config)
+    return SelfAttention(config.d_model, config.n_heads, causal=causal, **inside, **_heads(config))
 
 
 def cross_attention(config: StackConfig) -> CrossAttention:
@@ -156,6 +170,14 @@ _POSITIONS: dict[str, Callable[[int, int], Positions]] = {
     "one-hot": lambda n, width: OneHotPositions(n),
     "constant": lambda n, width: ConstantPositions(width, 1 / n),
     "none": lambda n, width: NoPositions(width),
+    "rotary": lambda n, width: NoPositions(width),
+    "alibi": lambda n, width: NoPositions(width),
+}
+
+# Of the two pairings the one that reads neighbouring numbers in memory.
+_POSITIONS_INSIDE: dict[str, Callable[[StackConfig], dict[str, Any]]] = {
+    "rotary": lambda c: {"rotary": Rotary(c.key_width, interleaved=False)},
+    "alibi": lambda c: {"score_bias": Alibi(c.n_heads)},
 }
 
 
@@ -165,7 +187,7 @@ def _heads(config: StackConfig) -> dict[str, Any]:
         "d_k": config.d_k,
         "d_v": config.d_v,
         "n_kv_heads": config.n_kv_heads,
-        "score": _SCORES[config.score](config.d_k or config.d_model // config.n_heads),
+        "score": _SCORES[config.score](config.key_width),
         "qkv_bias": config.attention_bias,
         "out_bias": config.attention_bias,
         "dropout": config.attention_dropout,

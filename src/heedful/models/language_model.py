@@ -91,7 +91,7 @@ class LanguageModelConfig(StackConfig):
     context: Positive = 1024
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
     norm_placement: Literal["post", "pre"] = "pre"
-    positions: Literal["learned", "sinusoidal", "constant", "none"] = "learned"
+    positions: Literal["learned", "sinusoidal", "constant", "none", "rotary", "alibi"] = "learned"
     tie: bool = True
 
     @model_validator(mode="after")

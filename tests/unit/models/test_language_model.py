@@ -191,10 +191,32 @@ def test_a_sequence_beyond_the_context_is_refused():
         model_of(small())(Tokens.of([list(range(12))]))
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "constant", "none", "rotary", "alibi"])
+@torch.no_grad()
+def test_other_positions_go_on_beyond_the_context(positions):
+    """31 tokens in a context of 11: the first are what they were alone."""
+    model = model_of(small(positions=positions, d_k=6))
+    ids = [1 + i % 29 for i in range(31)]
+    long, short = model(Tokens.of([ids])), model(Tokens.of([ids[:11]]))
+    assert long.isfinite().all()
+    torch.testing.assert_close(long[:11], short, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
+@torch.no_grad()
+def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(positions):
+    """With one layer, the causal mask does not: earlier tokens may change places."""
+    model = model_of(small(positions=positions, d_k=6, n_layers=1))
+    straight, swapped = (model(Tokens.of([ids]))[-1] for ids in ([5, 6, 7, 8], [6, 7, 5, 8]))
+    assert torch.allclose(straight, swapped, atol=1e-5) == (positions == "none")
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
         ({"d_model": 15}, "not divisible by n_heads"),
+        ({"positions": "rotary"}, "turn pairs: d_k=7 must be even"),
+        ({"positions": "rotary", "d_k": 6, "score": "additive"}, "score=additive is not made for it"),
         ({"n_kv_heads": 3}, "not divisible by n_kv_heads=3"),
         ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),
         ({"context": 0}, "greater than or equal to 1"),

@@ -62,6 +62,10 @@ CONFIGS = {
     "additive": transformer(score="additive", n_kv_heads=2, tie="target"),
     "cosine": transformer(score="cosine"),
     "learned positions": transformer(positions="learned", max_length=31),
+    "rotary": transformer(positions="rotary"),
+    "rotary, grouped": transformer(positions="rotary", n_kv_heads=2),
+    "rotary, cosine": transformer(positions="rotary", n_kv_heads=2, score="cosine"),
+    "alibi": transformer(positions="alibi"),
     "concatenated": transformer(positions="learned", max_length=31, combine="concat", tie="none"),
     "rms norm": transformer(norm="rms"),
     "batch norm": transformer(norm="batch"),
@@ -86,6 +90,15 @@ CONFIGS = {
     ),
     "luong additive": recurrent(decoder="luong", n_layers=2, cell="lstm"),
     "language model": language_model(),
+    "language model, modern": language_model(
+        norm="rms",
+        positions="rotary",
+        feed_forward="gated",
+        feed_forward_bias=False,
+        attention_bias=False,
+        activation="silu",
+        n_kv_heads=2,
+    ),
     "language model, dropout": language_model(dropout=0.3, attention_dropout=0.1, n_kv_heads=2, tie=False),
 }
 

@@ -84,12 +84,19 @@ def weighted_sum(compared: Compared, d_v: int) -> Line:
 
 
 def _kept(module: SelfAttention | CrossAttention, compared: Compared) -> float:
-    """Queries, keys, values and weights; in products, shared keys and values once more; dropped weights."""
+    """Queries, keys, values and weights; in products, shared keys and values once more; dropped weights.
+
+    Turned queries and keys are kept beside the projections, which stay as long as the values in them.
+    """
     each_key = module.d_k + module.d_v
     heads = compared.heads * (compared.queries * module.d_k + compared.keys * each_key)
     repeats = compared.kv_heads < compared.heads and module.score.product_scale(module.d_k) is not None
-    shared = compared.keys * each_key * compared.kv_heads * repeats
-    return heads + shared + compared.pairs * (1 + (1 + MASK) * (module.dropout.p > 0))
+    if getattr(module, "rotary", None) is None:
+        again = compared.keys * each_key * compared.kv_heads * repeats
+    else:
+        turned = compared.heads * compared.queries + compared.kv_heads * compared.keys
+        again = turned * module.d_k * (not repeats)
+    return heads + again + compared.pairs * (1 + (1 + MASK) * (module.dropout.p > 0))
 
 
 @entries.register
