@@ -81,6 +81,18 @@ def test_the_small_character_model_has_the_published_size():
     assert size(model) - 64 * 128 == pytest.approx(0.80e6, abs=0.005e6)
 
 
+def test_the_modern_small_model_is_counted_from_its_matrices():
+    """No biases, gains alone in norms, two thirds of its heads' keys and values saved."""
+    d, d_k, d_ff, vocabulary = 384, 64, 1024, 8192
+    attention = d * (6 + 2 + 2) * d_k + 6 * d_k * d
+    layer = attention + 3 * d * d_ff + 2 * d
+    model = on_meta(PRESETS["modern-mini"], vocabulary)
+    assert [size(block) for block in model.stack.blocks] == [layer] * 6 == [1_573_632] * 6
+    assert size(model) == 6 * layer + d + vocabulary * d
+    assert not any("bias" in name for name, _ in model.named_parameters())
+    assert heedful.describe("modern-mini", vocab_size=vocabulary).parameters == size(model)
+
+
 # torch's own ----------------------------------------------------------------------------------------------
 
 
@@ -159,6 +171,16 @@ def test_first_weights_have_the_spread_of_gpt2(place, last):
     assert spread(model.embedding.weight) == pytest.approx(0.02, rel=0.03)
     assert spread(model.heads["token"].weight) == pytest.approx(0.02, rel=0.03)
     assert not torch.equal(model.heads["token"].weight, model.embedding.weight)
+
+
+def test_a_gated_feed_forward_starts_alike():
+    torch.manual_seed(1)
+    config = LanguageModelConfig(n_layers=4, d_model=96, n_heads=3, feed_forward="gated")
+    for block in build(config, 101).stack.blocks:
+        feed_forward = block.feed_forward.part
+        assert spread(feed_forward.gate_up.weight) == pytest.approx(0.02, rel=0.03)
+        assert spread(feed_forward.down.weight) == pytest.approx(0.02 / math.sqrt(8), rel=0.03)
+        assert not feed_forward.gate_up.bias.any()
 
 
 def test_tying_makes_one_parameter():
