@@ -30,6 +30,13 @@ from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScor
 from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell, ResetAfterGRUCell, StackedCell
 from heedful.nn.declarations import declared
 from heedful.nn.layout import Layout, Tokens
+from heedful.nn.mixers import (
+    Convolution,
+    ConvolutionCache,
+    DepthwiseSeparableConvolution,
+    FourierMixer,
+    PositionMLP,
+)
 from heedful.nn.norms import BatchNorm, PowerNorm
 from heedful.nn.recurrent import (
     Bidirectional,
@@ -432,6 +439,16 @@ MIXERS: dict[str, Mixer] = {
         KeyValueCache,
     ),
     "parameter-free": Mixer(ParameterFree),
+    "fourier": Mixer(FourierMixer),
+    "position mlp": Mixer(lambda: PositionMLP(D, 11, 5)),
+    "separable": Mixer(lambda: DepthwiseSeparableConvolution(D, 3)),
+    "separable, causal": Mixer(
+        lambda: DepthwiseSeparableConvolution(D, 4, causal=True, bias=False), ConvolutionCache
+    ),
+    "convolution": Mixer(lambda: Convolution(D, 5, activation=nn.GELU(), bias=False)),
+    "convolution, causal": Mixer(
+        lambda: Convolution(D, 3, causal=True, activation=nn.Tanh()), ConvolutionCache
+    ),
     "rnn": _recurrence(ElmanCell),
     "lstm": _recurrence(LSTMCell),
     "gru": _recurrence(GRUCell),

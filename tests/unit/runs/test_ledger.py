@@ -27,7 +27,8 @@ from heedful.models.registry import PRESETS, SIZES, build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.heads import SelfAttention
 from heedful.nn.cells import LSTMCell, ResetAfterGRUCell
-from heedful.nn.layout import Tokens
+from heedful.nn.layout import Layout, Tokens
+from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
 from heedful.nn.recurrent import Recurrence
 from heedful.runs.ledger.ledger import describe, ledger_of
 from heedful.runs.ledger.lines import formula
@@ -383,6 +384,44 @@ def test_backward_takes_twice_the_flops_of_forward(case):
         run(model).sum().backward()
     expected = ledger.training_flops_per_token * TARGET * PAIRS
     assert counter.get_total_flops() == pytest.approx(expected, rel=1e-12)
+
+
+# Position mixers alone
+
+
+MIXERS = {
+    "position mlp": lambda: PositionMLP(13, 31, 5),
+    "separable": lambda: DepthwiseSeparableConvolution(13, 5),
+    "separable, causal": lambda: DepthwiseSeparableConvolution(13, 4, causal=True, bias=False),
+    "convolution": lambda: Convolution(13, 5, activation=nn.GELU()),
+    "convolution, causal": lambda: Convolution(13, 2, causal=True, bias=False),
+}
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_a_mixer_adds_up(name):
+    mixer = MIXERS[name]()
+    ledger = ledger_of(nn.Sequential(mixer), length=29)
+    assert ledger.parameters == count(mixer)
+    saved, x = {}, torch.randn(29 * PAIRS, 13, requires_grad=True)
+    own = {p.untyped_storage().data_ptr() for p in mixer.parameters()}
+
+    def note(tensor):
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with (
+        FlopCounterMode(display=False) as counter,
+        torch.autograd.graph.saved_tensors_hooks(note, lambda t: t),
+    ):
+        mixer(x, Layout.of([29] * PAIRS))
+    assert PAIRS * ledger.total.flops == counter.get_total_flops()
+    kept = sum(n for place, n in saved.items() if place not in own) / 4
+    assert kept / 1.2 < PAIRS * ledger.total.kept < kept * 1.2
+
+
+def test_a_mixer_without_parameters_has_no_line():
+    assert ledger_of(nn.Sequential(FourierMixer())).parameters == 0
 
 
 # Memory

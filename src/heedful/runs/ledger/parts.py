@@ -10,6 +10,7 @@ from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScor
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
+from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, PositionMLP
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.positions import LearnedPositions
 from heedful.nn.residual import PostNorm, PreNorm
@@ -178,6 +179,50 @@ def _output(module: SelfAttention | CrossAttention, walk: Walk) -> Line:
         own=how.value,
         own_flops=2 * walk.rows * out.in_features * out.out_features,
         own_kept=walk.rows * out.in_features,
+    )
+
+
+@entries.register
+def _position_mlp(module: PositionMLP, name: str, walk: Walk) -> list[Line]:
+    """Once for each feature, on the positions there are; it keeps its input and both sides of f."""
+    there, d_tokens = min(walk.rows, module.n_positions), module.up.out_features
+    sizes = ("n_positions", "d_tokens")
+    lines = [
+        linear("W_1 and b_1", module.up, walk, sizes, keeps=False),
+        linear("W_2 and b_2", module.down, walk, sizes[::-1], keeps=False),
+    ]
+    flops = 2 * module.d_model * there * d_tokens
+    (whole,) = grouped("mixing of positions", [replace(line, own_flops=flops) for line in lines])
+    kept = module.d_model * (there + (2 + (1 + MASK) * (module.dropout.p > 0)) * d_tokens)
+    return [replace(whole, own_kept=kept, own_layers=2)]
+
+
+@entries.register
+def _separable(module: DepthwiseSeparableConvolution, name: str, walk: Walk) -> list[Line]:
+    """Each half keeps what it reads."""
+    filters = _filter("depthwise", module.depthwise, "kernel * d_model", walk)
+    pointwise = linear("pointwise", module.pointwise, walk, ("d_model", "d_model"))
+    (whole,) = grouped("separable convolution", [filters, pointwise])
+    return [replace(whole, own_layers=1)]
+
+
+@entries.register
+def _convolution(module: Convolution, name: str, walk: Walk) -> list[Line]:
+    """It keeps what it reads, and one side of the activation."""
+    line = _filter("convolution", module.convolution, "kernel * d_model * d_model", walk)
+    return [replace(line, own_kept=2 * line.own_kept, own_layers=1)]
+
+
+def _filter(name: str, module: nn.Conv1d, product: str, walk: Walk) -> Line:
+    """A filter over neighbouring tokens: ``product`` weights, all of them used for every token."""
+    terms = [product] * walk.first(module.weight) + ["d_model"] * walk.first(module.bias)
+    how = formula(" + ".join(terms) or "0", kernel=module.kernel_size[0], d_model=module.in_channels)
+    return Line(
+        name,
+        str(how) if terms else "shared",
+        own=how.value,
+        own_flops=2 * walk.rows * module.weight.numel(),
+        own_kept=walk.rows * module.in_channels,
     )
 
 
