@@ -109,7 +109,7 @@ class _MultiHead(nn.Module):
     def without_gradient(self) -> dict[str, Iterable[int]]:
         """Rows of the keys' bias b: it adds q.b to all scores of a query, which a softmax does not see.
 
-        That holds where scores are products. (See `heedful.nn.declarations`.)
+        That holds where scores are products, and no positions turn the keys. (See `heedful.nn.declarations`.)
         """
         product = self.score.product_scale(self.d_k) is not None
         rows = self._keys_at_rest if self.qkv_bias and product else ()
@@ -213,7 +213,7 @@ class SelfAttention(_MultiHead):
         if self.rotary is None:
             return super()._keys_at_rest
         # A score with a matrix mixes the rows before they are turned.
-        turned = self.d_k if any(True for _ in self.score.parameters()) else self.rotary.d_rotated
+        turned = self.d_k if list(self.score.parameters()) else self.rotary.d_rotated
         heads = range(self._first_key, self._first_key + self.sizes[1], self.d_k)
         return [first + row for first in heads for row in range(turned, self.d_k)]
 
