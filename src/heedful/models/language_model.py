@@ -85,7 +85,8 @@ class LanguageModelConfig(StackConfig):
     Args:
         d_ff: hidden units of the feed-forwards; 4 d_model by default.
         context: the most tokens that are read at once, in training as in use.
-        positions: what tells the tokens' places; ``none`` leaves it to the causal mask.
+        positions: what tells the tokens' places; ``none`` leaves it to the causal mask. ``rotary`` and
+            ``alibi`` act inside attention.
         tie: whether the output layer is the embedding table.
     """
 

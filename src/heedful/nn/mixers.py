@@ -192,6 +192,8 @@ class DepthwiseSeparableConvolution(_Filter):
     element. So positions are mixed feature by feature, and features position by position: k d + d²
     parameters (and the bias) where a full convolution has k d².
 
+    What lies beyond the ends of a token's sequence is read as zeros: padding, or another sequence, never.
+
     Source: Sifre 2014; Chollet 2017 (Xception), section 1; lecture S1.
 
     Args:
@@ -231,7 +233,8 @@ class DepthwiseSeparableConvolution(_Filter):
 class Convolution(_Filter):
     """``y_i = f(Σ_t W_t x_{i+t} + b)``: a window of tokens, read by one layer of a network.
 
-    t runs over -(k-1)/2 … (k-1)/2, or, causal, over -(k-1) … 0; W_t is d x d.
+    t runs over -(k-1)/2 … (k-1)/2, or, causal, over -(k-1) … 0; W_t is d x d. What lies beyond the ends of
+    a token's sequence is read as zeros: padding, or another sequence, never.
 
     Source: Kim 2014, section 2, equation 2 (with padding, so that every token keeps its place).
 

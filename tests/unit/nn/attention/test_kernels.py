@@ -186,6 +186,24 @@ def test_every_kernel_adds_a_constant_bias(name, kernel, rows, monkeypatch):
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("kernel", [None, *KERNELS])
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_bias_beside_half_precision_is_added_to_within_its_rounding(kernel, learns):
+    """Far keys are hidden by it, near ones are weighed as in fp32."""
+    view = views()["causal"]
+    q, k, v = (x.detach().bfloat16().requires_grad_(learns) for x in tensors(view))
+    distances = (torch.arange(5)[:, None] - torch.arange(5)).abs()
+    bias = -torch.tensor([0.5, 0.03, 7.0, 1.0, 0.3, 100.0])[:, None, None] * distances
+    out = run(q, k, v, view, kernel, bias=bias[None])
+    assert out.dtype == torch.bfloat16
+    wide = [x.detach().float() for x in (q, k, v)]
+    torch.testing.assert_close(
+        out.float()[0, :, :3], run(*wide, view, "explicit", bias=bias[None])[0, :, :3], rtol=0, atol=2**-5
+    )
+    if learns:
+        assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.float().sum(), [q, k, v]))
+
+
 def test_a_bias_that_learns_gets_its_gradient():
     view = views()["causal"]
     q, k, v = tensors(view)
