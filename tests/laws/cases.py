@@ -119,7 +119,6 @@ MODELS: dict[str, dict[str, Any]] = {
         "norm_placement": "pre",
     },
     "feed-forward without bias": {**_T, "feed_forward_bias": False, "norm": "batch"},
-    "gated, batch norm": {**_T, "feed_forward": "gated", "norm": "batch"},
     "learned": {**_T, "positions": "learned"},
     "one-hot": {**_T, "positions": "one-hot", "max_length": 14},
     "constant": {**_T, "positions": "constant"},
