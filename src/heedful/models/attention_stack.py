@@ -78,7 +78,10 @@ class StackConfig(Config):
         if self.positions == "rotary" and self.key_width % 2:
             raise ValueError(f"rotary positions turn pairs: d_k={self.key_width} must be even")
         if self.positions == "rotary" and self.score == "additive":
-            raise ValueError("rotary positions turn queries and keys, and score=additive is not made for it")
+            raise ValueError(
+                "rotary positions turn queries and keys, and change nothing only in products: "
+                "with score=additive take other positions"
+            )
         return self
 
     @property

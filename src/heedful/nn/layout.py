@@ -15,7 +15,7 @@ looks at the `Layout`; one that needs a rectangle makes it with `Layout.pad` and
 `Layout.unpad`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -199,7 +199,7 @@ class Layout:
     @property
     def through(self) -> "Layout":
         """The layout of everything up to and including these tokens, from position 0."""
-        return self if self.is_fresh else self.once("through", self._through)
+        return self if self.is_fresh else self._memo("through", self._through)
 
     def _through(self) -> "Layout":
         lengths = tuple(s + n for s, n in zip(self.starts, self.lengths, strict=True))
@@ -211,7 +211,7 @@ class Layout:
             return self
         if self.n_sequences % width:
             raise ValueError(f"{self.n_sequences} sequences cannot be joined {width} by {width}")
-        return self.once(("merge", width), lambda: self._merged(width))
+        return self._memo(("merge", width), lambda: self._merged(width))
 
     def _merged(self, width: int) -> "Layout":
         rows = range(0, self.n_sequences, width)
@@ -232,7 +232,7 @@ class Layout:
         make = lambda: Visibility(self._copy, keys._copy, causal, window, block, allowed)  # noqa: E731
         if allowed is not None:
             return make()
-        return self.once(("sees", None if keys is self else keys, causal, window, block), make)
+        return self._memo(("sees", None if keys is self else keys, causal, window, block), make)
 
     def prepare(self, *, ragged: bool = False) -> None:
         """Compute now what a compiled model reads, so that only tensors and counts enter its graph.
@@ -260,8 +260,7 @@ class Layout:
     def _kept(self) -> dict[Any, Any]:
         return {}
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What ``make`` gives, kept under ``key`` with this layout: for what all layers compute alike."""
+    def _memo(self, key: Any, make: Any) -> Any:
         if torch.compiler.is_compiling():
             return make()
         if key not in self._kept:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.errors import RequestError
+from heedful.nn.attention.kernels import finite
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
 
@@ -52,7 +53,7 @@ class FourierMixer(nn.Module):
     def forward(self, x: Float[Tensor, "T d"], layout: Layout, cache: Any = None) -> Float[Tensor, "T d"]:
         """Mix the tokens of each sequence, and their features."""
         _refuse_cache(self, cache)
-        order, back, lengths = layout.once("by length", lambda: _by_length(layout))
+        order, back, lengths = layout._memo("by length", lambda: _by_length(layout))
         rows = x.to(torch.promote_types(x.dtype, torch.float32)).index_select(0, order)
         parts = rows.split([n * times for n, times in lengths])
         mixed = [
@@ -168,9 +169,10 @@ class _Filter(nn.Module):
     ) -> Float[Tensor, "B d columns"]:
         """Sequences as rows, with k - 1 more columns: half of them on each side, or all before the first.
 
-        They are zero, or what the cache holds.
+        They are zero, or what the cache holds. Numbers that are not finite are read as zero: an output that
+        nobody asks for would else carry them, by its activation's gradient, to tokens out of their reach.
         """
-        rows, reach = layout.pad(x), self.kernel - 1
+        rows, reach = layout.pad(finite(x)), self.kernel - 1
         if not self.causal:
             _refuse_cache(self, cache)
             return functional.pad(rows, (0, 0, reach // 2, reach // 2)).mT

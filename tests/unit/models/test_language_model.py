@@ -238,7 +238,7 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
     [
         ({"d_model": 15}, "not divisible by n_heads"),
         ({"positions": "rotary"}, "turn pairs: d_k=7 must be even"),
-        ({"positions": "rotary", "d_k": 6, "score": "additive"}, "score=additive is not made for it"),
+        ({"positions": "rotary", "d_k": 6, "score": "additive"}, "with score=additive take other positions"),
         ({"n_kv_heads": 3}, "not divisible by n_kv_heads=3"),
         ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),
         ({"context": 0}, "greater than or equal to 1"),

@@ -92,7 +92,7 @@ def attend(
         kernel: force one; by default `choose` decides.
     """
     if visibility.hides_nonpadding:
-        queries, keys, values = (_finite(x) for x in (queries, keys, values))
+        queries, keys, values = (finite(x) for x in (queries, keys, values))
     scale = score.product_scale(queries.shape[-1])
     wants = scores_tap.active or weights_tap.active
     if kernel is None:
@@ -119,7 +119,7 @@ def attend(
     return weighted_sum(dropout(weights), values)
 
 
-def _finite(x: Tensor) -> Tensor:
+def finite(x: Tensor) -> Tensor:
     """Read NaN and infinity as zero, so that a weight or gradient of zero stays zero."""
     # Where looking is cheap, one pass tells that there is nothing to do. (A finite sum has finite parts.)
     looks = x.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -60,7 +60,7 @@ class Rotary(nn.Module):
         """Turn the vectors of every head by the positions of ``layout``; pads stay zero."""
         wide = torch.promote_types(x.dtype, torch.float32)
         key = ("rotary", self.d_rotated, self.base, wide)
-        cosines, sines = layout.once(key, lambda: self._turns(layout, wide))
+        cosines, sines = layout._memo(key, lambda: self._turns(layout, wide))
         turned, rest = x.split([self.d_rotated, self.d_k - self.d_rotated], dim=-1)
         a, b = self._pairs(turned.to(wide))
         return self._joined(a * cosines - b * sines, a * sines + b * cosines, rest).to(x.dtype)
@@ -109,7 +109,7 @@ class Alibi(nn.Module):
     def forward(self, queries: Layout, keys: Layout) -> Float[Tensor, "b H Q K"]:
         """What is added to the scores; b is 1 where all sequences start at position 0, else B."""
         key = ("alibi", self.slopes, None if keys is queries else keys)
-        return queries.once(key, lambda: self._bias(queries, keys))
+        return queries._memo(key, lambda: self._bias(queries, keys))
 
     def _bias(self, queries: Layout, keys: Layout) -> Tensor:
         slopes = torch.tensor(self.slopes, dtype=torch.float32, device=queries.device)
