@@ -84,7 +84,7 @@ def attend(
         visibility: which keys each query sees.
         score: how a query and a key are compared.
         dropout: applied to the weights.
-        scores_tap: sees the scores when active.
+        scores_tap: sees the scores when active, without the bias.
         weights_tap: sees the weights when active.
         bias: added to the scores (relative positions, ALiBi); broadcasts to [B, H, Q, K]. Where scores are
             in half precision it is rounded to them: that is coarse only where it is large, and a key
