@@ -39,6 +39,7 @@ class TransformerConfig(StackConfig):
 
     ``n_decoder_layers`` defaults to ``n_layers``; ``d_k`` and ``d_v`` to d_model / n_heads.
     ``max_length`` bounds the positions of a learned, one-hot or constant table; the others need none.
+    With alibi the encoder knows distances, and cannot tell a source from its mirror image.
     """
 
     kind: Literal["transformer"] = "transformer"

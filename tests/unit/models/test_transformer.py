@@ -287,8 +287,10 @@ def test_positions_inside_attention_are_in_self_attentions_alone_and_do_not_end(
     source, target = [3 + i % 23 for i in range(31)], [1 + i % 29 for i in range(37)]
     whole = model(Tokens.of([target]), Tokens.of([source]))
     assert whole.isfinite().all()
-    swapped = model(Tokens.of([target]), Tokens.of([source[::-1]]))
+    swapped = model(Tokens.of([target]), Tokens.of([[source[1], source[0], *source[2:]]]))
     assert (whole - swapped).abs().max() > 1e-3  # the encoder sees the order
+    mirrored = model(Tokens.of([target]), Tokens.of([source[::-1]]))
+    assert torch.allclose(mirrored, whole, atol=1e-5) == (positions == "alibi")  # distances have no direction
 
 
 def test_alignments_are_told_by_every_layer_of_the_decoder():

@@ -91,7 +91,8 @@ class Alibi(nn.Module):
     """Attention with linear biases: -m_h |p - r| is added to the score of head h for positions p and r.
 
     It is added to the score as it is, after any factor of the score's own. The paper's is causal, where
-    |p - r| = p - r; here the same serves attention that reads ahead, which then sees no direction.
+    |p - r| = p - r; here the same serves attention that reads ahead, which then sees no direction: a sequence
+    and its mirror image are alike to it.
 
     A model so trained reads sequences longer than any in training: a far key weighs less and less, whether
     its distance was ever met or not.
