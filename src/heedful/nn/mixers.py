@@ -261,7 +261,7 @@ class Convolution(_Filter):
         self.convolution = nn.Conv1d(d_model, d_model, kernel, bias=bias)
         self.activation = nn.ReLU() if activation is None else activation
         nn.init.xavier_uniform_(self.convolution.weight)
-        if bias:
+        if self.convolution.bias is not None:
             nn.init.zeros_(self.convolution.bias)
 
     def forward(
