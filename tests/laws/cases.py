@@ -26,10 +26,18 @@ from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.heads import CrossAttention, SelfAttention
 from heedful.nn.attention.plain import parameter_free_self_attention
+from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore
 from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell, ResetAfterGRUCell, StackedCell
 from heedful.nn.declarations import declared
 from heedful.nn.layout import Layout, Tokens
+from heedful.nn.mixers import (
+    Convolution,
+    ConvolutionCache,
+    DepthwiseSeparableConvolution,
+    FourierMixer,
+    PositionMLP,
+)
 from heedful.nn.norms import BatchNorm, PowerNorm
 from heedful.nn.recurrent import (
     Bidirectional,
@@ -91,6 +99,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "transformer": {**_T, "n_layers": 1, "n_decoder_layers": 3},
     "pre-norm": {**_T, "norm_placement": "pre", "activation": "gelu", "tie": "target"},
     "no bias": {**_T, "attention_bias": False, "activation": "gelu-tanh", "tie": "none"},
+    "rms norm": {**_T, "norm": "rms"},
     "batch norm": {**_T, "norm": "batch"},
     "batch norm, pre": {**_T, "norm": "batch", "norm_placement": "pre"},
     "power norm": {**_T, "norm": "power", "norm_warmup": 0},
@@ -102,10 +111,30 @@ MODELS: dict[str, dict[str, Any]] = {
     "narrow heads": {**_T, "n_heads": 3, "d_k": 5, "d_v": 11},
     "grouped heads": {**_T, "n_heads": 6, "n_kv_heads": 3, "d_k": 5, "d_v": 3},
     "one key head": {**_T, "n_kv_heads": 1, "score": "additive"},
+    "gated": {**_T, "feed_forward": "gated", "activation": "silu"},
+    "gated, no bias": {
+        **_T,
+        "feed_forward": "gated",
+        "feed_forward_bias": False,
+        "activation": "relu",
+        "norm_placement": "pre",
+    },
+    "feed-forward without bias": {**_T, "feed_forward_bias": False, "norm": "batch"},
     "learned": {**_T, "positions": "learned"},
     "one-hot": {**_T, "positions": "one-hot", "max_length": 14},
     "constant": {**_T, "positions": "constant"},
     "no positions": {**_T, "positions": "none"},
+    "rotary": {**_T, "positions": "rotary", "d_k": 6},
+    "rotary, concat": {
+        **_T,
+        "positions": "rotary",
+        "d_k": 4,
+        "norm_placement": "pre",
+        "combine": "concat",
+        "score": "cosine",
+        "tie": "none",
+    },
+    "alibi": {**_T, "positions": "alibi", "n_heads": 3, "d_k": 5, "d_v": 3},
     "concat": {**_T, "combine": "concat", "d_positions": 4, "tie": "none"},
     "concat, one-hot": {
         **_T,
@@ -171,6 +200,30 @@ MODELS: dict[str, dict[str, Any]] = {
         "positions": "none",
     },
     "language model, bilinear": {**_L, "score": "bilinear", "positions": "constant"},
+    "language model, rms norm": {**_L, "norm": "rms"},
+    "language model, gated": {
+        **_L,
+        "feed_forward": "gated",
+        "feed_forward_bias": False,
+        "activation": "silu",
+    },
+    "language model, rotary": {**_L, "positions": "rotary", "d_k": 6},
+    "language model, rotary bilinear": {**_L, "positions": "rotary", "d_k": 4, "score": "bilinear"},
+    "language model, alibi": {**_L, "positions": "alibi"},
+    "language model, alibi additive": {**_L, "positions": "alibi", "score": "additive"},
+    "language model, modern": {
+        **_L,
+        "n_heads": 6,
+        "n_kv_heads": 3,
+        "d_k": 4,
+        "d_v": 5,
+        "norm": "rms",
+        "feed_forward": "gated",
+        "feed_forward_bias": False,
+        "attention_bias": False,
+        "activation": "silu",
+        "positions": "rotary",
+    },
     "language model, batch norm": {**_L, "score": "additive", "norm": "batch"},
     "language model, power norm": {**_L, "score": "cosine", "norm": "power"},
 }
@@ -209,6 +262,8 @@ DECODED = [
     "plain",
     "language model",
     "language model, grouped heads",
+    "language model, alibi",
+    "language model, modern",
 ]
 every_decoded_and_kernel = with_kernels(DECODED, _model_has_products)
 every_decoded = pytest.mark.parametrize("name", DECODED)
@@ -442,7 +497,28 @@ MIXERS: dict[str, Mixer] = {
     "causal, cosine": Mixer(
         lambda: SelfAttention(D, 3, d_k=5, d_v=7, causal=True, score=CosineScore(3.0)), KeyValueCache
     ),
+    "all, rotary": _attention(d_k=6, rotary=Rotary(6, d_rotated=4)),
+    "causal, rotary": _attention(causal=True, d_k=6, n_kv_heads=1, rotary=Rotary(6)),
+    "causal, rotary in halves": _attention(causal=True, d_k=6, window=4, rotary=Rotary(6, interleaved=False)),
+    "all, alibi": _attention(score_bias=Alibi(3)),
+    "causal, alibi": _attention(causal=True, score_bias=Alibi(3)),
+    "causal, alibi additive": Mixer(
+        lambda: SelfAttention(
+            D, 3, d_k=5, d_v=7, causal=True, score=AdditiveScore(5, 5, 11), score_bias=Alibi(3)
+        ),
+        KeyValueCache,
+    ),
     "parameter-free": Mixer(ParameterFree),
+    "fourier": Mixer(FourierMixer),
+    "position mlp": Mixer(lambda: PositionMLP(D, 11, 5)),
+    "separable": Mixer(lambda: DepthwiseSeparableConvolution(D, 3)),
+    "separable, causal": Mixer(
+        lambda: DepthwiseSeparableConvolution(D, 4, causal=True, bias=False), ConvolutionCache
+    ),
+    "convolution": Mixer(lambda: Convolution(D, 5, activation=nn.GELU(), bias=False)),
+    "convolution, causal": Mixer(
+        lambda: Convolution(D, 3, causal=True, activation=nn.Tanh()), ConvolutionCache
+    ),
     "rnn": _recurrence(ElmanCell),
     "lstm": _recurrence(LSTMCell),
     "gru": _recurrence(GRUCell),

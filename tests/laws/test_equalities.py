@@ -142,7 +142,7 @@ def test_compiled_equals_eager():
 @pytest.mark.slow
 def test_blocks_compiled_as_in_training_equal_eager_whatever_the_lengths():
     """Graphs by the compiler's front end; of one model, machine code too."""
-    graphs = ("pre-norm", "additive", "language model")
+    graphs = ("pre-norm", "additive", "language model", "language model, modern", "language model, alibi")
     machine_code = find_compiler(torch.device("cpu")) is not None
     last = ("transformer", "blocks:inductor" if machine_code else "blocks:aot_eager")
     in_fresh_process("compiled.py", *(a for name in graphs for a in (name, "blocks:aot_eager")), *last)

@@ -23,8 +23,8 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import Attention, RecurrentConfig
 from heedful.models.registry import BUILDERS
 from heedful.models.transformer import TransformerConfig
-from heedful.nn import cells, recurrent
-from heedful.nn.attention import scores
+from heedful.nn import cells, mixers, recurrent
+from heedful.nn.attention import relative, scores
 from heedful.nn.declarations import declared
 
 
@@ -69,6 +69,13 @@ def subclasses(module, base):
     return {kind for kind in found if issubclass(kind, base) and kind is not base}
 
 
+def of_module(module):
+    """Its own public parts."""
+    found = inspect.getmembers(module, inspect.isclass)
+    own = {kind for name, kind in found if kind.__module__ == module.__name__ and not name.startswith("_")}
+    return {kind for kind in own if issubclass(kind, nn.Module)}
+
+
 def parts(make, names):
     return {type(part) for name in names for part in make(name).modules()}
 
@@ -78,6 +85,7 @@ def test_every_mixer_cell_and_score_occurs():
     assert subclasses(recurrent, recurrent.RecurrentLayer) <= used
     assert subclasses(cells, cells.Cell) | {cells.StackedCell} <= used
     assert subclasses(scores, scores.Score) <= used
+    assert of_module(mixers) | of_module(relative) <= used
 
 
 def test_every_decoder_occurs():

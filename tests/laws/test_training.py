@@ -15,7 +15,7 @@ from cases import (
 from torch import nn
 
 from heedful.nn.declarations import without_gradient
-from heedful.nn.feedforward import FeedForward
+from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.step import Step
@@ -62,7 +62,7 @@ def many(size, longest, seed):
 def with_smooth_rectifiers(model):
     """Whether some token opens a rectifier depends on the data; a GELU is never quite shut."""
     for part in model.modules():
-        if isinstance(part, FeedForward):
+        if isinstance(part, FeedForward | GatedFeedForward):
             part.activation = nn.GELU()
     return model
 

@@ -195,8 +195,14 @@ def test_a_later_token_changes_no_earlier_one_unless_the_mixer_says_so(name, ker
     same(mixer(poisoned(x, later), layout)[earlier], clean[earlier])
 
 
-@pytest.mark.parametrize("name", ["causal", "causal, window", "causal, block", "causal, additive"])
-def test_attention_passes_gradients_by_a_later_token_that_is_nan(name):
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("causal", "causal, window", "causal, block", "causal, additive", "causal, rotary", "causal, alibi"),
+        *("separable, causal", "convolution, causal"),
+    ],
+)
+def test_attention_and_convolutions_pass_gradients_by_a_later_token_that_is_nan(name):
     mixer, layout = mixer_of(name), Layout.of(LENGTHS)
     x = tokens_of(LENGTHS).requires_grad_()
     later = list(range(9, 12))
@@ -219,6 +225,23 @@ def test_what_lies_outside_the_window_is_not_visible(name, sees):
         assert grad.any(-1).nonzero().flatten().tolist() == reach
         hidden = others(7, reach)
         same(mixer(poisoned(x, hidden), layout)[query], clean[query])
+
+
+@pytest.mark.parametrize("name", ["separable", "separable, causal", "convolution", "convolution, causal"])
+def test_what_lies_outside_a_kernel_is_not_visible(name):
+    mixer, layout = mixer_of(name), Layout.of([7])
+    before = mixer.kernel - 1 if mixer.causal else mixer.kernel // 2
+    after = 0 if mixer.causal else before
+    x = tokens_of([7]).requires_grad_()
+    clean = mixer(x, layout)
+    for place in range(7):
+        reach = [k for k in range(7) if place - before <= k <= place + after]
+        (grad,) = torch.autograd.grad(clean[place].square().sum(), x, retain_graph=True)
+        assert grad.any(-1).nonzero().flatten().tolist() == reach
+        changed = poisoned(x, others(7, reach))
+        after_it = mixer(changed, layout)[place]
+        same(after_it, clean[place])
+        same(torch.autograd.grad(after_it.square().sum(), changed)[0][reach], grad[reach])
 
 
 @pytest.mark.parametrize("name, size", [("all, block", 3), ("causal, block", 2)])

@@ -158,6 +158,8 @@ class Program:
         """Project, keep keys and values, attend to what is kept, project."""
         if type(part) is not SelfAttention or part.window is not None or part.block is not None:
             raise UnfitError(f"a position mixer of kind {type(part).__name__}, or one with a window")
+        if part.rotary is not None or part.score_bias is not None:
+            raise UnfitError(f"a position mixer of kind {type(part).__name__} with positions of its own")
         if part.causal is not causal:
             raise UnfitError("attention that reads ahead where it must not, or the other way about")
         fused = self.buffer("qkv", sum(part.sizes))

@@ -9,6 +9,7 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import (
     AdditiveScore,
     BilinearScore,
@@ -18,8 +19,8 @@ from heedful.nn.attention.scores import (
     Score,
 )
 from heedful.nn.blocks import EncoderBlock, EncoderStack
-from heedful.nn.feedforward import FeedForward
-from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
+from heedful.nn.feedforward import FeedForward, GatedFeedForward
+from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.positions import (
     ConstantPositions,
     LearnedPositions,
@@ -40,6 +41,9 @@ class StackConfig(Config):
     Args:
         activation: of the feed-forwards; ``gelu-tanh`` is GPT-2's approximation of ``gelu``
             (Hendrycks and Gimpel 2016, section 2).
+        feed_forward: ``gated`` with relu, gelu or silu is ReGLU, GEGLU or SwiGLU.
+        positions: each family says which it offers; ``rotary`` and ``alibi`` act inside every self-attention,
+            and the embeddings then have none.
     """
 
     kind: str
@@ -51,13 +55,16 @@ class StackConfig(Config):
     d_v: Positive | None = None
     score: Literal["scaled-dot", "dot", "bilinear", "additive", "cosine"] = "scaled-dot"
     attention_bias: bool = True
-    activation: Literal["relu", "gelu", "gelu-tanh"] = "relu"
-    norm: Literal["layer", "batch", "power"] = "layer"
+    feed_forward: Literal["plain", "gated"] = "plain"
+    feed_forward_bias: bool = True
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
+    norm: Literal["layer", "rms", "batch", "power"] = "layer"
     norm_placement: Literal["post", "pre"] = "post"
     norm_warmup: Annotated[int, Field(ge=0)] = 500
     dropout: Rate = 0.1
     attention_dropout: Rate = 0.0
     activation_dropout: Rate = 0.0
+    positions: str = "none"
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "StackConfig":
@@ -68,7 +75,19 @@ class StackConfig(Config):
             )
         if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
             raise ValueError(f"n_heads={self.n_heads} is not divisible by n_kv_heads={self.n_kv_heads}")
+        if self.positions == "rotary" and self.key_width % 2:
+            raise ValueError(f"rotary positions turn pairs: d_k={self.key_width} must be even")
+        if self.positions == "rotary" and self.score == "additive":
+            raise ValueError(
+                "rotary positions turn queries and keys, and change nothing only in products: "
+                "with score=additive take other positions"
+            )
         return self
+
+    @property
+    def key_width(self) -> int:
+        """Width of a query or key of one head."""
+        return self.d_k or self.d_model // self.n_heads
 
 
 def self_attention_stack(config: StackConfig, d_ff: int, *, causal: bool) -> EncoderStack:
@@ -85,7 +104,8 @@ def self_attention_stack(config: StackConfig, d_ff: int, *, causal: bool) -> Enc
 
 def self_attention(config: StackConfig, *, causal: bool) -> SelfAttention:
     """Self-attention as the options say."""
-    return SelfAttention(config.d_model, config.n_heads, causal=causal, **_heads(config))
+    inside = _POSITIONS_INSIDE.get(config.positions, lambda c: {})(config)
+    return SelfAttention(config.d_model, config.n_heads, causal=causal, **inside, **_heads(config))
 
 
 def cross_attention(config: StackConfig) -> CrossAttention:
@@ -93,10 +113,15 @@ def cross_attention(config: StackConfig) -> CrossAttention:
     return CrossAttention(config.d_model, config.n_heads, **_heads(config))
 
 
-def feed_forward(config: StackConfig, d_ff: int) -> FeedForward:
+def feed_forward(config: StackConfig, d_ff: int) -> FeedForward | GatedFeedForward:
     """A feed-forward with d_ff hidden units."""
-    activation = _ACTIVATIONS[config.activation]()
-    return FeedForward(config.d_model, d_ff, activation=activation, dropout=config.activation_dropout)
+    return _FEED_FORWARDS[config.feed_forward](
+        config.d_model,
+        d_ff,
+        activation=_ACTIVATIONS[config.activation](),
+        bias=config.feed_forward_bias,
+        dropout=config.activation_dropout,
+    )
 
 
 def residual(config: StackConfig, part: nn.Module) -> Residual:
@@ -120,14 +145,21 @@ def positions_of(kind: str, n: int, width: int) -> Positions:
     return _POSITIONS[kind](n, width)
 
 
+_FEED_FORWARDS: dict[str, Callable[..., FeedForward | GatedFeedForward]] = {
+    "plain": FeedForward,
+    "gated": GatedFeedForward,
+}
+
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
     "gelu-tanh": lambda: nn.GELU("tanh"),
+    "silu": nn.SiLU,
 }
 
 _NORMS: dict[str, Callable[[StackConfig], nn.Module]] = {
     "layer": lambda c: LayerNorm(c.d_model),
+    "rms": lambda c: RMSNorm(c.d_model),
     "batch": lambda c: BatchNorm(c.d_model),
     "power": lambda c: PowerNorm(c.d_model, c.norm_warmup),
 }
@@ -146,6 +178,14 @@ _POSITIONS: dict[str, Callable[[int, int], Positions]] = {
     "one-hot": lambda n, width: OneHotPositions(n),
     "constant": lambda n, width: ConstantPositions(width, 1 / n),
     "none": lambda n, width: NoPositions(width),
+    "rotary": lambda n, width: NoPositions(width),
+    "alibi": lambda n, width: NoPositions(width),
+}
+
+# Of the two pairings the one that reads neighbouring numbers in memory.
+_POSITIONS_INSIDE: dict[str, Callable[[StackConfig], dict[str, Any]]] = {
+    "rotary": lambda c: {"rotary": Rotary(c.key_width, interleaved=False)},
+    "alibi": lambda c: {"score_bias": Alibi(c.n_heads)},
 }
 
 
@@ -155,7 +195,7 @@ def _heads(config: StackConfig) -> dict[str, Any]:
         "d_k": config.d_k,
         "d_v": config.d_v,
         "n_kv_heads": config.n_kv_heads,
-        "score": _SCORES[config.score](config.d_k or config.d_model // config.n_heads),
+        "score": _SCORES[config.score](config.key_width),
         "qkv_bias": config.attention_bias,
         "out_bias": config.attention_bias,
         "dropout": config.attention_dropout,

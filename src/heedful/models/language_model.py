@@ -4,14 +4,20 @@
 |---|---|---|---|---|---|
 | char-mini-cpu | 4 | 128 | 4 | 64 | 801,536 + 128 V |
 | char-mini | 6 | 384 | 6 | 256 | 10,745,856 + 384 V |
+| modern-mini | 6 | 384 | 6 | 256 | 9,442,176 + 384 V |
 | gpt2 | 12 | 768 | 12 | 1024 | 85,842,432 + 768 V |
 | gpt2-medium | 24 | 1024 | 16 | 1024 | 303,360,000 + 1024 V |
 | gpt2-large | 36 | 1280 | 20 | 1024 | 709,701,120 + 1280 V |
 | gpt2-xl | 48 | 1600 | 25 | 1024 | 1,477,200,000 + 1600 V |
 
 With V = 50,257 GPT-2 has 124,439,808, 354,823,168, 774,030,080 and 1,557,611,200 parameters; its paper
-(Radford et al. 2019, table 2) prints 117M, 345M, 762M and 1542M. The two small ones have the sizes that
-are commonly taken for character models.
+(Radford et al. 2019, table 2) prints 117M, 345M, 762M and 1542M. The two for characters have the
+sizes that are commonly taken for them.
+
+modern-mini has the parts of small language models of today: RMS norms before each part, rotary positions,
+2 heads of keys and values for 6 of queries, SwiGLU with 1024 hidden units, no biases, tied embeddings. With
+d = 384 and heads of 64, a layer has d (384 + 2 · 128) + 384 d + 3 · 1024 d + 2 d = 1,573,632 parameters, and
+the last norm d.
 """
 
 import math
@@ -27,7 +33,7 @@ from heedful.models.encoder_decoder import token_head
 from heedful.nn.attention.heads import SelfAttention
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
-from heedful.nn.feedforward import FeedForward
+from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
 from heedful.nn.positions import Added, LearnedPositions
 from heedful.nn.state import KeyValueCache, State
@@ -79,7 +85,8 @@ class LanguageModelConfig(StackConfig):
     Args:
         d_ff: hidden units of the feed-forwards; 4 d_model by default.
         context: the most tokens that are read at once, in training as in use.
-        positions: what tells the tokens' places; ``none`` leaves it to the causal mask.
+        positions: what tells the tokens' places; ``none`` leaves it to the causal mask. ``rotary`` and
+            ``alibi`` act inside attention.
         tie: whether the output layer is the embedding table.
     """
 
@@ -89,9 +96,9 @@ class LanguageModelConfig(StackConfig):
     n_layers: Positive = 12
     d_ff: Positive | None = None
     context: Positive = 1024
-    activation: Literal["relu", "gelu", "gelu-tanh"] = "gelu"
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
     norm_placement: Literal["post", "pre"] = "pre"
-    positions: Literal["learned", "sinusoidal", "constant", "none"] = "learned"
+    positions: Literal["learned", "sinusoidal", "constant", "none", "rotary", "alibi"] = "learned"
     tie: bool = True
 
     @model_validator(mode="after")
@@ -120,6 +127,21 @@ PRESETS: dict[str, LanguageModelConfig] = {
     "char-mini-cpu": LanguageModelConfig(n_layers=4, d_model=128, n_heads=4, context=64, dropout=0.0),
     "char-mini": LanguageModelConfig(
         n_layers=6, d_model=384, n_heads=6, context=256, dropout=0.2, attention_dropout=0.2
+    ),
+    "modern-mini": LanguageModelConfig(
+        n_layers=6,
+        d_model=384,
+        n_heads=6,
+        n_kv_heads=2,
+        d_ff=1024,
+        context=256,
+        norm="rms",
+        feed_forward="gated",
+        activation="silu",
+        positions="rotary",
+        attention_bias=False,
+        feed_forward_bias=False,
+        dropout=0.0,
     ),
     "gpt2": _gpt2(12, 768, 12),
     "gpt2-medium": _gpt2(24, 1024, 16),
@@ -159,6 +181,9 @@ def initialise(model: LanguageModel, n_residuals: int) -> None:
                 last.append(part.out.weight)
             case FeedForward():
                 inner.append(part.up.weight)
+                last.append(part.down.weight)
+            case GatedFeedForward():
+                inner.append(part.gate_up.weight)
                 last.append(part.down.weight)
             case TokenEmbedding():
                 inner.append(part.weight)

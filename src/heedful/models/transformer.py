@@ -38,13 +38,16 @@ class TransformerConfig(StackConfig):
     """Sizes and choices of an encoder-decoder Transformer.
 
     ``n_decoder_layers`` defaults to ``n_layers``; ``d_k`` and ``d_v`` to d_model / n_heads.
-    ``max_length`` bounds the positions of a learned, one-hot or constant table; sinusoids need none.
+    ``max_length`` bounds the positions of a learned, one-hot or constant table; the others need none.
+    With alibi the encoder knows distances, and cannot tell a source from its mirror image.
     """
 
     kind: Literal["transformer"] = "transformer"
     d_ff: Positive = 2048
     n_decoder_layers: Positive | None = None
-    positions: Literal["sinusoidal", "learned", "one-hot", "constant", "none"] = "sinusoidal"
+    positions: Literal["sinusoidal", "learned", "one-hot", "constant", "none", "rotary", "alibi"] = (
+        "sinusoidal"
+    )
     combine: Literal["add", "concat"] = "add"
     d_positions: Positive | None = None
     max_length: Positive = 1024
@@ -72,7 +75,7 @@ class TransformerConfig(StackConfig):
         """Columns that the positions take: all that are added to, or their own when concatenated."""
         if self.combine == "add":
             return self.d_model
-        if self.positions == "none":
+        if self.positions in {"none", "rotary", "alibi"}:
             return 0
         return self.max_length if self.positions == "one-hot" else self.d_positions or self.d_model // 4
 

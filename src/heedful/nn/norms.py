@@ -41,6 +41,39 @@ class LayerNorm(nn.LayerNorm):
         return super().forward(input)
 
 
+class RMSNorm(nn.Module):
+    """Each token is divided by the root mean square of its own features; no mean is subtracted.
+
+    y = γ x / √(q + ε), where q is the mean of the squares of the d numbers of one token; γ is in R^d, and
+    1 at the start. The paper has no ε, which leaves a token of zeros undefined.
+
+    Squares, their mean and the product with γ are computed in fp32 where x has fewer bits.
+
+    Source: Zhang & Sennrich 2019, equation 4.
+
+    Args:
+        d: width.
+        eps: ε.
+    """
+
+    couples_batch: ClassVar[bool] = False
+
+    def __init__(self, d: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(d))
+
+    def forward(self, x: Float[Tensor, "*axes d"]) -> Float[Tensor, "*axes d"]:
+        """Normalise the last axis."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return (wide * inverse * self.weight).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """Width and setting, for printing."""
+        return f"{self.weight.shape[0]}, eps={self.eps}"
+
+
 class BatchNorm(nn.Module):
     """Each feature is normalised over all tokens of the batch.
 

@@ -81,6 +81,18 @@ def test_the_small_character_model_has_the_published_size():
     assert size(model) - 64 * 128 == pytest.approx(0.80e6, abs=0.005e6)
 
 
+def test_the_modern_small_model_is_counted_from_its_matrices():
+    """No biases, gains alone in norms, two thirds of its heads' keys and values saved."""
+    d, d_k, d_ff, vocabulary = 384, 64, 1024, 8192
+    attention = d * (6 + 2 + 2) * d_k + 6 * d_k * d
+    layer = attention + 3 * d * d_ff + 2 * d
+    model = on_meta(PRESETS["modern-mini"], vocabulary)
+    assert [size(block) for block in model.stack.blocks] == [layer] * 6 == [1_573_632] * 6
+    assert size(model) == 6 * layer + d + vocabulary * d
+    assert not any("bias" in name for name, _ in model.named_parameters())
+    assert heedful.describe("modern-mini", vocab_size=vocabulary).parameters == size(model)
+
+
 # torch's own ----------------------------------------------------------------------------------------------
 
 
@@ -161,6 +173,16 @@ def test_first_weights_have_the_spread_of_gpt2(place, last):
     assert not torch.equal(model.heads["token"].weight, model.embedding.weight)
 
 
+def test_a_gated_feed_forward_starts_alike():
+    torch.manual_seed(1)
+    config = LanguageModelConfig(n_layers=4, d_model=96, n_heads=3, feed_forward="gated")
+    for block in build(config, 101).stack.blocks:
+        feed_forward = block.feed_forward.part
+        assert spread(feed_forward.gate_up.weight) == pytest.approx(0.02, rel=0.03)
+        assert spread(feed_forward.down.weight) == pytest.approx(0.02 / math.sqrt(8), rel=0.03)
+        assert not feed_forward.gate_up.bias.any()
+
+
 def test_tying_makes_one_parameter():
     tied, untied = build(small(), V), build(small(tie=False), V)
     assert tied.heads["token"].weight is tied.embedding.weight
@@ -191,10 +213,32 @@ def test_a_sequence_beyond_the_context_is_refused():
         model_of(small())(Tokens.of([list(range(12))]))
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "constant", "none", "rotary", "alibi"])
+@torch.no_grad()
+def test_other_positions_go_on_beyond_the_context(positions):
+    """31 tokens in a context of 11: the first are what they were alone."""
+    model = model_of(small(positions=positions, d_k=6))
+    ids = [1 + i % 29 for i in range(31)]
+    long, short = model(Tokens.of([ids])), model(Tokens.of([ids[:11]]))
+    assert long.isfinite().all()
+    torch.testing.assert_close(long[:11], short, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
+@torch.no_grad()
+def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(positions):
+    """With one layer, the causal mask does not: earlier tokens may change places."""
+    model = model_of(small(positions=positions, d_k=6, n_layers=1))
+    straight, swapped = (model(Tokens.of([ids]))[-1] for ids in ([5, 6, 7, 8], [6, 7, 5, 8]))
+    assert torch.allclose(straight, swapped, atol=1e-5) == (positions == "none")
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
         ({"d_model": 15}, "not divisible by n_heads"),
+        ({"positions": "rotary"}, "turn pairs: d_k=7 must be even"),
+        ({"positions": "rotary", "d_k": 6, "score": "additive"}, "with score=additive take other positions"),
         ({"n_kv_heads": 3}, "not divisible by n_kv_heads=3"),
         ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),
         ({"context": 0}, "greater than or equal to 1"),

@@ -238,7 +238,11 @@ def test_embeddings_and_logits_start_at_a_size_of_one():
 
 # Options --------------------------------------------------------------------------------------------------
 
-NEEDS = {("positions", "one-hot"): {"max_length": 14}, ("combine", "concat"): {"d_positions": 4}}
+NEEDS = {
+    ("positions", "one-hot"): {"max_length": 14},
+    ("positions", "rotary"): {"d_k": 6},
+    ("combine", "concat"): {"d_positions": 4},
+}
 OPTIONS = [
     (name, option)
     for name, field in TransformerConfig.model_fields.items()
@@ -258,14 +262,35 @@ def test_every_option_builds_and_runs(name, option):
     assert TransformerConfig.model_validate_json(config.model_dump_json()) == config
 
 
-@pytest.mark.parametrize("positions, width", [("sinusoidal", 10), ("none", 14), ("one-hot", 3)])
+@pytest.mark.parametrize(
+    "positions, width", [("sinusoidal", 10), ("none", 14), ("rotary", 14), ("alibi", 14), ("one-hot", 3)]
+)
 def test_concatenated_positions_take_their_columns_from_the_embedding(positions, width):
     options = {"max_length": 11} if positions == "one-hot" else {"d_positions": 4}
-    config = small(combine="concat", positions=positions, **options)
+    config = small(combine="concat", positions=positions, d_k=6, **options)
     model = build(config, V_S, V_T)
     assert config.d_embedding == width
     assert model.source_embedding.weight.shape == (V_S, width)
     assert model(Tokens.of(TARGETS), Tokens.of(SOURCES)).shape == (11, 14)
+
+
+@pytest.mark.parametrize("positions, part", [("rotary", "rotary"), ("alibi", "score_bias")])
+@torch.no_grad()
+def test_positions_inside_attention_are_in_self_attentions_alone_and_do_not_end(positions, part):
+    config = small(positions=positions, d_k=6, max_length=5)
+    model = model_of(config)
+    mixings = [block.mixing.part for stack in (model.encoder, model.decoder) for block in stack.blocks]
+    assert len(mixings) == 4
+    assert all(getattr(mixing, part) is not None for mixing in mixings)
+    assert not any(hasattr(block.cross_attention.part, part) for block in model.decoder.blocks)
+    assert config.longest is None
+    source, target = [3 + i % 23 for i in range(31)], [1 + i % 29 for i in range(37)]
+    whole = model(Tokens.of([target]), Tokens.of([source]))
+    assert whole.isfinite().all()
+    swapped = model(Tokens.of([target]), Tokens.of([[source[1], source[0], *source[2:]]]))
+    assert (whole - swapped).abs().max() > 1e-3  # the encoder sees the order
+    mirrored = model(Tokens.of([target]), Tokens.of([source[::-1]]))
+    assert torch.allclose(mirrored, whole, atol=1e-5) == (positions == "alibi")  # distances have no direction
 
 
 def test_alignments_are_told_by_every_layer_of_the_decoder():

@@ -9,8 +9,9 @@ from heedful.nn.attention.scores import AdditiveScore
 from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
 from heedful.nn.cells import GRUCell
 from heedful.nn.declarations import DECLARATIONS, blind_to_constants, declared, without_gradient
-from heedful.nn.feedforward import FeedForward
+from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Layout
+from heedful.nn.mixers import DepthwiseSeparableConvolution
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
 from heedful.nn.recurrent import Bidirectional, Recurrence
 from heedful.nn.residual import PostNorm, PreNorm
@@ -90,3 +91,24 @@ def test_cross_attention_counts_its_rows_in_its_own_fused_matrix():
     rows = without_gradient(stack)
     assert rows["blocks.0.cross_attention.part.kv.bias"] == set(range(10, 24))
     assert "blocks.0.cross_attention.part.out.bias" not in rows
+
+
+def test_constants_of_convolutions_and_gated_feed_forwards_are_lost_there_too():
+    """Against gradients, row by row."""
+    torch.manual_seed(1)
+    mixing, feed_forward = DepthwiseSeparableConvolution(D, 3), GatedFeedForward(D, FF, bias=True)
+    block = EncoderBlock(PreNorm(mixing, BatchNorm(D)), PreNorm(feed_forward, BatchNorm(D)))
+    stack = EncoderStack([block], BatchNorm(D)).double()
+    x, probe = torch.randn(2, 23, D, dtype=torch.float64)
+    (stack(x, Layout.of([11, 0, 5, 7])) * probe).sum().backward()
+    zeros = {}
+    for name, parameter in stack.named_parameters():
+        rows = parameter.grad.reshape(len(parameter), -1).abs().amax(1)
+        if found := set((rows < 1e-12).nonzero().flatten().tolist()):
+            zeros[name] = found
+    whole = set(range(D))
+    assert zeros == {
+        "blocks.0.mixing.part.pointwise.bias": whole,
+        "blocks.0.feed_forward.part.down.bias": whole,
+    }
+    assert zeros == without_gradient(stack)

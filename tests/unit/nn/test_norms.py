@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.nn.norms import BatchNorm, GroupScaling, LayerNorm, PowerNorm
+from heedful.nn.norms import BatchNorm, GroupScaling, LayerNorm, PowerNorm, RMSNorm
 
 T, D = 11, 7
 EPS = 1e-5
@@ -32,13 +32,14 @@ def _power(warmup, **settings):
 
 
 def test_norms_declare_whether_they_couple_the_sequences_of_a_batch():
-    declared = {part: part.couples_batch for part in (LayerNorm, GroupScaling, BatchNorm, PowerNorm)}
-    assert declared == {LayerNorm: False, GroupScaling: False, BatchNorm: True, PowerNorm: True}
+    alone, coupled = (LayerNorm, RMSNorm, GroupScaling), (BatchNorm, PowerNorm)
+    assert not any(part.couples_batch for part in alone)
+    assert all(part.couples_batch for part in coupled)
 
 
 @pytest.mark.parametrize(
     "part",
-    [LayerNorm(D), GroupScaling(D), BatchNorm(D), PowerNorm(D, warmup=0), PowerNorm(D, warmup=9)],
+    [LayerNorm(D), RMSNorm(D), GroupScaling(D), BatchNorm(D), PowerNorm(D, warmup=0), PowerNorm(D, warmup=9)],
     ids=lambda part: type(part).__name__,
 )
 def test_the_declaration_is_true(part):
@@ -81,6 +82,53 @@ def test_layer_norm_starts_at_mean_zero_and_deviation_one():
 def test_layer_norm_of_equal_features_is_the_bias():
     part = _randomised(LayerNorm(D))
     torch.testing.assert_close(part(torch.full((2, D), 3.0)), part.bias.detach().expand(2, D))
+
+
+# Root mean square
+
+
+def test_rms_norm_by_loop():
+    part = _randomised(RMSNorm(D, eps=1e-3))
+    x, gain = _tokens(), part.weight.tolist()
+    rows = []
+    for row in x.tolist():
+        size = math.sqrt(sum(v * v for v in row) / D + 1e-3)
+        rows.append([g * v / size for g, v in zip(gain, row, strict=True)])
+    torch.testing.assert_close(part(x), torch.tensor(rows))
+
+
+def test_rms_norm_is_torchs_gradients_too():
+    ours, theirs = _randomised(RMSNorm(D, eps=1e-3)), nn.RMSNorm(D, eps=1e-3)
+    theirs.load_state_dict(ours.state_dict())
+    x, y = (_tokens().requires_grad_() for _ in range(2))
+    torch.testing.assert_close(ours(x), theirs(y))
+    ours(x).square().sum().backward()
+    theirs(y).square().sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
+
+
+def test_rms_norm_forgets_the_size_of_a_token_and_keeps_its_mean():
+    part, x = RMSNorm(D, eps=0.0), _tokens()
+    torch.testing.assert_close(part(37 * x), part(x))
+    torch.testing.assert_close(part(x).square().mean(-1), torch.ones(T))
+    assert (part(x + 1) - part(x)).abs().max() > 0.1
+
+
+def test_rms_norm_of_zeros_is_zero_and_has_a_gradient():
+    x = torch.zeros(2, D, requires_grad=True)
+    y = _randomised(RMSNorm(D))(x)
+    assert torch.equal(y, torch.zeros(2, D))
+    y.sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_rms_norm_squares_in_fp32():
+    """In half precision 1000² is infinite, and the sum of 4096 squares of bf16 stops growing."""
+    for dtype, x in ((torch.float16, torch.full((1, 4096), 1000.0)), (torch.bfloat16, torch.ones(1, 4096))):
+        y = RMSNorm(4096).to(dtype)(x.to(dtype))
+        assert y.dtype == dtype
+        torch.testing.assert_close(y, torch.ones(1, 4096, dtype=dtype))
 
 
 # Batch norm

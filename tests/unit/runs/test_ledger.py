@@ -27,7 +27,8 @@ from heedful.models.registry import PRESETS, SIZES, build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.heads import SelfAttention
 from heedful.nn.cells import LSTMCell, ResetAfterGRUCell
-from heedful.nn.layout import Tokens
+from heedful.nn.layout import Layout, Tokens
+from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
 from heedful.nn.recurrent import Recurrence
 from heedful.runs.ledger.ledger import describe, ledger_of
 from heedful.runs.ledger.lines import formula
@@ -62,8 +63,18 @@ CONFIGS = {
     "additive": transformer(score="additive", n_kv_heads=2, tie="target"),
     "cosine": transformer(score="cosine"),
     "learned positions": transformer(positions="learned", max_length=31),
+    "rotary": transformer(positions="rotary"),
+    "rotary, grouped": transformer(positions="rotary", n_kv_heads=2),
+    "rotary, cosine": transformer(positions="rotary", n_kv_heads=2, score="cosine"),
+    "alibi": transformer(positions="alibi"),
     "concatenated": transformer(positions="learned", max_length=31, combine="concat", tie="none"),
+    "rms norm": transformer(norm="rms"),
     "batch norm": transformer(norm="batch"),
+    "gated": transformer(feed_forward="gated", activation="silu"),
+    "gated, dropout": transformer(
+        feed_forward="gated", feed_forward_bias=False, dropout=0.3, activation_dropout=0.1
+    ),
+    "feed-forward without bias": transformer(feed_forward_bias=False),
     "power norm": transformer(norm="power", norm_placement="pre", activation="gelu"),
     "dropout": transformer(dropout=0.3, attention_dropout=0.1, activation_dropout=0.1),
     "rnn": recurrent(cell="rnn"),
@@ -80,6 +91,15 @@ CONFIGS = {
     ),
     "luong additive": recurrent(decoder="luong", n_layers=2, cell="lstm"),
     "language model": language_model(),
+    "language model, modern": language_model(
+        norm="rms",
+        positions="rotary",
+        feed_forward="gated",
+        feed_forward_bias=False,
+        attention_bias=False,
+        activation="silu",
+        n_kv_heads=2,
+    ),
     "language model, dropout": language_model(dropout=0.3, attention_dropout=0.1, n_kv_heads=2, tie=False),
 }
 
@@ -154,7 +174,9 @@ def transformers(draw):
         "d_v": draw(widths),
         "score": draw(st.sampled_from(["scaled-dot", "dot", "bilinear", "additive", "cosine"])),
         "attention_bias": draw(st.booleans()),
-        "norm": draw(st.sampled_from(["layer", "batch", "power"])),
+        "feed_forward": draw(st.sampled_from(["plain", "gated"])),
+        "feed_forward_bias": draw(st.booleans()),
+        "norm": draw(st.sampled_from(["layer", "rms", "batch", "power"])),
         "norm_placement": draw(st.sampled_from(["pre", "post"])),
         "combine": combine,
         "positions": draw(st.sampled_from(["learned", "constant", "none"])),
@@ -362,6 +384,44 @@ def test_backward_takes_twice_the_flops_of_forward(case):
         run(model).sum().backward()
     expected = ledger.training_flops_per_token * TARGET * PAIRS
     assert counter.get_total_flops() == pytest.approx(expected, rel=1e-12)
+
+
+# Position mixers alone
+
+
+MIXERS = {
+    "position mlp": lambda: PositionMLP(13, 31, 5),
+    "separable": lambda: DepthwiseSeparableConvolution(13, 5),
+    "separable, causal": lambda: DepthwiseSeparableConvolution(13, 4, causal=True, bias=False),
+    "convolution": lambda: Convolution(13, 5, activation=nn.GELU()),
+    "convolution, causal": lambda: Convolution(13, 2, causal=True, bias=False),
+}
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_a_mixer_adds_up(name):
+    mixer = MIXERS[name]()
+    ledger = ledger_of(nn.Sequential(mixer), length=29)
+    assert ledger.parameters == count(mixer)
+    saved, x = {}, torch.randn(29 * PAIRS, 13, requires_grad=True)
+    own = {p.untyped_storage().data_ptr() for p in mixer.parameters()}
+
+    def note(tensor):
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with (
+        FlopCounterMode(display=False) as counter,
+        torch.autograd.graph.saved_tensors_hooks(note, lambda t: t),
+    ):
+        mixer(x, Layout.of([29] * PAIRS))
+    assert PAIRS * ledger.total.flops == counter.get_total_flops()
+    kept = sum(n for place, n in saved.items() if place not in own) / 4
+    assert kept / 1.2 < PAIRS * ledger.total.kept < kept * 1.2
+
+
+def test_a_mixer_without_parameters_has_no_line():
+    assert ledger_of(nn.Sequential(FourierMixer())).parameters == 0
 
 
 # Memory

@@ -100,6 +100,14 @@ def test_hidden_matrices_are_those_between_embeddings_and_heads():
     assert not any("embedding" in name or "heads" in name or name.endswith("bias") for name in found)
 
 
+def test_gate_and_up_are_two_matrices():
+    model = build_model(CONFIG.model_copy(update={"feed_forward": "gated"}), 31, 31)
+    names = {p: name for name, p in model.named_parameters()}
+    found = {names[p]: sizes for p, sizes in hidden_matrices(model)}
+    assert found["encoder.blocks.0.feed_forward.part.gate_up.weight"] == [19, 19]
+    assert found["encoder.blocks.0.feed_forward.part.down.weight"] == [14]
+
+
 def test_everything_else_gets_its_share_of_the_rate():
     model = build_model(CONFIG, 31, 31)
     optimizer = build_optimizer(MuonConfig(adam_share=0.25), model)

@@ -20,6 +20,7 @@ does not divide 768, and 768 with 12 heads is BERT's). S2 writes one W_O for eac
 of n_heads d_v x d_model.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import torch
@@ -27,6 +28,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.nn.attention.kernels import attend
+from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import ScaledDotScore, Score
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
@@ -104,14 +106,14 @@ class _MultiHead(nn.Module):
         return {f"{self.fused}.weight": self.sizes if self.fused == "qkv" else self.sizes[1:]}
 
     @property
-    def without_gradient(self) -> dict[str, range]:
+    def without_gradient(self) -> dict[str, Iterable[int]]:
         """Rows of the keys' bias b: it adds q.b to all scores of a query, which a softmax does not see.
 
-        That holds where scores are products. (See `heedful.nn.declarations`.)
+        That holds where scores are products, and no positions turn the keys. (See `heedful.nn.declarations`.)
         """
-        keys = range(self._first_key, self._first_key + self.sizes[1])
         product = self.score.product_scale(self.d_k) is not None
-        return {f"{self.fused}.bias": keys} if self.qkv_bias and product else {}
+        rows = self._keys_at_rest if self.qkv_bias and product else ()
+        return {f"{self.fused}.bias": rows} if rows else {}
 
     @property
     def adds_constant(self) -> dict[str, range]:
@@ -120,6 +122,11 @@ class _MultiHead(nn.Module):
         values = {f"{self.fused}.bias": range(first, first + self.sizes[2])}
         out = {} if self.out.bias is None else {"out.bias": range(len(self.out.bias))}
         return out | (values if self.qkv_bias and self.dropout.p == 0 else {})
+
+    @property
+    def _keys_at_rest(self) -> Sequence[int]:
+        """Rows of the keys in the fused projection, of those that positions do not turn."""
+        return range(self._first_key, self._first_key + self.sizes[1])
 
     @property
     def _first_key(self) -> int:
@@ -147,6 +154,8 @@ class SelfAttention(_MultiHead):
         window, block: see `Visibility`.
         qkv_bias, out_bias: whether the projections have a bias (the paper's have none).
         dropout: on the attention weights.
+        rotary: turns queries and prepared keys by their positions.
+        score_bias: what is added to the scores for the distance of query and key.
 
     Cost: 4 d_model^2 parameters with split heads and no bias. Padding does not exist here; pads of the
     rectangle are zero and invisible.
@@ -169,6 +178,8 @@ class SelfAttention(_MultiHead):
         qkv_bias: bool = False,
         out_bias: bool = False,
         dropout: float = 0.0,
+        rotary: Rotary | None = None,
+        score_bias: Alibi | None = None,
     ) -> None:
         super().__init__(
             d_model,
@@ -181,7 +192,12 @@ class SelfAttention(_MultiHead):
             out_bias=out_bias,
             dropout=dropout,
         )
+        if rotary is not None and not self.score.ignores_rotation:
+            raise ValueError(
+                f"rotary positions need a score that depends on products alone, not {type(score).__name__}"
+            )
         self.causal, self.window, self.block = causal, window, block
+        self.rotary, self.score_bias = rotary, score_bias
         self.qkv = nn.Linear(d_model, sum(self.sizes), bias=qkv_bias)
         init_slices(self.qkv.weight, self.sizes)
         if qkv_bias:
@@ -191,6 +207,15 @@ class SelfAttention(_MultiHead):
     def reads_ahead(self) -> bool:
         """Whether a token sees later ones (`heedful.nn.declarations`)."""
         return not self.causal
+
+    @property
+    def _keys_at_rest(self) -> Sequence[int]:
+        if self.rotary is None:
+            return super()._keys_at_rest
+        # A score with a matrix mixes the rows before they are turned.
+        turned = self.d_k if list(self.score.parameters()) else self.rotary.d_rotated
+        heads = range(self._first_key, self._first_key + self.sizes[1], self.d_k)
+        return [first + row for first in heads for row in range(turned, self.d_k)]
 
     @property
     def q_heads(self) -> Float[Tensor, "H d_model d_k"]:
@@ -214,24 +239,23 @@ class SelfAttention(_MultiHead):
         if cache is not None and not self.causal:
             raise ValueError("attention that reads ahead cannot continue from a cache: it needs causal=True")
         q, k, v = layout.pad(self.qkv(x)).split(self.sizes, dim=-1)
+        queries = split_heads(q, self.n_heads)
         keys, values = self._keys_and_values(k, v)
+        if self.rotary is not None:
+            queries, keys = self.rotary(queries, layout), self.rotary(keys, layout)
         if cache is not None:
             keys, values = cache.append(keys, values, layout)
-        seen = layout.sees(
-            layout if cache is None else layout.through,
-            causal=self.causal,
-            window=self.window,
-            block=self.block,
-        )
+        held = layout if cache is None else layout.through
         z = attend(
-            split_heads(q, self.n_heads),
+            queries,
             keys,
             values,
-            seen,
+            layout.sees(held, causal=self.causal, window=self.window, block=self.block),
             self.score,
             dropout=self.dropout,
             scores_tap=self.scores,
             weights_tap=self.weights,
+            bias=None if self.score_bias is None else self.score_bias(layout, held),
         )
         return self.out(layout.unpad(merge_heads(z)))
 

@@ -38,7 +38,7 @@ def choose(
     *,
     is_product: bool,
     wants_weights: bool,
-    has_bias: bool,
+    learned_bias: bool = False,
     drops: bool = False,
 ) -> Kernel:
     """Pick the kernel from the score, the device, the type, the lengths and what is asked for.
@@ -48,10 +48,10 @@ def choose(
         keys: ``[B, G, K, d_k]``.
         is_product: the score is a scaled product.
         wants_weights: somebody looks at scores or weights.
-        has_bias: something is added to the scores.
+        learned_bias: something that needs a gradient is added to the scores (a constant may be, everywhere).
         drops: weights are dropped.
     """
-    if not is_product or wants_weights or has_bias:
+    if not is_product or wants_weights or learned_bias:
         return "explicit"
     if queries.device.type != "cpu":
         return "fused"
@@ -84,13 +84,15 @@ def attend(
         visibility: which keys each query sees.
         score: how a query and a key are compared.
         dropout: applied to the weights.
-        scores_tap: sees the scores when active.
+        scores_tap: sees the scores when active, without the bias.
         weights_tap: sees the weights when active.
-        bias: added to the scores (relative positions, ALiBi); broadcasts to [B, H, Q, K].
+        bias: added to the scores (relative positions, ALiBi); broadcasts to [B, H, Q, K]. Where scores are
+            in half precision it is rounded to them: that is coarse only where it is large, and a key
+            whose score is so much smaller has no weight.
         kernel: force one; by default `choose` decides.
     """
     if visibility.hides_nonpadding:
-        queries, keys, values = (_finite(x) for x in (queries, keys, values))
+        queries, keys, values = (finite(x) for x in (queries, keys, values))
     scale = score.product_scale(queries.shape[-1])
     wants = scores_tap.active or weights_tap.active
     if kernel is None:
@@ -99,24 +101,25 @@ def attend(
             keys,
             is_product=scale is not None,
             wants_weights=wants,
-            has_bias=bias is not None,
+            learned_bias=bias is not None and bias.requires_grad,
             drops=dropout.training and dropout.p > 0,
         )
     if kernel == "fused":
         assert scale is not None
-        return _fused(queries, keys, values, visibility, scale, dropout)
+        return _fused(queries, keys, values, visibility, scale, dropout, bias)
     groups = queries.shape[1] // keys.shape[1]
     if groups > 1:
         keys, values = (x.repeat_interleave(groups, dim=1) for x in (keys, values))
     if kernel == "products":
         assert scale is not None
-        return _by_products(queries, keys, values, visibility, scale)
+        return _by_products(queries, keys, values, visibility, scale, bias)
     scores = scores_tap(score(queries, keys))
-    weights = weights_tap(attention_weights(scores if bias is None else scores + bias, visibility))
+    biased = scores if bias is None else scores + bias.to(scores.dtype)
+    weights = weights_tap(attention_weights(biased, visibility))
     return weighted_sum(dropout(weights), values)
 
 
-def _finite(x: Tensor) -> Tensor:
+def finite(x: Tensor) -> Tensor:
     """Read NaN and infinity as zero, so that a weight or gradient of zero stays zero."""
     # Where looking is cheap, one pass tells that there is nothing to do. (A finite sum has finite parts.)
     looks = x.device.type == "cpu" and not torch.compiler.is_compiling()
@@ -130,12 +133,13 @@ CAUSAL_ROWS = 128
 
 
 class _Products(torch.autograd.Function):
-    """softmax(scale · q kᵀ) v; of the forward pass the inputs and the weights are kept.
+    """softmax(scale · q kᵀ + bias) v; of the forward pass the inputs and the weights are kept.
 
     With W the weights, Z = W V and G the gradient of Z:
     dV = Wᵀ G,  dS = W ⊙ (G Vᵀ - rowsum(W ⊙ G Vᵀ)),  dQ = scale dS K,  dK = scale dSᵀ Q.
 
-    ``ends`` cuts the queries into blocks: (where the block ends, how many of the first keys it sees at most).
+    The bias, [1 or B, 1 or H, Q, K] or nothing, is constant. ``ends`` cuts the queries into blocks: (where
+    the block ends, how many of the first keys it sees at most).
     """
 
     @staticmethod
@@ -148,11 +152,14 @@ class _Products(torch.autograd.Function):
         lonely: bool,
         scale: float,
         ends: list[tuple[int, int]],
+        bias: Tensor | None,
     ) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
         out, kept, start = q.new_empty(*q.shape[:-1], v.shape[-1]), [], 0
         for end, seen in ends:
             scores = (q[:, :, start:end] @ k[:, :, :seen].mT).to(wide).mul_(scale)
+            if bias is not None:
+                scores += bias[..., start:end, :seen]
             unseen = None if hidden is None else hidden[:, :, start:end, :seen]
             if unseen is not None:
                 scores.masked_fill_(unseen, torch.finfo(wide).min)
@@ -185,11 +192,16 @@ class _Products(torch.autograd.Function):
             d_k[:, :, :seen] += s.mT @ q[:, :, start:end]
             d_v[:, :, :seen] += weights.mT @ g_rows
             start = end
-        return d_q, d_k, d_v, None, None, None, None
+        return d_q, d_k, d_v, None, None, None, None, None
 
 
 def _by_products(
-    queries: Tensor, keys: Tensor, values: Tensor, visibility: Visibility, scale: float
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    visibility: Visibility,
+    scale: float,
+    bias: Tensor | None,
 ) -> Tensor:
     hidden: Bool[Tensor, "B 1 Q K"] | None = None
     if visibility.hint != "all":
@@ -200,26 +212,40 @@ def _by_products(
     if visibility.hint == "causal":  # query i sees no key after i
         steps = range(CAUSAL_ROWS, n_queries, CAUSAL_ROWS)
         ends = [*((end, end) for end in steps), *ends]
-    out: Tensor = _Products.apply(queries, keys, values, hidden, lonely, scale, ends)
+    out: Tensor = _Products.apply(queries, keys, values, hidden, lonely, scale, ends, bias)
     return out
 
 
 def _fused(
-    queries: Tensor, keys: Tensor, values: Tensor, visibility: Visibility, scale: float, dropout: Dropout
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    visibility: Visibility,
+    scale: float,
+    dropout: Dropout,
+    bias: Tensor | None,
 ) -> Tensor:
-    """torch's kernel, with rows that see no key settled here: its backends differ on them."""
-    mask = visibility.mask[:, None] if visibility.hint == "dense" else None
+    """torch's kernel, with rows that see no key settled here: its backends differ on them.
+
+    It takes a mask or a bias; a bias is therefore very low where a key is hidden.
+    """
+    by_hint = visibility.hint == "all" or (visibility.hint == "causal" and bias is None)
+    mask = None if by_hint else visibility.mask[:, None]
     lonely = None
     if mask is not None and not visibility.every_query_sees_a_key:
         lonely = ~mask.any(-1, keepdim=True)
         mask = mask | lonely
+    if bias is not None:
+        bias = bias.to(queries.dtype)
+        # Half of the lowest number: some backends multiply by log2 e, which must not make it infinite.
+        mask = bias if mask is None else bias.masked_fill(~mask, torch.finfo(bias.dtype).min / 2)
     out = functional.scaled_dot_product_attention(
         queries,
         keys,
         values,
         attn_mask=mask,
         dropout_p=dropout.p if dropout.training else 0.0,
-        is_causal=visibility.hint == "causal",
+        is_causal=mask is None and visibility.hint == "causal",
         scale=scale,
         enable_gqa=queries.shape[1] != keys.shape[1],
     )

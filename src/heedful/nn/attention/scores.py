@@ -15,6 +15,7 @@ serves ``[B, Q, d]`` (one head) and ``[B, H, Q, d]``.
 
 import math
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -24,6 +25,9 @@ from torch.nn import functional
 
 class Score(nn.Module, ABC):
     """The contract of a score: ``score(queries, score.prepare(keys))`` is ``[..., Q, K]``."""
+
+    ignores_rotation: ClassVar[bool] = False
+    """Whether a query and a prepared key that are turned by one rotation have the score they had."""
 
     def product_scale(self, d_k: int) -> float | None:
         """The number s for which the score is s q·k', with k' the *prepared* key of width ``d_k``.
@@ -49,6 +53,8 @@ class DotScore(Score):
     Source: Luong et al. 2015, section 3.1, "dot"; lecture S0.
     """
 
+    ignores_rotation = True
+
     def product_scale(self, d_k: int) -> float:
         """1, at every width."""
         return 1.0
@@ -70,6 +76,8 @@ class ScaledDotScore(Score):
 
     Source: Vaswani et al. 2017, section 3.2.1, equation 1.
     """
+
+    ignores_rotation = True
 
     def product_scale(self, d_k: int) -> float:
         """1/√d_k."""
@@ -94,6 +102,8 @@ class BilinearScore(Score):
         d_q: width of the queries.
         d_k: width of the keys.
     """
+
+    ignores_rotation = True
 
     def __init__(self, d_q: int, d_k: int) -> None:
         super().__init__()
@@ -176,6 +186,8 @@ class CosineScore(Score):
     Raises:
         ValueError: the key strength is not positive.
     """
+
+    ignores_rotation = True
 
     def __init__(self, key_strength: float | None = None) -> None:
         super().__init__()

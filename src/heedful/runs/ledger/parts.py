@@ -9,8 +9,9 @@ from heedful.nn.attention.heads import CrossAttention, SelfAttention
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, Score
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
 from heedful.nn.embeddings import SegmentedEmbedding, TokenEmbedding
-from heedful.nn.feedforward import FeedForward
-from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
+from heedful.nn.feedforward import FeedForward, GatedFeedForward
+from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, PositionMLP
+from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.positions import LearnedPositions
 from heedful.nn.residual import PostNorm, PreNorm
 from heedful.runs.ledger.lines import MASK, Line, Walk, entries, formula, grouped, inside, linear, own
@@ -84,12 +85,19 @@ def weighted_sum(compared: Compared, d_v: int) -> Line:
 
 
 def _kept(module: SelfAttention | CrossAttention, compared: Compared) -> float:
-    """Queries, keys, values and weights; in products, shared keys and values once more; dropped weights."""
+    """Queries, keys, values and weights; in products, shared keys and values once more; dropped weights.
+
+    Turned queries and keys are kept beside the projections, which stay as long as the values in them.
+    """
     each_key = module.d_k + module.d_v
     heads = compared.heads * (compared.queries * module.d_k + compared.keys * each_key)
     repeats = compared.kv_heads < compared.heads and module.score.product_scale(module.d_k) is not None
-    shared = compared.keys * each_key * compared.kv_heads * repeats
-    return heads + shared + compared.pairs * (1 + (1 + MASK) * (module.dropout.p > 0))
+    if getattr(module, "rotary", None) is None:
+        again = compared.keys * each_key * compared.kv_heads * repeats
+    else:
+        turned = compared.heads * compared.queries + compared.kv_heads * compared.keys
+        again = turned * module.d_k * (not repeats)
+    return heads + again + compared.pairs * (1 + (1 + MASK) * (module.dropout.p > 0))
 
 
 @entries.register
@@ -175,6 +183,50 @@ def _output(module: SelfAttention | CrossAttention, walk: Walk) -> Line:
 
 
 @entries.register
+def _position_mlp(module: PositionMLP, name: str, walk: Walk) -> list[Line]:
+    """Once for each feature, on the positions there are; it keeps its input and both sides of f."""
+    there, d_tokens = min(walk.rows, module.n_positions), module.up.out_features
+    sizes = ("n_positions", "d_tokens")
+    lines = [
+        linear("W_1 and b_1", module.up, walk, sizes, keeps=False),
+        linear("W_2 and b_2", module.down, walk, sizes[::-1], keeps=False),
+    ]
+    flops = 2 * module.d_model * there * d_tokens
+    (whole,) = grouped("mixing of positions", [replace(line, own_flops=flops) for line in lines])
+    kept = module.d_model * (there + (2 + (1 + MASK) * (module.dropout.p > 0)) * d_tokens)
+    return [replace(whole, own_kept=kept, own_layers=2)]
+
+
+@entries.register
+def _separable(module: DepthwiseSeparableConvolution, name: str, walk: Walk) -> list[Line]:
+    """Each half keeps what it reads."""
+    filters = _filter("depthwise", module.depthwise, "kernel * d_model", walk)
+    pointwise = linear("pointwise", module.pointwise, walk, ("d_model", "d_model"))
+    (whole,) = grouped("separable convolution", [filters, pointwise])
+    return [replace(whole, own_layers=1)]
+
+
+@entries.register
+def _convolution(module: Convolution, name: str, walk: Walk) -> list[Line]:
+    """It keeps what it reads, and one side of the activation."""
+    line = _filter("convolution", module.convolution, "kernel * d_model * d_model", walk)
+    return [replace(line, own_kept=2 * line.own_kept, own_layers=1)]
+
+
+def _filter(name: str, module: nn.Conv1d, product: str, walk: Walk) -> Line:
+    """A filter over neighbouring tokens: ``product`` weights, all of them used for every token."""
+    terms = [product] * walk.first(module.weight) + ["d_model"] * walk.first(module.bias)
+    how = formula(" + ".join(terms) or "0", kernel=module.kernel_size[0], d_model=module.in_channels)
+    return Line(
+        name,
+        str(how) if terms else "shared",
+        own=how.value,
+        own_flops=2 * walk.rows * module.weight.numel(),
+        own_kept=walk.rows * module.in_channels,
+    )
+
+
+@entries.register
 def _feed_forward(module: FeedForward, name: str, walk: Walk) -> list[Line]:
     up = linear("W_1 and b_1", module.up, walk, ("d_model", "d_ff"))
     down = linear("W_2 and b_2", module.down, walk, ("d_ff", "d_model"))
@@ -182,6 +234,23 @@ def _feed_forward(module: FeedForward, name: str, walk: Walk) -> list[Line]:
     # ReLU keeps its result, which is the input of W_2; others also keep what they are given.
     copies = (not isinstance(module.activation, nn.ReLU)) + (1 + MASK) * (module.dropout.p > 0)
     return [replace(whole, own_kept=copies * walk.rows * module.up.out_features, own_layers=2)]
+
+
+@entries.register
+def _gated_feed_forward(module: GatedFeedForward, name: str, walk: Walk) -> list[Line]:
+    """It keeps both halves, what the activation made of one, and the products; dropped, a mask too."""
+    d_model, d_ff = module.gate_up.in_features, module.down.in_features
+    weight, bias = walk.first(module.gate_up.weight), walk.first(module.gate_up.bias)
+    text = " + ".join(["d_model * d_ff"] * weight + ["d_ff"] * bias)
+    how = formula(text or "0", d_model=d_model, d_ff=d_ff)
+    halves = [
+        Line(symbol, str(how) if text else "shared", own=how.value, own_flops=2 * walk.rows * d_model * d_ff)
+        for symbol in ("W_gate", "W_up")
+    ]
+    down = linear("W_down", module.down, walk, ("d_ff", "d_model"))
+    (whole,) = grouped("gated feed-forward", [*halves, down])
+    kept = d_model + (3 + MASK * (module.dropout.p > 0)) * d_ff
+    return [replace(whole, own_kept=walk.rows * kept, own_layers=2)]
 
 
 @entries.register(PostNorm)
@@ -203,6 +272,15 @@ def _norm(module: LayerNorm | BatchNorm | PowerNorm, name: str, walk: Walk) -> l
     parameters = [p for p in (module.weight, module.bias) if walk.first(p)]
     how = formula(f"{len(parameters)} * d_model", d_model=module.weight.numel())
     return [Line("norm", str(how), own=how.value, own_kept=walk.rows * module.weight.numel())]
+
+
+@entries.register
+def _rms_norm(module: RMSNorm, name: str, walk: Walk) -> list[Line]:
+    """A gain alone; what was normalised is kept beside the input."""
+    d_model = module.weight.numel()
+    first = walk.first(module.weight)
+    how = str(formula("d_model", d_model=d_model)) if first else "shared"
+    return [Line("norm", how, own=d_model * first, own_kept=2 * walk.rows * d_model)]
 
 
 @entries.register

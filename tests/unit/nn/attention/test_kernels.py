@@ -161,6 +161,58 @@ def test_a_bias_is_added_to_the_scores():
     torch.testing.assert_close(run(q, k, v, view, None, bias=bias), wanted)
 
 
+@pytest.mark.parametrize("kernel", [None, *KERNELS])
+@pytest.mark.parametrize("name", views())
+@pytest.mark.parametrize("rows", [1, 3])
+def test_every_kernel_adds_a_constant_bias(name, kernel, rows, monkeypatch):
+    """Values and gradients, against scores of one query and key at a time; rows of 1 or of their own."""
+    monkeypatch.setattr(kernels, "CAUSAL_ROWS", 2)
+    view = views()[name]
+    b, n, m = view.mask.shape
+    q, k, v = tensors(view)
+    bias = 3 * torch.randn(b if rows == b else 1, H, n, m)
+    out = run(q, k, v, view, kernel, bias=bias)
+    real = view.queries.real[:, None, :, None]
+    wanted = torch.zeros(b, H, n, D_V)
+    for i, h, x in torch.cartesian_prod(torch.arange(b), torch.arange(H), torch.arange(n)).tolist():
+        seen = view.mask[i, x].nonzero().flatten()
+        if len(seen) and x < view.queries.lengths[i]:
+            keys, values = k[i, h // (H // G), seen], v[i, h // (H // G), seen]
+            scores = (keys * q[i, h, x]).sum(-1) / math.sqrt(D_K) + bias[i % len(bias), h, x, seen]
+            wanted[i, h, x] = (scores.softmax(-1)[:, None] * values).sum(0)
+    torch.testing.assert_close(out * real, wanted)
+    probe = torch.randn(wanted.shape) * real
+    ours, theirs = (torch.autograd.grad((x * probe).sum(), [q, k, v]) for x in (out, wanted))
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("kernel", [None, *KERNELS])
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_bias_beside_half_precision_is_added_to_within_its_rounding(kernel, learns):
+    """Far keys are hidden by it, near ones are weighed as in fp32."""
+    view = views()["causal"]
+    q, k, v = (x.detach().bfloat16().requires_grad_(learns) for x in tensors(view))
+    distances = (torch.arange(5)[:, None] - torch.arange(5)).abs()
+    bias = -torch.tensor([0.5, 0.03, 7.0, 1.0, 0.3, 100.0])[:, None, None] * distances
+    out = run(q, k, v, view, kernel, bias=bias[None])
+    assert out.dtype == torch.bfloat16
+    wide = [x.detach().float() for x in (q, k, v)]
+    torch.testing.assert_close(
+        out.float()[0, :, :3], run(*wide, view, "explicit", bias=bias[None])[0, :, :3], rtol=0, atol=2**-5
+    )
+    if learns:
+        assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.float().sum(), [q, k, v]))
+
+
+def test_a_bias_that_learns_gets_its_gradient():
+    view = views()["causal"]
+    q, k, v = tensors(view)
+    bias = torch.zeros(1, H, 5, 5, requires_grad=True)
+    (grad,) = torch.autograd.grad(run(q, k, v, view, None, bias=bias).square().sum(), bias)
+    assert grad.any()
+    assert not grad[:, :, ~view.mask.any(0)].any()
+
+
 def test_products_pass_the_check_of_gradients():
     view = views()["ragged"] if "ragged" in views() else next(iter(views().values()))
     inputs = [x.detach().double().requires_grad_() for x in tensors(view)]
@@ -179,16 +231,15 @@ def test_products_keep_weights_apart_that_bf16_would_make_equal():
 
 def test_the_choice_in_training_on_a_cpu():
     q, k = (torch.randn(2, 2, 9, 4, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
-    ask = {"is_product": True, "wants_weights": False, "has_bias": False}
+    ask = {"is_product": True, "wants_weights": False}
     assert choose(q, k, **ask) == "products"
     assert choose(q, k, **ask, drops=True) == "explicit"
-    assert choose(q, k, **(ask | {"has_bias": True})) == "explicit"
+    assert choose(q, k, **ask, learned_bias=True) == "explicit"
 
 
 def test_only_scaled_products_can_be_fused():
     q, k = torch.randn(1, 2, 1000, 4), torch.randn(1, 2, 1000, 4)
-    ask = {"wants_weights": False, "has_bias": False}
-    assert choose(q, k, is_product=True, **ask) == "fused"
-    assert choose(q, k, is_product=False, **ask) == "explicit"
-    assert choose(q, k, is_product=True, wants_weights=True, has_bias=False) == "explicit"
+    assert choose(q, k, is_product=True, wants_weights=False) == "fused"
+    assert choose(q, k, is_product=False, wants_weights=False) == "explicit"
+    assert choose(q, k, is_product=True, wants_weights=True) == "explicit"
     assert AdditiveScore(3, 4, 5).product_scale(3) is None
