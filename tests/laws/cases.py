@@ -411,6 +411,18 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "encoder, additive": {**_E, "score": "additive", "norm": "batch"},
     "encoder, cosine": {**_E, "score": "cosine", "norm": "power", "norm_placement": "pre"},
     "encoder, recurrent": {**_E, "mixer": "recurrent"},
+    "encoder, fourier": {**_E, "mixer": "fourier"},
+    "encoder, mlp": {**_E, "mixer": "mlp"},
+    "encoder, separable": {**_E, "mixer": "separable", "kernel": 3},
+    "encoder, convolution": {**_E, "mixer": "convolution", "kernel": 3, "pooling": "max"},
+    "encoder, rotary": {**_E, "positions": "rotary", "d_k": 6, "norm": "rms", "embedding_norm": False},
+    "encoder, alibi": {
+        **_E,
+        "positions": "alibi",
+        "feed_forward": "gated",
+        "feed_forward_bias": False,
+        "activation": "silu",
+    },
 }
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 

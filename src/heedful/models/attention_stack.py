@@ -118,10 +118,15 @@ def feed_forward(config: StackConfig, d_ff: int) -> FeedForward | GatedFeedForwa
     return _FEED_FORWARDS[config.feed_forward](
         config.d_model,
         d_ff,
-        activation=_ACTIVATIONS[config.activation](),
+        activation=activation_of(config),
         bias=config.feed_forward_bias,
         dropout=config.activation_dropout,
     )
+
+
+def activation_of(config: StackConfig) -> nn.Module:
+    """An activation as the options say."""
+    return _ACTIVATIONS[config.activation]()
 
 
 def residual(config: StackConfig, part: nn.Module) -> Residual:

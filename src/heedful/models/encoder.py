@@ -10,7 +10,8 @@ and 340M.
 """
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -21,6 +22,7 @@ from heedful.models.attention_stack import (
     Positive,
     Rate,
     StackConfig,
+    activation_of,
     feed_forward,
     last_norm,
     norm_of,
@@ -33,8 +35,9 @@ from heedful.nn.blocks import EncoderBlock, EncoderStack
 from heedful.nn.cells import LSTMCell
 from heedful.nn.dropout import Dropout
 from heedful.nn.embeddings import SegmentedEmbedding
-from heedful.nn.feedforward import FeedForward
+from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
+from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
 from heedful.nn.pooling import FirstPooling, MaxPooling, MeanPooling, Pooler
 from heedful.nn.positions import Added, LearnedPositions
 from heedful.nn.recurrent import Bidirectional, Recurrence
@@ -77,12 +80,23 @@ class EncoderConfig(StackConfig):
     Args:
         d_ff: hidden units of the feed-forwards; 4 d_model by default.
         max_length: the most tokens of a sequence, special ones included.
-        mixer: what mixes across positions; ``recurrent`` is a bidirectional LSTM of d_model / 2 each way.
-        positions: what tells the tokens' places.
+        mixer: what mixes across positions (see below).
+        kernel: of convolutions, how many tokens they see; odd.
+        d_tokens: of the mixer ``mlp``, hidden units along the positions; max_length / 2 by default.
+        positions: what tells the tokens' places; ``rotary`` and ``alibi`` act inside attention.
         segments: rows of the table that tells the first text of a pair from the second; 0: none.
         embedding_norm: whether the sum of the embeddings is normalised.
         pooling: what one vector for the whole sequence is made of.
         pooler: whether a layer with tanh follows.
+
+    | mixer | what it is |
+    |---|---|
+    | attention | multi-head self-attention |
+    | recurrent | a bidirectional LSTM of d_model / 2 each way |
+    | fourier | FNet (Lee-Thorp et al. 2021); no parameters |
+    | mlp | MLP-Mixer's network along the positions (Tolstikhin et al. 2021) |
+    | separable | depthwise separable convolution (Chollet 2017) |
+    | convolution | full 1-D convolution with the activation (Kim 2014) |
     """
 
     kind: Literal["encoder"] = "encoder"
@@ -91,10 +105,12 @@ class EncoderConfig(StackConfig):
     n_layers: Positive = 12
     d_ff: Positive | None = None
     max_length: Positive = 512
-    mixer: Literal["attention", "recurrent"] = "attention"
-    activation: Literal["relu", "gelu", "gelu-tanh"] = "gelu"
+    mixer: Literal["attention", "recurrent", "fourier", "mlp", "separable", "convolution"] = "attention"
+    kernel: Positive = 5
+    d_tokens: Positive | None = None
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
     attention_dropout: Rate = 0.1
-    positions: Literal["learned", "sinusoidal", "constant", "none"] = "learned"
+    positions: Literal["learned", "sinusoidal", "constant", "none", "rotary", "alibi"] = "learned"
     segments: Annotated[int, Field(ge=0)] = 2
     embedding_norm: bool = True
     pooling: Literal["first", "mean", "max"] = "first"
@@ -107,6 +123,12 @@ class EncoderConfig(StackConfig):
                 f"d_model={self.d_model} must be even: sinusoids come in pairs, and each direction of a "
                 "recurrence has half of it"
             )
+        if self.mixer != "attention" and self.positions in {"rotary", "alibi"}:
+            raise ValueError(
+                f"positions={self.positions} act inside attention, and mixer={self.mixer} has none"
+            )
+        if self.mixer in {"separable", "convolution"} and self.kernel % 2 == 0:
+            raise ValueError(f"kernel={self.kernel} has no middle: take an odd one")
         return self
 
     @property
@@ -158,9 +180,13 @@ def _bidirectional(config: EncoderConfig) -> Bidirectional:
     )
 
 
-_MIXERS: dict[str, Any] = {
-    "attention": lambda config: self_attention(config, causal=False),
+_MIXERS: dict[str, Callable[[EncoderConfig], nn.Module]] = {
+    "attention": lambda c: self_attention(c, causal=False),
     "recurrent": _bidirectional,
+    "fourier": lambda c: FourierMixer(),
+    "mlp": lambda c: PositionMLP(c.d_model, c.max_length, c.d_tokens or max(1, c.max_length // 2)),
+    "separable": lambda c: DepthwiseSeparableConvolution(c.d_model, c.kernel),
+    "convolution": lambda c: Convolution(c.d_model, c.kernel, activation=activation_of(c)),
 }
 
 _POOLINGS: dict[str, type[nn.Module]] = {"first": FirstPooling, "mean": MeanPooling, "max": MaxPooling}
@@ -176,6 +202,8 @@ def initialise(model: Encoder) -> None:
                 layers += [part.qkv, part.out]
             case FeedForward():
                 layers += [part.up, part.down]
+            case GatedFeedForward():
+                layers += [part.gate_up, part.down]
             case Pooler():
                 layers.append(part.dense)
             case SegmentedEmbedding():

@@ -9,6 +9,8 @@ validation of recipes, documentation) asks the functions here.
 | ``without_gradient`` | rows of its parameters that change nothing, wherever the part stands |
 | ``adds_constant`` | rows of its parameters whose only effect is to add one vector to all its outputs |
 | ``removes_batch_mean`` | (norms) in training, the mean over the tokens of the batch is subtracted |
+| ``lifts_tokens`` | rows of its parameters that only add one number to all features of a token |
+| ``removes_token_mean`` | (norms) of every token, the mean over its features is subtracted |
 
 Rows are indices along a parameter's first axis.
 """
@@ -43,22 +45,38 @@ def without_gradient(module: nn.Module) -> dict[str, set[int]]:
     """Rows of parameters whose gradient in training is zero whatever the data, by dotted name.
 
     They are the rows that a part declares for itself, and those that only add a constant to the output
-    of a residual part in a stack that is `blind_to_constants`.
+    of a residual part in a stack that is `blind_to_constants`, or only lift tokens, undropped, in one that
+    is `blind_to_lifts`.
     """
     found: dict[str, set[int]] = {}
     for prefix, part in module.named_modules():
         _collect(found, prefix, getattr(part, "without_gradient", {}))
-        if isinstance(part, EncoderStack | DecoderStack) and blind_to_constants(part):
-            for name, residual in part.named_modules(prefix=prefix):
-                if isinstance(residual, PostNorm | PreNorm):
-                    _collect(found, f"{name}.part", getattr(residual.part, "adds_constant", {}))
+        if not isinstance(part, EncoderStack | DecoderStack):
+            continue
+        constants, lifts = blind_to_constants(part), blind_to_lifts(part)
+        for name, residual in part.named_modules(prefix=prefix):
+            if not isinstance(residual, PostNorm | PreNorm):
+                continue
+            if constants:
+                _collect(found, f"{name}.part", getattr(residual.part, "adds_constant", {}))
+            if lifts and residual.dropout.p == 0:
+                _collect(found, f"{name}.part", getattr(residual.part, "lifts_tokens", {}))
     return found
 
 
 def blind_to_constants(stack: EncoderStack | DecoderStack) -> bool:
     """Whether a vector added to all outputs of a part is lost: every norm subtracts the batch's mean."""
+    return _every_norm(stack, "removes_batch_mean")
+
+
+def blind_to_lifts(stack: EncoderStack | DecoderStack) -> bool:
+    """Whether a number added to all features of a token is lost: every norm subtracts their mean."""
+    return _every_norm(stack, "removes_token_mean")
+
+
+def _every_norm(stack: nn.Module, says: str) -> bool:
     norms = [part for part in stack.modules() if hasattr(part, "couples_batch")]
-    return bool(norms) and all(getattr(norm, "removes_batch_mean", False) for norm in norms)
+    return bool(norms) and all(getattr(norm, says, False) for norm in norms)
 
 
 def _collect(found: dict[str, set[int]], prefix: str, rows: Rows) -> None:

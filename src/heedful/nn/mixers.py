@@ -117,6 +117,11 @@ class PositionMLP(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
 
+    @property
+    def lifts_tokens(self) -> dict[str, range]:
+        """b_2 adds one number to all features of a position (`heedful.nn.declarations`)."""
+        return {"down.bias": range(self.n_positions)}
+
     def forward(self, x: Float[Tensor, "T d"], layout: Layout, cache: Any = None) -> Float[Tensor, "T d"]:
         """Mix the tokens of each sequence.
 

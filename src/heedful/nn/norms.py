@@ -2,7 +2,8 @@
 
 A norm that computes statistics over the batch says so in ``couples_batch``: what a token becomes
 then depends, in training, on the other sequences of the batch. One that subtracts the batch's mean
-says so in ``removes_batch_mean`` (`heedful.nn.declarations`).
+says so in ``removes_batch_mean``, one that subtracts the mean of a token's own features in
+``removes_token_mean`` (`heedful.nn.declarations`).
 """
 
 from typing import Any, ClassVar
@@ -32,6 +33,7 @@ class LayerNorm(nn.LayerNorm):
     """
 
     couples_batch: ClassVar[bool] = False
+    removes_token_mean: ClassVar[bool] = True
 
     def __init__(self, d: int, eps: float = 1e-5, bias: bool = True) -> None:
         super().__init__(d, eps=eps, bias=bias)

@@ -73,6 +73,26 @@ def test_odd_widths_are_refused_where_halves_are_needed(options):
         EncoderConfig(d_model=15, n_heads=3, **options)
 
 
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"mixer": "fourier", "positions": "rotary"}, "act inside attention"),
+        ({"mixer": "convolution", "kernel": 4}, "no middle"),
+    ],
+)
+def test_mixers_that_cannot_work_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        EncoderConfig(**options)
+
+
+def test_fnet_has_no_parameters_for_mixing():
+    """FNet-base is BERT-base without attention: 4 (768^2 + 768) parameters less in each of 12 layers."""
+    with torch.device("meta"):
+        bert, fnet = (build(EncoderConfig(mixer=mixer), 32_000) for mixer in ("attention", "fourier"))
+    sizes = [sum(p.numel() for p in model.parameters()) for model in (bert, fnet)]
+    assert sizes[0] - sizes[1] == 12 * 4 * (768 * 768 + 768)
+
+
 def test_a_source_is_refused():
     with pytest.raises(ValueError, match="reads no source"):
         encoder()(Tokens.of([[4]]), Tokens.of([[4]]))

@@ -11,8 +11,8 @@ from heedful.nn.cells import GRUCell
 from heedful.nn.declarations import DECLARATIONS, blind_to_constants, declared, without_gradient
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Layout
-from heedful.nn.mixers import DepthwiseSeparableConvolution
-from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
+from heedful.nn.mixers import DepthwiseSeparableConvolution, PositionMLP
+from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.recurrent import Bidirectional, Recurrence
 from heedful.nn.residual import PostNorm, PreNorm
 
@@ -49,6 +49,25 @@ def test_rows_carry_the_dotted_name_of_their_parameter():
     keys = {f"blocks.{i}.mixing.part.qkv.bias": {6, 7, 8, 9, 10, 11} for i in range(2)}
     assert without_gradient(stack) == keys
     assert without_gradient(nn.ModuleDict({"a": stack})) == {f"a.{name}": rows for name, rows in keys.items()}
+
+
+@pytest.mark.parametrize("place", [PostNorm, PreNorm])
+@pytest.mark.parametrize(
+    "norm, dropout, lost", [(LayerNorm, 0.0, True), (LayerNorm, 0.1, False), (RMSNorm, 0.0, False)]
+)
+def test_what_lifts_all_features_of_a_token_is_lost_where_norms_subtract_their_mean(
+    place, norm, dropout, lost
+):
+    torch.manual_seed(1)
+    mixing = place(PositionMLP(D, 7, 3), norm(D), dropout)
+    last = nn.Identity() if place is PostNorm else norm(D)
+    stack = EncoderStack([EncoderBlock(mixing, place(FeedForward(D, FF), norm(D)))], last).double()
+    declared_lost = without_gradient(stack).get("blocks.0.mixing.part.down.bias", set())
+    assert declared_lost == (set(range(7)) if lost else set())
+    x = torch.randn(7, D, dtype=torch.float64)
+    (stack(x, Layout.of([7])) * torch.randn(7, D, dtype=torch.float64)).sum().backward()
+    gradient = stack.blocks[0].mixing.part.down.bias.grad
+    assert (gradient.abs() < 1e-12).all() == lost
 
 
 @pytest.mark.parametrize("place", [PostNorm, PreNorm])
