@@ -106,6 +106,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "constant": {**_T, "positions": "constant"},
     "no positions": {**_T, "positions": "none"},
     "concat": {**_T, "combine": "concat", "d_positions": 4, "tie": "none"},
+    "as marian": {**_T, "positions": "half-split", "head_bias": True},
+    "swish": {**_T, "activation": "swish"},
+    "small epsilon": {**_T, "norm_placement": "pre", "norm_eps": 1e-12},
     "concat, one-hot": {
         **_T,
         "combine": "concat",

@@ -39,7 +39,8 @@ class StackConfig(Config):
 
     Args:
         activation: of the feed-forwards; ``gelu-tanh`` is GPT-2's approximation of ``gelu``
-            (Hendrycks and Gimpel 2016, section 2).
+            (Hendrycks and Gimpel 2016, section 2), ``swish`` is x sigmoid(x) (Ramachandran et al. 2017).
+        norm_eps: the ε of the norms.
     """
 
     kind: str
@@ -51,10 +52,11 @@ class StackConfig(Config):
     d_v: Positive | None = None
     score: Literal["scaled-dot", "dot", "bilinear", "additive", "cosine"] = "scaled-dot"
     attention_bias: bool = True
-    activation: Literal["relu", "gelu", "gelu-tanh"] = "relu"
+    activation: Literal["relu", "gelu", "gelu-tanh", "swish"] = "relu"
     norm: Literal["layer", "batch", "power"] = "layer"
     norm_placement: Literal["post", "pre"] = "post"
     norm_warmup: Annotated[int, Field(ge=0)] = 500
+    norm_eps: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     dropout: Rate = 0.1
     attention_dropout: Rate = 0.0
     activation_dropout: Rate = 0.0
@@ -119,12 +121,13 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
     "gelu-tanh": lambda: nn.GELU("tanh"),
+    "swish": nn.SiLU,
 }
 
 _NORMS: dict[str, Callable[[StackConfig], nn.Module]] = {
-    "layer": lambda c: LayerNorm(c.d_model),
-    "batch": lambda c: BatchNorm(c.d_model),
-    "power": lambda c: PowerNorm(c.d_model, c.norm_warmup),
+    "layer": lambda c: LayerNorm(c.d_model, c.norm_eps),
+    "batch": lambda c: BatchNorm(c.d_model, c.norm_eps),
+    "power": lambda c: PowerNorm(c.d_model, c.norm_warmup, eps=c.norm_eps),
 }
 
 _SCORES: dict[str, Callable[[int], Score]] = {
@@ -137,6 +140,7 @@ _SCORES: dict[str, Callable[[int], Score]] = {
 
 _POSITIONS: dict[str, Callable[[int, int], Positions]] = {
     "sinusoidal": lambda n, width: SinusoidalPositions(width),
+    "half-split": lambda n, width: SinusoidalPositions(width, interleaved=False),
     "learned": LearnedPositions,
     "one-hot": lambda n, width: OneHotPositions(n),
     "constant": lambda n, width: ConstantPositions(width, 1 / n),
