@@ -106,10 +106,9 @@ def _from_library(checkpoint: Checkpoint) -> _Read:
     for key, good in _PLAIN.items():
         if model.get(key) not in good:
             raise RequestError(f"{path}: model.{key}: {model[key]!r} is not known to heedful")
-    if (after := whole["post_processor"]) and after["type"] != "ByteLevel":
-        raise RequestError(
-            f"{path}: post_processor: {after['type']!r} adds tokens to every text; heedful adds none"
-        )
+    if library.num_special_tokens_to_add(is_pair=False):
+        kind = whole["post_processor"]["type"]
+        raise RequestError(f"{path}: post_processor: {kind!r} adds tokens to every text; heedful adds none")
     ids = {**model["vocab"], **{token["content"]: token["id"] for token in whole["added_tokens"]}}
     merges = [(left, right) for left, right in model["merges"]]
     added = frozenset(token["content"] for token in whole["added_tokens"])
