@@ -6,6 +6,7 @@
 | encoder_ffn_dim and decoder_ffn_dim; …_attention_heads | d_ff; n_heads: both sides alike |
 | activation_function swish, gelu, relu … | activation |
 | share_encoder_decoder_embeddings, tie_word_embeddings | tie |
+| max_position_embeddings | max_length, beyond which heedful goes on |
 | final_logits_bias, where it is not zero | head_bias |
 
 Positions are half-split sinusoids, embeddings are multiplied by sqrt(d_model), norms come after the sums.
@@ -47,7 +48,7 @@ BIAS, VOCABULARY, GENERATION = "final_logits_bias", "vocab.json", "generation_co
 
 _HARMLESS = HARMLESS | {
     "encoder_layerdrop", "decoder_layerdrop", "classifier_dropout", "classif_dropout", "num_hidden_layers",
-    "max_position_embeddings", "extra_pos_embeddings", "add_bias_logits",
+    "extra_pos_embeddings", "add_bias_logits",
     "force_bos_token_to_be_generated", "bos_token_id",
 }  # fmt: skip
 
@@ -206,6 +207,7 @@ def _configuration(settings: Settings, checkpoint: Checkpoint) -> tuple[Transfor
         attention_dropout=settings.rate("attention_dropout", 0.0),
         activation_dropout=settings.rate("activation_dropout", 0.0),
         positions="half-split",
+        max_length=settings.whole("max_position_embeddings", 1024),
         head_bias=bias is not None and bool(bias.any()),
         tie=_tie(settings),
     )
