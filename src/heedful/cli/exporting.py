@@ -23,5 +23,4 @@ def export(
     from heedful.interop.exporting import export_run
 
     folder = export_run(run, to, out, say)
-    say(f'load it:     AutoModel….from_pretrained("{folder}") in Python, with transformers')
     result(str(folder))

@@ -51,4 +51,5 @@ def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda l
         for name, content in written.files.items():
             write_text(folder / name, content)
         write_checkpoint(folder, written.config, written.tensors)
+    say(f'load it:     {form.loader}.from_pretrained("{folder}")')
     return folder

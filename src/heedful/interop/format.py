@@ -53,6 +53,9 @@ class Format(Protocol):
     task: ClassVar[str]
     """The task of the runs that it can hold."""
 
+    loader: ClassVar[str]
+    """What loads a folder there."""
+
     def read(self, checkpoint: Checkpoint) -> Found:
         """All that a folder holds.
 

@@ -86,6 +86,7 @@ class GPT2:
 
     name = "gpt2"
     task = "language-modelling"
+    loader = "transformers.AutoModelForCausalLM"
 
     def read(self, checkpoint: Checkpoint) -> Found:
         """A run that completes text."""

@@ -131,6 +131,7 @@ class Marian:
 
     name = "marian"
     task = "translation"
+    loader = "transformers.MarianMTModel"
 
     def read(self, checkpoint: Checkpoint) -> Found:
         """A run that translates."""

@@ -180,7 +180,7 @@ class Table:
 
     def _full(self, name: str) -> str:
         known = {their for line in self.pairs for their in line.theirs} | {*self.copies}
-        return name if name in known else self.prefix + name
+        return name if name in known or self.is_derived(name) else self.prefix + name
 
 
 def give(table: Table, held: Mapping[str, Tensor], model: nn.Module, source: str) -> None:
