@@ -24,11 +24,15 @@ from heedful.text.subwords import as_vocabulary, build, byte_letters, first_spac
 from heedful.text.subwords import pre_tokenizer as words_of
 from heedful.text.tokenizer import Tokenizer
 
-TOKENIZER, VOCABULARY, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
+TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+VOCABULARY, MERGES = "vocab.json", "merges.txt"
 END = "<|endoftext|>"
 SPLITS: tuple[ByteSplit, ...] = get_args(ByteSplit)
 
 _BYTES = ByteBpeConfig(kind="byte-bpe", merges=1, split="gpt2")
+
+# The special tokens besides the end's that heedful has a place for.
+_ROLES = {"pad": SPECIALS.pad, "bos": SPECIALS.start, "unk": SPECIALS.unknown}
 
 # What must not be set, for heedful's model of the kind has it not.
 _PLAIN: dict[str, tuple[Any, ...]] = {
@@ -49,6 +53,7 @@ class _Read:
         ids: of all entries, by their spelling.
         merges: in their order.
         added: the spellings of tokens that are found in text before it is cut into words.
+        roles: the spellings of those that pad, begin or stand for what is unknown, where they are told.
         split: where words end.
     """
 
@@ -56,6 +61,7 @@ class _Read:
     ids: dict[str, int]
     merges: list[tuple[str, str]]
     added: frozenset[str]
+    roles: dict[str, str]
     split: ByteSplit
 
 
@@ -112,7 +118,18 @@ def _from_library(checkpoint: Checkpoint) -> _Read:
     ids = {**model["vocab"], **{token["content"]: token["id"] for token in whole["added_tokens"]}}
     merges = [(left, right) for left, right in model["merges"]]
     added = frozenset(token["content"] for token in whole["added_tokens"])
-    return _Read(path, ids, merges, added, _split(path, whole))
+    return _Read(path, ids, merges, added, _roles(checkpoint), _split(path, whole))
+
+
+def _roles(checkpoint: Checkpoint) -> dict[str, str]:
+    """What tokenizer_config.json says of special tokens, where it is there."""
+    if not checkpoint.has(SETTINGS):
+        return {}
+    told = checkpoint.json(SETTINGS)
+    found = {role: told.get(f"{role}_token") for role in _ROLES}
+    # A token is told by its spelling, or by an object that has it.
+    spelled = {role: each.get("content") if isinstance(each, dict) else each for role, each in found.items()}
+    return {role: each for role, each in spelled.items() if isinstance(each, str)}
 
 
 def _split(path: Path, whole: Mapping[str, Any]) -> ByteSplit:
@@ -150,7 +167,7 @@ def _from_parts(checkpoint: Checkpoint) -> _Read:
     path = checkpoint.path / VOCABULARY
     if not all(type(i) is int for i in ids.values()):
         raise DamagedError(f"{path}: holds something else than ids")
-    return _Read(path, ids, _merges(checkpoint.file(MERGES)), frozenset(), "gpt2")
+    return _Read(path, ids, _merges(checkpoint.file(MERGES)), frozenset(), {}, "gpt2")
 
 
 def _merges(path: Path) -> list[tuple[str, str]]:
@@ -171,21 +188,26 @@ def _merges(path: Path) -> list[tuple[str, str]]:
 
 def _specials(read: _Read, names: list[str], config: Settings) -> dict[int, int]:
     """Their ids of the tokens that heedful has an own id for, by that."""
-    default = read.ids.get(END)
-    end = config.get("eos_token_id", int, default)
-    # What is left of the defaults of a larger model lies outside; so it has no meaning.
-    end = end if end is not None and 0 <= end < len(names) else default
+    end = _numbered(config, "eos_token_id", len(names))
+    end = read.ids.get(END) if end is None else end
     if end is None:
         raise config.wrong("eos_token_id", "names no token of the vocabulary, and none is " + END)
     spelled = {*byte_letters(), *(left + right for left, right in read.merges)}
     if names[end] in spelled:
         raise config.wrong("eos_token_id", f"{end} is {names[end]!r}, which is a piece of ordinary text")
     found = {SPECIALS.end: end}
-    for key, ours in (("pad_token_id", SPECIALS.pad), ("bos_token_id", SPECIALS.start)):
-        their = config.get(key, int)
-        if their is not None and 0 <= their < len(names) and their != end and names[their] in read.added:
+    for role, ours in _ROLES.items():
+        their = _numbered(config, f"{role}_token_id", len(names))
+        their = read.ids.get(read.roles.get(role, "")) if their is None else their
+        if their is not None and names[their] in read.added and their not in found.values():
             found[ours] = their
     return found
+
+
+def _numbered(config: Settings, key: str, n: int) -> int | None:
+    """The token that a configuration names; what lies outside was left of a larger model's defaults."""
+    found = config.get(key, int)
+    return found if found is not None and 0 <= found < n else None
 
 
 def _refuse_strange(read: _Read, learned: Iterable[str]) -> None:

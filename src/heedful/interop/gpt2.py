@@ -17,7 +17,7 @@ import json
 from typing import Any
 
 from heedful.errors import RequestError
-from heedful.interop.byte_bpe import TOKENIZER, read_byte_bpe, write_byte_bpe
+from heedful.interop.byte_bpe import SETTINGS, TOKENIZER, read_byte_bpe, write_byte_bpe
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
 from heedful.interop.format import Found, Written
 from heedful.interop.names import Numbering, Pair, Rows, Table, Transposed, give, linear, pair, take
@@ -112,7 +112,7 @@ class GPT2:
             take(table(config, numbering), run.model),
             {
                 TOKENIZER: content,
-                "tokenizer_config.json": json.dumps(
+                SETTINGS: json.dumps(
                     {
                         "tokenizer_class": "PreTrainedTokenizerFast",
                         "model_max_length": config.context,

@@ -119,6 +119,16 @@ def test_tokens_that_fill_and_begin_are_taken_over(make_tokenizer, tmp_path):
     assert tokenizer.vocab_size == 310 + len(SPECIALS)
 
 
+def test_tokens_that_fill_may_be_told_beside_the_tokenizer(make_tokenizer, tmp_path):
+    library = make_tokenizer()
+    library.add_special_tokens(["[PAD]", "[UNK]"])
+    (tmp_path / "x").mkdir()
+    told = {"pad_token": {"content": "[PAD]"}, "unk_token": "[UNK]", "bos_token": "<|endoftext|>"}
+    (tmp_path / "x" / "tokenizer_config.json").write_text(json.dumps(told), "utf-8")
+    _, numbering = read(tmp_path / "x", library, eos_token_id=310)
+    assert numbering.theirs[: len(SPECIALS)] == (311, None, 310, 312, None, None, None)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
