@@ -252,7 +252,8 @@ def write_byte_bpe(tokenizer: Tokenizer) -> tuple[str, str, Numbering]:
             "only tokenizers of the kinds byte-bpe and byte can be written"
         )
     data = tokenizer.model.data
-    names, merges = byte_letters(), []
+    names = byte_letters()
+    merges: list[tuple[str, str]] = []
     if config.kind == "byte-bpe":
         vocabulary: dict[str, int] = data["model"]["vocab"]
         names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]

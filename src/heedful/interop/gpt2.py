@@ -14,7 +14,7 @@ lost; it changes training alone. The tokenizer travels along (`heedful.interop.b
 """
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 from heedful.errors import RequestError
 from heedful.interop.byte_bpe import SETTINGS, TOKENIZER, read_byte_bpe, write_byte_bpe
@@ -84,9 +84,9 @@ def _from_the_right(ours: str, theirs: str) -> list[Pair]:
 class GPT2:
     """See `heedful.interop.format.Format`."""
 
-    name = "gpt2"
-    task = "language-modelling"
-    loader = "transformers.AutoModelForCausalLM"
+    name: ClassVar[str] = "gpt2"
+    task: ClassVar[str] = "language-modelling"
+    loader: ClassVar[str] = "transformers.AutoModelForCausalLM"
 
     def read(self, checkpoint: Checkpoint) -> Found:
         """A run that completes text."""

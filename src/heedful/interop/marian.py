@@ -20,7 +20,7 @@ leaves them there; the weights of any folder are read by `load_weights`.
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,8 @@ class Numberings:
 
 def table(config: TransformerConfig, numberings: Numberings) -> Table:
     """The names of all tensors."""
-    both, copies = f"{_OWN}shared.weight", {}
+    both = f"{_OWN}shared.weight"
+    copies: dict[str, str] = {}
     sides = [f"{_OWN}encoder.embed_tokens.weight", f"{_OWN}decoder.embed_tokens.weight"]
     source, target = Rows(numberings.source), Rows(numberings.target)
     if config.tie == "three-way":
@@ -129,9 +130,9 @@ def load_weights(folder: Path | str) -> tuple[nn.Module, Numberings]:
 class Marian:
     """See `heedful.interop.format.Format`."""
 
-    name = "marian"
-    task = "translation"
-    loader = "transformers.MarianMTModel"
+    name: ClassVar[str] = "marian"
+    task: ClassVar[str] = "translation"
+    loader: ClassVar[str] = "transformers.MarianMTModel"
 
     def read(self, checkpoint: Checkpoint) -> Found:
         """A run that translates."""
