@@ -44,6 +44,7 @@ ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
 }
+_OWN, _HEAD = "model.", "lm_head.weight"
 BIAS, VOCABULARY, GENERATION = "final_logits_bias", "vocab.json", "generation_config.json"
 
 _HARMLESS = HARMLESS | {
@@ -88,9 +89,6 @@ def table(config: TransformerConfig, numberings: Numberings) -> Table:
     return Table(pairs, copies, derived if config.head_bias else [*derived, BIAS], _OWN)
 
 
-_OWN, _HEAD = "model.", "lm_head.weight"
-
-
 def _layer(ours: str, theirs: str, *, crosses: bool) -> list[Pair]:
     own, cross = f"{theirs}.self_attn", f"{theirs}.encoder_attn"
     pairs = [
@@ -120,7 +118,10 @@ def load_weights(folder: Path | str) -> tuple[nn.Module, Numberings]:
     """
     checkpoint = Checkpoint(Path(folder))
     settings = checkpoint.config
-    unknown = checkpoint.json(VOCABULARY).get("<unk>") if checkpoint.has(VOCABULARY) else None
+    settings.refuse("model_type", "this is no Marian", ("marian",))
+    unknown = None
+    if checkpoint.has(VOCABULARY):
+        unknown = Settings(checkpoint.json(VOCABULARY), str(checkpoint.path / VOCABULARY)).get("<unk>", int)
     config, held = _configuration(settings, checkpoint)
     sizes = _sizes(settings)
     numberings = Numberings(*(_numbering(settings, size, unknown) for size in sizes))

@@ -143,10 +143,9 @@ def pair(ours: str, *theirs: str, form: Form | None = None) -> Pair:
     return Pair(ours, theirs, form or (Same() if len(theirs) == 1 else Stacked(len(theirs))))
 
 
-def linear(ours: str, *theirs: str, bias: bool = True) -> list[Pair]:
-    """The weight and the bias of a projection."""
-    kinds = ("weight", "bias") if bias else ("weight",)
-    return [pair(f"{ours}.{kind}", *(f"{name}.{kind}" for name in theirs)) for kind in kinds]
+def linear(ours: str, *theirs: str) -> list[Pair]:
+    """The weight and the bias of a projection, or of a norm."""
+    return [pair(f"{ours}.{kind}", *(f"{name}.{kind}" for name in theirs)) for kind in ("weight", "bias")]
 
 
 @dataclass(frozen=True)

@@ -188,6 +188,7 @@ def test_the_weights_can_be_had_with_the_numbers_of_the_tokens(foreign):
 @pytest.mark.parametrize(
     "values, message",
     [
+        ({"model_type": "bart"}, "model_type: 'bart': this is no Marian"),
         ({"eos_token_id": 999}, "the special token 999 lies outside"),
         ({"decoder_start_token_id": 0}, "decoder_start_token_id: is eos_token_id"),
         ({"decoder_start_token_id": None}, "decoder_start_token_id: it and eos_token_id must be given"),
