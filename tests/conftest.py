@@ -6,6 +6,11 @@ install_import_hook(
     ["heedful.nn", "heedful.models", "heedful.objectives", "heedful.decoding"], "beartype.beartype"
 )
 
+from collections.abc import Callable, Mapping, Sequence  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
@@ -13,3 +18,38 @@ torch.set_num_threads(1)
 # How long something takes is never a reason to fail.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> Path:
+    """A run as training leaves it, with random weights far from their first ones."""
+    from heedful.data.sources import Located, Where
+    from heedful.runs.folder import RunFolder, write_json, write_text
+    from heedful.runs.kinds import kind_of
+    from heedful.runs.reading import recipe_from
+    from heedful.runs.train import seal
+    from heedful.runs.trees import Mark, Tree
+    from heedful.runs.yaml import dump_yaml
+
+    columns = dict.fromkeys(rows[0], "x")
+    data = {part: {"kind": "jsonl", "paths": "x", "columns": columns} for part in ("train", "valid")}
+    tree = {"data": data, "training": {"max_updates": 1}, **recipe}
+    read = recipe_from(Tree.of(tree, Mark("here")))
+    kind, run = kind_of(read), RunFolder(folder)
+    codec = kind.learn(read, lambda: (Located(dict(row), Where("x", 1)) for row in rows))
+    folder.mkdir(parents=True)
+    write_json(run.environment, {})
+    write_text(run.recipe, dump_yaml(read.model_dump(mode="json")))
+    kind.save(codec, run)
+    torch.manual_seed(3)
+    model = kind.model(read, codec.sizes)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    seal(run, read, model, {})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_run() -> Callable[..., Path]:
+    """See `_run`."""
+    return _run

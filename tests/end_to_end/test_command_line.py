@@ -23,6 +23,8 @@ VERBS = {
     },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},
+    "import": {"source", "run"},
+    "export": {"run", "--to", "--out"},
 }  # fmt: skip
 REQUIRED = {
     "train": ["recipe"],
@@ -31,6 +33,8 @@ REQUIRED = {
     "describe": ["what"],
     "recipes": [],
     "demo": [],
+    "import": ["source", "run"],
+    "export": ["run", "to"],
 }
 
 

@@ -136,6 +136,9 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "alibi": {**_T, "positions": "alibi", "n_heads": 3, "d_k": 5, "d_v": 3},
     "concat": {**_T, "combine": "concat", "d_positions": 4, "tie": "none"},
+    "as marian": {**_T, "positions": "half-split", "head_bias": True},
+    "swish": {**_T, "activation": "silu"},
+    "small epsilon": {**_T, "norm_placement": "pre", "norm_eps": 1e-12},
     "concat, one-hot": {
         **_T,
         "combine": "concat",

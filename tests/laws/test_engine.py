@@ -39,7 +39,7 @@ UNFIT = {
     *("bilinear", "additive", "cosine", "one key head"),
     *("rms norm", "gated", "gated, no bias", "rotary", "rotary, concat", "alibi"),
     *("language model, rms norm", "language model, gated", "language model, rotary"),
-    *("language model, alibi", "language model, modern"),
+    *("language model, alibi", "language model, modern", "swish"),
 }
 FIT = [name for name, config in MODELS.items() if config["kind"] == "transformer" and name not in UNFIT]
 _PRODUCTS = ("scaled-dot", "dot")

@@ -20,8 +20,8 @@ BELOW["data"] = {*BASE, "nn", "text"}
 BELOW["tasks"] = {*BELOW["data"], *BELOW["inference"], "data", "objectives", "inference"}
 BELOW["training"] = BELOW["evaluation"] = BELOW["tasks"] | {"tasks"}
 BELOW["runs"] = BELOW["training"] | {"training", "evaluation"}
-BELOW["explain"] = BELOW["runs"] | {"runs"}
-BELOW["cli"] = BELOW["explain"] | {"explain"}
+BELOW["explain"] = BELOW["interop"] = BELOW["runs"] | {"runs"}
+BELOW["cli"] = BELOW["explain"] | {"explain", "interop"}
 
 
 def imported(path: Path) -> set[str]:

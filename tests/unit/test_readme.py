@@ -10,7 +10,7 @@ import heedful
 from heedful.runs.resolve import shipped_recipes
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/results.md"]
+PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/results.md", "docs/interop.md"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 

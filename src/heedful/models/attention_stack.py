@@ -40,10 +40,11 @@ class StackConfig(Config):
 
     Args:
         activation: of the feed-forwards; ``gelu-tanh`` is GPT-2's approximation of ``gelu``
-            (Hendrycks and Gimpel 2016, section 2).
+            (Hendrycks and Gimpel 2016, section 2), ``silu`` is x sigmoid(x), which is also called swish.
         feed_forward: ``gated`` with relu, gelu or silu is ReGLU, GEGLU or SwiGLU.
         positions: each family says which it offers; ``rotary`` and ``alibi`` act inside every self-attention,
             and the embeddings then have none.
+        norm_eps: the ε of the norms.
     """
 
     kind: str
@@ -61,6 +62,7 @@ class StackConfig(Config):
     norm: Literal["layer", "rms", "batch", "power"] = "layer"
     norm_placement: Literal["post", "pre"] = "post"
     norm_warmup: Annotated[int, Field(ge=0)] = 500
+    norm_eps: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     dropout: Rate = 0.1
     attention_dropout: Rate = 0.0
     activation_dropout: Rate = 0.0
@@ -163,10 +165,10 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 _NORMS: dict[str, Callable[[StackConfig], nn.Module]] = {
-    "layer": lambda c: LayerNorm(c.d_model),
-    "rms": lambda c: RMSNorm(c.d_model),
-    "batch": lambda c: BatchNorm(c.d_model),
-    "power": lambda c: PowerNorm(c.d_model, c.norm_warmup),
+    "layer": lambda c: LayerNorm(c.d_model, c.norm_eps),
+    "rms": lambda c: RMSNorm(c.d_model, c.norm_eps),
+    "batch": lambda c: BatchNorm(c.d_model, c.norm_eps),
+    "power": lambda c: PowerNorm(c.d_model, c.norm_warmup, eps=c.norm_eps),
 }
 
 _SCORES: dict[str, Callable[[int], Score]] = {
@@ -179,6 +181,7 @@ _SCORES: dict[str, Callable[[int], Score]] = {
 
 _POSITIONS: dict[str, Callable[[int, int], Positions]] = {
     "sinusoidal": lambda n, width: SinusoidalPositions(width),
+    "half-split": lambda n, width: SinusoidalPositions(width, interleaved=False),
     "learned": LearnedPositions,
     "one-hot": lambda n, width: OneHotPositions(n),
     "constant": lambda n, width: ConstantPositions(width, 1 / n),

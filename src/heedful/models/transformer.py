@@ -40,18 +40,21 @@ class TransformerConfig(StackConfig):
     ``n_decoder_layers`` defaults to ``n_layers``; ``d_k`` and ``d_v`` to d_model / n_heads.
     ``max_length`` bounds the positions of a learned, one-hot or constant table; the others need none.
     With alibi the encoder knows distances, and cannot tell a source from its mirror image.
+    ``half-split`` positions are sinusoids with all sines first; ``head_bias`` gives each token of the
+    output a bias. Marian's models have both.
     """
 
     kind: Literal["transformer"] = "transformer"
     d_ff: Positive = 2048
     n_decoder_layers: Positive | None = None
-    positions: Literal["sinusoidal", "learned", "one-hot", "constant", "none", "rotary", "alibi"] = (
-        "sinusoidal"
-    )
+    positions: Literal[
+        "sinusoidal", "half-split", "learned", "one-hot", "constant", "none", "rotary", "alibi"
+    ] = "sinusoidal"
     combine: Literal["add", "concat"] = "add"
     d_positions: Positive | None = None
     max_length: Positive = 1024
     tie: Literal["three-way", "target", "none"] = "three-way"
+    head_bias: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> "TransformerConfig":
@@ -110,7 +113,7 @@ def build(config: TransformerConfig, source_vocab: int, target_vocab: int) -> En
         encoder_stack(config),
         _embedding(config, target),
         decoder_stack(config),
-        token_head(config.d_model, target_vocab, tied),
+        token_head(config.d_model, target_vocab, tied, bias=config.head_bias),
     )
 
 

@@ -1,7 +1,7 @@
 """From a recipe to a trained run: the one function behind ``heedful train``."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -78,7 +78,7 @@ def train_run(
         quiet = say if distribution.is_first() else lambda line: None
         if distribution.is_first() and not resume:
             _refuse_to_overwrite(folder)
-        with _nothing_half_made(folder.path, resume):
+        with nothing_half_made(folder.path, resume):
             if distribution.is_first():
                 _open(folder, recipe, resume, place)
                 prepared = prepare(recipe, folder, quiet)
@@ -179,7 +179,7 @@ def choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch
 
 
 @contextmanager
-def _nothing_half_made(path: Path, resume: bool) -> Iterator[None]:
+def nothing_half_made(path: Path, resume: bool) -> Iterator[None]:
     """If what comes before the first update fails, all that was made for it goes again."""
     parents = [folder for folder in path.parents if not folder.exists()]
     is_new = not path.exists()
@@ -303,6 +303,23 @@ def _rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device,
 
 def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: TrainingResult) -> None:
     """Write the weights that predictions use, then the card that makes the folder a run."""
+    facts = {
+        "updates": result.state.update,
+        "stopped": result.stopped,
+        "seconds": round(result.state.seconds, 3),
+    }
+    seal(folder, recipe, model, facts)
+
+
+def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: Mapping[str, Any]) -> None:
+    """Write a model's weights, then the card that makes the folder a run.
+
+    Args:
+        folder: has the recipe and the codec.
+        recipe: the same.
+        model: with the weights that predictions use.
+        facts: for the card, about how they came to be.
+    """
     # Between new weights and new card there must be no old card: it would call the weights damaged.
     folder.card.unlink(missing_ok=True)
     save_weights(folder.weights, model)
@@ -314,9 +331,7 @@ def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: Training
             "heedful": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "task": recipe.task.kind,
-            "updates": result.state.update,
-            "stopped": result.stopped,
-            "seconds": round(result.state.seconds, 3),
+            **facts,
             "files": {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in files},
         },
     )

@@ -16,6 +16,8 @@ Count = Annotated[int, Field(gt=0)]
 Split = Literal["class", "space"]
 """Where words end. ``class``: between letters, digits and other signs. ``space``: at white space only
 (subword-nmt's way, for text that was tokenised before)."""
+ByteSplit = Literal["class", "space", "gpt2"]
+"""``gpt2``: as GPT-2 does, English contractions apart and no space put before the first word."""
 
 
 class PreprocessingConfig(Config):
@@ -40,7 +42,6 @@ class _Merging(Config):
     vocab_size: Count | None = None
     merges: Count | None = None
     min_frequency: Count = 2
-    split: Split = "class"
 
     @model_validator(mode="after")
     def _one_size(self) -> "_Merging":
@@ -58,6 +59,7 @@ class BpeConfig(_Merging):
     """
 
     kind: Literal["bpe"]
+    split: Split = "class"
     alphabet: Count = 1000
     byte_fallback: bool = True
 
@@ -66,6 +68,7 @@ class ByteBpeConfig(_Merging):
     """Byte-pair encoding of UTF-8 bytes (Radford 2019, section 2.2)."""
 
     kind: Literal["byte-bpe"]
+    split: ByteSplit = "class"
 
 
 class UnigramConfig(Config):

@@ -6,7 +6,8 @@ ends in a space, which no word does; and no word contains ``<0x``, so none can h
 
 Byte-pair and unigram models keep white space inside the pieces (`` dog``). One space is put before
 every text and one is taken away in decoding, so that the first word is no exception; this is exact for
-any text. Decoding joins the bytes of the pieces: the library's decoders lose spaces.
+any text. (Words that are cut as GPT-2's are make that exception.) Decoding joins the bytes of the
+pieces: the library's decoders lose spaces.
 """
 
 import json
@@ -19,7 +20,7 @@ from typing import Any
 from tokenizers import Regex, models, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
-from heedful.text.configuration import ByteConfig, CharacterConfig, Split, TokenizerConfig
+from heedful.text.configuration import ByteConfig, CharacterConfig, TokenizerConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.storage import sha256
 
@@ -29,7 +30,7 @@ PLACEHOLDERS = tuple(f"{name} " for name in SPECIALS.names)
 UNKNOWN = PLACEHOLDERS[SPECIALS.unknown]
 BYTE_PIECES = tuple(f"<0x{value:02X}>" for value in range(256))
 CONTINUES = "##"
-_WORDS: dict[Split, str] = {
+_WORDS: dict[str, str] = {
     "class": r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+",
     "space": r" ?\S+|\s+(?!\S)|\s+",
 }
@@ -60,12 +61,20 @@ def pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:
         return pre_tokenizers.WhitespaceSplit() if spaces else pre_tokenizers.Whitespace()
     if config.kind not in ("bpe", "byte-bpe", "unigram"):
         raise ValueError(f"kind {config.kind} has no words")
+    if config.split == "gpt2":
+        return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     steps: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Split(Regex(_WORDS[config.split]), "isolated")]
     if config.kind == "byte-bpe":
         steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
     elif config.split == "space":
         steps.append(pre_tokenizers.Split(Regex("<(?=0x)"), "merged_with_previous"))
     return pre_tokenizers.Sequence(steps)
+
+
+def first_space(config: TokenizerConfig) -> str:
+    """What is put before every text, so that the first word is no exception."""
+    exact = config.kind in ("bpe", "byte-bpe", "unigram")
+    return " " if exact and getattr(config, "split", None) != "gpt2" else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +127,9 @@ def build(config: TokenizerConfig, data: dict[str, Any]) -> SubwordModel:
     if [i for _, i in spelled] != list(range(len(spelled))) or tuple(names[: len(SPECIALS)]) != PLACEHOLDERS:
         raise ValueError("the vocabulary does not begin with the specials, or has gaps")
     learned = list(_spell(config, names[len(SPECIALS) :]))
-    lossy = config.kind in ("wordpiece", "word")
-    return _make(config, data, learned, " ", _library_encoder(library, "" if lossy else " "))
+    # Pieces of the kinds that lose white space are spelt with a space, which their texts have not.
+    space = " " if config.kind in ("wordpiece", "word") else first_space(config)
+    return _make(config, data, learned, space, _library_encoder(library, first_space(config)))
 
 
 def _make(

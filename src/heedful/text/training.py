@@ -36,6 +36,7 @@ from heedful.text.subwords import (
     as_vocabulary,
     build,
     byte_letters,
+    first_space,
     library_data,
     pre_tokenizer,
     reserved,
@@ -103,22 +104,22 @@ def _learn(config: TokenizerConfig, lines: Iterable[str]) -> dict[str, Any]:
         case CharacterConfig():
             return _learn_characters(config, _counted(lines, list))
         case BpeConfig():
-            return _learn_bpe(config, _counted(lines, _cutter(config, " ")))
+            return _learn_bpe(config, _counted(lines, _cutter(config)))
         case ByteBpeConfig():
-            return _learn_byte_bpe(config, _counted(lines, _cutter(config, " ")))
+            return _learn_byte_bpe(config, _counted(lines, _cutter(config)))
         case UnigramConfig():
-            return _learn_unigram(config, _counted(lines, _cutter(config, " ")))
+            return _learn_unigram(config, _counted(lines, _cutter(config)))
         case WordPieceConfig():
-            return _learn_wordpiece(config, _counted(lines, _cutter(config, "")))
+            return _learn_wordpiece(config, _counted(lines, _cutter(config)))
         case WordConfig():
-            return _learn_words(config, _counted(lines, _cutter(config, "")))
+            return _learn_words(config, _counted(lines, _cutter(config)))
         case _:
             assert_never(config)
 
 
-def _cutter(config: TokenizerConfig, space: str) -> Callable[[str], list[str]]:
+def _cutter(config: TokenizerConfig) -> Callable[[str], list[str]]:
     """Cut lines into words exactly as the finished model will."""
-    cut = pre_tokenizer(config).pre_tokenize_str
+    cut, space = pre_tokenizer(config).pre_tokenize_str, first_space(config)
     return lambda line: [word for word, _ in cut(space + line)] if line else []
 
 

@@ -343,3 +343,22 @@ def test_odd_widths_have_no_sinusoids():
 def test_three_way_tying_needs_one_vocabulary():
     with pytest.raises(ValueError, match="31 and 37"):
         build(small(tie="three-way"), V_S, V_T)
+
+
+def test_a_norm_epsilon_reaches_every_norm():
+    config = small(norm_eps=1e-3, norm_placement="pre")
+    model = build(config, 11, 11)
+    found = [part.eps for part in model.modules() if isinstance(part, nn.LayerNorm)]
+    assert found == [1e-3] * len(found)
+    assert len(found) == 2 * config.n_layers + 3 * (config.n_decoder_layers or config.n_layers) + 2
+    for norm in ("batch", "power"):
+        other = build(small(norm_eps=1e-3, norm=norm), 11, 11)
+        assert {part.eps for part in other.modules() if hasattr(part, "couples_batch")} == {1e-3}
+
+
+def test_half_split_positions_and_a_bias_of_the_output_are_marians():
+    model = build(small(positions="half-split", head_bias=True, activation="silu"), 11, 11)
+    positions = model.source_embedding.positions.positions
+    assert positions.interleaved is False
+    assert model.heads["token"].bias.tolist() == [0.0] * 11
+    assert isinstance(model.encoder.blocks[0].feed_forward.part.activation, nn.SiLU)

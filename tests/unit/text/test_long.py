@@ -20,13 +20,14 @@ FAITHFUL = {
     "bpe": {"kind": "bpe", "merges": 60},
     "bpe-space": {"kind": "bpe", "merges": 60, "split": "space"},
     "byte-bpe": {"kind": "byte-bpe", "merges": 90},
+    "byte-bpe-gpt2": {"kind": "byte-bpe", "merges": 90, "split": "gpt2"},
     "unigram": {"kind": "unigram", "vocab_size": 380},
     "character": {"kind": "character", "byte_fallback": True},
     "byte": {"kind": "byte"},
 }
 KINDS = {**FAITHFUL, "wordpiece": {"kind": "wordpiece", "vocab_size": 120}, "word": {"kind": "word"}}
 PARTS = st.sampled_from(
-    [" ", "  ", "\n", "\t", "\u3000", "\x1c", "▁", "##", "<0x41>", "a", "man", "3", "ß", "日", "é"]
+    [" ", "  ", "\n", "\t", "\u3000", "\x1c", "▁", "##", "'s", "<0x41>", "a", "man", "3", "ß", "日", "é"]
 )
 TEXT = st.lists(PARTS, max_size=60).map("".join)
 

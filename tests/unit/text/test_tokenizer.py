@@ -28,6 +28,7 @@ KINDS = {
     "bpe-space": {"kind": "bpe", "vocab_size": 420, "split": "space", "min_frequency": 1},
     "byte-bpe": {"kind": "byte-bpe", "vocab_size": 350},
     "byte-bpe-space": {"kind": "byte-bpe", "merges": 200, "split": "space", "min_frequency": 1},
+    "byte-bpe-gpt2": {"kind": "byte-bpe", "merges": 100, "split": "gpt2"},
     "unigram": {"kind": "unigram", "vocab_size": 400},
     "unigram-space": {"kind": "unigram", "vocab_size": 500, "split": "space"},
     "character-bytes": {"kind": "character", "byte_fallback": True},
@@ -39,8 +40,8 @@ KINDS = {
     "word": {"kind": "word"},
     "word-space": {"kind": "word", "split": "space"},
 }
-FAITHFUL = list(KINDS)[:8]
-LOSSY = list(KINDS)[8:]
+FAITHFUL = list(KINDS)[:9]
+LOSSY = list(KINDS)[9:]
 
 
 @cache

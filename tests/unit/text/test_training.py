@@ -243,6 +243,14 @@ def test_words_may_hold_any_sign_with_split_space():
     assert classed.tokens(classed.encode("can't-stop")) == ["▁can", "'", "t", "-", "stop"]
 
 
+def test_words_are_cut_as_gpt2_cuts_them():
+    own = train(["it's it's x1 x1 dog  dog"] * 9, kind="byte-bpe", merges=60, split="gpt2")
+    labels = own.tokens(own.encode("it's x1 dog  dog"))
+    assert labels == ["it", "'s", "▁x", "1", "▁dog", "▁", "▁dog"]
+    assert own.decode(own.encode(" dog")) == " dog"
+    assert own.tokens(own.encode("dog")) != own.tokens(own.encode(" dog"))
+
+
 def test_joint_training_shares_the_model_and_keeps_each_sides_preprocessing():
     german = PreprocessingConfig(lowercase=True, moses="de")
     english = PreprocessingConfig(lowercase=True, moses="en")

@@ -153,7 +153,8 @@ class Translation(Kind):
             lengths = (max(0, length - 1 + (0, -1, 1)[i % 3]) for i in range(n))
             return [draw.integers(len(SPECIALS), size, length) for length in lengths]
 
-        return recipe.pairing.collate(side(sizes[0], source_length), side(sizes[-1], length))
+        source_vocab = sizes[-1] if recipe.is_one_text else sizes[0]
+        return recipe.pairing.collate(side(source_vocab, source_length), side(sizes[-1], length))
 
     def predictor(
         self,

@@ -1,0 +1,281 @@
+"""GPT-2's tokenizer (Radford et al. 2019, section 2.2) from and to the files of transformers.
+
+What is kept: the merges, and the entries of the vocabulary in their order. heedful owns the ids 0 to 6
+(`heedful.text.specials`), so all entries move: `Numbering` says where to. The token that ends a text
+(``<|endoftext|>``) becomes the end token. Text that spells it is ordinary text in heedful; that is the one
+text that transformers encodes in another way.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from tokenizers import AddedToken, Regex, decoders, models, normalizers
+from tokenizers import Tokenizer as Library
+
+from heedful.errors import DamagedError, RequestError
+from heedful.interop.checkpoint import Checkpoint, Settings
+from heedful.interop.names import Numbering
+from heedful.text.configuration import ByteBpeConfig, ByteSplit
+from heedful.text.specials import SPECIALS
+from heedful.text.subwords import as_vocabulary, build, byte_letters, first_space, library_data, reserved
+from heedful.text.subwords import pre_tokenizer as words_of
+from heedful.text.tokenizer import Tokenizer
+
+TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+VOCABULARY, MERGES = "vocab.json", "merges.txt"
+END = "<|endoftext|>"
+SPLITS: tuple[ByteSplit, ...] = get_args(ByteSplit)
+
+_BYTES = ByteBpeConfig(kind="byte-bpe", merges=1, split="gpt2")
+
+# The special tokens besides the end's that heedful has a place for.
+_ROLES = {"pad": SPECIALS.pad, "bos": SPECIALS.start, "unk": SPECIALS.unknown}
+
+# What must not be set, for heedful's model of the kind has it not.
+_PLAIN: dict[str, tuple[Any, ...]] = {
+    "dropout": (None, 0.0),
+    "continuing_subword_prefix": (None, ""),
+    "end_of_word_suffix": (None, ""),
+    "byte_fallback": (None, False),
+    "ignore_merges": (None, False),
+}
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What the files say.
+
+    Args:
+        path: of the file, for messages.
+        ids: of all entries, by their spelling.
+        merges: in their order.
+        added: the spellings of tokens that are found in text before it is cut into words.
+        roles: the spellings of those that pad, begin or stand for what is unknown, where they are told.
+        split: where words end.
+    """
+
+    path: Path
+    ids: dict[str, int]
+    merges: list[tuple[str, str]]
+    added: frozenset[str]
+    roles: dict[str, str]
+    split: ByteSplit
+
+
+def read_byte_bpe(checkpoint: Checkpoint, config: Settings) -> tuple[Tokenizer, Numbering]:
+    """The tokenizer of a folder, and which of its ids became which.
+
+    Args:
+        checkpoint: the folder.
+        config: its configuration, which says how many tokens there are and which ends a text.
+
+    Raises:
+        RequestError: heedful has no such tokenizer, or it is not the one of the weights.
+        DamagedError: a file is damaged.
+    """
+    read = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_parts(checkpoint)
+    n = config.whole("vocab_size", 50257)
+    if sorted(read.ids.values()) != list(range(len(read.ids))):
+        raise RequestError(f"{read.path}: the ids have gaps: they must run from 0 to {len(read.ids) - 1}")
+    if len(read.ids) != n:
+        raise config.wrong(
+            "vocab_size", f"{n}, and {read.path.name} has {len(read.ids):,} entries: they belong to "
+            "different models, or the weights have rows that no token uses"
+        )  # fmt: skip
+    names = sorted(read.ids, key=read.ids.__getitem__)
+    specials = _specials(read, names, config)
+    learned = [name for i, name in enumerate(names) if i not in specials.values()]
+    _refuse_strange(read, learned)
+    shape = ByteBpeConfig(kind="byte-bpe", vocab_size=len(SPECIALS) + len(learned), split=read.split)
+    try:
+        model = models.BPE(as_vocabulary([*reserved(False), *learned]), read.merges)
+    except Exception as error:  # the library raises plain exceptions
+        raise DamagedError(f"{read.path}: the merges do not fit the vocabulary: {error}") from None
+    theirs = [*(specials.get(our) for our in range(len(SPECIALS))), *(read.ids[name] for name in learned)]
+    return Tokenizer(build(shape, library_data(shape, model))), Numbering(tuple(theirs))
+
+
+def _from_library(checkpoint: Checkpoint) -> _Read:
+    """Of tokenizer.json."""
+    path = checkpoint.file(TOKENIZER)
+    try:
+        library = Library.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises plain exceptions
+        raise DamagedError(f"{path}: cannot be read as a tokenizer: {error}") from None
+    whole = json.loads(library.to_str())
+    model = whole["model"]
+    if model["type"] != "BPE":
+        raise RequestError(f"{path}: model: {model['type']!r}: GPT-2's is 'BPE', of bytes")
+    for key, good in _PLAIN.items():
+        if model.get(key) not in good:
+            raise RequestError(f"{path}: model.{key}: {model[key]!r} is not known to heedful")
+    if library.num_special_tokens_to_add(is_pair=False):
+        kind = whole["post_processor"]["type"]
+        raise RequestError(f"{path}: post_processor: {kind!r} adds tokens to every text; heedful adds none")
+    ids = {**model["vocab"], **{token["content"]: token["id"] for token in whole["added_tokens"]}}
+    merges = [(left, right) for left, right in model["merges"]]
+    added = frozenset(token["content"] for token in whole["added_tokens"])
+    return _Read(path, ids, merges, added, _roles(checkpoint), _split(path, whole))
+
+
+def _roles(checkpoint: Checkpoint) -> dict[str, str]:
+    """What tokenizer_config.json says of special tokens, where it is there."""
+    if not checkpoint.has(SETTINGS):
+        return {}
+    told = checkpoint.json(SETTINGS)
+    found = {role: told.get(f"{role}_token") for role in _ROLES}
+    # A token is told by its spelling, or by an object that has it.
+    spelled = {role: each.get("content") if isinstance(each, dict) else each for role, each in found.items()}
+    return {role: each for role, each in spelled.items() if isinstance(each, str)}
+
+
+def _split(path: Path, whole: Mapping[str, Any]) -> ByteSplit:
+    """Which of heedful's ways to cut text into words it is."""
+    found = _before(whole)
+    for split in SPLITS:
+        config = ByteBpeConfig(kind="byte-bpe", merges=1, split=split)
+        if found == _before(json.loads(_library(models.BPE(), config).to_str())):
+            return split
+    raise RequestError(
+        f"{path}: heedful cannot cut text into words as its normalizer and pre_tokenizer do "
+        f"({json.dumps(found)[:200]}); GPT-2 has no normalizer, and the pre_tokenizer ByteLevel without a "
+        "prefix space"
+    )
+
+
+def _before(whole: Mapping[str, Any]) -> list[Any]:
+    """What is done to text before the model sees it, without what only says where tokens were found."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items() if key != "trim_offsets"}
+        return [plain(item) for item in value] if isinstance(value, list) else value
+
+    return [plain(whole["normalizer"]), plain(whole["pre_tokenizer"])]
+
+
+def _from_parts(checkpoint: Checkpoint) -> _Read:
+    """Of vocab.json and merges.txt, GPT-2's own files."""
+    if not checkpoint.has(VOCABULARY) or not checkpoint.has(MERGES):
+        raise RequestError(
+            f"{checkpoint.path}: has no tokenizer: neither {TOKENIZER}, nor {VOCABULARY} with {MERGES}"
+        )
+    ids = checkpoint.json(VOCABULARY)
+    path = checkpoint.path / VOCABULARY
+    if not all(type(i) is int for i in ids.values()):
+        raise DamagedError(f"{path}: holds something else than ids")
+    return _Read(path, ids, _merges(checkpoint.file(MERGES)), frozenset(), {}, "gpt2")
+
+
+def _merges(path: Path) -> list[tuple[str, str]]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise DamagedError(f"{path}: cannot be read: {error}") from None
+    merges = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or (number == 1 and line.startswith("#version")):
+            continue
+        parts = line.rstrip("\r").split(" ")
+        if len(parts) != 2:
+            raise DamagedError(f"{path}:{number}: expected two pieces, found {line!r}")
+        merges.append((parts[0], parts[1]))
+    return merges
+
+
+def _specials(read: _Read, names: list[str], config: Settings) -> dict[int, int]:
+    """Their ids of the tokens that heedful has an own id for, by that."""
+    end = _numbered(config, "eos_token_id", len(names))
+    end = read.ids.get(END) if end is None else end
+    if end is None:
+        raise config.wrong("eos_token_id", "names no token of the vocabulary, and none is " + END)
+    spelled = {*byte_letters(), *(left + right for left, right in read.merges)}
+    if names[end] in spelled:
+        raise config.wrong("eos_token_id", f"{end} is {names[end]!r}, which is a piece of ordinary text")
+    found = {SPECIALS.end: end}
+    for role, ours in _ROLES.items():
+        their = _numbered(config, f"{role}_token_id", len(names))
+        their = read.ids.get(read.roles.get(role, "")) if their is None else their
+        if their is not None and names[their] in read.added and their not in found.values():
+            found[ours] = their
+    return found
+
+
+def _numbered(config: Settings, key: str, n: int) -> int | None:
+    """The token that a configuration names; what lies outside was left of a larger model's defaults."""
+    found = config.get(key, int)
+    return found if found is not None and 0 <= found < n else None
+
+
+def _refuse_strange(read: _Read, learned: Iterable[str]) -> None:
+    """Refuse entries that heedful's model of the kind cannot have.
+
+    Raises:
+        RequestError: names the first one.
+    """
+    learned = list(learned)
+    letters = set(byte_letters())
+    for name in learned:
+        if name in read.added or not letters.issuperset(name):
+            raise RequestError(
+                f"{read.path}: the token {name!r} (id {read.ids[name]}) is not spelt in bytes; heedful owns "
+                "its special tokens, and takes over only those that end, begin and fill"
+            )
+    if missing := sorted(letters - {*learned}):
+        raise RequestError(f"{read.path}: {len(missing)} of the 256 bytes have no entry: {missing[0]!r} …")
+
+
+# Writing -------------------------------------------------------------------------------------------------
+
+
+def write_byte_bpe(tokenizer: Tokenizer) -> tuple[str, str, Numbering]:
+    """A tokenizer as the content of tokenizer.json.
+
+    The entries come in their order, and after them the end token, as GPT-2 has it. The other specials have
+    no place there: a language model neither reads nor writes them.
+
+    Returns:
+        The content, how the end token is spelt, and which of their ids ours have.
+
+    Raises:
+        RequestError: the tokenizer is of another kind, or changes text before it is encoded.
+    """
+    config = tokenizer.model.config
+    if not tokenizer.preprocessing.build().is_faithful:
+        raise RequestError("tokenizer.text: text that is changed before it is encoded has no form in GPT-2")
+    if config.kind not in ("byte-bpe", "byte"):
+        raise RequestError(
+            f"tokenizer.subwords.kind={config.kind}: GPT-2's tokens are spelt in bytes; "
+            "only tokenizers of the kinds byte-bpe and byte can be written"
+        )
+    data = tokenizer.model.data
+    names = byte_letters()
+    merges: list[tuple[str, str]] = []
+    if config.kind == "byte-bpe":
+        vocabulary: dict[str, int] = data["model"]["vocab"]
+        names = sorted(vocabulary, key=vocabulary.__getitem__)[len(SPECIALS) :]
+        merges = [(left, right) for left, right in data["model"]["merges"]]
+    # No piece has a space in it: the second name is always free.
+    end = END if END not in names else "<|end of text|>"
+    library = _library(models.BPE(as_vocabulary([*names, end]), merges), config)
+    library.add_special_tokens([AddedToken(end, normalized=False, special=True)])
+    theirs: list[int | None] = [None] * len(SPECIALS) + [*range(len(names))]
+    theirs[SPECIALS.end] = len(names)
+    return library.to_str(pretty=True), end, Numbering(tuple(theirs))
+
+
+def _library(model: models.Model, config: Any) -> Library:
+    """The model with the words and spaces of a kind, as the library can be told of them."""
+    library = Library(model)
+    # Single bytes are the same however words are cut.
+    library.pre_tokenizer = words_of(_BYTES if config.kind == "byte" else config)
+    library.decoder = decoders.ByteLevel()
+    if space := first_space(config):
+        library.normalizer = normalizers.Prepend(space)
+        # As an expression: taken away once, and at the beginning alone.
+        once = decoders.Replace(Regex(rf"\A{space}"), "")
+        library.decoder = decoders.Sequence([library.decoder, once])
+    return library

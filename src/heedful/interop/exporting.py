@@ -1,0 +1,55 @@
+"""From a run to a folder of another library: the one function behind ``heedful export``."""
+
+from pathlib import Path
+
+from heedful.errors import RequestError
+from heedful.files import write_text
+from heedful.interop.checkpoint import write_checkpoint
+from heedful.interop.formats import FORMATS, format_called
+from heedful.interop.importing import refuse_full
+from heedful.runs.kind import Say
+from heedful.runs.run import load
+from heedful.runs.train import nothing_half_made
+
+
+def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda line: None) -> Path:
+    """Write a run as another library wants it.
+
+    Args:
+        path: the run's folder.
+        to: the format's name.
+        out: the folder to write; must be empty, or not be there yet. By default it stands beside the
+            run, with the format's name behind its own.
+        say: is given lines about what is lost.
+
+    Returns:
+        The folder.
+
+    Raises:
+        RequestError: the format is unknown, or cannot hold the run.
+    """
+    form = format_called(to)
+    named = path if path.name not in ("", "..") else path.resolve()
+    folder = out or named.with_name(f"{named.name}-{form.name}")
+    refuse_full(folder)
+    run = load(path, device="cpu")
+    task = run.recipe.task.kind
+    if task != form.task:
+        fitting = [name for name, other in FORMATS.items() if other.task == task]
+        advice = f"; take --to {' or '.join(fitting)}" if fitting else ""
+        raise RequestError(
+            f"--to {to}: holds runs of the task {form.task}, and this is one of {task}{advice}"
+        )
+    written = form.write(run)
+    for note in written.notes:
+        say(f"note: {note}")
+    with nothing_half_made(folder, resume=False):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RequestError(f"{folder}: the folder cannot be made ({error.strerror})") from None
+        for name, content in written.files.items():
+            write_text(folder / name, content)
+        write_checkpoint(folder, written.config, written.tensors)
+    say(f'load it:     {form.loader}.from_pretrained("{folder}")')
+    return folder

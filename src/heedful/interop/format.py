@@ -1,0 +1,74 @@
+"""What a format of another library is: how its folder becomes a run, and a run its folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from heedful.interop.checkpoint import Checkpoint
+from heedful.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a folder holds, in heedful's terms.
+
+    Args:
+        recipe: of a run that has this model, plain.
+        codec: the tokenizers, as the kind of run has them.
+        model: with its weights.
+        notes: what a person should know of the difference to the source.
+    """
+
+    recipe: dict[str, Any]
+    codec: Any
+    model: nn.Module
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a folder is to hold.
+
+    Args:
+        config: of config.json.
+        tensors: of model.safetensors.
+        files: the contents of other text files, by their names.
+        notes: what a person should know of the difference to the run.
+    """
+
+    config: dict[str, Any]
+    tensors: Mapping[str, Tensor]
+    files: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+
+
+class Format(Protocol):
+    """One architecture of another library. Has no state: everything is an argument."""
+
+    name: ClassVar[str]
+    """How the command and ``model_type`` in a configuration call it."""
+
+    task: ClassVar[str]
+    """The task of the runs that it can hold."""
+
+    loader: ClassVar[str]
+    """What loads a folder there."""
+
+    def read(self, checkpoint: Checkpoint) -> Found:
+        """All that a folder holds.
+
+        Raises:
+            RequestError: heedful cannot express it, or its parts do not fit together.
+            DamagedError: a file is damaged.
+        """
+        ...
+
+    def write(self, run: Run) -> Written:
+        """All that the folder of a run in this format holds.
+
+        Raises:
+            RequestError: the format cannot express the run; the message names the key of its recipe.
+        """
+        ...

@@ -1,0 +1,226 @@
+"""GPT-2 (Radford et al. 2019) from and to the folders of transformers.
+
+| config.json | heedful's ``model`` |
+|---|---|
+| n_embd, n_layer, n_head, n_positions, n_inner | d_model, n_layers, n_heads, context, d_ff |
+| activation_function gelu_new, gelu, relu | activation gelu-tanh, gelu, relu |
+| layer_norm_epsilon | norm_eps |
+| scale_attn_weights | score: scaled-dot, or dot where false |
+| resid_pdrop, attn_pdrop | dropout, attention_dropout |
+| tie_word_embeddings | tie |
+
+heedful drops out embeddings at the rate of the residual sums, so embd_pdrop must be resid_pdrop, or is
+lost; it changes training alone. The tokenizer travels along (`heedful.interop.byte_bpe`).
+"""
+
+import json
+from typing import Any, ClassVar
+
+from heedful.errors import RequestError
+from heedful.interop.byte_bpe import SETTINGS, TOKENIZER, read_byte_bpe, write_byte_bpe
+from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
+from heedful.interop.format import Found, Written
+from heedful.interop.names import Numbering, Pair, Rows, Table, Transposed, give, linear, pair, take
+from heedful.interop.refusing import refuse_other_heads, refuse_others
+from heedful.models.language_model import LanguageModelConfig, build
+from heedful.runs.run import Run
+from heedful.tasks.language_modelling import TextCodec
+from heedful.text.specials import SPECIALS
+
+ACTIVATIONS = {
+    "gelu_new": "gelu-tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "gelu_pytorch_tanh": "gelu-tanh",
+}
+
+# What transformers takes where a key is missing.
+_DEFAULTS = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}
+
+_HARMLESS = HARMLESS | {
+    "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
+    "summary_first_dropout",
+    "reorder_and_upcast_attn",  # says in which precision half-precision models add up
+    "unk_token_id",
+}  # fmt: skip
+
+
+def table(config: LanguageModelConfig, numbering: Numbering) -> Table:
+    """The names of all tensors. GPT-2's matrices multiply from the right: they are transposed."""
+    rows, own = Rows(numbering), "transformer."
+    pairs = [
+        pair("embedding.weight", f"{own}wte.weight", form=rows),
+        pair("embedding.positions.positions.weight", f"{own}wpe.weight"),
+        *linear("stack.norm", f"{own}ln_f"),
+    ]
+    for i in range(config.n_layers):
+        ours, theirs = f"stack.blocks.{i}", f"{own}h.{i}"
+        pairs += [
+            *linear(f"{ours}.mixing.norm", f"{theirs}.ln_1"),
+            *_from_the_right(f"{ours}.mixing.part.qkv", f"{theirs}.attn.c_attn"),
+            *_from_the_right(f"{ours}.mixing.part.out", f"{theirs}.attn.c_proj"),
+            *linear(f"{ours}.feed_forward.norm", f"{theirs}.ln_2"),
+            *_from_the_right(f"{ours}.feed_forward.part.up", f"{theirs}.mlp.c_fc"),
+            *_from_the_right(f"{ours}.feed_forward.part.down", f"{theirs}.mlp.c_proj"),
+        ]
+    if not config.tie:
+        pairs.append(pair("heads.token.weight", "lm_head.weight", form=rows))
+    return Table(
+        pairs,
+        copies={"lm_head.weight": f"{own}wte.weight"} if config.tie else {},
+        # The causal mask, and the number that hidden scores were given.
+        derived=[r"transformer\.h\.\d+\.attn\.(bias|masked_bias)"],
+        prefix=own,
+    )
+
+
+def _from_the_right(ours: str, theirs: str) -> list[Pair]:
+    return [
+        pair(f"{ours}.weight", f"{theirs}.weight", form=Transposed()),
+        pair(f"{ours}.bias", f"{theirs}.bias"),
+    ]
+
+
+class GPT2:
+    """See `heedful.interop.format.Format`."""
+
+    name: ClassVar[str] = "gpt2"
+    task: ClassVar[str] = "language-modelling"
+    loader: ClassVar[str] = "transformers.AutoModelForCausalLM"
+
+    def read(self, checkpoint: Checkpoint) -> Found:
+        """A run that completes text."""
+        settings = checkpoint.config
+        config, notes = _configuration(settings)
+        tokenizer, numbering = read_byte_bpe(checkpoint, settings)
+        if unread := settings.unread(_HARMLESS):
+            notes.append(f"{settings.source}: keys that heedful does not know: {', '.join(unread)}")
+        model = build(config, tokenizer.vocab_size)
+        give(table(config, numbering), checkpoint.tensors(), model, str(checkpoint.weights))
+        made = [SPECIALS.names[our] for our in range(len(SPECIALS)) if numbering.theirs[our] is None]
+        notes.append(f"{', '.join(made)} have no row in the source: they got its mean, and are never written")
+        return Found(_recipe(checkpoint, config, tokenizer.model.config), TextCodec(tokenizer), model, notes)
+
+    def write(self, run: Run) -> Written:
+        """GPT2LMHeadModel with its tokenizer."""
+        config: LanguageModelConfig = run.recipe.model
+        _refuse(config)
+        content, end, numbering = write_byte_bpe(run.codec.text)
+        lost = [name for our, name in enumerate(SPECIALS.names) if numbering.theirs[our] is None]
+        return Written(
+            _written(config, numbering),
+            take(table(config, numbering), run.model),
+            {
+                TOKENIZER: content,
+                SETTINGS: json.dumps(
+                    {
+                        "tokenizer_class": "PreTrainedTokenizerFast",
+                        "model_max_length": config.context,
+                        "clean_up_tokenization_spaces": False,
+                        "bos_token": end,
+                        "eos_token": end,
+                        "unk_token": end,
+                    },
+                    indent=2,
+                ),
+            },
+            [f"the rows of {', '.join(lost)} stay behind: no text has these tokens, and none is written"],
+        )
+
+
+def _configuration(settings: Settings) -> tuple[LanguageModelConfig, list[str]]:
+    """The model that a configuration describes, and what is lost of it."""
+    settings.refuse("scale_attn_by_inverse_layer_idx", "heedful scales attention alike in every layer")
+    settings.refuse("add_cross_attention", "heedful's language models read no second sequence")
+    settings.refuse("quantization_config", "quantised weights are not read", (None,))
+    sizes = {key: settings.whole(key, default) for key, default in _DEFAULTS.items()}
+    if sizes["n_embd"] % sizes["n_head"]:
+        raise settings.wrong("n_head", f"{sizes['n_head']} does not divide n_embd={sizes['n_embd']}")
+    if settings.get("n_ctx", int, sizes["n_positions"]) != sizes["n_positions"]:
+        raise settings.wrong("n_ctx", f"is not n_positions={sizes['n_positions']}")
+    dropout, notes = settings.rate("resid_pdrop", 0.1), []
+    if (embedded := settings.rate("embd_pdrop", 0.1)) != dropout:
+        notes.append(
+            f"{settings.source}: embd_pdrop={embedded:g} is not resid_pdrop={dropout:g}; heedful drops out "
+            "both at the latter's rate, which matters to training alone"
+        )
+    epsilon = settings.get("layer_norm_epsilon", (int, float), 1e-5)
+    if not 0 < epsilon < 1:
+        raise settings.wrong("layer_norm_epsilon", f"expected a number between 0 and 1, found {epsilon}")
+    config = LanguageModelConfig(
+        d_model=sizes["n_embd"],
+        n_layers=sizes["n_layer"],
+        n_heads=sizes["n_head"],
+        context=sizes["n_positions"],
+        d_ff=settings.whole("n_inner", 4 * sizes["n_embd"]),
+        activation=settings.choice("activation_function", ACTIVATIONS, "gelu_new"),  # type: ignore[arg-type]
+        norm_eps=float(epsilon),
+        score="scaled-dot" if settings.get("scale_attn_weights", bool, True) else "dot",
+        dropout=dropout,
+        attention_dropout=settings.rate("attn_pdrop", 0.1),
+        tie=settings.get("tie_word_embeddings", bool, True),
+    )
+    return config, notes
+
+
+def _recipe(checkpoint: Checkpoint, config: LanguageModelConfig, subwords: Any) -> dict[str, Any]:
+    name = checkpoint.path.resolve().name
+    return {
+        "description": f"A GPT-2, imported from the folder {name}. It was not trained on these data: "
+        "whoever trains such a model anew puts their own here.",
+        "task": {"kind": "language-modelling"},
+        "data": {
+            "train": {"kind": "text", "paths": "train.txt"},
+            "valid": {"kind": "text", "paths": "valid.txt"},
+        },
+        "tokenizer": {"subwords": subwords.model_dump(mode="json")},
+        "model": config.model_dump(mode="json"),
+        "optimizer": {"kind": "adamw", "beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1},
+        "schedule": {"kind": "cosine", "peak": 1e-4, "floor": 1e-5, "warmup": 100},
+        "training": {"max_updates": 1000},
+        "decoding": {"kind": "sample", "temperature": 0.8, "top_p": 0.95},
+    }
+
+
+def _refuse(config: LanguageModelConfig) -> None:
+    """Refuse what GPT-2 has not.
+
+    Raises:
+        RequestError: naming the key.
+    """
+    others = {
+        "norm": ("layer", "its norms are layer norms"),
+        "norm_placement": ("pre", "its norms stand before its parts"),
+        "positions": ("learned", "its positions are learned"),
+        "attention_bias": (True, "its attention has biases"),
+    }
+    refuse_others(config, "GPT-2", others)
+    refuse_other_heads(config, "GPT-2")
+    if config.score not in ("scaled-dot", "dot"):
+        raise RequestError(f"model.score={config.score}: GPT-2 compares queries and keys by products")
+
+
+def _written(config: LanguageModelConfig, numbering: Numbering) -> dict[str, Any]:
+    """The content of config.json."""
+    end = numbering.theirs[SPECIALS.end]
+    theirs = {ours: their for their, ours in reversed(ACTIVATIONS.items())}
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": len(numbering.ours),
+        "n_positions": config.context,
+        "n_embd": config.d_model,
+        "n_layer": config.n_layers,
+        "n_head": config.n_heads,
+        "n_inner": config.d_ff,
+        "activation_function": theirs[config.activation],
+        "layer_norm_epsilon": config.norm_eps,
+        "scale_attn_weights": config.score == "scaled-dot",
+        "resid_pdrop": config.dropout,
+        "embd_pdrop": config.dropout,
+        "attn_pdrop": config.attention_dropout,
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "tie_word_embeddings": config.tie,
+        "dtype": "float32",
+    }

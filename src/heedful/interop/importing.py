@@ -1,0 +1,75 @@
+"""From a folder of another library to a run: the one function behind ``heedful import``."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from heedful.errors import RequestError
+from heedful.interop.checkpoint import Checkpoint
+from heedful.interop.formats import format_of
+from heedful.runs.environment import environment
+from heedful.runs.folder import RunFolder, write_json, write_text
+from heedful.runs.kind import Say
+from heedful.runs.kinds import kind_of
+from heedful.runs.reading import recipe_from
+from heedful.runs.train import nothing_half_made, seal
+from heedful.runs.trees import Mark, Tree
+from heedful.runs.yaml import dump_yaml
+
+
+def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFolder:
+    """Make a run of a model that another library saved.
+
+    Everything is read and checked before anything is written.
+
+    Args:
+        source: its folder.
+        out: the run's folder; must be empty, or not be there yet.
+        say: is given lines about what was found, and how it differs from the source.
+
+    Raises:
+        RequestError: the folder holds something else, or heedful cannot express it.
+        DamagedError: a file of it is damaged.
+    """
+    refuse_full(out)
+    checkpoint = Checkpoint(source)
+    form = format_of(checkpoint)
+    found = form.read(checkpoint)
+    recipe = recipe_from(Tree.of(found.recipe, Mark(str(source))))
+    n = sum(parameter.numel() for parameter in found.model.parameters())
+    say(
+        f"{source}: {form.name}, {n:,} parameters, {' and '.join(f'{s:,}' for s in found.codec.sizes)} tokens"
+    )
+    for note in found.notes:
+        say(f"note: {note}")
+    card = {"format": form.name, "name": source.resolve().name, "files": checkpoint.hashes()}
+    with nothing_half_made(out, resume=False):
+        return _write(RunFolder(out), recipe, found.codec, found.model, {"imported": card})
+
+
+def _write(folder: RunFolder, recipe: Any, codec: Any, model: nn.Module, facts: dict[str, Any]) -> RunFolder:
+    """The run's folder, the card last."""
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"{folder.path}: the folder cannot be made ({error.strerror})") from None
+    write_json(folder.environment, environment(torch.device("cpu")))
+    write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
+    kind_of(recipe).save(codec, folder)
+    seal(folder, recipe, model, facts)
+    return folder
+
+
+def refuse_full(out: Path) -> None:
+    """Refuse a folder that holds something.
+
+    Raises:
+        RequestError: it does, or it is a file.
+    """
+    if out.exists() and not out.is_dir():
+        raise RequestError(f"{out}: is a file; choose another folder")
+    found = sorted(path.name for path in out.iterdir()) if out.exists() else []
+    if found:
+        raise RequestError(f"{out}: is not empty (it has {found[0]!r}); choose another folder")

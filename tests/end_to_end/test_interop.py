@@ -1,0 +1,161 @@
+"""Import and export by the real command: there and back, used in between, and what is refused."""
+
+import json
+import math
+import shutil
+import struct
+
+import pytest
+
+TEXT = "the cat sat on the mat.\nthe dog sat on the log.\n\n" * 12
+RECIPE = """\
+task: {kind: language-modelling}
+data:
+  train: {kind: text, paths: train.txt, documents: blank-lines}
+  valid: {kind: text, paths: valid.txt}
+tokenizer: {subwords: {kind: byte-bpe, merges: 30}}
+model: {kind: language-model, n_layers: 1, d_model: 16, n_heads: 2, context: 16, activation: gelu-tanh}
+schedule: {kind: constant, peak: 2e-2, warmup: 5}
+training: {max_updates: 40, tokens_per_update: 160, validate_every: 20, precision: fp32}
+"""
+PROMPTS = "the cat\n\nthe dog sat on\n"
+GREEDY = ["--decoding", "kind=greedy", "--max-new-tokens", "12"]
+
+
+@pytest.fixture(scope="module")
+def model(heedful, tmp_path_factory):
+    """A language model that was trained here; nobody may change it."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "train.txt").write_text(TEXT, "utf-8")
+    (folder / "valid.txt").write_text("the dog sat on the mat.\n", "utf-8")
+    (folder / "lm.yaml").write_text(RECIPE, "utf-8")
+    done = heedful("train", "lm.yaml", "--out", "run", cwd=folder)
+    assert done.status == 0, done.err
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def gpt2(heedful, model):
+    """The folder that it was exported to; nobody may change it."""
+    done = heedful("export", model, "--to", "gpt2", cwd=model.parent)
+    assert done.status == 0, done.err
+    assert done.out == f"{model}-gpt2\n"
+    return model.with_name("run-gpt2")
+
+
+@pytest.fixture
+def own_gpt2(gpt2, tmp_path):
+    """A copy that a test may damage."""
+    return shutil.copytree(gpt2, tmp_path / "gpt2")
+
+
+def change(folder, **values):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **values}), "utf-8")
+
+
+def refused(done, *parts, status=2):
+    assert done.status == status, (done.status, done.err)
+    assert done.out == ""
+    assert "Traceback" not in done.err, done.err
+    for part in parts:
+        assert part in done.err, done.err
+
+
+def test_a_language_model_goes_there_and_back(heedful, model, gpt2, tmp_path):
+    files = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert {path.name for path in gpt2.iterdir()} == files
+    done = heedful("import", gpt2, "runs/again", cwd=tmp_path)
+    assert (done.status, done.out) == (0, "runs/again\n"), done.err
+    again = tmp_path / "runs" / "again"
+    first, second = (
+        heedful("predict", run, *GREEDY, cwd=tmp_path, stdin=PROMPTS).out for run in (model, again)
+    )
+    assert first == second
+    assert first.count("\n") == 3
+    scores = []
+    for run in (model, again):
+        done = heedful("evaluate", run, "--text", model.parent / "valid.txt", "--json", cwd=tmp_path)
+        assert done.status == 0, done.err
+        scores.append(done.json()["splits"][0]["scores"][0]["value"])
+    # Six rows were left behind and six were made: of some 290, which are no more probable than others.
+    assert abs(scores[1] - scores[0]) < math.log(1 + 6 / 280)
+    counts = [heedful("describe", run, "--json", cwd=tmp_path).json()["total"] for run in (model, again)]
+    assert counts[0] == counts[1]
+
+
+def test_a_translator_goes_there_and_back(heedful, transformer, tmp_path):
+    done = heedful("export", transformer, "--to", "marian", "--out", "out/marian", cwd=tmp_path)
+    assert (done.status, done.out) == (0, "out/marian\n"), done.err
+    done = heedful("import", "out/marian", "again", cwd=tmp_path)
+    assert done.status == 0, done.err
+    lines = "red dog runs\nblue bird\n"
+    runs = (transformer, tmp_path / "again")
+    first, second = (heedful("predict", run, "--beam", "1", cwd=tmp_path, stdin=lines).out for run in runs)
+    assert first == second
+    assert first.count("\n") == 2
+
+
+def test_an_imported_run_says_what_it_is_when_it_is_to_be_trained(heedful, gpt2, tmp_path):
+    heedful("import", gpt2, "run", cwd=tmp_path)
+    refused(heedful("train", "run", "--resume", cwd=tmp_path), "has no checkpoints to go on from")
+    refused(heedful("evaluate", "run", cwd=tmp_path), "the recipe names no test set")
+
+
+def test_what_is_missing_is_named(heedful, own_gpt2, tmp_path):
+    refused(heedful("import", "nowhere", "run", cwd=tmp_path), "nowhere: no such folder")
+    (own_gpt2 / "tokenizer.json").rename(tmp_path / "tokenizer.json")
+    refused(heedful("import", own_gpt2, "run", cwd=tmp_path), "has no tokenizer: neither tokenizer.json")
+    (tmp_path / "tokenizer.json").rename(own_gpt2 / "tokenizer.json")
+    (own_gpt2 / "model.safetensors").rename(own_gpt2 / "pytorch_model.bin")
+    refused(heedful("import", own_gpt2, "run", cwd=tmp_path), "pytorch_model.bin: is not read: loading such")
+    (own_gpt2 / "config.json").unlink()
+    refused(heedful("import", own_gpt2, "run", cwd=tmp_path), "has no config.json")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"model_type": "bert"}, "config.json: model_type: 'bert' is not imported; gpt2, marian are"),
+        ({"n_embd": 18}, "transformer.wte.weight is ["),
+        ({"vocab_size": 300}, "config.json: vocab_size: 300, and tokenizer.json has"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "config.json: scale_attn_by_inverse_layer_idx: True"),
+    ],
+)
+def test_what_does_not_fit_is_told_and_leaves_nothing(heedful, own_gpt2, tmp_path, values, message):
+    change(own_gpt2, **values)
+    refused(heedful("import", own_gpt2, "runs/x", cwd=tmp_path), message)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_damaged_weights_are_told_with_another_status(heedful, own_gpt2, tmp_path):
+    path = own_gpt2 / "model.safetensors"
+    whole = path.read_bytes()
+    for damaged in (whole[:-7], whole[:5], struct.pack("<Q", 1 << 60) + whole[8:], b""):
+        path.write_bytes(damaged)
+        done = heedful("import", own_gpt2, "runs/x", cwd=tmp_path)
+        refused(done, "model.safetensors: cannot be read as safetensors", status=1)
+        assert not (tmp_path / "runs").exists()
+
+
+def test_a_full_disk_leaves_nothing(heedful, gpt2, tmp_path):
+    done = heedful("import", gpt2, "runs/x", cwd=tmp_path, file_size=9000)
+    refused(done, "cannot be written", status=1)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_folders_that_hold_something_are_left_alone(heedful, model, gpt2, tmp_path):
+    refused(heedful("import", gpt2, model, cwd=tmp_path), "run: is not empty")
+    refused(heedful("export", model, "--to", "gpt2", cwd=tmp_path), "run-gpt2: is not empty")
+
+
+def test_formats_that_do_not_fit_are_told(heedful, model, transformer, recurrent, tmp_path):
+    def told(run, to, *parts):
+        refused(heedful("export", run, "--to", to, "--out", "x", cwd=tmp_path), *parts)
+        assert not (tmp_path / "x").exists()
+
+    told(model, "gpt", "--to gpt: no such format (did you mean 'gpt2'?)")
+    told(model, "marian", "of the task translation, and this is one of language-modelling; take --to gpt2")
+    told(recurrent, "marian", "model.kind=recurrent: ")
+    told(tmp_path / "nowhere", "gpt2", "nowhere: no such run")

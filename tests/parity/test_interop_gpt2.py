@@ -1,0 +1,179 @@
+"""GPT-2 of transformers: what it saves is imported, what is exported it loads, and both compute the same."""
+
+import pytest
+import torch
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from heedful.decoding.config import GreedyConfig
+from heedful.interop.exporting import export_run
+from heedful.interop.importing import import_run
+from heedful.nn.layout import Tokens
+from heedful.runs.run import load
+
+transformers = pytest.importorskip("transformers")
+
+END = "<|endoftext|>"
+TEXT = ["the cat sat on the mat, and it's the cat's mat.", "  We'll see 1234 dogs!\n\nÜber façade, நாய் 🐈"]
+PROMPTS = ["the cat", "it's", " We'll see", "\n"]
+
+
+def tokenizer_of(end):
+    library = Library(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=307,
+        special_tokens=[END] if end == "first" else [],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    library.train_from_iterator(TEXT, trainer)
+    library.add_special_tokens([END])
+    # A class that takes the file as it is, so that the end token keeps its place.
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=library, eos_token=END, bos_token=END)
+
+
+CASES = {
+    "as published": {},
+    "end first": {"end": "first"},
+    "relu, wide epsilon": {"activation_function": "relu", "layer_norm_epsilon": 1e-2},
+    "exact gelu, not scaled": {"activation_function": "gelu", "scale_attn_weights": False},
+    "own head": {"tie_word_embeddings": False},
+    "own width": {"n_inner": 31},
+}
+
+
+@pytest.fixture(params=CASES)
+def theirs(request, tmp_path):
+    """A folder that transformers saved, the model and the tokenizer."""
+    options = dict(CASES[request.param])
+    tokenizer = tokenizer_of(options.pop("end", "last"))
+    end = tokenizer.convert_tokens_to_ids(END)
+    torch.manual_seed(1)
+    config = transformers.GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=29,
+        n_embd=22,
+        n_layer=3,
+        n_head=2,
+        bos_token_id=end,
+        eos_token_id=end,
+        **options,
+    )
+    model = transformers.GPT2LMHeadModel(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    model.save_pretrained(tmp_path / "their")
+    tokenizer.save_pretrained(tmp_path / "their")
+    return tmp_path / "their", model, tokenizer
+
+
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model.heads["token"](model(Tokens.of(ids)))
+
+
+def close(ours, theirs):
+    """Whole tensors, in fp32, relative to the largest number."""
+    scale = max(1.0, float(theirs.abs().max()))
+    torch.testing.assert_close(ours, theirs, rtol=0.0, atol=1e-5 * scale)
+
+
+def greedily(model, tokenizer, prompts):
+    """What transformers writes, without the prompt and the end token."""
+    texts = []
+    for prompt in prompts:
+        ids = torch.tensor([tokenizer(prompt, add_special_tokens=False).input_ids])
+        with torch.no_grad():
+            out = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_new_tokens=19,
+                pad_token_id=tokenizer.eos_token_id,
+            )
+        # All of it: a text that stands alone may begin with a space less than one that goes on.
+        whole = tokenizer.decode(out[0], skip_special_tokens=True)
+        assert whole.startswith(prompt)
+        texts.append(whole.removeprefix(prompt))
+    return texts
+
+
+def test_an_imported_run_computes_what_gpt2_does(theirs, tmp_path):
+    folder, model, tokenizer = theirs
+    run = load(import_run(folder, tmp_path / "run").path)
+    for text in (*TEXT, *PROMPTS):
+        ids = run.codec.text.encode(text)[:29]
+        assert len(ids) > 0
+        their_ids = tokenizer(text, add_special_tokens=False).input_ids[:29]
+        with torch.no_grad():
+            wanted = model(torch.tensor([their_ids])).logits[0]
+        found = logits_of(run.model, [ids])
+        specials = run.codec.text.specials
+        # Their columns in our order: the end token's, then all that were learned.
+        end = tokenizer.eos_token_id
+        others = [i for i in range(len(tokenizer)) if i != end]
+        close(found[:, len(specials) :], wanted[:, others])
+        close(found[:, specials.end], wanted[:, end])
+    predictions = run.predict(PROMPTS, decoding=GreedyConfig(), max_new_tokens=19)
+    assert [p.text for p in predictions] == greedily(model, tokenizer, PROMPTS)
+
+
+def test_an_exported_run_is_loaded_whole_and_computes_the_same(theirs, tmp_path):
+    run = load(import_run(theirs[0], tmp_path / "run").path)
+    out = export_run(tmp_path / "run", "gpt2", tmp_path / "back")
+    model, told = transformers.GPT2LMHeadModel.from_pretrained(out, output_loading_info=True)
+    assert not any(told.values()), told
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    for text in (*TEXT, *PROMPTS):
+        ids = run.codec.text.encode(text)[:29]
+        their_ids = tokenizer(text, add_special_tokens=False).input_ids[:29]
+        with torch.no_grad():
+            wanted = model.eval()(torch.tensor([their_ids])).logits[0]
+        found = logits_of(run.model, [ids])
+        close(found[:, 7:], wanted[:, :-1])
+        close(found[:, 2], wanted[:, -1])
+    predictions = run.predict(PROMPTS, decoding=GreedyConfig(), max_new_tokens=19)
+    assert [p.text for p in predictions] == greedily(model, tokenizer, PROMPTS)
+
+
+def test_a_model_without_its_head_and_in_half_precision(theirs, tmp_path):
+    """Names without a prefix; fp16 is widened."""
+    _, model, tokenizer = theirs
+    if not model.config.tie_word_embeddings:
+        pytest.skip("without its head such a model has none")
+    model.transformer.half().save_pretrained(tmp_path / "bare")
+    tokenizer.save_pretrained(tmp_path / "bare")
+    run = load(import_run(tmp_path / "bare", tmp_path / "run").path)
+    assert {p.dtype for p in run.model.parameters()} == {torch.float32}
+    ids = tokenizer(PROMPTS[0], add_special_tokens=False).input_ids
+    with torch.no_grad():
+        wanted = model.float()(torch.tensor([ids])).logits[0]
+    end = tokenizer.eos_token_id
+    others = [i for i in range(len(tokenizer)) if i != end]
+    close(logits_of(run.model, [run.codec.text.encode(PROMPTS[0])])[:, 7:], wanted[:, others])
+
+
+@pytest.mark.parametrize("split", ["class", "space", "gpt2"])
+def test_a_run_that_was_trained_here_writes_the_same_there(make_run, tmp_path, split):
+    recipe = {
+        "task": {"kind": "language-modelling"},
+        "tokenizer": {"subwords": {"kind": "byte-bpe", "merges": 40, "min_frequency": 1, "split": split}},
+        "model": {"kind": "language-model", "d_model": 22, "n_layers": 2, "n_heads": 2, "context": 29},
+    }
+    folder = make_run(tmp_path / "run", recipe, [{"text": text} for text in TEXT])
+    out = export_run(folder, "gpt2")
+    other, told = transformers.AutoModelForCausalLM.from_pretrained(out, output_loading_info=True)
+    assert not any(told.values()), told
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    run = load(folder)
+    for text in TEXT:
+        ids = tokenizer(text, add_special_tokens=False).input_ids
+        assert tokenizer.decode(ids) == text
+        with torch.no_grad():
+            wanted = other.eval()(torch.tensor([ids[:29]])).logits[0]
+        close(logits_of(run.model, [run.codec.text.encode(text)[:29]])[:, 7:], wanted[:, :-1])
+    predictions = run.predict(PROMPTS, decoding=GreedyConfig(), max_new_tokens=19)
+    assert [p.text for p in predictions] == greedily(other, tokenizer, PROMPTS)

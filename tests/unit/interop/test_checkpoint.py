@@ -1,0 +1,130 @@
+"""The folder of another library: what is read of it, and every way in which it can be wrong."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from heedful.errors import DamagedError, RequestError
+from heedful.files import sha256
+from heedful.interop.checkpoint import Checkpoint, Settings, write_checkpoint
+from heedful.interop.formats import format_called, format_of
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_checkpoint(tmp_path, {"model_type": "gpt2", "n": 3}, {"a": torch.ones(2), "b": torch.zeros(3)})
+    return tmp_path
+
+
+def test_what_is_written_is_read(folder):
+    checkpoint = Checkpoint(folder)
+    assert checkpoint.config.get("n", int) == 3
+    assert {name: tensor.tolist() for name, tensor in checkpoint.tensors().items()} == {
+        "a": [1.0, 1.0],
+        "b": [0.0, 0.0, 0.0],
+    }
+    assert checkpoint.hashes() == {
+        name: sha256(folder / name) for name in ("config.json", "model.safetensors")
+    }
+
+
+def test_weights_in_several_files_are_read_together(folder):
+    (folder / "model.safetensors").unlink()
+    save_file({"a": torch.ones(2)}, folder / "model-1.safetensors")
+    save_file({"b": torch.zeros(3)}, folder / "model-2.safetensors")
+    index = folder / "model.safetensors.index.json"
+    parts = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
+    index.write_text(json.dumps({"weight_map": parts}), "utf-8")
+    checkpoint = Checkpoint(folder)
+    assert sorted(checkpoint.tensors()) == ["a", "b"]
+    assert checkpoint.weights == index
+    assert len(checkpoint.hashes()) == 3
+    index.write_text(json.dumps({"weight_map": {"a": "../model-1.safetensors"}}), "utf-8")
+    with pytest.raises(DamagedError, match="names a file of another folder"):
+        Checkpoint(folder).tensors()
+    index.write_text("{}", "utf-8")
+    with pytest.raises(DamagedError, match="has no weight_map"):
+        Checkpoint(folder).tensors()
+
+
+def test_a_folder_that_is_none_is_told_so(tmp_path, folder):
+    with pytest.raises(RequestError, match=r"nowhere: no such folder; .*config.json and model.safetensors"):
+        Checkpoint(tmp_path / "nowhere")
+    with pytest.raises(RequestError, match=r"config.json: is a file; give the folder"):
+        Checkpoint(folder / "config.json")
+    (folder / "config.json").unlink()
+    with pytest.raises(RequestError, match=r"has no config.json"):
+        Checkpoint(folder)
+
+
+def test_a_pickle_is_refused_with_advice(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(RequestError, match=r"pytorch_model.bin: is not read: .*`save_pretrained"):
+        Checkpoint(folder).tensors()
+    (folder / "pytorch_model.bin").unlink()
+    with pytest.raises(RequestError, match=r"has no model.safetensors$"):
+        Checkpoint(folder).tensors()
+
+
+def test_damaged_files_are_named(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DamagedError, match=r"model.safetensors: cannot be read as safetensors"):
+        Checkpoint(folder).tensors()
+    (folder / "config.json").write_text("[1]", "utf-8")
+    with pytest.raises(DamagedError, match=r"config.json: holds no JSON object"):
+        _ = Checkpoint(folder).config
+    (folder / "config.json").write_text("{", "utf-8")
+    with pytest.raises(DamagedError, match=r"config.json: cannot be read as JSON"):
+        _ = Checkpoint(folder).config
+
+
+def test_formats_are_known_by_their_names(folder):
+    assert format_of(Checkpoint(folder)).name == "gpt2"
+    assert format_called("marian").name == "marian"
+    with pytest.raises(RequestError, match=r"--to gtp2: no such format \(did you mean 'gpt2'\?\)"):
+        format_called("gtp2")
+
+
+@pytest.mark.parametrize(
+    "kind, message", [("bert", "'bert' is not imported; gpt2, marian are"), (None, "names no")]
+)
+def test_another_architecture_is_refused(folder, kind, message):
+    (folder / "config.json").write_text(json.dumps({"model_type": kind}), "utf-8")
+    with pytest.raises(RequestError) as error:
+        format_of(Checkpoint(folder))
+    assert message in str(error.value)
+
+
+SETTINGS = {"n": 3, "flag": True, "rate": 0.5, "name": "x", "null": None}
+
+
+def test_values_are_checked_where_they_are_read():
+    settings = Settings(SETTINGS, "folder/config.json")
+    assert settings.get("null", int, 7) == 7
+    assert settings.whole("n") == 3
+    assert settings.rate("rate", 0.1) == 0.5
+    assert settings.choice("name", {"x": "ours"}, "y") == "ours"
+    settings.refuse("null", "never")
+    assert settings.unread(frozenset({"flag"})) == []
+    assert Settings(SETTINGS, "f").unread(frozenset({"flag"})) == ["n", "name", "null", "rate"]
+
+
+@pytest.mark.parametrize(
+    "ask, message",
+    [
+        (lambda s: s.get("flag", int), "flag: expected a whole number, found True"),
+        (lambda s: s.get("name", (int, float)), "name: expected a whole number or a number, found 'x'"),
+        (lambda s: s.whole("missing"), "missing: is missing"),
+        (lambda s: s.rate("n", 0.0), "n: expected a number from 0 up to 1, found 3.0"),
+        (lambda s: s.choice("name", {"a": "b"}, "a"), "name: 'x' is not known to heedful; known are a"),
+        (lambda s: s.refuse("flag", "not so"), "flag: True: not so"),
+        (lambda s: s.refuse("n", "not so", (1,)), "n: 3: not so"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_key(ask, message):
+    with pytest.raises(RequestError) as error:
+        ask(Settings(SETTINGS, "folder/config.json"))
+    assert str(error.value) == f"folder/config.json: {message}"
