@@ -58,7 +58,7 @@ def _head_width(d_model: int, n_heads: int, given: int | None) -> int:
     return d_model // n_heads
 
 
-class _MultiHead(nn.Module):
+class MultiHead(nn.Module):
     """What self- and cross-attention share: head sizes, score, dropout, taps, output projection."""
 
     fused: ClassVar[str]
@@ -133,7 +133,7 @@ class _MultiHead(nn.Module):
         )
 
 
-class SelfAttention(_MultiHead):
+class SelfAttention(MultiHead):
     """Multi-head self-attention: queries, keys and values from the same tokens.
 
     Args:
@@ -144,12 +144,15 @@ class SelfAttention(_MultiHead):
             (Ainslie et al. 2023); n_heads by default.
         score: how a query and a key are compared; scaled dot product by default.
         causal: a token sees itself and what is before it.
-        window, block: see `Visibility`.
+        window, block, earlier_blocks: see `Visibility`. Local attention (Liu et al. 2018, section 4.2.3) is
+            causal with a block: a token sees its own block, up to itself. With one earlier block it also
+            sees all of the block before, as the authors' released code has it.
         qkv_bias, out_bias: whether the projections have a bias (the paper's have none).
         dropout: on the attention weights.
 
     Cost: 4 d_model^2 parameters with split heads and no bias. Padding does not exist here; pads of the
-    rectangle are zero and invisible.
+    rectangle are zero and invisible. Blocks without earlier ones are computed as sequences of their own, so
+    that time and memory grow with the block and not with the sequence.
     """
 
     fused = "qkv"
@@ -166,6 +169,7 @@ class SelfAttention(_MultiHead):
         causal: bool = False,
         window: int | None = None,
         block: int | None = None,
+        earlier_blocks: int = 0,
         qkv_bias: bool = False,
         out_bias: bool = False,
         dropout: float = 0.0,
@@ -181,7 +185,10 @@ class SelfAttention(_MultiHead):
             out_bias=out_bias,
             dropout=dropout,
         )
-        self.causal, self.window, self.block = causal, window, block
+        if block is None and earlier_blocks:
+            raise ValueError(f"earlier_blocks={earlier_blocks} needs the length of a block")
+        self.causal, self.window = causal, window
+        self.block, self.earlier_blocks = block, earlier_blocks
         self.qkv = nn.Linear(d_model, sum(self.sizes), bias=qkv_bias)
         init_slices(self.qkv.weight, self.sizes)
         if qkv_bias:
@@ -191,6 +198,11 @@ class SelfAttention(_MultiHead):
     def reads_ahead(self) -> bool:
         """Whether a token sees later ones (`heedful.nn.declarations`)."""
         return not self.causal
+
+    @property
+    def eager(self) -> bool:
+        """Whether it reads lengths one by one: compiled, every batch would be a graph of its own."""
+        return self.block is not None
 
     @property
     def q_heads(self) -> Float[Tensor, "H d_model d_k"]:
@@ -207,12 +219,19 @@ class SelfAttention(_MultiHead):
         """W_V of each head of values, a view."""
         return self.qkv.weight.split(self.sizes)[2].unflatten(0, (self.n_kv_heads, -1)).mT
 
+    def new_cache(self) -> KeyValueCache:
+        """What it remembers of sequences of which nothing is written yet."""
+        return KeyValueCache()
+
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: KeyValueCache | None = None
     ) -> Float[Tensor, "T d"]:
         """Mix the tokens of each sequence; with a cache, they continue the sequences held there."""
         if cache is not None and not self.causal:
             raise ValueError("attention that reads ahead cannot continue from a cache: it needs causal=True")
+        block = self.block
+        if block is not None and cache is None and self._blocks_are_apart:
+            layout, block = layout.cut(block), None
         q, k, v = layout.pad(self.qkv(x)).split(self.sizes, dim=-1)
         keys, values = self._keys_and_values(k, v)
         if cache is not None:
@@ -221,7 +240,8 @@ class SelfAttention(_MultiHead):
             layout if cache is None else layout.through,
             causal=self.causal,
             window=self.window,
-            block=self.block,
+            block=block,
+            earlier_blocks=self.earlier_blocks,
         )
         z = attend(
             split_heads(q, self.n_heads),
@@ -234,6 +254,11 @@ class SelfAttention(_MultiHead):
             weights_tap=self.weights,
         )
         return self.out(layout.unpad(merge_heads(z)))
+
+    @property
+    def _blocks_are_apart(self) -> bool:
+        """Whether blocks can be taken for sequences; whoever looks at weights wants those of whole ones."""
+        return not (self.earlier_blocks or self.scores.active or self.weights.active)
 
 
 class AttentionMemory:
@@ -251,7 +276,7 @@ class AttentionMemory:
         return AttentionMemory(keys[:, :, : layout.max_length], values[:, :, : layout.max_length], layout)
 
 
-class CrossAttention(_MultiHead):
+class CrossAttention(MultiHead):
     """Multi-head attention of one sequence (queries) over another (keys and values).
 
     Errors in the lectures: S0 titles it "Masked", but no causal mask belongs here (the whole source is
