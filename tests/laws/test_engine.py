@@ -41,7 +41,10 @@ _PRODUCTS = ("scaled-dot", "dot")
 CAUSAL = [
     n
     for n, c in MODELS.items()
-    if c["kind"] == "language-model" and c.get("score", "scaled-dot") in _PRODUCTS
+    if c["kind"] == "language-model"
+    and c.get("score", "scaled-dot") in _PRODUCTS
+    and c.get("mixing", "all") == "all"
+    and "experts" not in c
 ]
 every_fit = pytest.mark.parametrize("name", FIT)
 some_fit = pytest.mark.parametrize("name", ["transformer", "pre-norm", "grouped heads", "learned"])

@@ -4,16 +4,16 @@ import inspect
 from typing import Literal, get_args, get_origin
 
 import pytest
-from cases import CROSS, DECODERS, MIXERS, MODELS, configuration, cross_of, every_mixer, mixer_of
+from cases import CROSS, DECODERS, MIXERS, MODELS, configuration, cross_of, every_mixer, mixer_of, plain_model
 from torch import nn
 
 from heedful.decoding import config as decoding
-from heedful.models.language_model import LanguageModelConfig
+from heedful.models.language_model import ExpertsConfig, LanguageModelConfig
 from heedful.models.recurrent import Attention, RecurrentConfig
 from heedful.models.registry import BUILDERS
 from heedful.models.transformer import TransformerConfig
-from heedful.nn import cells, recurrent
-from heedful.nn.attention import scores
+from heedful.nn import cells, experts, recurrent
+from heedful.nn.attention import compressed, heads, scores
 from heedful.nn.declarations import declared
 
 
@@ -43,6 +43,15 @@ def test_every_score_of_recurrent_models_occurs():
     assert None in [c.attention for c in configs]
 
 
+def test_every_gate_of_experts_occurs():
+    found = [c.experts for c in map(configuration, MODELS) if isinstance(c, LanguageModelConfig)]
+    assert None in found
+    known = {option for field, option in options(ExpertsConfig) if field == "gate"}
+    assert {e.gate for e in found if e} == known
+    used = parts(lambda name: plain_model(name), MODELS)
+    assert subclasses(experts, nn.Module) - {heads.Tap} <= used
+
+
 def test_every_family_occurs():
     assert {case["kind"] for case in MODELS.values()} == BUILDERS.keys()
 
@@ -61,6 +70,8 @@ def test_every_mixer_cell_and_score_occurs():
     assert subclasses(recurrent, recurrent.RecurrentLayer) <= used
     assert subclasses(cells, cells.Cell) | {cells.StackedCell} <= used
     assert subclasses(scores, scores.Score) <= used
+    assert subclasses(compressed, heads.MultiHead) <= used
+    assert subclasses(heads, heads.MultiHead) <= used
 
 
 def test_every_decoder_occurs():

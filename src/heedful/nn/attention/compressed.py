@@ -57,8 +57,11 @@ class Compression(nn.Module):
     def forward(self, x: Float[Tensor, "B h S d"]) -> Float[Tensor, "B h n d"]:
         """``n = S // factor`` vectors; what is left at the end is left out."""
         n = x.shape[2] // self.factor
-        blocks = x[:, :, : n * self.factor].reshape(*x.shape[:2], n, self.weight.shape[1])
-        y = blocks @ self.weight
+        # Heads first: one product a head, and no copies of the filters.
+        blocks = x.transpose(0, 1)[:, :, : n * self.factor].reshape(
+            len(self.weight), -1, self.weight.shape[1]
+        )
+        y = (blocks @ self.weight).unflatten(1, (len(x), n)).transpose(0, 1)
         return y if self.bias is None else y + self.bias[:, None]
 
 
