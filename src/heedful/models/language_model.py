@@ -16,8 +16,8 @@ With V = 50,257 GPT-2 has 124,439,808, 354,823,168, 774,030,080 and 1,557,611,20
 (Radford et al. 2019, table 2) prints 117M, 345M, 762M and 1542M. The two small ones have the sizes that
 are commonly taken for character models.
 
-The last three read a document and go on to its summary (Liu et al. 2018, sections 4.2.2 and 4.2.3): a decoder
-alone, T-D; one whose layers are by turns local and memory-compressed, T-DMCA; and this with 128 experts in
+The last three read a document and go on to its summary (Liu et al. 2018, section 4.2): a decoder alone,
+T-D; one whose layers are by turns local and memory-compressed, T-DMCA; and this with 128 experts in
 the middle layer. Contexts, the order of layers and the number of experts are the paper's. Widths, heads,
 blocks of 256, pre-norm and sinusoids are those of its released code's base setting (tensor2tensor,
 ``transformer_moe_base``); settings for long texts there are 1024 wide and have separable convolutions where
@@ -48,7 +48,7 @@ from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.heads import SelfAttention
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
-from heedful.nn.experts import MixtureOfExperts, NoisyTopKGate, TopKGate
+from heedful.nn.experts import Gate, MixtureOfExperts, NoisyTopKGate, TopKGate
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Tokens
 from heedful.nn.positions import Added, LearnedPositions
@@ -272,7 +272,7 @@ def experts(config: LanguageModelConfig) -> MixtureOfExperts:
     sizes, weights = (config.d_model, options.n, options.k), {"importance": options.importance}
     if options.gate == "noisy-top-k":
         load = options.importance if options.load is None else options.load
-        gate: TopKGate = NoisyTopKGate(*sizes, **weights, load=load)
+        gate: Gate = NoisyTopKGate(*sizes, **weights, load=load)
     else:
         gate = TopKGate(*sizes, **weights)
     return MixtureOfExperts(gate, [_feed_forward(config) for _ in range(options.n)])

@@ -35,11 +35,12 @@ class Choice(NamedTuple):
     """They sum to 1."""
 
 
-class TopKGate(nn.Module):
-    """``H(x) = x W_g``: the k experts with the highest scores, without noise.
+class Gate(nn.Module):
+    """What all gates share: from scores H(x) to the k experts of a token and their weights.
 
-    ``KeepTopK(v, k)_i`` is v_i where that is among the k greatest, else minus infinity (equation 5). With
-    k = 1 every weight would be 1 and W_g would learn nothing, so k is at least 2.
+    A new gate defines ``forward``: scores, then `choose`. ``KeepTopK(v, k)_i`` is v_i where that is among the
+    k greatest, else minus infinity (equation 5). With k = 1 every weight would be 1 and W_g would learn
+    nothing, so k is at least 2.
 
     W_g starts near zero, so that at first all experts are about equally good. (The paper starts it at zero;
     but then, without noise, one would choose between equals.) All is computed in fp32: in bf16, experts
@@ -62,11 +63,8 @@ class TopKGate(nn.Module):
         self.weight = nn.Parameter(torch.randn(n_experts, d_model) * (0.1 / math.sqrt(d_model)))
         self.gates, self.chances = Tap(), Tap()
 
-    def forward(self, x: Float[Tensor, "T d"]) -> Choice:
-        """Choose the experts of every token."""
-        return self._choose(_in_fp32(x, self.weight))
-
-    def _choose(self, scores: Float[Tensor, "T n"]) -> Choice:
+    def choose(self, scores: Float[Tensor, "T n"]) -> Choice:
+        """Equations 3 and 5."""
         kept, experts = scores.topk(self.k, dim=-1)
         weights = torch.softmax(kept, dim=-1)
         if self.gates.active:
@@ -75,7 +73,15 @@ class TopKGate(nn.Module):
         return Choice(experts, weights)
 
 
-class NoisyTopKGate(TopKGate):
+class TopKGate(Gate):
+    """``H(x) = x W_g``: the k experts with the highest scores, without noise."""
+
+    def forward(self, x: Float[Tensor, "T d"]) -> Choice:
+        """Choose the experts of every token."""
+        return self.choose(_in_fp32(x, self.weight))
+
+
+class NoisyTopKGate(Gate):
     """``H(x)_i = (x W_g)_i + z_i softplus((x W_noise)_i)``, with z standard normal in training, else 0.
 
     (Equation 4.) The noise helps to balance the load: whom it chooses besides the best is left to chance,
@@ -88,7 +94,7 @@ class NoisyTopKGate(TopKGate):
     W_noise, which starts at zero, lies below W_g in ``weight``.
 
     Args:
-        d_model, n_experts, k, importance: as for `TopKGate`.
+        d_model, n_experts, k, importance: as for `Gate`.
         load: w_load, the weight in the loss of the term of equation 11.
     """
 
@@ -104,13 +110,13 @@ class NoisyTopKGate(TopKGate):
     def forward(self, x: Float[Tensor, "T d"]) -> Choice:
         """Choose the experts of every token."""
         if not (self.training or self.chances.active):
-            return self._choose(_in_fp32(x, self.weight[: self.n_experts]))
+            return self.choose(_in_fp32(x, self.weight[: self.n_experts]))
         clean, raw = _in_fp32(x, self.weight).chunk(2, dim=-1)
         spread = functional.softplus(raw)
         scores = clean + self.draw(clean) * spread if self.training else clean
         if self.chances.active:
             self.chances(self._chances(clean, scores, spread))
-        return self._choose(scores)
+        return self.choose(scores)
 
     def draw(self, like: Float[Tensor, "T n"]) -> Float[Tensor, "T n"]:
         """z, from torch's global generator of the device."""
@@ -148,7 +154,7 @@ class MixtureOfExperts(nn.Module):
     eager = True
     may_idle = True
 
-    def __init__(self, gate: TopKGate, experts: Sequence[nn.Module]) -> None:
+    def __init__(self, gate: Gate, experts: Sequence[nn.Module]) -> None:
         super().__init__()
         if len(experts) != gate.n_experts:
             raise ValueError(f"a gate for {gate.n_experts} experts, but {len(experts)} of them")

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.nn.experts import NoisyTopKGate, TopKGate
+from heedful.nn.experts import Gate, NoisyTopKGate
 from heedful.nn.taps import recording
 from heedful.objectives.terms import Supervised, Term
 
@@ -37,7 +37,7 @@ class Balance:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.gates = {name: part for name, part in model.named_modules() if isinstance(part, TopKGate)}
+        self.gates = {name: part for name, part in model.named_modules() if isinstance(part, Gate)}
         self.noisy = {name: gate for name, gate in self.gates.items() if isinstance(gate, NoisyTopKGate)}
         self.weights = {
             "importance": {gate.importance for gate in self.gates.values()},

@@ -49,6 +49,7 @@ def test_the_squared_coefficient_of_variation():
 
 
 @pytest.mark.parametrize("layers", [[2], [1, 3]])
+@torch.no_grad()
 def test_terms_are_those_of_equations_6_to_11(layers):
     model = model_of(layers=layers, importance=0.3, load=0.2).eval()
     step = Step(model, NextToken())
@@ -124,6 +125,7 @@ def test_noise_is_all_that_tells_accumulated_micro_batches_from_one_large_step(m
         torch.testing.assert_close(ours, theirs)
 
 
+@torch.no_grad()
 def test_the_balance_of_an_update_is_the_mean_over_its_micro_batches():
     """Weighted by their tokens: so two processes with a part each equal one with both parts."""
     model = model_of(gate="top-k")
@@ -151,7 +153,7 @@ def test_a_balanced_gate_is_what_the_terms_ask_for():
         with balance.listening(batch_of([[3] * 63])) as terms:
             gate(x)
         found = {term.name: term for term in terms()}
-        seen.append(float(found["max_load"].sum) / 64)
+        seen.append(float(found["max_load"].sum.detach()) / 64)
         loss = sum(found[name].sum / 64 for name in ("importance", "load"))
         optimizer.zero_grad()
         loss.backward()
@@ -166,6 +168,7 @@ def test_gates_must_agree_on_their_weights():
         Balance(gates)
 
 
+@torch.no_grad()
 def test_a_batch_without_tokens_has_no_terms_to_speak_of():
     model = model_of()
     step = Step(model, NextToken())

@@ -41,7 +41,7 @@ class Compression(nn.Module):
     | here | shape | |
     |---|---|---|
     | ``weight`` | heads x (factor d) x d | a head's filters, one below the other, the earliest first |
-    | ``bias`` | heads x d | |
+    | ``bias`` | heads d | head by head |
     """
 
     def __init__(self, n_heads: int, d: int, factor: int, *, bias: bool) -> None:
@@ -52,7 +52,7 @@ class Compression(nn.Module):
         self.weight = nn.Parameter(torch.empty(n_heads, factor * d, d))
         for filters in self.weight.data:
             nn.init.xavier_uniform_(filters)
-        self.bias = nn.Parameter(torch.zeros(n_heads, d)) if bias else None
+        self.bias = nn.Parameter(torch.zeros(n_heads * d)) if bias else None
 
     def forward(self, x: Float[Tensor, "B h S d"]) -> Float[Tensor, "B h n d"]:
         """``n = S // factor`` vectors; what is left at the end is left out."""
@@ -62,7 +62,7 @@ class Compression(nn.Module):
             len(self.weight), -1, self.weight.shape[1]
         )
         y = (blocks @ self.weight).unflatten(1, (len(x), n)).transpose(0, 1)
-        return y if self.bias is None else y + self.bias[:, None]
+        return y if self.bias is None else y + self.bias.unflatten(0, (len(self.weight), 1, -1))
 
 
 @dataclass

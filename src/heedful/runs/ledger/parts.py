@@ -10,7 +10,7 @@ from heedful.nn.attention.heads import CrossAttention, MultiHead, SelfAttention
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, Score
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
 from heedful.nn.embeddings import TokenEmbedding
-from heedful.nn.experts import MixtureOfExperts, TopKGate
+from heedful.nn.experts import Gate, MixtureOfExperts
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
 from heedful.nn.positions import LearnedPositions
@@ -259,7 +259,7 @@ def _work(line: Line) -> Line:
 
 
 @entries.register
-def _gate(module: TopKGate, name: str, walk: Walk) -> list[Line]:
+def _gate(module: Gate, name: str, walk: Walk) -> list[Line]:
     """One matrix, or two with noise; it keeps what is done to the scores."""
     rows, d = module.weight.shape
     first = walk.first(module.weight)
