@@ -269,12 +269,12 @@ def experts(config: LanguageModelConfig) -> MixtureOfExperts:
     """The experts of a layer, and their gate."""
     options = config.experts
     assert options is not None
-    sizes, weights = (config.d_model, options.n, options.k), {"importance": options.importance}
+    sizes, importance = (config.d_model, options.n, options.k), options.importance
     if options.gate == "noisy-top-k":
-        load = options.importance if options.load is None else options.load
-        gate: Gate = NoisyTopKGate(*sizes, **weights, load=load)
+        load = importance if options.load is None else options.load
+        gate: Gate = NoisyTopKGate(*sizes, importance=importance, load=load)
     else:
-        gate = TopKGate(*sizes, **weights)
+        gate = TopKGate(*sizes, importance=importance)
     return MixtureOfExperts(gate, [_feed_forward(config) for _ in range(options.n)])
 
 
