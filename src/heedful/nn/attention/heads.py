@@ -20,10 +20,11 @@ does not divide 768, and 768 with 12 heads is BERT's). S2 writes one W_O for eac
 of n_heads d_v x d_model.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from heedful.nn.attention.kernels import attend
@@ -32,6 +33,7 @@ from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
 from heedful.nn.taps import Tap
+from heedful.nn.visibility import Visibility
 
 
 def split_heads(x: Float[Tensor, "B S hd"], n_heads: int) -> Float[Tensor, "B h S d"]:
@@ -151,8 +153,8 @@ class SelfAttention(MultiHead):
         dropout: on the attention weights.
 
     Cost: 4 d_model^2 parameters with split heads and no bias. Padding does not exist here; pads of the
-    rectangle are zero and invisible. Blocks without earlier ones are computed as sequences of their own, so
-    that time and memory grow with the block and not with the sequence.
+    rectangle are zero and invisible. Blocks are computed as sequences of their own, with the keys of earlier
+    blocks before theirs, so that time and memory grow with the block and not with the sequence.
     """
 
     fused = "qkv"
@@ -229,9 +231,8 @@ class SelfAttention(MultiHead):
         """Mix the tokens of each sequence; with a cache, they continue the sequences held there."""
         if cache is not None and not self.causal:
             raise ValueError("attention that reads ahead cannot continue from a cache: it needs causal=True")
-        block = self.block
-        if block is not None and cache is None and self._blocks_are_apart:
-            layout, block = layout.cut(block), None
+        if self.block is not None and cache is None and self._blocks_may_part:
+            return self._by_blocks(x, layout, self.block)
         q, k, v = layout.pad(self.qkv(x)).split(self.sizes, dim=-1)
         keys, values = self._keys_and_values(k, v)
         if cache is not None:
@@ -240,9 +241,12 @@ class SelfAttention(MultiHead):
             layout if cache is None else layout.through,
             causal=self.causal,
             window=self.window,
-            block=block,
+            block=self.block,
             earlier_blocks=self.earlier_blocks,
         )
+        return self.out(layout.unpad(self._attend(q, keys, values, seen)))
+
+    def _attend(self, q: Tensor, keys: Tensor, values: Tensor, seen: Visibility) -> Float[Tensor, "B Q hd"]:
         z = attend(
             split_heads(q, self.n_heads),
             keys,
@@ -253,12 +257,62 @@ class SelfAttention(MultiHead):
             scores_tap=self.scores,
             weights_tap=self.weights,
         )
-        return self.out(layout.unpad(merge_heads(z)))
+        return merge_heads(z)
 
     @property
-    def _blocks_are_apart(self) -> bool:
+    def _blocks_may_part(self) -> bool:
         """Whether blocks can be taken for sequences; whoever looks at weights wants those of whole ones."""
-        return not (self.earlier_blocks or self.scores.active or self.weights.active)
+        return self.window is None and not (self.scores.active or self.weights.active)
+
+    def _by_blocks(self, x: Tensor, layout: Layout, block: int) -> Float[Tensor, "T d"]:
+        """The same block by block."""
+        blocks, earlier = layout.cut(block), self.earlier_blocks if layout.max_length > block else 0
+        q, k, v = blocks.pad(self.qkv(x)).split(self.sizes, dim=-1)
+        keys, values = self._keys_and_values(k, v)
+        if earlier:
+            window = layout._memo(("window", block, earlier), lambda: Window.of(layout, block, earlier))
+            keys, values = window.over(keys), window.over(values)
+            seen = window.queries.sees(window.keys, causal=self.causal, allowed=window.real)
+        else:
+            seen = blocks.sees(blocks, causal=self.causal)
+        return self.out(blocks.unpad(self._attend(q, keys, values, seen)))
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Blocks of tokens (`Layout.cut`), and for each a window over itself and the blocks before it.
+
+    Args:
+        queries: the blocks, each placed at the end of its window.
+        keys: the windows.
+        missing: of the earlier blocks, the most distant first, which do not exist.
+        real: which keys do.
+    """
+
+    queries: Layout
+    keys: Layout
+    missing: Bool[Tensor, "n earlier"]
+    real: Bool[Tensor, "n 1 w"]
+
+    @classmethod
+    def of(cls, layout: Layout, block: int, earlier: int) -> "Window":
+        """The windows over the blocks of ``layout``, some of whose sequences are longer than a block."""
+        cut = layout.cut(block)
+        place = torch.tensor([i for n in layout.lengths for i in range(-(-n // block))], device=layout.device)
+        missing = place[:, None] < torch.arange(earlier, 0, -1, device=layout.device)
+        real = torch.cat([(~missing).repeat_interleave(block, dim=1), cut.real], dim=1)
+        queries = Layout.of(cut.lengths, [earlier * block] * cut.n_sequences, layout.device)
+        keys = Layout.of([(earlier + 1) * block] * cut.n_sequences, device=layout.device)
+        return cls(queries, keys, missing, real[:, None])
+
+    def over(self, x: Float[Tensor, "n h b d"]) -> Float[Tensor, "n h w d"]:
+        """Before each block of x, those that come before it in its sequence."""
+        parts, n = [x], self.missing.shape[1]
+        for back in range(1, n + 1):
+            # What lies before a sequence belongs to another one: nothing of it may pass, not even a NaN.
+            gone = self.missing[:, n - back, None, None, None]
+            parts.insert(0, x.roll(back, 0).masked_fill(gone, 0.0))
+        return torch.cat(parts, dim=2)
 
 
 class AttentionMemory:

@@ -104,20 +104,22 @@ def _kept(module: MultiHead, compared: Compared) -> float:
 
 @entries.register
 def _self_attention(module: SelfAttention, name: str, walk: Walk) -> list[Line]:
-    n, block = walk.rows, walk.rows
-    if module.block is not None and not module.earlier_blocks:
-        # Every block is attended to by itself; the last one is filled up.
-        block = min(module.block, n)
-        n = -(-n // block) * block
-    compared = Compared(module.n_heads, module.n_kv_heads, n, block, module.d_k, module.d_k, n - block)
+    n, reach, again = walk.rows, walk.rows, 0
+    if module.block is not None and module.block < n:
+        # Every block is attended to by itself, with its own copy of those before it; the last is filled up.
+        n = -(-n // module.block) * module.block
+        reach, again = (module.earlier_blocks + 1) * module.block, module.earlier_blocks * n
+    compared = Compared(module.n_heads, module.n_kv_heads, n, reach, module.d_k, module.d_k, n - reach)
     lines = _fused(module, walk)
     title = "causal self-attention" if module.causal else "self-attention"
     note = "all computed; causality hides about half" if module.causal else ""
     if module.block is not None:
         title = f"local {title}"
-    if block < walk.rows:
-        note = f"each token with its block of {block} alone" + (f"; {note}" if note else "")
-    kept = walk.rows * module.qkv.in_features + _kept(module, compared)
+    if module.block is not None and module.block < walk.rows:
+        blocks = f"{module.earlier_blocks + 1} blocks" if module.earlier_blocks else "its block"
+        note = f"each token with {blocks} of {module.block} alone" + (f"; {note}" if note else "")
+    copies = again * module.n_heads * (module.d_k + module.d_v)
+    kept = walk.rows * module.qkv.in_features + _kept(module, compared) + copies
     return _attention(title, module, lines, compared, walk, kept, note)
 
 
