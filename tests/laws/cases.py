@@ -24,6 +24,7 @@ from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
+from heedful.nn.attention.compressed import CompressedCache, MemoryCompressedAttention
 from heedful.nn.attention.heads import CrossAttention, SelfAttention
 from heedful.nn.attention.plain import parameter_free_self_attention
 from heedful.nn.attention.relative import Alibi, Rotary
@@ -83,6 +84,14 @@ _R = {
     "d_hidden": 7,
     "d_readout": 11,
     "attention": {"score": "additive", "d_attention": 13},
+}
+_LOCATION = {
+    "score": "multi-head-location",
+    "n_heads": 3,
+    "d_k": 5,
+    "d_v": 4,
+    "channels": 2,
+    "half_width": 4,
 }
 _ONE_WAY = {**_R, "direction": "left-to-right"}
 _L = {
@@ -171,6 +180,17 @@ MODELS: dict[str, dict[str, Any]] = {
         "input_feeding": True,
     },
     "luong, scaled": {**_ONE_WAY, "decoder": "luong", "cell": "rnn", "attention": {"score": "scaled-dot"}},
+    "bahdanau, heads": {
+        **_R,
+        "attention": {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4},
+    },
+    "bahdanau, location": {**_R, "attention": _LOCATION, "n_layers": 2, "cell": "lstm"},
+    "luong, location, fed": {
+        **_ONE_WAY,
+        "decoder": "luong",
+        "attention": {**_LOCATION, "score": "multi-head-multi-resolution"},
+        "input_feeding": True,
+    },
     "plain": {
         "kind": "recurrent",
         "d_embedding": 5,
@@ -229,14 +249,32 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "language model, batch norm": {**_L, "score": "additive", "norm": "batch"},
     "language model, power norm": {**_L, "score": "cosine", "norm": "power"},
+    "language model, local": {**_L, "mixing": "local", "block": 3, "earlier_blocks": 1},
+    "language model, compressed": {**_L, "mixing": "compressed", "n_heads": 7, "n_kv_heads": 1},
+    "language model, alternating": {**_L, "mixing": "alternating", "block": 2, "n_layers": 3},
+    "language model, alternating, additive": {
+        **_L,
+        "mixing": "alternating",
+        "block": 4,
+        "compression": 2,
+        "score": "additive",
+        "attention_bias": False,
+    },
+    "language model, experts": {**_L, "n_layers": 3, "experts": {"n": 5, "k": 2, "gate": "top-k"}},
+    "language model, noisy experts": {
+        **_L,
+        "mixing": "alternating",
+        "block": 3,
+        "experts": {"n": 4, "k": 3, "layers": [1, 2]},
+    },
 }
 
 
 @cache
-def keeping(declaration: str) -> list[str]:
-    """The models that do not declare it."""
+def keeping(*declarations: str) -> list[str]:
+    """The models that declare none of them."""
     with torch.device("meta"):
-        return [name for name in MODELS if declaration not in declared(plain_model(name))]
+        return [name for name in MODELS if not {*declarations} & declared(plain_model(name))]
 
 
 every_model = pytest.mark.parametrize("name", MODELS)
@@ -261,12 +299,14 @@ DECODED = [
     "learned",
     "bahdanau",
     "luong, fed",
+    "luong, location, fed",
     "fixed context",
     "plain",
     "language model",
     "language model, grouped heads",
     "language model, alibi",
     "language model, modern",
+    "language model, alternating",
 ]
 every_decoded_and_kernel = with_kernels(DECODED, _model_has_products)
 every_decoded = pytest.mark.parametrize("name", DECODED)
@@ -482,6 +522,11 @@ def _attention(**options: Any) -> Mixer:
     return Mixer(lambda: SelfAttention(D, 3, **{"d_k": 5, "d_v": 7, "qkv_bias": True, **options}), cache)
 
 
+def _compressed(**options: Any) -> Mixer:
+    sizes = {"d_k": 5, "d_v": 7, "qkv_bias": True}
+    return Mixer(lambda: MemoryCompressedAttention(D, 3, **{**sizes, **options}), CompressedCache)
+
+
 def _recurrence(cell: Callable[[int, int], Any], reverse: bool = False) -> Mixer:
     return Mixer(lambda: Recurrence(cell(D, 7), reverse=reverse), None if reverse else RecurrentCache)
 
@@ -501,6 +546,7 @@ MIXERS: dict[str, Mixer] = {
     "causal": _attention(causal=True),
     "causal, window": _attention(causal=True, window=3),
     "causal, block": _attention(causal=True, block=2),
+    "causal, earlier block": _attention(causal=True, block=2, earlier_blocks=1),
     "causal, grouped": _attention(causal=True, n_kv_heads=1),
     "causal, dot": _attention(causal=True, score=DotScore()),
     "causal, bilinear": Mixer(
@@ -523,6 +569,15 @@ MIXERS: dict[str, Mixer] = {
         ),
         KeyValueCache,
     ),
+    "causal, rotary block": _attention(causal=True, d_k=6, block=2, rotary=Rotary(6)),
+    "causal, rotary earlier block": _attention(
+        causal=True, d_k=6, block=2, earlier_blocks=1, rotary=Rotary(6)
+    ),
+    "causal, alibi earlier block": _attention(causal=True, block=2, earlier_blocks=1, score_bias=Alibi(3)),
+    "all, alibi block": _attention(block=3, score_bias=Alibi(3)),
+    "compressed": _compressed(),
+    "compressed, grouped": _compressed(factor=2, n_kv_heads=1, qkv_bias=False),
+    "compressed, additive": _compressed(score=AdditiveScore(5, 5, 11)),
     "parameter-free": Mixer(ParameterFree),
     "fourier": Mixer(FourierMixer),
     "position mlp": Mixer(lambda: PositionMLP(D, 11, 5)),
@@ -553,7 +608,7 @@ every_mixer = pytest.mark.parametrize("name", MIXERS)
 
 
 def _mixer_has_products(name: str) -> bool:
-    return name.startswith(("all", "causal")) and not name.endswith(("additive", "cosine"))
+    return name.startswith(("all", "causal", "compressed")) and not name.endswith(("additive", "cosine"))
 
 
 every_mixer_and_kernel = with_kernels(list(MIXERS), _mixer_has_products)

@@ -1,13 +1,31 @@
 """What holds where a part declares that it cannot keep a law."""
 
+from collections import Counter
+
 import pytest
 import torch
-from cases import MIXERS, MODELS, SOURCES, TARGETS, hidden_of, keeping, mixer_of, model_of, same, tokens_of
+from cases import (
+    MIXERS,
+    MODELS,
+    SOURCES,
+    TARGETS,
+    batch_for,
+    hidden_of,
+    keeping,
+    mixer_of,
+    model_of,
+    same,
+    tokens_of,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.nn.declarations import DECLARATIONS, declared
+from heedful.nn.experts import MixtureOfExperts, NoisyTopKGate
 from heedful.nn.layout import Layout
+from heedful.objectives.cross_entropy import NextToken
+from heedful.objectives.terms import total
+from heedful.training.step import Step
 
 COUPLED = [name for name in MODELS if name not in keeping("couples_batch")]
 AHEAD = [name for name in MIXERS if "reads_ahead" in declared(mixer_of(name))]
@@ -69,6 +87,77 @@ def test_after_its_warm_up_power_norm_reads_statistics_of_earlier_batches_alone(
     same(hidden_of(model.train(), SOURCES, TARGETS), evaluated)
     again = hidden_of(model.eval(), SOURCES, TARGETS)
     assert (again[0] - evaluated[0]).abs().max() > 1e-3
+
+
+# draws_noise, balances_batch, may_idle --------------------------------------------------------------------
+
+NOISY = [name for name in MODELS if name not in keeping("draws_noise")]
+BALANCED = [name for name in MODELS if name not in keeping("balances_batch")]
+
+
+def test_only_experts_draw_noise_balance_and_idle():
+    experts = [name for name, case in MODELS.items() if case.get("experts")]
+    assert experts == BALANCED == [name for name in MODELS if name not in keeping("may_idle")]
+    assert [name for name in experts if MODELS[name]["experts"].get("gate") != "top-k"] == NOISY
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_in_training_noise_changes_what_a_sequence_becomes_and_follows_the_seed(name):
+    """The exemption is needed; the same seed gives the same noise."""
+    model = model_of(name).train()
+    torch.manual_seed(1)
+    once = hidden_of(model, SOURCES, TARGETS)
+    other = hidden_of(model, SOURCES, TARGETS)
+    assert max((a - b).abs().max() for a, b in zip(once, other)) > 1e-2
+    torch.manual_seed(1)
+    same(hidden_of(model, SOURCES, TARGETS), once)
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_without_the_noise_training_equals_evaluation(name, monkeypatch):
+    model = model_of(name)
+    evaluated = hidden_of(model, SOURCES, TARGETS)
+    monkeypatch.setattr(NoisyTopKGate, "draw", lambda self, like: torch.zeros_like(like))
+    same(hidden_of(model.train(), SOURCES, TARGETS), evaluated)
+
+
+def updates(name, parts, without):
+    """Gradients of one update in these micro-batches, of all terms but some."""
+    model = model_of(name).train()
+    step, batches = Step(model, NextToken(smoothing=0.1)), [batch_for(model, *zip(*p)) for p in parts]
+    counts = Counter()
+    for batch in batches:
+        counts.update(step.counts(batch))
+    terms = [t for batch in batches for t in step._terms(batch) if t.name not in without]
+    total(terms, counts).backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("name", BALANCED)
+def test_accumulated_micro_batches_equal_one_large_step_in_all_terms_but_the_balance(name, monkeypatch):
+    monkeypatch.setattr(NoisyTopKGate, "draw", lambda self, like: torch.zeros_like(like))
+    pairs = list(zip(SOURCES, TARGETS))
+    parts = [pairs[:1], pairs[1:]]
+    balance = ("importance", "load")
+    same(updates(name, parts, balance), updates(name, [pairs], balance))
+    apart = zip(updates(name, parts, ()), updates(name, [pairs], ()))
+    assert max((a - b).abs().max() for a, b in apart) > 1e-3
+
+
+@pytest.mark.parametrize("name", BALANCED)
+def test_an_expert_that_no_token_reached_has_a_gradient_of_zero(name):
+    model = model_of(name)
+    mixtures = [part for part in model.modules() if isinstance(part, MixtureOfExperts)]
+    reached = [set() for _ in mixtures]
+    for part, seen in zip(mixtures, reached):
+        part.gate.gates.listeners.append(
+            lambda g, s=seen: s.update((g > 0).any(0).nonzero().flatten().tolist())
+        )
+    torch.cat(hidden_of(model, SOURCES[:1], [TARGETS[2]])).square().sum().backward()
+    for part, seen in zip(mixtures, reached):
+        assert 0 < len(seen) < len(part.experts)
+        for i, expert in enumerate(part.experts):
+            assert any(bool(p.grad.any()) for p in expert.parameters()) == (i in seen)
 
 
 # reads_ahead ----------------------------------------------------------------------------------------------

@@ -46,7 +46,11 @@ _PRODUCTS = ("scaled-dot", "dot")
 CAUSAL = [
     n
     for n, c in MODELS.items()
-    if c["kind"] == "language-model" and c.get("score", "scaled-dot") in _PRODUCTS and n not in UNFIT
+    if c["kind"] == "language-model"
+    and c.get("score", "scaled-dot") in _PRODUCTS
+    and c.get("mixing", "all") == "all"
+    and "experts" not in c
+    and n not in UNFIT
 ]
 every_fit = pytest.mark.parametrize("name", FIT)
 some_fit = pytest.mark.parametrize("name", ["transformer", "pre-norm", "grouped heads", "learned"])

@@ -29,7 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.nn.attention import kernels
-from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.heads import MultiHead
 from heedful.nn.layout import Layout
 from heedful.nn.taps import recording
 from heedful.training.compilation import find_compiler
@@ -98,7 +98,7 @@ def test_several_sequences_that_share_a_sentence_equal_sentences_of_their_own(na
 
 
 def attention_parts(module):
-    return {n: m for n, m in module.named_modules() if isinstance(m, SelfAttention | CrossAttention)}
+    return {n: m for n, m in module.named_modules() if isinstance(m, MultiHead)}
 
 
 def outputs_and_gradients(model):
@@ -126,7 +126,7 @@ def test_the_fused_kernel_equals_the_explicit_path(name, monkeypatch):
 # Modes ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", keeping("couples_batch"))
+@pytest.mark.parametrize("name", keeping("couples_batch", "draws_noise"))
 def test_training_mode_without_dropout_equals_evaluation_mode(name):
     model = model_of(name)
     evaluated = hidden_of(model, SOURCES, TARGETS)

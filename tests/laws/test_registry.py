@@ -14,17 +14,18 @@ from cases import (
     cross_of,
     every_mixer,
     mixer_of,
+    plain_model,
 )
 from torch import nn
 
 from heedful.decoding import config as decoding
 from heedful.models.encoder import EncoderConfig
-from heedful.models.language_model import LanguageModelConfig
+from heedful.models.language_model import ExpertsConfig, LanguageModelConfig
 from heedful.models.recurrent import Attention, RecurrentConfig
 from heedful.models.registry import BUILDERS
 from heedful.models.transformer import TransformerConfig
-from heedful.nn import cells, mixers, recurrent
-from heedful.nn.attention import relative, scores
+from heedful.nn import cells, experts, mixers, recurrent
+from heedful.nn.attention import compressed, heads, relative, scores
 from heedful.nn.declarations import declared
 
 
@@ -60,6 +61,15 @@ def test_every_score_of_recurrent_models_occurs():
     assert None in [c.attention for c in configs]
 
 
+def test_every_gate_of_experts_occurs():
+    found = [c.experts for c in map(configuration, MODELS) if isinstance(c, LanguageModelConfig)]
+    assert None in found
+    known = {option for field, option in options(ExpertsConfig) if field == "gate"}
+    assert {e.gate for e in found if e} == known
+    used = parts(plain_model, MODELS)
+    assert subclasses(experts, experts.Gate) <= used
+
+
 def test_every_family_occurs():
     assert {case["kind"] for case in (MODELS | ENCODERS).values()} == BUILDERS.keys()
 
@@ -86,6 +96,8 @@ def test_every_mixer_cell_and_score_occurs():
     assert subclasses(cells, cells.Cell) | {cells.StackedCell} <= used
     assert subclasses(scores, scores.Score) <= used
     assert of_module(mixers) | of_module(relative) <= used
+    assert subclasses(compressed, heads.MultiHead) <= used
+    assert subclasses(heads, heads.MultiHead) <= used
 
 
 def test_every_decoder_occurs():

@@ -42,7 +42,7 @@ def gradients(model, parts):
     return sum(losses), [parameter.grad for parameter in model.parameters()]
 
 
-@pytest.mark.parametrize("name", keeping("couples_batch"))
+@pytest.mark.parametrize("name", keeping("couples_batch", "draws_noise", "balances_batch"))
 def test_accumulated_micro_batches_equal_one_large_step(name):
     model = model_of(name).train()
     whole = gradients(model, [PAIRS])

@@ -22,6 +22,7 @@ from cases import (
     same,
     source_of,
     tokens_of,
+    with_kernels,
 )
 
 from heedful.nn.declarations import declared
@@ -198,7 +199,8 @@ def test_a_later_token_changes_no_earlier_one_unless_the_mixer_says_so(name, ker
 @pytest.mark.parametrize(
     "name",
     [
-        *("causal", "causal, window", "causal, block", "causal, additive", "causal, rotary", "causal, alibi"),
+        *("causal", "causal, window", "causal, block", "causal, earlier block", "causal, additive"),
+        *("causal, rotary", "causal, alibi", "compressed", "compressed, grouped"),
         *("separable, causal", "convolution, causal"),
     ],
 )
@@ -244,14 +246,34 @@ def test_what_lies_outside_a_kernel_is_not_visible(name):
         same(torch.autograd.grad(after_it.square().sum(), changed)[0][reach], grad[reach])
 
 
-@pytest.mark.parametrize("name, size", [("all, block", 3), ("causal, block", 2)])
-def test_what_lies_in_another_block_is_not_visible(name, size):
+@with_kernels(["all, block", "causal, block", "causal, earlier block"], lambda name: True)
+def test_what_lies_in_another_block_is_not_visible(name, kernel):
+    size, earlier = {"all, block": (3, 0), "causal, block": (2, 0), "causal, earlier block": (2, 1)}[name]
     mixer, layout = mixer_of(name), Layout.of([7])
     x = tokens_of([7]).requires_grad_()
     clean = mixer(x, layout)
     for query in range(7):
-        reach = [k for k in range(7) if k // size == query // size and (k <= query or not mixer.causal)]
+        blocks = range(query // size - earlier, query // size + 1)
+        reach = [k for k in range(7) if k // size in blocks and (k <= query or not mixer.causal)]
         same(mixer(poisoned(x, others(7, reach)), layout)[query], clean[query])
         (grad,) = torch.autograd.grad(clean[query].square().sum(), x, retain_graph=True)
         # The first token of a block sees only itself: whatever its score, its weight is 1.
         assert set(grad.any(-1).nonzero().flatten().tolist()) == set(reach)
+
+
+@with_kernels(["compressed", "compressed, grouped"], lambda name: True)
+def test_what_is_not_yet_in_the_memory_is_not_visible(name, kernel):
+    """Slot j holds keys cj - c to cj - 1, and query i sees it where cj <= i; and the first token always."""
+    mixer, layout = mixer_of(name), Layout.of([11])
+    c = mixer.factor
+    x = tokens_of([11]).requires_grad_()
+    clean = mixer(x, layout)
+    for query in range(11):
+        slots = [j for j in range(1, 11) if c * j <= query]
+        reach = {0} | {key for j in slots for key in range(c * j - c, c * j)}
+        # The query itself is heard only where it has more than one slot to choose from.
+        heard = reach | ({query} if slots else set())
+        (grad,) = torch.autograd.grad(clean[query].square().sum(), x, retain_graph=True)
+        assert set(grad.any(-1).nonzero().flatten().tolist()) == heard
+        hidden = others(11, reach | {query})
+        same(mixer(poisoned(x, hidden), layout)[query], clean[query])

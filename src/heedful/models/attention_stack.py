@@ -1,13 +1,14 @@
 """Options that all stacks of attention and feed-forward share, and how their parts are made of them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from torch import nn
 
 from heedful.config import Config
+from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.heads import CrossAttention, SelfAttention
 from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import (
@@ -94,20 +95,27 @@ class StackConfig(Config):
 
 def self_attention_stack(config: StackConfig, d_ff: int, *, causal: bool) -> EncoderStack:
     """n_layers of self-attention and feed-forward, then the norm that pre-norm stacks need."""
-    blocks = [
-        EncoderBlock(
-            residual(config, self_attention(config, causal=causal)),
-            residual(config, feed_forward(config, d_ff)),
-        )
-        for _ in range(config.n_layers)
-    ]
+    return stack_of(
+        config,
+        ((self_attention(config, causal=causal), feed_forward(config, d_ff)) for _ in range(config.n_layers)),
+    )
+
+
+def stack_of(config: StackConfig, layers: Iterable[tuple[nn.Module, nn.Module]]) -> EncoderStack:
+    """A stack of these layers, each a position mixer and a channel mixer."""
+    blocks = [EncoderBlock(*(residual(config, part) for part in layer)) for layer in layers]
     return EncoderStack(blocks, last_norm(config))
 
 
-def self_attention(config: StackConfig, *, causal: bool) -> SelfAttention:
-    """Self-attention as the options say."""
+def self_attention(config: StackConfig, *, causal: bool, **reach: Any) -> SelfAttention:
+    """Self-attention as the options say; ``reach`` is a window or blocks."""
     inside = _POSITIONS_INSIDE.get(config.positions, lambda c: {})(config)
-    return SelfAttention(config.d_model, config.n_heads, causal=causal, **inside, **_heads(config))
+    return SelfAttention(config.d_model, config.n_heads, causal=causal, **reach, **inside, **_heads(config))
+
+
+def compressed_attention(config: StackConfig, factor: int) -> MemoryCompressedAttention:
+    """Memory-compressed attention as the options say."""
+    return MemoryCompressedAttention(config.d_model, config.n_heads, factor=factor, **_heads(config))
 
 
 def cross_attention(config: StackConfig) -> CrossAttention:

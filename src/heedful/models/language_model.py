@@ -1,4 +1,4 @@
-"""Language models: a stack of causal self-attention that foretells the next token at every position.
+"""Language models: a stack of causal attention that foretells the next token at every position.
 
 | preset | n_layers | d_model | n_heads | context | parameters |
 |---|---|---|---|---|---|
@@ -9,6 +9,9 @@
 | gpt2-medium | 24 | 1024 | 16 | 1024 | 303,360,000 + 1024 V |
 | gpt2-large | 36 | 1280 | 20 | 1024 | 709,701,120 + 1280 V |
 | gpt2-xl | 48 | 1600 | 25 | 1024 | 1,477,200,000 + 1600 V |
+| t-d | 5 | 512 | 8 | 4000 | 15,752,704 + 512 V |
+| t-dmca | 5 | 512 | 8 | 11000 | 16,145,920 + 512 V |
+| t-dmca-moe | 5 | 512 | 8 | 11000 | 282,940,416 + 512 V |
 
 With V = 50,257 GPT-2 has 124,439,808, 354,823,168, 774,030,080 and 1,557,611,200 parameters; its paper
 (Radford et al. 2019, table 2) prints 117M, 345M, 762M and 1542M. The two for characters have the
@@ -18,25 +21,44 @@ modern-mini has the parts of small language models of today: RMS norms before ea
 2 heads of keys and values for 6 of queries, SwiGLU with 1024 hidden units, no biases, tied embeddings. With
 d = 384 and heads of 64, a layer has d (384 + 2 · 128) + 384 d + 3 · 1024 d + 2 d = 1,573,632 parameters, and
 the last norm d.
+
+The last three read a document and go on to its summary (Liu et al. 2018, section 4.2): a decoder alone,
+T-D; one whose layers are by turns local and memory-compressed, T-DMCA; and this with 128 experts in
+the middle layer. Contexts, the order of layers and the number of experts are the paper's. Widths, heads,
+blocks of 256, pre-norm and sinusoids are those of its released code's base setting (tensor2tensor,
+``transformer_moe_base``); settings for long texts there are 1024 wide and have separable convolutions where
+feed-forwards stand here.
 """
 
 import math
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from heedful.models.attention_stack import Positive, StackConfig, positions_of, self_attention_stack
+from heedful.config import Config
+from heedful.models.attention_stack import (
+    Positive,
+    StackConfig,
+    compressed_attention,
+    feed_forward,
+    positions_of,
+    self_attention,
+    stack_of,
+)
 from heedful.models.encoder_decoder import token_head
+from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.heads import SelfAttention
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.experts import Gate, MixtureOfExperts, NoisyTopKGate, TopKGate
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
 from heedful.nn.positions import Added, LearnedPositions
-from heedful.nn.state import KeyValueCache, State
+from heedful.nn.state import State
 
 STD = 0.02
 POSITIONS_STD = 0.01
@@ -70,8 +92,8 @@ class LanguageModel(nn.Module):
 
     def start(self, n: int) -> State:
         """The state of ``n`` sequences of which nothing is written yet."""
-        caches: list[Any] = [KeyValueCache() for _ in self.stack.blocks]
-        return State([], caches, (0,) * n)
+        blocks: Any = self.stack.blocks
+        return State([], [block.new_cache() for block in blocks], (0,) * n)
 
     def extend(self, tokens: Tokens, state: State) -> tuple[Float[Tensor, "T d"], State]:
         """Write the next tokens of every sequence; ``tokens.layout`` must be `State.next_layout`'s."""
@@ -79,11 +101,51 @@ class LanguageModel(nn.Module):
         return hidden, state.advanced(tokens.layout.lengths)
 
 
+Weight = Annotated[float, Field(ge=0)]
+
+
+class ExpertsConfig(Config):
+    """A mixture of experts in place of a feed-forward (`heedful.nn.experts`).
+
+    Args:
+        n: how many experts, each a feed-forward of its own.
+        k: how many of them a token uses.
+        gate: with noise in training, or without.
+        importance, load: weights of the terms that balance the experts; the second, by default as large,
+            needs noise.
+        layers: which layers have experts, counted from 1; null: the middle one.
+    """
+
+    n: Annotated[int, Field(ge=3)] = 128
+    k: Annotated[int, Field(ge=2)] = 2
+    gate: Literal["noisy-top-k", "top-k"] = "noisy-top-k"
+    importance: Weight = 0.1
+    load: Weight | None = None
+    layers: list[Positive] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ExpertsConfig":
+        if self.k >= self.n:
+            raise ValueError(f"a token that uses k={self.k} of n={self.n} experts leaves no choice")
+        if self.gate == "top-k" and self.load is not None:
+            raise ValueError("gate=top-k draws no noise, so there is no chance of being chosen: no load")
+        if self.layers is not None and len({*self.layers}) < max(1, len(self.layers)):
+            raise ValueError("layers: name each layer once; for a model without experts, experts=null")
+        return self
+
+
 class LanguageModelConfig(StackConfig):
     """Sizes and choices of a language model, by default those of GPT-2 (Radford et al. 2019, section 2.3).
 
     Args:
         d_ff: hidden units of the feed-forwards; 4 d_model by default.
+        mixing: what a token's attention reaches: all that is before it; what is before it in its block
+            (local); a memory of all that is before its block (compressed); or local and compressed by
+            turns, the first layer local.
+        block: the length of a block of local attention.
+        earlier_blocks: so many blocks before its own are also seen, whole.
+        compression: tokens that a slot of the memory stands for.
+        experts: a mixture of experts in some layers; null: in none.
         context: the most tokens that are read at once, in training as in use.
         positions: what tells the tokens' places; ``none`` leaves it to the causal mask. ``rotary`` and
             ``alibi`` act inside attention.
@@ -95,6 +157,11 @@ class LanguageModelConfig(StackConfig):
     n_heads: Positive = 12
     n_layers: Positive = 12
     d_ff: Positive | None = None
+    mixing: Literal["all", "local", "compressed", "alternating"] = "all"
+    block: Positive = 256
+    earlier_blocks: Annotated[int, Field(ge=0)] = 0
+    compression: Annotated[int, Field(ge=2)] = 3
+    experts: ExpertsConfig | None = None
     context: Positive = 1024
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
     norm_placement: Literal["post", "pre"] = "pre"
@@ -105,7 +172,32 @@ class LanguageModelConfig(StackConfig):
     def _pairs(self) -> "LanguageModelConfig":
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions come in pairs: d_model={self.d_model} must be even")
+        if self.positions in {"rotary", "alibi"} and self.mixing in {"compressed", "alternating"}:
+            raise ValueError(
+                f"positions={self.positions} need the place of each key, and a slot of a memory stands for "
+                f"several: with mixing={self.mixing} take other positions"
+            )
         return self
+
+    @model_validator(mode="after")
+    def _has_the_layers_of_its_experts(self) -> "LanguageModelConfig":
+        beyond = [layer for layer in self.expert_layers if layer > self.n_layers]
+        if beyond:
+            raise ValueError(f"experts.layers: there is no layer {beyond[0]}, n_layers is {self.n_layers}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_blocks(self) -> "LanguageModelConfig":
+        if self.earlier_blocks and self.mixing not in {"local", "alternating"}:
+            raise ValueError(f"earlier_blocks is for local attention, and mixing={self.mixing} has none")
+        return self
+
+    @property
+    def expert_layers(self) -> list[int]:
+        """The layers that have experts, counted from 1."""
+        if self.experts is None:
+            return []
+        return [(self.n_layers + 1) // 2] if self.experts.layers is None else self.experts.layers
 
     @property
     def longest(self) -> int:
@@ -120,6 +212,18 @@ def _gpt2(n_layers: int, d_model: int, n_heads: int) -> LanguageModelConfig:
         n_heads=n_heads,
         activation="gelu-tanh",
         attention_dropout=0.1,
+    )
+
+
+def _summariser(**options: Any) -> LanguageModelConfig:
+    return LanguageModelConfig(
+        d_model=512,
+        n_heads=8,
+        n_layers=5,
+        attention_bias=False,
+        activation="relu",
+        positions="sinusoidal",
+        **options,
     )
 
 
@@ -147,6 +251,9 @@ PRESETS: dict[str, LanguageModelConfig] = {
     "gpt2-medium": _gpt2(24, 1024, 16),
     "gpt2-large": _gpt2(36, 1280, 20),
     "gpt2-xl": _gpt2(48, 1600, 25),
+    "t-d": _summariser(context=4000),
+    "t-dmca": _summariser(context=11000, mixing="alternating"),
+    "t-dmca-moe": _summariser(context=11000, mixing="alternating", experts=ExpertsConfig()),
 }
 
 
@@ -158,11 +265,44 @@ def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
     scale = math.sqrt(config.d_model) if config.positions in {"sinusoidal", "constant"} else 1.0
     model = LanguageModel(
         TokenEmbedding(table, positions, scale=scale, dropout=config.dropout),
-        self_attention_stack(config, config.d_ff or 4 * config.d_model, causal=True),
+        stack_of(config, (_layer(config, number) for number in range(1, config.n_layers + 1))),
         token_head(config.d_model, vocab_size, table if config.tie else None),
     )
     initialise(model, n_residuals=2 * config.n_layers if config.norm_placement == "pre" else 1)
     return model
+
+
+def _layer(config: LanguageModelConfig, number: int) -> tuple[nn.Module, nn.Module]:
+    """The position mixer and the channel mixer of a layer, counted from 1."""
+    mixing = config.mixing
+    if mixing == "alternating":
+        mixing = "local" if number % 2 else "compressed"
+    channels = experts if number in config.expert_layers else _feed_forward
+    return _MIXERS[mixing](config), channels(config)
+
+
+_MIXERS: dict[str, Callable[[LanguageModelConfig], nn.Module]] = {
+    "all": lambda c: self_attention(c, causal=True),
+    "local": lambda c: self_attention(c, causal=True, block=c.block, earlier_blocks=c.earlier_blocks),
+    "compressed": lambda c: compressed_attention(c, c.compression),
+}
+
+
+def _feed_forward(config: LanguageModelConfig) -> FeedForward | GatedFeedForward:
+    return feed_forward(config, config.d_ff or 4 * config.d_model)
+
+
+def experts(config: LanguageModelConfig) -> MixtureOfExperts:
+    """The experts of a layer, and their gate."""
+    options = config.experts
+    assert options is not None
+    sizes, importance = (config.d_model, options.n, options.k), options.importance
+    if options.gate == "noisy-top-k":
+        load = importance if options.load is None else options.load
+        gate: Gate = NoisyTopKGate(*sizes, importance=importance, load=load)
+    else:
+        gate = TopKGate(*sizes, importance=importance)
+    return MixtureOfExperts(gate, [_feed_forward(config) for _ in range(options.n)])
 
 
 def initialise(model: LanguageModel, n_residuals: int) -> None:
@@ -170,13 +310,13 @@ def initialise(model: LanguageModel, n_residuals: int) -> None:
 
     The matrices that end in a residual sum are divided by sqrt(n_residuals), so that a pre-norm stack of
     that many sums leaves its result at a size that does not grow with its depth (Radford et al. 2019,
-    section 2.3). The standard deviations are those of the released code, for the paper gives none. A
-    score's own matrices start as the score says.
+    section 2.3). The standard deviations are those of the released code, for the paper gives none. Matrices
+    of scores, of compressions and of gates start as those parts say.
     """
     inner, last = [], []
     for part in model.modules():
         match part:
-            case SelfAttention():
+            case SelfAttention() | MemoryCompressedAttention():
                 inner.append(part.qkv.weight)
                 last.append(part.out.weight)
             case FeedForward():

@@ -24,6 +24,7 @@ from heedful.config import Config
 from heedful.models.encoder_decoder import embedding_table, token_head
 from heedful.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
 from heedful.nn.attention.recurrent import FixedContext, RecurrentAttention
+from heedful.nn.attention.recurrent_heads import LocationFeatures, MultiHeadAdditiveAttention, resolutions
 from heedful.nn.attention.scores import (
     AdditiveScore,
     BilinearScore,
@@ -33,6 +34,7 @@ from heedful.nn.attention.scores import (
     Score,
 )
 from heedful.nn.attentive import (
+    AnyAttention,
     AnyDecoder,
     AttendThenUpdate,
     AttentiveDecoder,
@@ -45,6 +47,9 @@ from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.positions import Added, NoPositions
 from heedful.nn.readouts import MaxoutReadout, TanhReadout
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer, RecurrentStack, ResidualRecurrence
+
+SHARPENING = 2.0
+"""Multiplies the scores of location-aware attention, so that its alignments are sharper."""
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -76,8 +81,37 @@ class CosineAttention(Config):
     key_strength: Annotated[float, Field(gt=0)] | None = None
 
 
+class MultiHeadAttention(Config):
+    """Additive attention with several heads; the defaults are those of ESPnet's recipes."""
+
+    score: Literal["multi-head-additive"]
+    n_heads: Positive = 4
+    d_k: Positive = 320
+    d_v: Positive = 320
+
+
+class LocationAwareAttention(Config):
+    """The same, and every head also sees where it looked last, by filters of 2 half_width + 1 places.
+
+    In multi-resolution, that is the width of the last head's filters; those before it have even shares.
+    """
+
+    score: Literal["multi-head-location", "multi-head-multi-resolution"]
+    n_heads: Positive = 4
+    d_k: Positive = 320
+    d_v: Positive = 320
+    channels: Positive = 10
+    half_width: Positive = 100
+
+
 Attention = Annotated[
-    DotAttention | BilinearAttention | AdditiveAttention | CosineAttention, Field(discriminator="score")
+    DotAttention
+    | BilinearAttention
+    | AdditiveAttention
+    | CosineAttention
+    | MultiHeadAttention
+    | LocationAwareAttention,
+    Field(discriminator="score"),
 ]
 
 
@@ -296,13 +330,32 @@ def _bridge(config: RecurrentConfig, n_states: int) -> nn.Module:
     return _BRIDGES[config.bridge](config.d_hidden, n_states)
 
 
-def _attention(config: RecurrentConfig) -> RecurrentAttention | FixedContext:
-    if config.attention is None:
+def _attention(config: RecurrentConfig) -> AnyAttention:
+    attention = config.attention
+    if attention is None:
         return FixedContext(config.d_hidden)
-    return RecurrentAttention(_score(config.attention, config), config.d_annotation)
+    if not isinstance(attention, MultiHeadAttention | LocationAwareAttention):
+        return RecurrentAttention(_score(attention, config), config.d_annotation)
+    location, scale = None, None
+    if isinstance(attention, LocationAwareAttention):
+        widths = [attention.half_width] * attention.n_heads
+        if attention.score == "multi-head-location":
+            scale = SHARPENING
+        else:
+            widths = resolutions(attention.half_width, attention.n_heads)
+        location = LocationFeatures(widths, attention.channels, attention.d_k)
+    return MultiHeadAdditiveAttention(
+        config.d_hidden,
+        config.d_annotation,
+        attention.n_heads,
+        d_k=attention.d_k,
+        d_v=attention.d_v,
+        scale=scale,
+        location=location,
+    )
 
 
-def _score(attention: Attention, config: RecurrentConfig) -> Score:
+def _score(attention: Config, config: RecurrentConfig) -> Score:
     match attention:
         case AdditiveAttention():
             units = attention.d_attention or config.d_hidden
@@ -311,5 +364,6 @@ def _score(attention: Attention, config: RecurrentConfig) -> Score:
             return BilinearScore(config.d_hidden, config.d_annotation)
         case CosineAttention():
             return CosineScore(attention.key_strength)
-        case _:
+        case DotAttention():
             return DotScore() if attention.score == "dot" else ScaledDotScore()
+    raise TypeError(f"no score for {type(attention).__name__}")

@@ -34,12 +34,15 @@ from heedful.nn.attention.recurrent import (
     RecurrentAttention,
     SourceMemory,
 )
+from heedful.nn.attention.recurrent_heads import MultiHeadAdditiveAttention
 from heedful.nn.cells import AnyCell
 from heedful.nn.layout import Layout
 from heedful.nn.readouts import MaxoutReadout, TanhReadout
 from heedful.nn.recurrent import RecurrentCache, RecurrentStack, States
 from heedful.nn.scan import Carry, TimeMajor, scan
 from heedful.nn.taps import Tap
+
+AnyAttention = RecurrentAttention | MultiHeadAdditiveAttention | FixedContext
 
 
 class Stepped(NamedTuple):
@@ -56,7 +59,7 @@ class AttendThenUpdate(nn.Module):
     C is one matrix over all gates (the paper's C, C_z, C_r).
     """
 
-    def __init__(self, cell: AnyCell, attention: RecurrentAttention | FixedContext) -> None:
+    def __init__(self, cell: AnyCell, attention: AnyAttention) -> None:
         super().__init__()
         self.cell, self.attention = cell, attention
         self.context = _gate_input(attention.d_context, cell)
@@ -77,7 +80,7 @@ class AttendThenUpdate(nn.Module):
 class UpdateThenAttend(nn.Module):
     """``s_t = cell(W E y_{t-1}, s_{t-1})``, ``c_t = attend(s_t)`` (Luong et al. 2015, section 3)."""
 
-    def __init__(self, cell: AnyCell, attention: RecurrentAttention | FixedContext) -> None:
+    def __init__(self, cell: AnyCell, attention: AnyAttention) -> None:
         super().__init__()
         self.cell, self.attention = cell, attention
 
@@ -110,7 +113,7 @@ class AttentiveCache:
         state: of the cell.
         fed: the last readout, where it is fed back.
         history: of the attention, where it has one.
-        alignment: the weights of the last step, where there are weights.
+        alignment: the weights of the last step, where there are weights; the mean over heads.
     """
 
     state: Float[Tensor, "n_states N d_hidden"]
@@ -137,7 +140,7 @@ class AttentiveDecoder(nn.Module):
             are then computed step by step, otherwise all at once.
 
     The loop over time is the same in training, for prefixes and for single steps. The tap ``weights``
-    sees ``[N, 1, Q, S]``: one head.
+    sees ``[N, H, Q, S]``, with H = 1 where the attention has no heads.
     """
 
     def __init__(
@@ -207,26 +210,28 @@ class AttentiveDecoder(nn.Module):
             projected = projected + self.feed(fed)
         query, (context, weights, history), after = self.step(projected, tuple(state), memory, history)
         kept = weights if self.weights.active else None
+        alignment = weights if weights is None or weights.dim() == 2 else weights.mean(1)
         if self.feed is None:
-            return (None, query, context, kept), (None, history, weights, *after)
+            return (None, query, context, kept), (None, history, alignment, *after)
         fed = self.readout(query, y, context)
-        return (fed, None, None, kept), (fed, history, weights, *after)
+        return (fed, None, None, kept), (fed, history, alignment, *after)
 
     def _alignment(self, memory: SourceMemory, cache: AttentiveCache, n: int) -> Tensor | None:
         """The alignment so far; zeros before the first step."""
         if isinstance(memory, ContextVector):
             return None
         if cache.alignment is None:
-            return memory.vectors.new_zeros(n, memory.vectors.shape[1])
+            return memory.vectors.new_zeros(n, memory.vectors.shape[-2])
         return cache.alignment
 
     def _store(self, cache: AttentiveCache, carry: Carry) -> None:
         cache.fed, cache.history, cache.alignment, *state = carry
         cache.state = torch.stack(cast(list[Tensor], state))
 
-    def _listen(self, weights: Float[Tensor, "T S"], layout: Layout) -> None:
-        """Let the tap see the weights as ``[N, 1, Q, S]``; after the fact, so it cannot replace them."""
-        self.weights(layout.pad(weights)[:, None])
+    def _listen(self, weights: Float[Tensor, "T *H S"], layout: Layout) -> None:
+        """Let the tap see the weights as ``[N, H, Q, S]``; after the fact, so it cannot replace them."""
+        heads = weights[:, None] if weights.dim() == 2 else weights
+        self.weights(layout.pad(heads).transpose(1, 2))
 
 
 class FixedContextDecoder(nn.Module):

@@ -29,6 +29,11 @@ class EncoderBlock(nn.Module):
         super().__init__()
         self.mixing, self.feed_forward, self.output = mixing, feed_forward, Tap()
 
+    def new_cache(self) -> Cache:
+        """What this block's mixer remembers of sequences of which nothing is written yet."""
+        part: Any = self.mixing.part
+        return part.new_cache()
+
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: Cache | None = None
     ) -> Float[Tensor, "T d"]:

@@ -11,6 +11,7 @@ validation of recipes, documentation) asks the functions here.
 | ``removes_batch_mean`` | (norms) in training, the mean over the tokens of the batch is subtracted |
 | ``lifts_tokens`` | rows of its parameters that only add one number to all features of a token |
 | ``removes_token_mean`` | (norms) of every token, the mean over its features is subtracted |
+| ``eager`` | what it does depends on single lengths or ids: a graph compiled for one batch serves no other |
 
 Rows are indices along a parameter's first axis.
 """
@@ -30,6 +31,17 @@ DECLARATIONS: dict[str, str] = {
         "the other sequences and on later tokens, accumulated micro-batches are not one large batch, and "
         "training mode is not evaluation mode. In evaluation, statistics are constants and all laws hold."
     ),
+    "draws_noise": (
+        "In training, noise is drawn for every token, as dropout does: training mode is not evaluation "
+        "mode, and accumulated micro-batches draw other numbers than one large batch. Without the noise, "
+        "and in evaluation, all laws hold."
+    ),
+    "balances_batch": (
+        "It adds terms to the loss that are no sums over tokens, but functions of sums over a micro-batch: "
+        "for them, accumulated micro-batches are not one large batch. The other terms, and what every token "
+        "becomes, do not depend on the batch."
+    ),
+    "may_idle": ("Parameters that no token of a batch reaches have a gradient of exactly zero there."),
     "reads_ahead": (
         "A token sees what comes after it: the part is not causal, and cannot continue a sequence."
     ),
@@ -38,7 +50,12 @@ DECLARATIONS: dict[str, str] = {
 
 def declared(module: nn.Module) -> set[str]:
     """The names of `DECLARATIONS` that some part of ``module`` claims."""
-    return {name for name in DECLARATIONS for part in module.modules() if getattr(part, name, False)}
+    return {name for name in DECLARATIONS if claims(module, name)}
+
+
+def claims(module: nn.Module, name: str) -> bool:
+    """Whether some part of ``module`` has a true attribute of that name."""
+    return any(getattr(part, name, False) for part in module.modules())
 
 
 def without_gradient(module: nn.Module) -> dict[str, set[int]]:

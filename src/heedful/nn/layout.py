@@ -205,6 +205,16 @@ class Layout:
         lengths = tuple(s + n for s, n in zip(self.starts, self.lengths, strict=True))
         return Layout.of(lengths, device=self.device)
 
+    def cut(self, size: int) -> "Layout":
+        """The same tokens, every stretch of ``size`` of a sequence as one of its own, from position 0 on."""
+        if not self.is_fresh:
+            raise ValueError("only sequences from position 0 on can be cut into blocks")
+        return self if self.max_length <= size else self._memo(("cut", size), lambda: self._cut(size))
+
+    def _cut(self, size: int) -> "Layout":
+        pieces = [min(size, n - begin) for n in self.lengths for begin in range(0, n, size)]
+        return Layout.of(pieces, device=self.device)
+
     def merge(self, width: int) -> "Layout":
         """Join every ``width`` neighbouring sequences into one (the beams of a sentence, say)."""
         if width == 1:
@@ -225,14 +235,17 @@ class Layout:
         window: int | None = None,
         block: int | None = None,
         allowed: Bool[Tensor, "..."] | None = None,
+        earlier_blocks: int = 0,
+        key_stride: int = 1,
     ) -> Visibility:
         """Which of ``keys`` each token of this layout, as a query, sees; kept for the next caller."""
+        reach = (causal, window, block, allowed, earlier_blocks, key_stride)
         if torch.compiler.is_compiling():  # the copies would have to count everything anew
-            return Visibility(self, keys, causal, window, block, allowed)
-        make = lambda: Visibility(self._copy, keys._copy, causal, window, block, allowed)  # noqa: E731
+            return Visibility(self, keys, *reach)
+        make = lambda: Visibility(self._copy, keys._copy, *reach)  # noqa: E731
         if allowed is not None:
             return make()
-        return self._memo(("sees", None if keys is self else keys, causal, window, block), make)
+        return self._memo(("sees", None if keys is self else keys, *reach), make)
 
     def prepare(self, *, ragged: bool = False) -> None:
         """Compute now what a compiled model reads, so that only tensors and counts enter its graph.

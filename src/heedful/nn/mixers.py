@@ -169,6 +169,10 @@ class _Filter(nn.Module):
         """Whether a token sees later ones (`heedful.nn.declarations`)."""
         return not self.causal
 
+    def new_cache(self) -> ConvolutionCache:
+        """What it remembers of sequences of which nothing is written yet."""
+        return ConvolutionCache()
+
     def _surrounded(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: ConvolutionCache | None
     ) -> Float[Tensor, "B d columns"]:

@@ -19,18 +19,19 @@ Hint = Literal["all", "causal", "dense"]
 class Visibility:
     """The set S_i of keys that each query i may attend to (lecture S4: the sum runs over r in S_i).
 
-    A query sees a key of its own row when every condition that is set holds, with p and r the
-    positions (`Layout.positions`) of query and key:
+    A query sees a key of its own row when every condition that is set holds, with p the position
+    (`Layout.positions`) of the query, and r ``key_stride`` times that of the key:
 
     | condition | holds when |
     |---|---|
     | always | the key is a real token |
     | ``causal`` | r <= p |
     | ``window`` w | abs(p - r) < w |
-    | ``block`` b | p // b == r // b |
+    | ``block`` b, ``earlier_blocks`` n | 0 <= p // b - r // b <= n: its own block, or one of n before |
     | ``allowed`` | the given entry is true; any shape that broadcasts to [B, Q, K] |
 
-    Row n of the queries belongs to row n of the keys.
+    Row n of the queries belongs to row n of the keys. A stride above 1 is for keys that stand for
+    several tokens each (`heedful.nn.attention.compressed`).
     """
 
     queries: "Layout"
@@ -39,6 +40,8 @@ class Visibility:
     window: int | None = None
     block: int | None = None
     allowed: Bool[Tensor, "..."] | None = None
+    earlier_blocks: int = 0
+    key_stride: int = 1
 
     def __post_init__(self) -> None:
         if self.queries.n_sequences != self.keys.n_sequences:
@@ -65,6 +68,8 @@ class Visibility:
     @lazy
     def _queries_are_keys(self) -> bool:
         queries, keys = self.queries, self.keys
+        if self.key_stride != 1:
+            return False
         return queries is keys or (queries.lengths == keys.lengths and queries.starts == keys.starts)
 
     @lazy
@@ -73,7 +78,7 @@ class Visibility:
         if self.queries.is_fresh and self.keys.is_fresh:
             return self.keys.is_rectangular and self.keys.max_length <= 1
         rows = zip(self.queries.starts, self.keys.starts, self.keys.lengths, strict=True)
-        return self.keys.is_rectangular and all(q >= k + n - 1 for q, k, n in rows)
+        return self.keys.is_rectangular and all(q >= self.key_stride * (k + n - 1) for q, k, n in rows)
 
     @lazy
     def hides_nonpadding(self) -> bool:
@@ -87,8 +92,12 @@ class Visibility:
         """Whether it is certain that no query is left without a key."""
         if self.allowed is not None or self.keys.has_empty:
             return False
-        plain = not self.causal and self.window is None and self.block is None
-        if plain or (self.queries is self.keys and self.keys.is_fresh):
+        unbounded = self.window is None and self.block is None
+        if unbounded and (not self.causal or self.keys.is_fresh):  # the first key is seen by all
+            return True
+        if self.key_stride != 1:
+            return False
+        if self.queries is self.keys and self.keys.is_fresh:
             return True
         # Otherwise a query is sure of a key when it is among the keys itself.
         ends = zip(self.queries.starts, self.queries.lengths, self.keys.lengths, strict=True)
@@ -100,7 +109,7 @@ class Visibility:
         device = self.keys.device
         shape = (self.queries.n_sequences, self.queries.max_length, self.keys.max_length)
         q = torch.arange(shape[1], device=device) + self.queries.start_tensor[:, None]
-        k = torch.arange(shape[2], device=device) + self.keys.start_tensor[:, None]
+        k = (torch.arange(shape[2], device=device) + self.keys.start_tensor[:, None]) * self.key_stride
         q, k = q[:, :, None], k[:, None, :]
         seen = self.keys.real[:, None, :].expand(shape)
         if self.causal:
@@ -108,8 +117,8 @@ class Visibility:
         if self.window is not None:
             seen = seen & ((q - k).abs() < self.window)
         if self.block is not None:
-            block = self.block
-            seen = seen & (q // block == k // block)
+            back = q // self.block - k // self.block
+            seen = seen & (back >= 0) & (back <= self.earlier_blocks)
         if self.allowed is not None:
             seen = seen & self.allowed
         return seen

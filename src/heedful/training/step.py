@@ -11,6 +11,8 @@ from torch.func import functional_call
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
+from heedful.nn.declarations import claims
+from heedful.objectives.balance import Balance
 from heedful.objectives.terms import Objective, Term, total
 
 Precision = Literal["fp32", "bf16"]
@@ -21,7 +23,8 @@ class Step(nn.Module):
 
     Args:
         model: returns hidden states and has named ``heads``.
-        objective: turns hidden states into loss terms; it does in fp32 what must be done in fp32.
+        objective: turns hidden states into loss terms; it does in fp32 what must be done in fp32. Where the
+            model has experts, their balance adds terms (`heedful.objectives.balance`).
         precision: the weights are fp32. In bf16 the forward and backward passes run on a copy of them,
             and so on activations, in bf16; what needs fp32 inside (a softmax, the loss, statistics)
             takes it there. A model that says no to this (``lowers`` is False, as of recurrent models,
@@ -32,23 +35,25 @@ class Step(nn.Module):
         super().__init__()
         self.model = model
         self.objective = objective
+        self.balance = Balance(model)
         self.precision = precision
         self.compiled = False
 
     def compile(self, backend: str = "inductor") -> None:  # type: ignore[override]
         """Compile the blocks of the model for training (`EncoderStack.compile_blocks`), where it has some.
 
-        Norms with running statistics are left alone: a graph would be made for each of their states.
+        Norms with running statistics are left alone, for a graph would be made for each of their states;
+        and so is what says that it is ``eager`` (`heedful.nn.declarations`).
         """
         stacks = [part for part in self.model.modules() if isinstance(part, EncoderStack | DecoderStack)]
-        stacks = [s for s in stacks if not any(getattr(m, "couples_batch", False) for m in s.modules())]
+        stacks = [s for s in stacks if not (claims(s, "couples_batch") or claims(s, "eager"))]
         for stack in stacks:
             stack.compile_blocks(backend)
         self.compiled = bool(stacks)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The count of every term of the batch, before it is run."""
-        return self.objective.counts(batch)
+        return self.objective.counts(batch) | self.balance.counts(batch)
 
     def forward(self, batch: Batch, counts: Mapping[str, int]) -> tuple[Tensor, list[Term]]:
         """The batch's share of the update's loss, and its terms without their graph.
@@ -64,7 +69,9 @@ class Step(nn.Module):
 
     def _terms(self, batch: Batch) -> list[Term]:
         model: Any = self.model
-        return self.objective(model(batch.inputs, batch.source), model.heads, batch)
+        with self.balance.listening(batch) as balance:
+            hidden = model(batch.inputs, batch.source)
+        return [*self.objective(hidden, model.heads, batch), *balance()]
 
     def _lowered(self, batch: Batch) -> list[Term]:
         if not getattr(self.model, "lowers", False):

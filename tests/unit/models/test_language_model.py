@@ -11,8 +11,12 @@ import heedful
 from heedful.errors import RequestError
 from heedful.models import language_model
 from heedful.models.language_model import PRESETS, LanguageModelConfig, build
+from heedful.nn.attention.compressed import CompressedCache, MemoryCompressedAttention
+from heedful.nn.attention.heads import SelfAttention
+from heedful.nn.experts import MixtureOfExperts, TopKGate
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.positions import LearnedPositions
+from heedful.nn.state import KeyValueCache
 
 SMALL = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 3, "dropout": 0.0, "context": 11}
 V = 37
@@ -200,6 +204,74 @@ def test_positions_of_size_one_do_not_drown_the_tokens(positions):
     torch.testing.assert_close(alone, model.embedding.weight[:53] * math.sqrt(192), rtol=0, atol=1e-6)
 
 
+# Layers ----------------------------------------------------------------------------------------------------
+
+
+def mixers(config):
+    return [block.mixing.part for block in on_meta(config, V).stack.blocks]
+
+
+def test_the_long_summariser_alternates_and_has_its_experts_in_the_middle():
+    """L-M-L-M-L; blocks of 256, memory a third as long; 128 experts in layer 3."""
+    model = on_meta(PRESETS["t-dmca-moe"], 53)
+    kinds = [type(block.mixing.part) for block in model.stack.blocks]
+    local, compressed = SelfAttention, MemoryCompressedAttention
+    assert kinds == [local, compressed, local, compressed, local]
+    parts = mixers(PRESETS["t-dmca"])
+    assert [(part.block, part.earlier_blocks) for part in parts[::2]] == [(256, 0)] * 3
+    assert [part.factor for part in parts[1::2]] == [3, 3]
+    channels = [block.feed_forward.part for block in model.stack.blocks]
+    assert [isinstance(part, MixtureOfExperts) for part in channels] == [False, False, True, False, False]
+    assert len(channels[2].experts) == 128
+    assert size(channels[2].experts[0]) == size(channels[0]) == 2_099_712
+    assert all(part.block is None for part in mixers(PRESETS["t-d"]))
+
+
+def test_options_of_mixing_reach_their_layers():
+    local = mixers(small(mixing="local", block=5, earlier_blocks=2))
+    assert [(part.block, part.earlier_blocks, part.causal) for part in local] == [(5, 2, True)] * 3
+    assert [part.factor for part in mixers(small(mixing="compressed", compression=4))] == [4] * 3
+    assert [part.qkv.bias is None for part in mixers(small(mixing="compressed", attention_bias=False))] == [
+        True
+    ] * 3
+
+
+@pytest.mark.parametrize("layers, found", [(None, [2]), ([1, 3], [1, 3])])
+def test_options_of_experts_reach_their_layers(layers, found):
+    config = small(experts={"n": 5, "k": 3, "importance": 0.2, "layers": layers})
+    channels = [block.feed_forward.part for block in on_meta(config, V).stack.blocks]
+    assert [i + 1 for i, part in enumerate(channels) if isinstance(part, MixtureOfExperts)] == found
+    gate = channels[found[0] - 1].gate
+    assert (gate.n_experts, gate.k, gate.importance, gate.load) == (5, 3, 0.2, 0.2)
+    plain = small(experts={"n": 5, "gate": "top-k"})
+    assert type(on_meta(plain, V).stack.blocks[1].feed_forward.part.gate) is TopKGate
+
+
+def test_first_weights_of_experts_and_compressions():
+    torch.manual_seed(1)
+    experts = {"n": 3, "k": 2}
+    config = LanguageModelConfig(n_layers=2, d_model=96, n_heads=3, mixing="compressed", experts=experts)
+    model = build(config, 101)
+    attention, mixture = model.stack.blocks[0].mixing.part, model.stack.blocks[0].feed_forward.part
+    assert spread(attention.qkv.weight) == pytest.approx(0.02, rel=0.03)
+    assert spread(attention.out.weight) == pytest.approx(0.01, rel=0.03)
+    # Xavier: sqrt(2 / (3 d_k + d_k)).
+    assert spread(attention.compress_keys.weight) == pytest.approx(math.sqrt(2 / 128), rel=0.03)
+    for expert in mixture.experts:
+        assert spread(expert.up.weight) == pytest.approx(0.02, rel=0.03)
+        assert spread(expert.down.weight) == pytest.approx(0.01, rel=0.03)
+
+
+@torch.no_grad()
+def test_a_memory_far_below_the_context_is_kept_for_continuing():
+    model = model_of(small(mixing="alternating", block=4, context=64))
+    state = model.start(1)
+    _, state = model.extend(Tokens.of([list(range(1, 31))]), state)
+    kinds = [type(cache) for cache in state.caches]
+    assert kinds == [KeyValueCache, CompressedCache, KeyValueCache]
+    assert state.caches[1].memory.keys.shape[2] == 16
+
+
 # Refusals --------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +315,15 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
         ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),
         ({"context": 0}, "greater than or equal to 1"),
         ({"tie": "three-way"}, "valid boolean"),
+        ({"mixing": "compressed", "earlier_blocks": 1}, "mixing=compressed has none"),
+        ({"mixing": "compressed", "compression": 1}, "greater than or equal to 2"),
+        ({"mixing": "sparse"}, "'all', 'local', 'compressed' or 'alternating'"),
+        ({"experts": {"n": 4, "k": 4}}, "leaves no choice"),
+        ({"experts": {"n": 4, "k": 1}}, "greater than or equal to 2"),
+        ({"experts": {"n": 4, "layers": [4]}}, "there is no layer 4, n_layers is 3"),
+        ({"experts": {"n": 4, "layers": []}}, "experts=null"),
+        ({"experts": {"n": 4, "layers": [1, 1]}}, "each layer once"),
+        ({"experts": {"n": 4, "gate": "top-k", "load": 0.1}}, "draws no noise"),
     ],
 )
 def test_contradictions_are_refused(options, message):

@@ -19,6 +19,7 @@ SMALL = {
     "d_readout": 11,
     "attention": {"score": "additive", "d_attention": 13},
 }
+LOCATION = {"score": "multi-head-location", "n_heads": 3, "d_k": 5, "d_v": 4, "channels": 2, "half_width": 4}
 CASES = {
     "bahdanau": SMALL,
     "bahdanau, 2 layers, fed": {
@@ -58,6 +59,9 @@ CASES = {
         "residual": True,
     },
     "tied": {**SMALL, "d_readout": 5, "tie": "target"},
+    "heads": {**SMALL, "attention": {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 4}},
+    "location": {**SMALL, "attention": LOCATION, "decoder": "luong", "input_feeding": True},
+    "multi-resolution": {**SMALL, "attention": {**LOCATION, "score": "multi-head-multi-resolution"}},
 }
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
@@ -224,12 +228,10 @@ def test_alignments_are_told_where_there_is_attention(case):
         assert not any(record.values())
         return
     (weights,) = record["decoder.weights"]
-    assert weights.shape == (3, 1, 5, 5)
-    sums = weights[:, 0].sum(-1)
-    torch.testing.assert_close(sums, inputs.layout.real.float())
-    torch.testing.assert_close(
-        state.alignment, torch.stack([weights[0, 0, 2], weights[1, 0, 0], weights[2, 0, 0]])
-    )
+    assert weights.shape == (3, case["attention"].get("n_heads", 1), 5, 5)
+    mean = weights.mean(1)
+    torch.testing.assert_close(mean.sum(-1), inputs.layout.real.float())
+    torch.testing.assert_close(state.alignment, torch.stack([mean[0, 2], mean[1, 0], mean[2, 0]]))
 
 
 def test_reversed_sources_still_align_with_their_own_tokens():
@@ -248,6 +250,34 @@ def test_dropout_acts_in_training_only():
     assert not torch.equal(model(inputs, source), model(inputs, source))
     model.eval()
     assert torch.equal(model(inputs, source), model(inputs, source))
+
+
+def test_attentions_with_heads_have_espnets_sizes():
+    """adim 320, 4 heads, 10 channels, filters of 201 places; in multi-resolution 51, 101, 151 and 201."""
+    d_s, d_h = 1000, 2000
+    shared = 4 * (320 * d_s + 320 + 320 * d_h + 320 * d_h + 320) + 4 * 320 * d_h
+
+    def attention(score):
+        with torch.device("meta"):
+            model = build(RecurrentConfig.model_validate({"attention": {"score": score}}), 53, 53)
+        return model.decoder.step.attention
+
+    def count(part):
+        return sum(p.numel() for p in part.parameters())
+
+    assert count(attention("multi-head-additive")) == shared
+    assert count(attention("multi-head-location")) == shared + 4 * (10 * 201 + 10 * 320)
+    filters = 10 * (51 + 101 + 151 + 201)
+    assert count(attention("multi-head-multi-resolution")) == shared + filters + 4 * 10 * 320
+    scales = {score: attention(score).scale for score in SCALES}
+    assert scales == SCALES
+
+
+SCALES = {
+    "multi-head-additive": 320**-0.5,
+    "multi-head-location": 2.0,
+    "multi-head-multi-resolution": 320**-0.5,
+}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -272,6 +302,7 @@ def test_presets_round_trip(name):
         ({"tie": "target"}, "d_embedding is 5, the readout 11"),
         ({"attention": {"score": "bilinear", "d_attention": 3}}, "d_attention"),
         ({"attention": {"score": "concat"}}, "additive"),
+        ({"attention": {"score": "multi-head-additive", "channels": 2}}, "channels"),
         ({"d_model": 3}, "d_model"),
     ],
 )

@@ -9,6 +9,7 @@ from heedful.nn.attention.scores import AdditiveScore
 from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
 from heedful.nn.cells import GRUCell
 from heedful.nn.declarations import DECLARATIONS, blind_to_constants, declared, without_gradient
+from heedful.nn.experts import MixtureOfExperts, NoisyTopKGate
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Layout
 from heedful.nn.mixers import DepthwiseSeparableConvolution, PositionMLP
@@ -34,8 +35,9 @@ def encoder(place, norm, last=None, **options):
 def test_a_model_claims_what_any_of_its_parts_claims():
     assert declared(nn.Sequential(LayerNorm(3), nn.Linear(3, 3))) == set()
     assert declared(nn.Sequential(nn.Sequential(BatchNorm(3)))) == {"couples_batch"}
-    both = nn.ModuleList([PowerNorm(3, 0), Recurrence(GRUCell(3, 3), reverse=True)])
-    assert declared(both) == DECLARATIONS.keys()
+    experts = MixtureOfExperts(NoisyTopKGate(3, 3, 2), [FeedForward(3, 5) for _ in range(3)])
+    all_of_them = nn.ModuleList([PowerNorm(3, 0), Recurrence(GRUCell(3, 3), reverse=True), experts])
+    assert declared(all_of_them) == DECLARATIONS.keys()
 
 
 def test_recurrences_read_ahead_where_they_read_backwards():

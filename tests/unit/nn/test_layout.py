@@ -92,6 +92,16 @@ def test_merge_joins_neighbours_and_refuses_a_remainder():
         layout.merge(3)
 
 
+def test_cut_makes_sequences_of_blocks():
+    layout = Layout.of([7, 0, 3, 4, 1])
+    assert layout.cut(3).lengths == (3, 3, 1, 3, 3, 1, 1)
+    assert layout.cut(3).positions.tolist() == [0, 1, 2, 0, 1, 2, 0, 0, 1, 2, 0, 1, 2, 0, 0]
+    assert layout.cut(3) is layout.cut(3)
+    assert layout.cut(7) is layout
+    with pytest.raises(ValueError, match="from position 0"):
+        Layout.of([2], [1]).cut(3)
+
+
 @pytest.mark.parametrize("starts", [(0, 0, 0, 0), (2, 0, 5, 1)])
 def test_a_layout_and_all_that_it_keeps_go_without_the_garbage_collector(starts):
     gc.disable()

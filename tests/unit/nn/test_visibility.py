@@ -19,13 +19,20 @@ def cases(draw):
         "causal": draw(st.booleans()),
         "window": draw(st.sampled_from([None, 1, 3])),
         "block": draw(st.sampled_from([None, 2, 3])),
+        "earlier_blocks": draw(st.sampled_from([0, 0, 1, 2])),
+        "key_stride": draw(st.sampled_from([1, 1, 2, 3])),
     }
 
 
 def view_of(case):
     queries = Layout.of(case["lengths"], case["starts"])
     keys = queries.through if case["own"] else Layout.of(case["keys"])
-    return queries.sees(keys, causal=case["causal"], window=case["window"], block=case["block"])
+    names = ("causal", "window", "block", "earlier_blocks", "key_stride")
+    return queries.sees(keys, **{name: case[name] for name in names})
+
+
+def blocks_back(view, p, r):
+    return p // view.block - r // view.block
 
 
 def loop(view):
@@ -33,11 +40,11 @@ def loop(view):
     for b in range(seen.shape[0]):
         for i in range(seen.shape[1]):
             for j in range(view.keys.lengths[b]):
-                p, r = view.queries.starts[b] + i, view.keys.starts[b] + j
+                p, r = view.queries.starts[b] + i, view.key_stride * (view.keys.starts[b] + j)
                 seen[b, i, j] = (
                     (not view.causal or r <= p)
                     and (view.window is None or abs(p - r) < view.window)
-                    and (view.block is None or p // view.block == r // view.block)
+                    and (view.block is None or blocks_back(view, p, r) in range(view.earlier_blocks + 1))
                 )
     return seen
 
@@ -70,6 +77,22 @@ def test_an_arbitrary_set_of_keys_is_cut_with_the_rest():
     view = layout.sees(layout, causal=True, allowed=allowed)
     wanted = torch.ones(3, 3).tril().bool() & allowed & layout.real[:, None]
     assert torch.equal(view.mask, wanted)
+
+
+def test_both_readings_of_local_attention_at_the_edges_of_blocks():
+    """Blocks of 3, a sequence of 8: first within the block, then its own and the one before."""
+    layout = Layout.of([8])
+    within = layout.sees(layout, causal=True, block=3)
+    keys = [[0], [0, 1], [0, 1, 2], [3], [3, 4], [3, 4, 5], [6], [6, 7]]
+    assert [row.nonzero().flatten().tolist() for row in within.mask[0]] == keys
+    before = layout.sees(layout, causal=True, block=3, earlier_blocks=1)
+    earlier = [[], [], [], [0, 1, 2], [0, 1, 2], [0, 1, 2], [3, 4, 5], [3, 4, 5]]
+    wanted = [a + b for a, b in zip(earlier, keys)]
+    assert [row.nonzero().flatten().tolist() for row in before.mask[0]] == wanted
+    # A query that continues a sequence: position 6 begins a block.
+    later = Layout.of([1], [6])
+    seen = later.sees(later.through, causal=True, block=3, earlier_blocks=1)
+    assert seen.mask[0, 0].nonzero().flatten().tolist() == [3, 4, 5, 6]
 
 
 def test_a_view_is_made_once():

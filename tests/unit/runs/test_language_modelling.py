@@ -131,6 +131,34 @@ def test_training_learns(tmp_path):
     assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:3])
 
 
+LONG = {"n_layers": 3, "mixing": "alternating", "block": 4, "experts": {"n": 5, "k": 2}}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_blocks_memories_and_experts_train_and_resume_and_their_balance_is_logged(tmp_path, optimizer):
+    sections = {"model": {**plain()["model"], **LONG}, "optimizer": {"kind": optimizer}}
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    for folder, n in ((straight, 9), (stopped, 4)):
+        folder.mkdir()
+        into(folder, **sections, training={"max_updates": n, "accumulate": 2})
+    settings = recipe(**sections, training={"max_updates": 9, "accumulate": 2})
+    settings = settings.model_copy(update={"root": str(stopped)})
+    train_run(settings, stopped / "run", resume=True, device="cpu")
+    one, other = weights(straight / "run"), weights(stopped / "run")
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+    lines = [x for x in read_metrics(straight / "run" / "metrics.jsonl") if x["event"] == "updated"]
+    assert len(lines) == 9
+    for line in lines:
+        terms = line["terms"]
+        balance = 0.1 * terms["importance"] + 0.1 * terms["load"]
+        assert line["loss"] == pytest.approx(terms["token"] + balance, rel=1e-5)
+        assert 1.0 <= terms["max_load"] <= 5 / 2
+    run = load(straight / "run", device="cpu")
+    assert [p.text is not None for p in run.predict(["the cat", "", "the dog sat on the log. the"])] == [
+        True
+    ] * 3
+
+
 # Scores ----------------------------------------------------------------------------------------------------
 
 

@@ -15,12 +15,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import heedful
 from heedful.errors import RequestError
-from heedful.models.language_model import LanguageModel, LanguageModelConfig
+from heedful.models.language_model import ExpertsConfig, LanguageModel, LanguageModelConfig
 from heedful.models.recurrent import (
     AdditiveAttention,
     BilinearAttention,
     CosineAttention,
     DotAttention,
+    LocationAwareAttention,
+    MultiHeadAttention,
     RecurrentConfig,
 )
 from heedful.models.registry import PRESETS, SIZES, build_model
@@ -53,6 +55,7 @@ def language_model(**changes):
     return LanguageModelConfig(**(sizes | changes))
 
 
+LOCATION = {"n_heads": 3, "d_k": 7, "d_v": 5, "channels": 2, "half_width": 4}
 ONE_WAY = {"direction": "right-to-left", "decoder": "luong"}
 CONFIGS = {
     "plain": transformer(),
@@ -90,6 +93,15 @@ CONFIGS = {
         **ONE_WAY, attention=CosineAttention(score="cosine", key_strength=2.0), bridge="zero"
     ),
     "luong additive": recurrent(decoder="luong", n_layers=2, cell="lstm"),
+    "multi-head additive": recurrent(
+        attention=MultiHeadAttention(score="multi-head-additive", n_heads=3, d_k=7, d_v=5)
+    ),
+    "location-aware": recurrent(
+        decoder="luong", attention=LocationAwareAttention(score="multi-head-location", **LOCATION)
+    ),
+    "multi-resolution": recurrent(
+        attention=LocationAwareAttention(score="multi-head-multi-resolution", **LOCATION), input_feeding=True
+    ),
     "language model": language_model(),
     "language model, modern": language_model(
         norm="rms",
@@ -99,6 +111,17 @@ CONFIGS = {
         attention_bias=False,
         activation="silu",
         n_kv_heads=2,
+    ),
+    "local": language_model(mixing="local", block=3, n_kv_heads=2),
+    "local, dropout": language_model(mixing="local", block=11, attention_dropout=0.1),
+    "earlier block": language_model(mixing="local", block=3, earlier_blocks=1),
+    "compressed": language_model(mixing="compressed"),
+    "alternating": language_model(
+        n_layers=3, mixing="alternating", block=2, score="bilinear", attention_bias=False
+    ),
+    "experts": language_model(n_layers=3, experts=ExpertsConfig(n=5, k=2, gate="top-k")),
+    "noisy experts": language_model(
+        activation="relu", activation_dropout=0.2, experts=ExpertsConfig(n=4, k=3)
     ),
     "language model, dropout": language_model(dropout=0.3, attention_dropout=0.1, n_kv_heads=2, tie=False),
 }
@@ -361,6 +384,28 @@ def test_cells_gate_by_gate():
     ]
     (gate,) = cells[0].parts
     assert (gate.name, gate.times) == ("gate", 4)
+
+
+def test_the_long_summariser_as_the_lecture_draws_it():
+    """L-M-L-M-L, with experts in the middle; a third of the keys in M, a block of them in L."""
+    ledger = describe("t-dmca-moe", vocab_size=32_000, length=11_000)
+    names = [(part.name, part.times) for part in line(ledger, "stack").parts if part.name.endswith("layer")]
+    assert sorted(names) == [("local layer", 1), ("local layer", 2), ("memory-compressed layer", 2)]
+    memory = line(ledger, "stack", "memory-compressed layer", "memory-compressed attention")
+    scores = next(part for part in memory.parts if part.name == "scores")
+    assert scores.how == "2 FLOPs * keys * n_heads * d_k = 3667 * 8 * 64"
+    assert scores.note == "3667 slots stand for 11000 tokens"
+    (middle,) = [
+        part for part in line(ledger, "stack").parts if (part.name, part.times) == ("local layer", 1)
+    ]
+    mixture = next(part for part in middle.parts if part.name == "mixture of experts")
+    expert, work = (
+        next(part for part in mixture.parts if part.name.startswith(name)) for name in ("expert", "work")
+    )
+    assert (expert.each, expert.times, expert.flops) == (2_099_712, 128, 0)
+    assert (work.parameters, work.flops) == (0, 2 * 2 * 11_000 * 2 * 512 * 2048)
+    whole, parts = describe("t-d", length=11_000), describe("t-dmca", length=11_000)
+    assert parts.flops_per_token < whole.flops_per_token / 2
 
 
 # FLOPs

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from heedful.errors import RequestError
+from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.objectives.cross_entropy import NextToken
@@ -80,3 +81,16 @@ def test_norms_with_running_statistics_are_not_compiled(norm, compiled):
     step = Step(build_model(config, 11, 11), NextToken())
     step.compile("eager")
     assert step.compiled == compiled
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mixing": "local"}, {"mixing": "compressed"}, {"experts": {"n": 3}}, {"mixing": "all"}],
+    ids=str,
+)
+def test_parts_that_read_single_lengths_or_ids_are_not_compiled(options):
+    sizes = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 1}
+    config = LanguageModelConfig.model_validate({**sizes, **options})
+    step = Step(build_model(config, 11), NextToken())
+    step.compile("eager")
+    assert step.compiled == (options == {"mixing": "all"})

@@ -2,15 +2,22 @@ import json
 import os
 import signal
 import socket
+from collections import Counter
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.nn.parallel import DistributedDataParallel
 from toy_training import Toy, in_process, make_batch, same, toy_data
 
+from heedful.data.batch import Batch
+from heedful.models.language_model import LanguageModelConfig
+from heedful.models.registry import build_model
+from heedful.objectives.cross_entropy import NextToken
 from heedful.training import checkpoints, distribution
 from heedful.training.events import Updated
 from heedful.training.feed import PlannedData
+from heedful.training.step import Step
 from heedful.training.weights import load_weights, save_weights
 
 SETTINGS = {"max_updates": 9, "validate_every": 4, "accumulate": 1}
@@ -73,6 +80,52 @@ def test_two_processes_equal_one_with_twice_the_micro_batches(tmp_path, dropout)
     wanted = json.loads((one / "state-0.json").read_text())
     for key in ("update", "cursor", "tokens", "samples", "stopped", "validated"):
         assert states[0][key] == wanted[key]
+
+
+EXPERTS = {
+    "d_model": 6,
+    "d_ff": 7,
+    "n_heads": 2,
+    "n_layers": 1,
+    "dropout": 0.0,
+    "context": 9,
+    "experts": {"n": 7, "k": 2},
+}
+PARTS = [[[3, 4, 5]], [[6], [7, 8, 9, 10]]]
+
+
+def _expert_gradients(run):
+    """Of one update in two parts; noise is seeded by the part. Of 7 experts, some have no token of a part."""
+    torch.manual_seed(1)
+    step = Step(build_model(LanguageModelConfig.model_validate(EXPERTS), 13), NextToken())
+    forward, world, rank = distribution.wrap(step), distribution.world(), distribution.rank()
+    batches = [Batch.forced(None, rows, start=1, end=2) for rows in PARTS]
+    counts = Counter()
+    for batch in batches[rank::world]:
+        counts.update(step.counts(batch))
+    counts = distribution.sum_counts(counts)
+    for number, batch in list(enumerate(batches))[rank::world]:
+        torch.manual_seed(number)
+        loss, _ = forward(batch, counts)
+        (loss * world).backward()
+    save_file({name: p.grad for name, p in step.model.named_parameters()}, run / f"gradients-{rank}")
+
+
+def test_experts_in_two_processes_equal_one_with_both_parts(tmp_path):
+    """Their balance included, as its terms are sums over parts; and experts that idle on one rank alone."""
+    both, one = tmp_path / "both", tmp_path / "one"
+    both.mkdir()
+    one.mkdir()
+    _together(_expert_gradients, both)
+    _expert_gradients(one)
+    first, second, alone = (
+        load_file(p) for p in (both / "gradients-0", both / "gradients-1", one / "gradients-0")
+    )
+    assert same(first, second)
+    for name, tensor in alone.items():
+        torch.testing.assert_close(first[name], tensor, rtol=1e-4, atol=1e-6)
+    idle = [name for name, tensor in alone.items() if "experts" in name and not tensor.any()]
+    assert len(idle) < len([name for name in alone if "experts" in name])
 
 
 def _one_by_one():

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from heedful.data.batch import Batch
+from heedful.models.language_model import ExpertsConfig, LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
@@ -19,20 +20,40 @@ RECURRENT = RecurrentConfig.model_validate(
 )
 
 
-def batch():
-    return Batch.forced([[3, 4, 9], [5], [7, 8]], [[11, 12], [13, 14, 15, 16, 17], [3]], start=1, end=2)
+LOCATION = RecurrentConfig.model_validate(
+    {
+        "kind": "recurrent",
+        "d_embedding": 5,
+        "d_hidden": 7,
+        "attention": {"score": "multi-head-location", "n_heads": 2, "d_k": 5, "d_v": 4, "half_width": 2},
+    }
+)
+LONG = LanguageModelConfig(
+    d_model=14, d_ff=19, n_heads=2, n_layers=3, dropout=0.0, context=31, mixing="alternating", block=3
+)
+EXPERTS = LONG.model_copy(update={"experts": ExpertsConfig(n=4, k=3, gate="top-k")})
+
+
+def batch(with_source=True):
+    sources = [[3, 4, 9], [5], [7, 8]] if with_source else None
+    return Batch.forced(sources, [[11, 12], [13, 14, 15, 16, 17], [3]], start=1, end=2)
 
 
 def gradients(config, precision):
     torch.manual_seed(2)
-    step = Step(build_model(config, V, V), NextToken(0.1), precision)
-    counts = step.counts(batch())
-    loss, terms = step(batch(), counts)
+    reads = config.kind != "language-model"
+    step = Step(build_model(config, *[V] * (1 + reads)), NextToken(0.1), precision)
+    counts = step.counts(batch(reads))
+    loss, terms = step(batch(reads), counts)
     loss.backward()
     return loss.detach(), {name: p.grad for name, p in step.model.named_parameters()}, terms
 
 
-@pytest.mark.parametrize("config", [TRANSFORMER, RECURRENT], ids=["transformer", "recurrent"])
+@pytest.mark.parametrize(
+    "config",
+    [TRANSFORMER, RECURRENT, LOCATION, LONG, EXPERTS],
+    ids=["transformer", "recurrent", "location", "long", "experts"],
+)
 def test_bf16_is_near_fp32_and_leaves_fp32_gradients(config):
     loss, expected, _ = gradients(config, "fp32")
     lowered, found, _ = gradients(config, "bf16")

@@ -21,10 +21,11 @@ of n_heads d_v x d_model.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from heedful.nn.attention.kernels import attend
@@ -34,6 +35,7 @@ from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
 from heedful.nn.taps import Tap
+from heedful.nn.visibility import Visibility
 
 
 def split_heads(x: Float[Tensor, "B S hd"], n_heads: int) -> Float[Tensor, "B h S d"]:
@@ -60,7 +62,7 @@ def _head_width(d_model: int, n_heads: int, given: int | None) -> int:
     return d_model // n_heads
 
 
-class _MultiHead(nn.Module):
+class MultiHead(nn.Module):
     """What self- and cross-attention share: head sizes, score, dropout, taps, output projection."""
 
     fused: ClassVar[str]
@@ -140,7 +142,7 @@ class _MultiHead(nn.Module):
         )
 
 
-class SelfAttention(_MultiHead):
+class SelfAttention(MultiHead):
     """Multi-head self-attention: queries, keys and values from the same tokens.
 
     Args:
@@ -151,14 +153,17 @@ class SelfAttention(_MultiHead):
             (Ainslie et al. 2023); n_heads by default.
         score: how a query and a key are compared; scaled dot product by default.
         causal: a token sees itself and what is before it.
-        window, block: see `Visibility`.
+        window, block, earlier_blocks: see `Visibility`. Local attention (Liu et al. 2018, section 4.2.3) is
+            causal with a block: a token sees its own block, up to itself. With one earlier block it also
+            sees all of the block before, as the authors' released code has it.
         qkv_bias, out_bias: whether the projections have a bias (the paper's have none).
         dropout: on the attention weights.
         rotary: turns queries and prepared keys by their positions.
         score_bias: what is added to the scores for the distance of query and key.
 
     Cost: 4 d_model^2 parameters with split heads and no bias. Padding does not exist here; pads of the
-    rectangle are zero and invisible.
+    rectangle are zero and invisible. Blocks are computed as sequences of their own, with the keys of earlier
+    blocks before theirs, so that time and memory grow with the block and not with the sequence.
     """
 
     fused = "qkv"
@@ -175,6 +180,7 @@ class SelfAttention(_MultiHead):
         causal: bool = False,
         window: int | None = None,
         block: int | None = None,
+        earlier_blocks: int = 0,
         qkv_bias: bool = False,
         out_bias: bool = False,
         dropout: float = 0.0,
@@ -196,7 +202,10 @@ class SelfAttention(_MultiHead):
             raise ValueError(
                 f"rotary positions need a score that depends on products alone, not {type(score).__name__}"
             )
-        self.causal, self.window, self.block = causal, window, block
+        if block is None and earlier_blocks:
+            raise ValueError(f"earlier_blocks={earlier_blocks} needs the length of a block")
+        self.causal, self.window = causal, window
+        self.block, self.earlier_blocks = block, earlier_blocks
         self.rotary, self.score_bias = rotary, score_bias
         self.qkv = nn.Linear(d_model, sum(self.sizes), bias=qkv_bias)
         init_slices(self.qkv.weight, self.sizes)
@@ -218,6 +227,11 @@ class SelfAttention(_MultiHead):
         return [first + row for first in heads for row in range(turned, self.d_k)]
 
     @property
+    def eager(self) -> bool:
+        """Whether it reads lengths one by one: compiled, every batch would be a graph of its own."""
+        return self.block is not None
+
+    @property
     def q_heads(self) -> Float[Tensor, "H d_model d_k"]:
         """W_Q of each head, a view of the fused matrix."""
         return self.qkv.weight.split(self.sizes)[0].unflatten(0, (self.n_heads, -1)).mT
@@ -232,12 +246,18 @@ class SelfAttention(_MultiHead):
         """W_V of each head of values, a view."""
         return self.qkv.weight.split(self.sizes)[2].unflatten(0, (self.n_kv_heads, -1)).mT
 
+    def new_cache(self) -> KeyValueCache:
+        """What it remembers of sequences of which nothing is written yet."""
+        return KeyValueCache()
+
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: KeyValueCache | None = None
     ) -> Float[Tensor, "T d"]:
         """Mix the tokens of each sequence; with a cache, they continue the sequences held there."""
         if cache is not None and not self.causal:
             raise ValueError("attention that reads ahead cannot continue from a cache: it needs causal=True")
+        if self.block is not None and cache is None and self._blocks_may_part:
+            return self._by_blocks(x, layout, self.block)
         q, k, v = layout.pad(self.qkv(x)).split(self.sizes, dim=-1)
         queries = split_heads(q, self.n_heads)
         keys, values = self._keys_and_values(k, v)
@@ -246,18 +266,85 @@ class SelfAttention(_MultiHead):
         if cache is not None:
             keys, values = cache.append(keys, values, layout)
         held = layout if cache is None else layout.through
+        seen = layout.sees(
+            held, causal=self.causal, window=self.window, block=self.block, earlier_blocks=self.earlier_blocks
+        )
+        return self.out(layout.unpad(self._attend(queries, keys, values, seen)))
+
+    def _attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, seen: Visibility
+    ) -> Float[Tensor, "B Q hd"]:
         z = attend(
             queries,
             keys,
             values,
-            layout.sees(held, causal=self.causal, window=self.window, block=self.block),
+            seen,
             self.score,
             dropout=self.dropout,
             scores_tap=self.scores,
             weights_tap=self.weights,
-            bias=None if self.score_bias is None else self.score_bias(layout, held),
+            bias=None if self.score_bias is None else self.score_bias(seen.queries, seen.keys),
         )
-        return self.out(layout.unpad(merge_heads(z)))
+        return merge_heads(z)
+
+    @property
+    def _blocks_may_part(self) -> bool:
+        """Whether blocks can be taken for sequences; whoever looks at weights wants those of whole ones."""
+        return self.window is None and not (self.scores.active or self.weights.active)
+
+    def _by_blocks(self, x: Tensor, layout: Layout, block: int) -> Float[Tensor, "T d"]:
+        """The same block by block."""
+        blocks, earlier = layout.cut(block), self.earlier_blocks if layout.max_length > block else 0
+        q, k, v = blocks.pad(self.qkv(x)).split(self.sizes, dim=-1)
+        queries = split_heads(q, self.n_heads)
+        keys, values = self._keys_and_values(k, v)
+        if earlier:
+            window = layout._memo(("window", block, earlier), lambda: Window.of(layout, block, earlier))
+            keys, values = window.over(keys), window.over(values)
+            seen = window.queries.sees(window.keys, causal=self.causal, allowed=window.real)
+        else:
+            seen = blocks.sees(blocks, causal=self.causal)
+        if self.rotary is not None:
+            # Places in the window will do: only offsets matter.
+            queries, keys = self.rotary(queries, seen.queries), self.rotary(keys, seen.keys)
+        return self.out(blocks.unpad(self._attend(queries, keys, values, seen)))
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Blocks of tokens (`Layout.cut`), and for each a window over itself and the blocks before it.
+
+    Args:
+        queries: the blocks, each placed at the end of its window.
+        keys: the windows.
+        missing: of the earlier blocks, the most distant first, which do not exist.
+        real: which keys do.
+    """
+
+    queries: Layout
+    keys: Layout
+    missing: Bool[Tensor, "n earlier"]
+    real: Bool[Tensor, "n 1 w"]
+
+    @classmethod
+    def of(cls, layout: Layout, block: int, earlier: int) -> "Window":
+        """The windows over the blocks of ``layout``, some of whose sequences are longer than a block."""
+        cut = layout.cut(block)
+        place = torch.tensor([i for n in layout.lengths for i in range(-(-n // block))], device=layout.device)
+        missing = place[:, None] < torch.arange(earlier, 0, -1, device=layout.device)
+        real = torch.cat([(~missing).repeat_interleave(block, dim=1), cut.real], dim=1)
+        queries = Layout.of(cut.lengths, [earlier * block] * cut.n_sequences, layout.device)
+        keys = Layout.of([(earlier + 1) * block] * cut.n_sequences, device=layout.device)
+        return cls(queries, keys, missing, real[:, None])
+
+    def over(self, x: Float[Tensor, "n h b d"]) -> Float[Tensor, "n h w d"]:
+        """Before each block of x, those that come before it in its sequence."""
+        parts, n = [x], self.missing.shape[1]
+        for back in range(1, n + 1):
+            # What lies before a sequence belongs to another one: nothing of it may pass, not even a NaN.
+            gone = self.missing[:, n - back, None, None, None]
+            parts.insert(0, x.roll(back, 0).masked_fill(gone, 0.0))
+        return torch.cat(parts, dim=2)
 
 
 class AttentionMemory:
@@ -275,7 +362,7 @@ class AttentionMemory:
         return AttentionMemory(keys[:, :, : layout.max_length], values[:, :, : layout.max_length], layout)
 
 
-class CrossAttention(_MultiHead):
+class CrossAttention(MultiHead):
     """Multi-head attention of one sequence (queries) over another (keys and values).
 
     Errors in the lectures: S0 titles it "Masked", but no causal mask belongs here (the whole source is

@@ -40,14 +40,15 @@ class Encoded(NamedTuple):
 class Annotations:
     """What attention reads of each sentence: all h_i, and their keys, prepared for the score.
 
-    The rectangle is zero where there is no token, and hidden there (None: it is full). It keeps its
-    width S when sentences leave, so that a history may have a column for each source position.
+    (An attention with heads keeps their values in place of h_i.) The rectangle is zero where there is no
+    token, and hidden there (None: it is full). It keeps its width S when sentences leave, so that a history
+    may have a column for each source position.
     """
 
     def __init__(
         self,
-        vectors: Float[Tensor, "B S d_annotation"],
-        keys: Float[Tensor, "B S d_key"],
+        vectors: Float[Tensor, "B *H S d_annotation"],
+        keys: Float[Tensor, "B *H S d_key"],
         hidden: Bool[Tensor, "B 1 S"] | None,
     ) -> None:
         self.vectors, self.keys, self.hidden = vectors, keys, hidden
@@ -88,8 +89,20 @@ class Attended(NamedTuple):
     """The result of one step of attention for N hypotheses."""
 
     context: Float[Tensor, "N d_context"]
-    weights: Float[Tensor, "N S"] | None
+    weights: Float[Tensor, "N *H S"] | None
+    """Over the source; with an axis for heads where there are several."""
     history: Tensor | None
+
+
+def masked_softmax(
+    scores: Float[Tensor, "*rows S"], hidden: Bool[Tensor, "*visible S"] | None
+) -> Float[Tensor, "*rows S"]:
+    """Weights over what is not hidden; exact zeros where nothing is left."""
+    if hidden is None:
+        return torch.softmax(scores, dim=-1)
+    # The lowest finite number and not -inf: a sentence without tokens must stay finite.
+    lowest = torch.finfo(scores.dtype).min
+    return torch.softmax(scores.masked_fill(hidden, lowest), dim=-1).masked_fill(hidden, 0.0)
 
 
 class RecurrentAttention(nn.Module):
@@ -127,12 +140,7 @@ class RecurrentAttention(nn.Module):
     def weigh(self, query: Float[Tensor, "N d_query"], memory: Annotations) -> Float[Tensor, "N S"]:
         """Weights over the source."""
         scores = self.score(query.unflatten(0, (len(memory.keys), -1)), memory.keys)
-        if memory.hidden is None:
-            return torch.softmax(scores, dim=-1).flatten(0, 1)
-        # The lowest finite number and not -inf: a sentence without tokens must stay finite.
-        lowest = torch.finfo(scores.dtype).min
-        weights = torch.softmax(scores.masked_fill(memory.hidden, lowest), dim=-1)
-        return weights.masked_fill(memory.hidden, 0.0).flatten(0, 1)
+        return masked_softmax(scores, memory.hidden).flatten(0, 1)
 
     def blend(self, weights: Float[Tensor, "N S"], memory: Annotations) -> Float[Tensor, "N d_annotation"]:
         """The weighted sum of the annotations."""

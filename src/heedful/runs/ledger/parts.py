@@ -5,10 +5,12 @@ from functools import singledispatch
 
 from torch import nn
 
-from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.compressed import Compression, MemoryCompressedAttention
+from heedful.nn.attention.heads import CrossAttention, MultiHead, SelfAttention
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, Score
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
 from heedful.nn.embeddings import SegmentedEmbedding, TokenEmbedding
+from heedful.nn.experts import Gate, MixtureOfExperts
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, PositionMLP
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
@@ -23,8 +25,10 @@ class Compared:
 
     Args:
         heads, kv_heads: of queries; of keys and values.
-        queries, keys: how many of them.
+        queries: how many there are.
+        keys: how many each is compared with.
         d_q, d_k: their widths.
+        others: keys that there are besides, of which others see theirs.
     """
 
     heads: int
@@ -33,6 +37,12 @@ class Compared:
     keys: int
     d_q: int
     d_k: int
+    others: int = 0
+
+    @property
+    def held(self) -> int:
+        """All keys that there are."""
+        return self.keys + self.others
 
     @property
     def pairs(self) -> int:
@@ -53,14 +63,14 @@ def _product(compared: Compared, d: int) -> Line:
 
 @score_entries.register
 def _bilinear(score: BilinearScore, compared: Compared, walk: Walk) -> list[Line]:
-    keys = walk.over(compared.keys * compared.kv_heads)
+    keys = walk.over(compared.held * compared.kv_heads)
     return [linear("W of the score", score.key, keys, ("d_k", "d_q")), _product(compared, compared.d_q)]
 
 
 @score_entries.register
 def _additive(score: AdditiveScore, compared: Compared, walk: Walk) -> list[Line]:
     queries = walk.over(compared.queries * compared.heads)
-    keys = walk.over(compared.keys * compared.kv_heads)
+    keys = walk.over(compared.held * compared.kv_heads)
     return [
         linear("W_q of the score", score.query, queries, ("d_q", "d_a"), keeps=False),
         linear("W_k of the score", score.key, keys, ("d_k", "d_a"), keeps=compared.heads == 1),
@@ -71,7 +81,7 @@ def _additive(score: AdditiveScore, compared: Compared, walk: Walk) -> list[Line
 @score_entries.register
 def _cosine(score: CosineScore, compared: Compared, walk: Walk) -> list[Line]:
     """It keeps queries and keys as they were and as they are divided; with a strength, the cosines."""
-    heads, kv_heads = compared.heads * compared.queries, compared.kv_heads * compared.keys
+    heads, kv_heads = compared.heads * compared.queries, compared.kv_heads * compared.held
     kept = 2 * (heads * compared.d_q + kv_heads * compared.d_k)
     strength = own(score, walk)
     product = _product(compared, compared.d_k)
@@ -84,34 +94,77 @@ def weighted_sum(compared: Compared, d_v: int) -> Line:
     return Line("weighted sum", f"2 FLOPs * {sizes}", own_flops=2 * compared.pairs * d_v)
 
 
-def _kept(module: SelfAttention | CrossAttention, compared: Compared) -> float:
+def _kept(module: MultiHead, compared: Compared) -> float:
     """Queries, keys, values and weights; in products, shared keys and values once more; dropped weights.
 
     Turned queries and keys are kept beside the projections, which stay as long as the values in them.
     """
     each_key = module.d_k + module.d_v
-    heads = compared.heads * (compared.queries * module.d_k + compared.keys * each_key)
+    heads = compared.heads * (compared.queries * module.d_k + compared.held * each_key)
     repeats = compared.kv_heads < compared.heads and module.score.product_scale(module.d_k) is not None
     if getattr(module, "rotary", None) is None:
-        again = compared.keys * each_key * compared.kv_heads * repeats
+        again = compared.held * each_key * compared.kv_heads * repeats
     else:
-        turned = compared.heads * compared.queries + compared.kv_heads * compared.keys
+        turned = compared.heads * compared.queries + compared.kv_heads * compared.held
         again = turned * module.d_k * (not repeats)
     return heads + again + compared.pairs * (1 + (1 + MASK) * (module.dropout.p > 0))
 
 
 @entries.register
 def _self_attention(module: SelfAttention, name: str, walk: Walk) -> list[Line]:
-    compared = Compared(module.n_heads, module.n_kv_heads, walk.rows, walk.rows, module.d_k, module.d_k)
+    n, reach, again = walk.rows, walk.rows, 0
+    if module.block is not None and module.block < n:
+        # Every block is attended to by itself, with its own copy of those before it; the last is filled up.
+        n = -(-n // module.block) * module.block
+        reach, again = (module.earlier_blocks + 1) * module.block, module.earlier_blocks * n
+    compared = Compared(module.n_heads, module.n_kv_heads, n, reach, module.d_k, module.d_k, n - reach)
+    lines = _fused(module, walk)
+    title = "causal self-attention" if module.causal else "self-attention"
+    note = "all computed; causality hides about half" if module.causal else ""
+    if module.block is not None:
+        title = f"local {title}"
+    if module.block is not None and module.block < walk.rows:
+        blocks = f"{module.earlier_blocks + 1} blocks" if module.earlier_blocks else "its block"
+        note = f"each token with {blocks} of {module.block} alone" + (f"; {note}" if note else "")
+    copies = again * module.n_heads * (module.d_k + module.d_v)
+    kept = walk.rows * module.qkv.in_features + _kept(module, compared) + copies
+    return _attention(title, module, lines, compared, walk, kept, note)
+
+
+@entries.register
+def _compressed(module: MemoryCompressedAttention, name: str, walk: Walk) -> list[Line]:
+    """Keys and values are convolved, and their number shrinks to a third."""
+    n = walk.rows // module.factor
+    compared = Compared(module.n_heads, module.n_kv_heads, walk.rows, 1 + n, module.d_k, module.d_k)
+    lines = [
+        *_fused(module, walk),
+        _filters("C of the keys", "d_k", module.compress_keys, n, walk),
+        _filters("C of the values", "d_v", module.compress_values, n, walk),
+    ]
+    shortened = module.n_kv_heads * n * module.factor * (module.d_k + module.d_v)
+    kept = walk.rows * module.qkv.in_features + shortened + _kept(module, compared)
+    note = f"{compared.keys} slots stand for {walk.rows} tokens"
+    return _attention("memory-compressed attention", module, lines, compared, walk, kept, note)
+
+
+def _filters(name: str, d: str, module: Compression, slots: int, walk: Walk) -> Line:
+    """The convolution of one head."""
+    heads, _, width = module.weight.shape
+    weight, bias = walk.first(module.weight), walk.first(module.bias)
+    text = " + ".join([f"factor * {d} * {d}"] * weight + [d] * bias)
+    how = formula(text or "0", **{"factor": module.factor, d: width})
+    flops = 2 * slots * module.factor * width * width
+    return Line(name, str(how) if text else "shared", own=how.value, own_flops=flops, times=heads)
+
+
+def _fused(module: SelfAttention | MemoryCompressedAttention, walk: Walk) -> list[Line]:
+    """The projections of all heads, which lie in one matrix."""
     weight, bias = walk.first(module.qkv.weight), walk.first(module.qkv.bias)
     d_model = module.qkv.in_features
-    lines = [
+    return [
         _matrix(symbol, (d_model, width), times, walk.rows, weight=weight, bias=bias)
         for symbol, width, times in _projections(module)
     ]
-    title = "causal self-attention" if module.causal else "self-attention"
-    kept = walk.rows * d_model + _kept(module, compared)
-    return _attention(title, module, lines, compared, walk, kept)
 
 
 @entries.register
@@ -129,7 +182,7 @@ def _cross_attention(module: CrossAttention, name: str, walk: Walk) -> list[Line
     return _attention("cross-attention", module, lines, compared, walk, kept)
 
 
-def _projections(module: SelfAttention | CrossAttention) -> list[tuple[str, int, int]]:
+def _projections(module: MultiHead) -> list[tuple[str, int, int]]:
     return [
         ("W_Q", module.d_k, module.n_heads),
         ("W_K", module.d_k, module.n_kv_heads),
@@ -148,27 +201,26 @@ def _matrix(symbol: str, shape: tuple[int, int], times: int, rows: int, *, weigh
 
 def _attention(
     title: str,
-    module: SelfAttention | CrossAttention,
+    module: MultiHead,
     projections: list[Line],
     compared: Compared,
     walk: Walk,
     kept: float,
+    note: str = "",
 ) -> list[Line]:
-    """Lines of all attentions: projections, score, weighted sum, W_O."""
-    causal = isinstance(module, SelfAttention) and module.causal
+    """Lines of all attentions: projections, score, weighted sum, W_O; the note is of what is compared."""
     lines = [
         *projections,
         *score_entries(module.score, compared, walk),
         weighted_sum(compared, module.d_v),
         _output(module, walk),
     ]
-    note = "all computed; causality hides about half" if causal else ""
     lines = [replace(line, note=note) if line.name in {"scores", "weighted sum"} else line for line in lines]
     (whole,) = grouped(title, lines)
     return [replace(whole, own_kept=kept, own_layers=1)]
 
 
-def _output(module: SelfAttention | CrossAttention, walk: Walk) -> Line:
+def _output(module: MultiHead, walk: Walk) -> Line:
     out = module.out
     weight, bias = walk.first(out.weight), walk.first(out.bias)
     text = " + ".join(["n_heads * d_v * d_model"] * weight + ["d_model"] * bias)
@@ -253,6 +305,49 @@ def _gated_feed_forward(module: GatedFeedForward, name: str, walk: Walk) -> list
     return [replace(whole, own_kept=walk.rows * kept, own_layers=2)]
 
 
+@entries.register
+def _mixture(module: MixtureOfExperts, name: str, walk: Walk) -> list[Line]:
+    """All experts hold parameters; k of them work for a token, as one would that read every token k times."""
+    k = module.gate.k
+    rows = walk.over(k * walk.rows)
+    found = [line for expert in module.experts for line in entries(expert, "expert", rows)]
+    experts = [_weights(replace(line, name="expert")) for line in found]
+    work = replace(_work(found[0]), name=f"work of the {k} experts of each token")
+    (whole,) = grouped("mixture of experts", [*entries(module.gate, "gate", walk), *experts, work])
+    # What the experts say is kept until it is weighted.
+    return [replace(whole, own_kept=k * walk.rows * module.gate.weight.shape[1])]
+
+
+def _weights(line: Line) -> Line:
+    """The line with its parameters alone."""
+    parts = tuple(map(_weights, line.parts))
+    return replace(line, own_flops=0, own_kept=0, own_layers=0, parts=parts)
+
+
+def _work(line: Line) -> Line:
+    """The line without its parameters."""
+    return replace(line, own=0, how="" if line.own else line.how, parts=tuple(map(_work, line.parts)))
+
+
+@entries.register
+def _gate(module: Gate, name: str, walk: Walk) -> list[Line]:
+    """One matrix, or two with noise; it keeps what is done to the scores."""
+    rows, d = module.weight.shape
+    first = walk.first(module.weight)
+    noisy = rows > module.n_experts
+    how = formula("2 * n * d_model" if noisy else "n * d_model", n=module.n_experts, d_model=d)
+    kept = walk.rows * (module.n_experts * (3 if noisy else 0) + 3 * module.k)
+    return [
+        Line(
+            "W_g and W_noise" if noisy else "W_g",
+            str(how) if first else "shared",
+            own=how.value * first,
+            own_flops=2 * walk.rows * rows * d,
+            own_kept=kept,
+        )
+    ]
+
+
 @entries.register(PostNorm)
 @entries.register(PreNorm)
 def _residual(module: PostNorm | PreNorm, name: str, walk: Walk) -> list[Line]:
@@ -325,8 +420,16 @@ def _positions(module: LearnedPositions, name: str, walk: Walk) -> list[Line]:
 @entries.register
 def _encoder_block(module: EncoderBlock, name: str, walk: Walk) -> list[Line]:
     """A stack without a source is made of the same blocks, of causal mixers."""
-    causal = getattr(module.mixing.part, "causal", False)
-    return grouped("causal layer" if causal else "encoder layer", inside(module, walk))
+    return grouped(_layer(module.mixing.part), inside(module, walk))
+
+
+def _layer(mixer: nn.Module) -> str:
+    """What a layer is called, for its mixer."""
+    if isinstance(mixer, MemoryCompressedAttention):
+        return "memory-compressed layer"
+    if not getattr(mixer, "causal", False):
+        return "encoder layer"
+    return "causal layer" if getattr(mixer, "block", None) is None else "local layer"
 
 
 @entries.register

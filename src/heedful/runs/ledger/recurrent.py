@@ -5,6 +5,7 @@ from dataclasses import replace
 from torch import nn
 
 from heedful.nn.attention.recurrent import FixedContext, RecurrentAttention
+from heedful.nn.attention.recurrent_heads import LocationFeatures, MultiHeadAdditiveAttention
 from heedful.nn.attentive import AttendThenUpdate, AttentiveDecoder, UpdateThenAttend
 from heedful.nn.bridges import ProjectedBridge
 from heedful.nn.cells import Cell, ElmanCell, GRUCell, LSTMCell, ResetAfterGRUCell, StackedCell
@@ -92,6 +93,58 @@ def _query_width(module: RecurrentAttention, d: int) -> int:
     """Width of a query: a matrix of the score tells it, otherwise it is that of the annotations."""
     key = getattr(module.score, "key", None)
     return key.out_features if isinstance(key, nn.Linear) else d
+
+
+@entries.register
+def _attention_heads(module: MultiHeadAdditiveAttention, name: str, walk: Walk) -> list[Line]:
+    """One query for each target token and head, over all source tokens, whose keys are projected once."""
+    heads, d_k, d_v = module.n_heads, module.d_k, module.d_v
+    pairs = heads * walk.rows * walk.source
+    source = walk.over(walk.source)
+    first = walk.first(module.vector)
+    how = formula("n_heads * d_k", n_heads=heads, d_k=d_k)
+    compared = Compared(heads, heads, walk.rows, walk.source, d_k, d_k)
+    lines = [
+        linear("W_q and b", module.query, walk, ("d_q", "n_heads_d_k"), keeps=False),
+        linear("W_k", module.key, source, ("d_annotation", "n_heads_d_k")),
+        linear("W_v", module.value, source, ("d_annotation", "n_heads_d_v"), keeps=False),
+        *([] if module.location is None else entries(module.location, "location", walk)),
+        Line("g", str(how) if first else "shared", own=how.value * first, own_flops=2 * pairs * d_k),
+        weighted_sum(compared, d_v),
+        linear("W_o", module.out, walk, ("n_heads_d_v", "d_annotation")),
+    ]
+    (whole,) = grouped("attention with heads", lines)
+    kept = walk.rows * module.query.in_features + walk.source * heads * d_v + pairs * (d_k + 1)
+    return [replace(whole, own_kept=kept)]
+
+
+@entries.register
+def _location(module: LocationFeatures, name: str, walk: Walk) -> list[Line]:
+    """At every step, the last alignment of every head is convolved and brought to the width of a key."""
+    heads, channels, d_k = module.weight.shape
+    places = walk.rows * walk.source
+    lines = []
+    for part in module.filters:
+        weight = next(part.parameters())
+        width = weight.shape[-1]
+        how = formula("channels * width", channels=channels, width=width)
+        first = walk.first(weight)
+        lines.append(
+            Line(
+                "F, the filters of a head",
+                str(how) if first else "shared",
+                own=how.value * first,
+                own_flops=2 * places * channels * width,
+                own_kept=places,
+            )
+        )
+    how, first = formula("channels * d_k", channels=channels, d_k=d_k), walk.first(module.weight)
+    flops, kept = 2 * places * channels * d_k, places * channels
+    told = str(how) if first else "shared"
+    lines.append(
+        Line("U, of a head", told, own=how.value * first, own_flops=flops, own_kept=kept, times=heads)
+    )
+    return lines
 
 
 @entries.register

@@ -113,6 +113,53 @@ def test_full_width_heads_equal_a_loop():
     torch.testing.assert_close(part(x, Layout.of([5])), loop(x, [x] * 5, *heads, part, "scaled dot"))
 
 
+@pytest.mark.parametrize("earlier", [0, 1, 2])
+@pytest.mark.parametrize("causal", [False, True])
+@torch.no_grad()
+def test_local_attention_equals_a_loop_over_what_lies_in_the_blocks(causal, earlier):
+    part = self_attention(causal=causal, block=3, earlier_blocks=earlier)
+    lengths = [8, 3, 1, 7]
+    x = tokens(lengths)
+    mixed = part(x, Layout.of(lengths)).split(lengths)
+    with recording(part, ["weights"]) as seen:
+        whole = part(x, Layout.of(lengths))
+    torch.testing.assert_close(torch.cat(mixed), whole)
+    assert seen["weights"][0].shape == (4, 3, 8, 8)
+    heads = (part.q_heads, part.k_heads, part.v_heads)
+    for own, wanted in zip(x.split(lengths), mixed):
+        near = [range(3 * max(0, i // 3 - earlier), min(3 * (i // 3 + 1), len(own))) for i in range(len(own))]
+        seen = [own[[k for k in keys if k <= i or not causal]] for i, keys in enumerate(near)]
+        torch.testing.assert_close(wanted, loop(own, seen, *heads, part, "scaled dot"))
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+@torch.no_grad()
+def test_local_attention_goes_on_from_any_place_in_a_block(earlier):
+    part = self_attention(causal=True, block=3, earlier_blocks=earlier)
+    x = tokens([10])
+    whole = part(x, Layout.of([10]))
+    for cut in range(1, 10):
+        cache = part.new_cache()
+        first = part(x[:cut], Layout.of([cut]), cache)
+        steps = [part(x[i : i + 1], Layout.of([1], [i]), cache) for i in range(cut, 10)]
+        torch.testing.assert_close(torch.cat([first, *steps]), whole)
+
+
+def test_blocks_are_attended_to_one_by_one():
+    """Work and memory grow with the block: no tensor of all pairs of tokens is kept."""
+    part = self_attention(causal=True, block=4)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
+        part(tokens([400]), Layout.of([400]))
+    assert max(saved) <= 400 * max(D, sum(part.sizes))
+    assert without_gradient(part) == {}
+
+
+def test_earlier_blocks_need_blocks():
+    with pytest.raises(ValueError, match="the length of a block"):
+        self_attention(earlier_blocks=1)
+
+
 # Views, sizes, initialisation -----------------------------------------------------------------------------
 
 

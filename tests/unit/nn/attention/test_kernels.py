@@ -66,6 +66,9 @@ def views():
         "cached": later.sees(later.through, causal=True),
         "window": ragged.sees(ragged, causal=True, window=2),
         "block": square.sees(square, block=3),
+        "earlier block": ragged.sees(ragged, causal=True, block=2, earlier_blocks=1),
+        "cached block": later.sees(later.through, causal=True, block=3),
+        "strided": ragged.sees(Layout.of([2, 2, 1]), causal=True, key_stride=3),
         "allowed": ragged.sees(keys, allowed=allowed),
         "no keys": ragged.sees(Layout.of([0, 3, 0])),
     }
@@ -103,7 +106,9 @@ def test_products_in_blocks_of_queries_equal_the_explicit_kernel(name, rows, mon
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("name", ["causal", "window", "allowed", "cached", "block"])
+@pytest.mark.parametrize(
+    "name", [*("causal", "window", "allowed", "cached", "block", "earlier block", "cached block")]
+)
 def test_the_invisible_changes_nothing_even_when_it_is_nan(name, kernel):
     view = views()[name]
     q, k, v = tensors(view)

@@ -1,0 +1,220 @@
+"""Memory-compressed attention: all tokens ask, but only a third as many keys and values answer.
+
+Keys and values are shortened by a convolution whose kernel is as long as its stride, c = 3, without a
+nonlinearity. With k_t the projected keys of a head, and C_1 ... C_c its d_k x d_k filters,
+
+    slot 0 = k_0,        slot j = C_1 k_{c(j-1)} + ... + C_c k_{cj-1} + b        for j = 1, 2, ...
+
+and the same for values, with filters of their own. Slot j stands for the c tokens before position cj:
+
+    token      0   1   2 | 3   4   5 | 6   7          slot j is visible to query i if and only if cj <= i
+    slot       `-- 1 --' | `-- 2 --' |
+    query 0, 1, 2 see slot 0; 3, 4, 5 also 1; 6, 7 also 2
+
+So a token does not find its own block in memory, and the last tokens, which fill no block, are in none:
+whoever needs its neighbours needs local attention besides. Slot 0, the first token as it is, gives the
+first block something to attend to.
+
+Source: Liu et al. 2018, section 4.2.3 ("memory-compressed attention"), which projects first and then
+convolves keys and values. Whether a filter reads one head or all of them is left open there; here it is
+one, so that every head is an attention by itself. The released code (tensor2tensor) has another reading:
+it convolves the tokens, with a filter of d_model x d_model for each of the c places, and projects what
+comes out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from heedful.nn.attention.heads import MultiHead, init_slices, merge_heads, split_heads
+from heedful.nn.attention.kernels import attend
+from heedful.nn.attention.scores import Score
+from heedful.nn.layout import Layout
+from heedful.nn.state import KeyValueCache
+
+
+class Compression(nn.Module):
+    """Every ``factor`` vectors of a head become one: a convolution with kernel = stride = factor.
+
+    | here | shape | |
+    |---|---|---|
+    | ``weight`` | heads x (factor d) x d | a head's filters, one below the other, the earliest first |
+    | ``bias`` | heads d | head by head |
+    """
+
+    def __init__(self, n_heads: int, d: int, factor: int, *, bias: bool) -> None:
+        super().__init__()
+        if factor < 2:
+            raise ValueError(f"factor={factor} compresses nothing: give 2 or more")
+        self.factor = factor
+        self.weight = nn.Parameter(torch.empty(n_heads, factor * d, d))
+        for filters in self.weight.data:
+            nn.init.xavier_uniform_(filters)
+        self.bias = nn.Parameter(torch.zeros(n_heads * d)) if bias else None
+
+    def forward(self, x: Float[Tensor, "B h S d"]) -> Float[Tensor, "B h n d"]:
+        """``n = S // factor`` vectors; what is left at the end is left out."""
+        n = x.shape[2] // self.factor
+        # Heads first: one product a head, and no copies of the filters.
+        blocks = x.transpose(0, 1)[:, :, : n * self.factor].reshape(
+            len(self.weight), -1, self.weight.shape[1]
+        )
+        y = (blocks @ self.weight).unflatten(1, (len(x), n)).transpose(0, 1)
+        return y if self.bias is None else y + self.bias.unflatten(0, (len(self.weight), 1, -1))
+
+
+@dataclass
+class CompressedCache:
+    """What is visible of the tokens so far, and those that do not fill a block yet.
+
+    Args:
+        memory: the slots.
+        tail_keys, tail_values: the last tokens' projections, ``[N, G, factor - 1, d]``; how many of them
+            hold, the hypothesis' length says.
+    """
+
+    memory: KeyValueCache = field(default_factory=KeyValueCache)
+    tail_keys: Float[Tensor, "N G P d_k"] | None = None
+    tail_values: Float[Tensor, "N G P d_v"] | None = None
+
+    def select(self, rows: Int[Tensor, " M"]) -> "CompressedCache":
+        """The cache of the hypotheses ``rows``."""
+        pick = lambda x: None if x is None else x.index_select(0, rows)  # noqa: E731
+        return CompressedCache(self.memory.select(rows), pick(self.tail_keys), pick(self.tail_values))
+
+
+class MemoryCompressedAttention(MultiHead):
+    """Causal self-attention to a memory that is ``factor`` times shorter than the sequence (see above).
+
+    Arguments as `SelfAttention`; with ``qkv_bias``, the convolutions have one too.
+
+    Cost: beside `SelfAttention`, G factor (d_k^2 + d_v^2) parameters in G heads of keys and values; scores
+    and weighted sums take a ``factor``-th.
+    """
+
+    fused = "qkv"
+    causal = True
+    eager = True
+    """It counts slots: compiled, every batch would be a graph of its own."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        factor: int = 3,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        n_kv_heads: int | None = None,
+        score: Score | None = None,
+        qkv_bias: bool = False,
+        out_bias: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(
+            d_model,
+            n_heads,
+            d_k=d_k,
+            d_v=d_v,
+            n_kv_heads=n_kv_heads,
+            score=score,
+            qkv_bias=qkv_bias,
+            out_bias=out_bias,
+            dropout=dropout,
+        )
+        self.factor = factor
+        self.qkv = nn.Linear(d_model, sum(self.sizes), bias=qkv_bias)
+        init_slices(self.qkv.weight, self.sizes)
+        if qkv_bias:
+            nn.init.zeros_(self.qkv.bias)
+        self.compress_keys = Compression(self.n_kv_heads, self.d_k, factor, bias=qkv_bias)
+        self.compress_values = Compression(self.n_kv_heads, self.d_v, factor, bias=qkv_bias)
+
+    @property
+    def without_gradient(self) -> dict[str, Iterable[int]]:
+        """None: slot 0 is not convolved, so no bias moves all scores of a query alike."""
+        return {}
+
+    @property
+    def adds_constant(self) -> dict[str, range]:
+        """The output's bias alone, for the same reason."""
+        return {} if self.out.bias is None else {"out.bias": range(len(self.out.bias))}
+
+    def new_cache(self) -> CompressedCache:
+        """What it remembers of sequences of which nothing is written yet."""
+        return CompressedCache()
+
+    def forward(
+        self, x: Float[Tensor, "T d"], layout: Layout, cache: CompressedCache | None = None
+    ) -> Float[Tensor, "T d"]:
+        """Mix the tokens of each sequence; with a cache, they continue the sequences held there."""
+        q, k, v = layout.pad(self.qkv(x)).split(self.sizes, dim=-1)
+        keys, values = (split_heads(part, self.n_kv_heads) for part in (k, v))
+        if cache is None:
+            keys = self.score.prepare(torch.cat([keys[:, :, :1], self.compress_keys(keys)], dim=2))
+            values = torch.cat([values[:, :, :1], self.compress_values(values)], dim=2)
+        else:
+            keys, values = self._continue(keys, values, layout, cache)
+        through = layout.through
+        memory = through._memo(("memory", self.factor), lambda: memory_layout(through, self.factor))
+        z = attend(
+            split_heads(q, self.n_heads),
+            keys,
+            values,
+            layout.sees(memory, causal=True, key_stride=self.factor),
+            self.score,
+            dropout=self.dropout,
+            scores_tap=self.scores,
+            weights_tap=self.weights,
+        )
+        return self.out(layout.unpad(merge_heads(z)))
+
+    def _continue(
+        self, keys: Tensor, values: Tensor, layout: Layout, cache: CompressedCache
+    ) -> tuple[Tensor, Tensor]:
+        """Write the tokens of ``layout`` to the cache; the memory so far."""
+        starts, lengths = layout.starts, layout.lengths
+        # The first token of each sequence that begins is slot 0.
+        begun = [int(start == 0 and n > 0) for start, n in zip(starts, lengths, strict=True)]
+        first = Layout.of(begun, device=layout.device)
+        n = first.max_length
+        cache.memory.append(self.score.prepare(keys[:, :, :n]), values[:, :, :n], first)
+        # The tail and the tokens, side by side, and how many blocks they fill.
+        left = Layout.of([start % self.factor for start in starts], device=layout.device)
+        together = [a + b for a, b in zip(left.lengths, lengths, strict=True)]
+        filled = [n // self.factor for n in together]
+        blocks = Layout.of(filled, [1 + start // self.factor for start in starts], layout.device)
+        cache.tail_keys, all_keys = _joined(cache.tail_keys, keys, left, layout, self.factor)
+        cache.tail_values, all_values = _joined(cache.tail_values, values, left, layout, self.factor)
+        most = blocks.max_length * self.factor
+        new_keys = self.score.prepare(self.compress_keys(all_keys[:, :, :most]))
+        new_values = self.compress_values(all_values[:, :, :most])
+        cache.memory.append(new_keys, new_values, blocks)
+        held, sees = cache.memory, memory_layout(layout.through, self.factor).max_length
+        assert held.keys is not None
+        assert held.values is not None
+        return held.keys[:, :, :sees], held.values[:, :, :sees]
+
+
+def memory_layout(layout: Layout, factor: int) -> Layout:
+    """The slots of each sequence: the first token, and the blocks that it fills."""
+    return Layout.of([1 + n // factor if n else 0 for n in layout.lengths], device=layout.device)
+
+
+def _joined(
+    tail: Tensor | None, new: Tensor, left: Layout, layout: Layout, factor: int
+) -> tuple[Tensor, Tensor]:
+    """The tail that is left now, and before it, whatever was left and the new tokens, side by side."""
+    n, heads, _, d = new.shape
+    ends = [a + b for a, b in zip(left.lengths, layout.lengths, strict=True)]
+    room = new.new_zeros(n, heads, max(ends, default=0) + factor, d)
+    if tail is not None:
+        room[:, :, : factor - 1] = tail
+    rows, places = layout.sequence, layout.within
+    room[rows, :, left.length_tensor[rows] + places] = new[rows, :, places]
+    filled = torch.tensor([end - end % factor for end in ends], device=new.device)
+    kept = filled[:, None] + torch.arange(factor - 1, device=new.device)
+    return room.gather(2, kept[:, None, :, None].expand(n, heads, factor - 1, d)), room

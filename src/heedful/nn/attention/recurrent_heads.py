@@ -1,0 +1,157 @@
+"""Additive attention with several heads inside a recurrence, which may know where each head looked last.
+
+    e_th,i = g_h' tanh(W_q^h s + b^h + W_k^h h_i + f_th,i),       alpha_th = softmax_i(scale e_th,i)
+    c_t = W_o [sum_i alpha_t1,i W_v^1 h_i; ...; sum_i alpha_tH,i W_v^H h_i]
+
+| lecture S2 | ``location`` | ``scale`` | f_th,i |
+|---|---|---|---|
+| multi-head additive | None | 1 / sqrt(d_k) | 0 |
+| multi-head location-aware | filters of one width | 2 | U_h (F_h * alpha_{t-1,h})_i |
+| multi-head multi-resolution | a width for every head | 1 / sqrt(d_k) | the same |
+
+The second is that of Chorowski et al. 2015 with filters for every head: F_h * alpha is a convolution along
+the source, so an alignment can go on from where it was. Such an attention needs its own past, step by step,
+and has no form for all positions at once; it lives in recurrent decoders alone. Before the first step, every
+head is taken to have looked at all real tokens alike.
+
+Source: the lecture names them and gives no equation. They are settled as in ESPnet
+(``AttMultiHeadAdd``, ``AttMultiHeadLoc``, ``AttMultiHeadMultiResLoc``), whose g_h has a bias besides, which a
+softmax does not see. Its docstring says of the last that the number of channels varies by head; what varies
+is the width.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heedful.nn.attention.heads import init_slices, merge_heads, split_heads
+from heedful.nn.attention.recurrent import Annotations, Attended, Encoded, SourceMemory, masked_softmax
+
+
+class LocationFeatures(nn.Module):
+    """``f_h = U_h (F_h * alpha_h)``: each head's last alignment, as vectors of the width of its keys.
+
+    F_h has ``channels`` filters of width 2 w_h + 1, centred; U_h is d_k x channels. Neither has a bias, so
+    what lies beyond a sentence, where the alignment is zero, is as if there were nothing.
+
+    Args:
+        half_widths: w_h of every head.
+        channels: of F_h.
+        d_k: width of a key.
+    """
+
+    def __init__(self, half_widths: Sequence[int], channels: int, d_k: int) -> None:
+        super().__init__()
+        self.filters = nn.ModuleList(
+            nn.Conv1d(1, channels, 2 * w + 1, padding=w, bias=False) for w in half_widths
+        )
+        self.weight = nn.Parameter(torch.empty(len(half_widths), channels, d_k))
+        for matrix in self.weight.data:
+            nn.init.xavier_uniform_(matrix)
+
+    def forward(self, alignment: Float[Tensor, "N H S"]) -> Float[Tensor, "N H S d_k"]:
+        """The features of every source position."""
+        heads = alignment.split(1, dim=1)
+        found = [convolve(head).mT for convolve, head in zip(self.filters, heads, strict=True)]
+        # Heads first: one product a head, and no copies of U.
+        features = torch.stack(found).flatten(1, 2) @ self.weight
+        return features.unflatten(1, (alignment.shape[0], -1)).transpose(0, 1)
+
+
+def resolutions(half_width: int, n_heads: int) -> list[int]:
+    """``w_h = w (h + 1) // H``: 25, 50, 75, 100 for 100 and four heads, so filters are 51 to 201 wide."""
+    return [half_width * (h + 1) // n_heads for h in range(n_heads)]
+
+
+class MultiHeadAdditiveAttention(nn.Module):
+    """Several heads of additive attention for recurrent decoders (see above).
+
+    | here | shape | |
+    |---|---|---|
+    | ``query`` | d_query -> n_heads d_k | W_q^h and b^h, head by head |
+    | ``key``, ``value`` | d_annotation -> n_heads d_k, n_heads d_v | W_k^h, W_v^h |
+    | ``vector`` | n_heads x d_k x 1 | g_h |
+    | ``out`` | n_heads d_v -> d_annotation | W_o |
+
+    It is called as `RecurrentAttention` is; its weights have an axis for heads, ``[N, H, S]``. With a
+    location, those weights are its history.
+
+    `CrossAttention` with an `AdditiveScore` is its parallel relative: there one g, W_q and W_k serve all
+    heads, on top of each head's own projections. The two agree where those are identities, g is divided by
+    sqrt(d_k), and all g_h are equal; with a location there is no such form.
+
+    Args:
+        d_query: width of s.
+        d_annotation: width of h_i, and of the context.
+        n_heads: H.
+        d_k, d_v: widths of a head's keys and values.
+        scale: multiplies the scores; 1 / sqrt(d_k) by default.
+        location: makes features of the last alignments, or None.
+    """
+
+    def __init__(
+        self,
+        d_query: int,
+        d_annotation: int,
+        n_heads: int,
+        *,
+        d_k: int,
+        d_v: int,
+        scale: float | None = None,
+        location: LocationFeatures | None = None,
+    ) -> None:
+        super().__init__()
+        self.n_heads, self.d_k, self.d_v, self.d_context = n_heads, d_k, d_v, d_annotation
+        self.scale = 1.0 / math.sqrt(d_k) if scale is None else scale
+        self.query = nn.Linear(d_query, n_heads * d_k)
+        self.key = nn.Linear(d_annotation, n_heads * d_k, bias=False)
+        self.value = nn.Linear(d_annotation, n_heads * d_v, bias=False)
+        self.vector = nn.Parameter(torch.empty(n_heads, d_k, 1))
+        self.location = location
+        self.out = nn.Linear(n_heads * d_v, d_annotation, bias=False)
+        for layer, d in ((self.query, d_k), (self.key, d_k), (self.value, d_v)):
+            init_slices(layer.weight, [d] * n_heads)
+        for vector in self.vector.data:
+            nn.init.xavier_uniform_(vector)
+        nn.init.xavier_uniform_(self.out.weight)
+        nn.init.zeros_(self.query.bias)
+
+    def remember(self, encoded: Encoded) -> Annotations:
+        """Project keys and values of all heads, once for a sentence."""
+        layout, annotations = encoded.layout, encoded.annotations
+        keys, values = (
+            split_heads(layout.pad(part(annotations)), self.n_heads).contiguous()
+            for part in (self.key, self.value)
+        )
+        return Annotations(values, keys, None if layout.is_rectangular else ~layout.real[:, None])
+
+    def begin(self, memory: SourceMemory) -> Tensor | None:
+        """The history of each of B hypotheses that have written nothing: uniform alignments, or None."""
+        if self.location is None:
+            return None
+        assert isinstance(memory, Annotations)
+        n, _, length, _ = memory.keys.shape
+        wide = torch.promote_types(memory.keys.dtype, torch.float32)
+        flat = masked_softmax(memory.keys.new_zeros(n, 1, length, dtype=wide), memory.hidden)
+        return flat.expand(n, self.n_heads, length)
+
+    def forward(
+        self, query: Float[Tensor, "N d_query"], memory: Annotations, history: Tensor | None
+    ) -> Attended:
+        """Attend once with every head; a sentence without tokens gives exactly 0."""
+        n = len(memory.keys)
+        q = split_heads(self.query(query).unflatten(0, (n, -1)), self.n_heads)
+        sums = q[:, :, :, None] + memory.keys[:, :, None]  # [B, H, M, S, d_k], M hypotheses a sentence
+        if self.location is not None:
+            assert history is not None
+            sums = sums + self.location(history).unflatten(0, (n, -1)).transpose(1, 2)
+        shape = sums.shape[:-1]
+        scores = self.scale * (torch.tanh(sums).flatten(2, 3) @ self.vector).view(shape)
+        hidden = None if memory.hidden is None else memory.hidden[:, :, None]
+        weights = masked_softmax(scores, hidden)
+        context = self.out(merge_heads(weights @ memory.vectors).flatten(0, 1))
+        weights = weights.transpose(1, 2).flatten(0, 1)
+        return Attended(context, weights, None if self.location is None else weights)
