@@ -44,7 +44,7 @@ def recipes(
         return
     for row in rows:
         scores = ", ".join(f"{name} {value:g}" for name, value in row["scores"].items()) or "not yet measured"
-        minutes = f"{row['minutes']:g} min" if row["minutes"] else "–"
+        minutes = f" ({row['minutes']:g} min on 2 CPU cores)" if row["minutes"] else ""
         result(f"{row['name']:<22} {row['description']}")
-        result(f"{'':<22} {scores} ({minutes} on 2 CPU cores)")
+        result(f"{'':<22} {row['task']}; {scores}{minutes}")
     say("start one with:  heedful train NAME      see one whole with:  heedful train NAME --print")

@@ -113,7 +113,8 @@ class Classification(Kind):
         report: DataReport,
     ) -> Iterator[Encoded]:
         """What passes the filter."""
-        return keep(codec.encode(rows, text_columns(recipe.task.pairs)), recipe.data.filter, report)
+        yield from keep(codec.encode(rows, text_columns(recipe.task.pairs)), recipe.data.filter, report)
+        del report.columns[LABEL]  # its lengths say nothing
 
     def objective(self, recipe: ClassificationRecipe) -> SequenceClass:
         """The class of each text."""
@@ -173,7 +174,9 @@ class Classification(Kind):
     def source_of(self, recipe: ClassificationRecipe, files: Sequence[Path]) -> TsvSource | JsonlSource:
         """A table with a header, or JSON lines, with the columns of the task."""
         if len(files) != 1:
-            raise RequestError(f"a classifier is scored on one file, not {len(files)}")
+            raise RequestError(
+                f"a classifier is scored on one table (--table FILE), not on {len(files)} files"
+            )
         path, columns = str(files[0].resolve()), {column: column for column in self.columns(recipe)}
         if files[0].name.removesuffix(".gz").endswith(".jsonl"):
             return JsonlSource(paths=path, columns=columns)
