@@ -10,10 +10,12 @@ from cases import (
     ENCODERS,
     MIXERS,
     MODELS,
+    PICTURES,
     configuration,
     cross_of,
     every_mixer,
     mixer_of,
+    picture_configuration,
 )
 from torch import nn
 
@@ -22,7 +24,9 @@ from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import Attention, RecurrentConfig
 from heedful.models.registry import BUILDERS
+from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
+from heedful.models.vision import VisionConfig
 from heedful.nn import cells, mixers, recurrent
 from heedful.nn.attention import relative, scores
 from heedful.nn.declarations import declared
@@ -49,6 +53,13 @@ def test_every_option_of_every_model_occurs(kind):
 def test_every_option_of_every_encoder_occurs():
     configs = [EncoderConfig.model_validate(case) for case in ENCODERS.values()]
     missing = {(f, o) for f, o in options(EncoderConfig) if o not in [getattr(c, f) for c in configs]}
+    assert not missing
+
+
+@pytest.mark.parametrize("kind", [VisionConfig, ResNetConfig], ids=lambda kind: kind.__name__)
+def test_every_option_of_every_model_of_pictures_occurs(kind):
+    configs = [c for c in map(picture_configuration, PICTURES) if isinstance(c, kind)]
+    missing = {(f, o) for f, o in options(kind) if o not in [getattr(c, f) for c in configs]}
     assert not missing
 
 
