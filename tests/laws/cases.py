@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
-from heedful.models import resnet, vision
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
@@ -501,8 +500,7 @@ def picture_model(name: str, seed: int = 1) -> Any:
     """The model with a head for classes, its weights moved, having met statistics."""
     torch.manual_seed(seed)
     config = picture_configuration(name)
-    build = resnet.build if isinstance(config, ResNetConfig) else vision.build
-    model: Any = build(config)  # type: ignore[arg-type]
+    model: Any = build_model(config)
     model.heads["class"] = class_head(config.d_model, N_CLASSES, config.dropout)
     model = _moved(model)
     if "couples_batch" in declared(model):

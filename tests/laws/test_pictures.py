@@ -14,11 +14,10 @@ from cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.batch import Batch
 from heedful.nn.attention import kernels
 from heedful.nn.declarations import without_gradient
 from heedful.nn.patches import Pictures
-from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.objectives.classification import class_logits
 from heedful.training.weights import load_weights, save_weights
 
 NAN = float("nan")
@@ -32,11 +31,11 @@ def outputs(model, inputs):
     return [*hidden.split(list(inputs.layout.lengths))], [*logits]
 
 
-def loss_of(model, inputs, labels=LABELS, over=len(LABELS)):
-    """The mean over ``over`` pictures of what their labels cost."""
+def loss_of(model, inputs, labels):
+    """What the labels cost, as a share of the mean over all pictures."""
     hidden = model(inputs)
     logits = class_logits(hidden, model.heads, inputs.layout)
-    return torch.nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="sum") / over
+    return torch.nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="sum") / len(LABELS)
 
 
 @every_picture_model

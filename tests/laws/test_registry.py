@@ -72,7 +72,7 @@ def test_every_score_of_recurrent_models_occurs():
 
 
 def test_every_family_occurs():
-    assert {case["kind"] for case in (MODELS | ENCODERS).values()} == BUILDERS.keys()
+    assert {case["kind"] for case in (MODELS | ENCODERS | PICTURES).values()} == BUILDERS.keys()
 
 
 def subclasses(module, base):

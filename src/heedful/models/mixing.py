@@ -1,4 +1,4 @@
-"""Stacks of blocks that see whole sequences, with any position mixer: what encoders of texts and pictures share.
+"""Stacks of blocks that see whole sequences, with any position mixer: for encoders of texts and of pictures.
 
 | mixer | what it is |
 |---|---|

@@ -29,8 +29,8 @@ NARROWER = 4
 class ResNet(nn.Module):
     """Pictures → root → blocks → norm and ReLU → hidden states, one for each place of the last grid.
 
-    Places are tokens, row by row, packed as those of the other models of pictures; so the same poolings, heads
-    and objectives serve them.
+    Places are tokens, row by row, packed as those of the other models of pictures; so the same poolings,
+    heads and objectives serve them.
 
     Args:
         root: makes the first channels of the pixels.

@@ -12,8 +12,8 @@
 | vit-mini | 4 | 128 | 256 | 4 heads | 540,170 with 10 classes; for 28 x 28 grey pixels |
 | mixer-mini | 4 | 128 | 256 | d_tokens 64 | 294,990 with 10 classes; for 28 x 28 grey pixels |
 
-The number after the letter is the side of a square. Sizes: Dosovitskiy et al. 2021, table 1; Tolstikhin et al.
-2021, table 1, which prints 18, 59, 207 and 431 million, without the head.
+The number after the letter is the side of a square. Sizes: Dosovitskiy et al. 2021, table 1; Tolstikhin
+et al. 2021, table 1, which prints 18, 59, 207 and 431 million, without the head.
 """
 
 from typing import Annotated, Literal

@@ -1,7 +1,7 @@
 """Parts of convolutional networks for pictures ``[B, C, H, W]``, whose norms look at one picture at a time.
 
-Batch normalisation couples the pictures of a batch, and fails where few of them fit on a device. BiT normalises
-the features of each picture in groups, and the weights besides (Kolesnikov et al. 2020, section 3.3).
+Batch normalisation couples the pictures of a batch, and fails where few of them fit on a device. BiT
+normalises the features of each picture in groups, and the weights besides (Kolesnikov et al. 2020).
 """
 
 import torch
@@ -19,8 +19,7 @@ class StandardisedConvolution(nn.Module):
     (k - 1) / 2 zeros surround the picture, so that its size is kept, or divided by the stride and rounded up.
     There is no bias: the norm that follows would remove it, or has its own.
 
-    Source: Qiao et al. 2019, equations 5 to 7, where σ_c + ε divides; BiT's released code has ε = 1e-10 within
-    the root, which is done here.
+    Source: Qiao et al. 2019, section 3; ε = 1e-10 within the root is that of BiT's released code.
 
     Args:
         d_in, d_out: channels.
@@ -88,8 +87,8 @@ class Bottleneck(nn.Module):
     sizes agree, else a convolution of one pixel on a: nothing is normalised or cut off on the way from the
     first block to the last.
 
-    Source: He et al. 2016b, figure 1(b) and 4(e), with the stride in conv_2 and the projection after the first
-    activation, as in BiT's released code.
+    Source: He et al. 2016b, figures 1(b) and 4(e), with the stride in conv_2 and the projection after the
+    first activation, as in BiT's released code.
 
     Args:
         d_in, d_hidden, d_out: channels before, between and after the convolutions.

@@ -173,12 +173,13 @@ def resize_positions(
     Where the grids agree, so do the tables.
 
     The paper (Dosovitskiy et al. 2021, section 3.2) says to interpolate in two dimensions, for fine-tuning at
-    a higher resolution; its released code does so bilinearly, corner to corner. Bicubic, edge to edge, is what
-    the ports to torch do. Nothing is smoothed before a grid is made smaller.
+    a higher resolution; its released code does so bilinearly, corner to corner. Bicubic, edge to edge, is
+    what ports to torch do. Nothing is smoothed before a grid is made smaller.
 
     Args:
         table: one row for each token, the grid's row by row.
-        old, new: rows and columns of the grids.
+        old: rows and columns of the table's grid.
+        new: of the grid that is wanted.
 
     Raises:
         ValueError: the table has fewer rows than the old grid has places.

@@ -22,7 +22,9 @@ def resnet(**options):
     return config, build(config).eval()
 
 
-@pytest.mark.parametrize("name, classes, wanted", [("bit-r50x1", 1000, 25_549_352), ("resnet-mini", 10, 219_194)])
+@pytest.mark.parametrize(
+    "name, classes, wanted", [("bit-r50x1", 1000, 25_549_352), ("resnet-mini", 10, 219_194)]
+)
 def test_published_sizes(name, classes, wanted):
     config = PRESETS[name]
     with torch.device("meta"):
@@ -73,7 +75,7 @@ def test_hidden_states_are_one_for_each_place_of_the_grid(options):
 
 
 def test_the_root_of_bit_takes_the_greatest_of_neighbours_and_zeros():
-    config, model = resnet()
+    _, model = resnet()
     x = torch.randn(2, 2, 13, 13)
     maps = model.root[0](x)  # 7 x 7 places
     assert maps.shape == (2, 4, 7, 7)

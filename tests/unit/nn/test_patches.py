@@ -157,7 +157,8 @@ def keys(distance, a=-0.75):
 
 def bicubic(grid, new):
     """Place by place, over all old places that lie within two of the new one."""
-    (rows, columns, d), out = grid.shape, torch.zeros(*new, grid.shape[2], dtype=torch.float64)
+    rows, columns, d = grid.shape
+    out = torch.zeros(*new, d, dtype=torch.float64)
     for i in range(new[0]):
         for j in range(new[1]):
             y, x = (i + 0.5) * rows / new[0] - 0.5, (j + 0.5) * columns / new[1] - 0.5

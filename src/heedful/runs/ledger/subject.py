@@ -92,7 +92,7 @@ def _of_config(config: Any, name: str, vocabularies: Vocabularies, overrides: Se
     default = vocabularies.source_vocab or vocabularies.target_vocab or VOCABULARY
     sizes = vocabularies.sizes(config.kind, [default])
     told = "" if vocabularies.complete(config.kind) else ", by default; change it with vocab_size=…"
-    notes = (_sizes_told(sizes, told),)
+    notes = (_sizes_told(sizes, told),) if sizes else ()
     return Subject(name, assemble(config, *sizes, device="meta"), notes=notes)
 
 

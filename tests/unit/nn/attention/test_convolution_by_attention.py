@@ -4,14 +4,14 @@ Theorem 1, by the construction of the paper's section 3: head h scores the key a
 
     A_h[q, k] = -α |k - q - Δ_h|²,    Δ_h one of the K² offsets of the kernel
 
-up to a number that all keys of a query share. For large α, the softmax is one at k = q + Δ_h and zero elsewhere.
-The square comes apart into a product of queries and keys: tokens that carry their place p as (p_1, p_2, |p|², 1)
-need no other part than the scores that are there:
+up to a number that all keys of a query share. For large α, the softmax is one at k = q + Δ_h and zero
+elsewhere. The square comes apart into a product of queries and keys: tokens that carry their place p as
+(p_1, p_2, |p|², 1) need no other part than the scores that are there:
 
     -α |k - q - Δ|² = α (2 (q + Δ)_1, 2 (q + Δ)_2, -1) · (k_1, k_2, |k|²) + what k does not change
 
-With head h's value the token's own features, and its slice of W_O the kernel's matrix at Δ_h, the sum over the
-heads is the convolution. Zeros around the picture are a ring of tokens without features.
+With head h's value the token's own features, and its slice of W_O the kernel's matrix at Δ_h, the sum over
+the heads is the convolution. Zeros around the picture are a ring of tokens without features.
 """
 
 import pytest
@@ -70,7 +70,9 @@ def convolved(pictures, kernel):
                 for j in range(k):
                     y, x = row + i - k // 2, column + j - k // 2
                     if y in range(HEIGHT) and x in range(WIDTH):
-                        out[:, :, row, column] += pictures[:, :, y, x].double() @ kernel[:, :, i, j].double().T
+                        out[:, :, row, column] += (
+                            pictures[:, :, y, x].double() @ kernel[:, :, i, j].double().T
+                        )
     return out.float()
 
 
