@@ -82,7 +82,7 @@ class LinearPatches(nn.Module):
 
     def forward(self, pixels: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N d"]:
         """Project all squares of all pictures."""
-        grid_of(*pixels.shape[2:], self.patch)
+        grid_of(pixels.shape[2], pixels.shape[3], self.patch)
         squares = functional.unfold(pixels, self.patch, stride=self.patch)
         return self.projection(squares.mT)
 
@@ -101,7 +101,7 @@ class ConvolutionPatches(nn.Module):
 
     def forward(self, pixels: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N d"]:
         """Project all squares of all pictures."""
-        grid_of(*pixels.shape[2:], self.patch)
+        grid_of(pixels.shape[2], pixels.shape[3], self.patch)
         return self.projection(pixels).flatten(2).mT
 
 
