@@ -14,10 +14,12 @@ from cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heedful.data.batch import Batch
 from heedful.nn.attention import kernels
 from heedful.nn.declarations import without_gradient
 from heedful.nn.patches import Pictures
-from heedful.objectives.classification import class_logits
+from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.training.step import Step
 from heedful.training.weights import load_weights, save_weights
 
 NAN = float("nan")
@@ -31,11 +33,10 @@ def outputs(model, inputs):
     return [*hidden.split(list(inputs.layout.lengths))], [*logits]
 
 
-def loss_of(model, inputs, labels):
-    """What the labels cost, as a share of the mean over all pictures."""
-    hidden = model(inputs)
-    logits = class_logits(hidden, model.heads, inputs.layout)
-    return torch.nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="sum") / len(LABELS)
+def batch_of(inputs, labels):
+    """Pictures with their classes: a batch whose inputs are not tokens."""
+    nothing = torch.zeros(0, dtype=torch.int64)
+    return Batch(inputs, nothing, rows=nothing, ragged=False, classes=torch.tensor(labels))
 
 
 @every_picture_model
@@ -94,8 +95,11 @@ def test_accumulated_micro_batches_equal_one_large_step(name):
     model, inputs = picture_model(name).train(), pictures_for(name)
 
     def gradients(parts):
+        step = Step(model, SequenceClass(0.1))
+        batches = [batch_of(inputs.select(part), [LABELS[i] for i in part]) for part in parts]
+        counts = {"class": len(LABELS), "correct": len(LABELS)}
         model.zero_grad()
-        losses = [loss_of(model, inputs.select(part), [LABELS[i] for i in part]) for part in parts]
+        losses = [step(batch, counts)[0] for batch in batches]
         sum(losses).backward()
         return sum(losses).detach(), [p.grad for p in model.parameters() if p.grad is not None]
 
@@ -132,3 +136,20 @@ def test_a_configuration_round_trips_and_weights_load(name, tmp_path):
     inputs = pictures_for(name)
     for ours, theirs in zip(outputs(other, inputs), outputs(model, inputs), strict=True):
         assert all(torch.equal(one, two) for one, two in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("name", ["vit", "mlp-mixer", "resnet, small root"])
+def test_bf16_is_near_fp32(name):
+    """Products in bf16 have 8 bits: the loss moves a little, and the gradient points the same way."""
+    model, batch = picture_model(name).train(), batch_of(pictures_for(name), LABELS)
+
+    def loss_and_gradient(precision):
+        step = Step(model, SequenceClass(), precision)
+        model.zero_grad()
+        loss, _ = step(batch, step.counts(batch))
+        loss.backward()
+        return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    (exact, right), (near, left) = loss_and_gradient("fp32"), loss_and_gradient("bf16")
+    assert near == pytest.approx(exact, rel=0.05)
+    assert torch.cosine_similarity(left, right, 0) > 0.98
