@@ -23,7 +23,9 @@ from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
+from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
+from heedful.models.vision import VisionConfig
 from heedful.nn.attention.compressed import CompressedCache, MemoryCompressedAttention
 from heedful.nn.attention.heads import CrossAttention, SelfAttention
 from heedful.nn.attention.plain import parameter_free_self_attention
@@ -40,6 +42,7 @@ from heedful.nn.mixers import (
     PositionMLP,
 )
 from heedful.nn.norms import BatchNorm, PowerNorm
+from heedful.nn.patches import Pictures
 from heedful.nn.recurrent import (
     Bidirectional,
     Recurrence,
@@ -345,22 +348,20 @@ def model_of(name: str, seed: int = 1) -> Any:
     """The model with its weights moved from their special first values, and met statistics."""
     model = _moved(plain_model(name, seed))
     if "couples_batch" in declared(model):
-        _meet(model, *TUNING)
+        _meet(model, lambda: hidden_of(model, *TUNING))
     return model
 
 
-def _meet(model: Any, sources: Sequence[Any] | None, targets: Sequence[Any]) -> None:
-    """Give the norms the statistics of one batch, layer by layer; encoders have texts for targets."""
+def _meet(model: Any, read: Callable[[], Any]) -> None:
+    """Give the norms the statistics of one batch, layer by layer; ``read`` calls the model on it."""
     norms = [m for m in model.modules() if isinstance(m, BatchNorm | PowerNorm)]
     at_once = {"momentum": 1.0, "alpha_fwd": 0.0, "warmup": 1}
     kept = [{name: getattr(norm, name) for name in at_once if hasattr(norm, name)} for norm in norms]
     for norm, own in zip(norms, kept, strict=True):
         vars(norm).update({name: at_once[name] for name in own})
+    model.train()
     with torch.no_grad():
-        if sources is None:
-            model.train()(labelled(targets, [0] * len(targets)).inputs)
-        else:
-            hidden_of(model.train(), sources, targets)
+        read()
     for norm, own in zip(norms, kept, strict=True):
         vars(norm).update(own)
     model.eval()
@@ -482,7 +483,7 @@ def encoder_of(name: str, seed: int = 1) -> Any:
     model.heads["class"] = class_head(config.d_model, N_CLASSES, config.dropout)
     model = _moved(model)
     if "couples_batch" in declared(model):
-        _meet(model, None, texts_for(name))
+        _meet(model, lambda: model(labelled(texts_for(name), LABELS).inputs))
     return model
 
 
@@ -494,6 +495,67 @@ def texts_for(name: str) -> list[list[list[int]]]:
 def labelled(texts: Sequence[Any], labels: Sequence[int]) -> Batch:
     """With BERT's special tokens."""
     return Batch.labelled(texts, labels, classify=4, separate=5)
+
+
+# Models of pictures ------------------------------------------------------------------------------------
+
+_P = {
+    "kind": "vision",
+    "picture_size": 12,
+    "channels": 2,
+    "patch_size": 4,
+    "d_model": 14,
+    "d_ff": 19,
+    "n_heads": 2,
+    "n_layers": 2,
+    "dropout": 0.0,
+}
+_N = {"kind": "resnet", "picture_size": 12, "channels": 2, "n_blocks": [1, 2], "width": 6, "n_groups": 2}
+PICTURES: dict[str, dict[str, Any]] = {
+    "vit": _P,
+    "vit, mean": {**_P, "pooling": "mean", "score": "dot", "attention_bias": False, "activation": "relu"},
+    "vit, post-norm": {**_P, "norm_placement": "post", "score": "bilinear", "activation": "gelu-tanh"},
+    "vit, batch norm": {**_P, "norm": "batch", "score": "additive"},
+    "vit, power norm": {**_P, "norm": "power", "score": "cosine"},
+    "vit, gated": {
+        **_P,
+        "norm": "rms",
+        "feed_forward": "gated",
+        "feed_forward_bias": False,
+        "activation": "silu",
+    },
+    "mlp-mixer": {**_P, "mixer": "mlp", "positions": "none", "pooling": "mean", "d_tokens": 5},
+    "fourier": {**_P, "mixer": "fourier"},
+    "separable": {**_P, "mixer": "separable", "kernel": 3, "pooling": "mean"},
+    "convolution": {**_P, "mixer": "convolution", "kernel": 3, "pooling": "mean"},
+    "resnet": _N,
+    "resnet, small root": {**_N, "root_kernel": 3, "root_stride": 1, "root_pool": False, "n_groups": 3},
+}
+every_picture_model = pytest.mark.parametrize("name", PICTURES)
+
+
+def picture_configuration(name: str) -> VisionConfig | ResNetConfig:
+    kinds: dict[str, Any] = {"vision": VisionConfig, "resnet": ResNetConfig}
+    return kinds[PICTURES[name]["kind"]].model_validate(PICTURES[name])
+
+
+def picture_model(name: str, seed: int = 1) -> Any:
+    """The model with a head for classes, its weights moved, having met statistics."""
+    torch.manual_seed(seed)
+    config = picture_configuration(name)
+    model: Any = build_model(config)
+    model.heads["class"] = class_head(config.d_model, N_CLASSES, config.dropout)
+    model = _moved(model)
+    if "couples_batch" in declared(model):
+        _meet(model, lambda: model(pictures_for(name)))
+    return model
+
+
+def pictures_for(name: str, n: int = len(LABELS), seed: int = 4) -> Pictures:
+    """Some pictures of the size that the model reads."""
+    config, generator = picture_configuration(name), torch.Generator().manual_seed(seed)
+    pixels = torch.randn(n, config.channels, *[config.picture_size] * 2, generator=generator)
+    return Pictures.of(pixels, config.n_tokens)
 
 
 # Mixers ------------------------------------------------------------------------------------------------

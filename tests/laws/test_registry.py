@@ -10,10 +10,12 @@ from cases import (
     ENCODERS,
     MIXERS,
     MODELS,
+    PICTURES,
     configuration,
     cross_of,
     every_mixer,
     mixer_of,
+    picture_configuration,
     plain_model,
 )
 from torch import nn
@@ -23,7 +25,9 @@ from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import ExpertsConfig, LanguageModelConfig
 from heedful.models.recurrent import Attention, RecurrentConfig
 from heedful.models.registry import BUILDERS
+from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
+from heedful.models.vision import VisionConfig
 from heedful.nn import cells, experts, mixers, recurrent
 from heedful.nn.attention import compressed, heads, relative, scores
 from heedful.nn.declarations import declared
@@ -53,6 +57,13 @@ def test_every_option_of_every_encoder_occurs():
     assert not missing
 
 
+@pytest.mark.parametrize("kind", [VisionConfig, ResNetConfig], ids=lambda kind: kind.__name__)
+def test_every_option_of_every_model_of_pictures_occurs(kind):
+    configs = [c for c in map(picture_configuration, PICTURES) if isinstance(c, kind)]
+    missing = {(f, o) for f, o in options(kind) if o not in [getattr(c, f) for c in configs]}
+    assert not missing
+
+
 def test_every_score_of_recurrent_models_occurs():
     union = get_args(Attention)[0]
     known = {o for kind in get_args(union) for o in get_args(kind.model_fields["score"].annotation)}
@@ -71,7 +82,7 @@ def test_every_gate_of_experts_occurs():
 
 
 def test_every_family_occurs():
-    assert {case["kind"] for case in (MODELS | ENCODERS).values()} == BUILDERS.keys()
+    assert {case["kind"] for case in (MODELS | ENCODERS | PICTURES).values()} == BUILDERS.keys()
 
 
 def subclasses(module, base):

@@ -10,7 +10,6 @@ and 340M.
 """
 
 import math
-from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -21,37 +20,30 @@ from torch import Tensor, nn
 from heedful.models.attention_stack import (
     Positive,
     Rate,
-    StackConfig,
-    activation_of,
-    feed_forward,
-    last_norm,
     norm_of,
     positions_of,
-    residual,
-    self_attention,
 )
+from heedful.models.mixing import MixingConfig, mixing_stack
 from heedful.nn.attention.heads import SelfAttention
-from heedful.nn.blocks import EncoderBlock, EncoderStack
-from heedful.nn.cells import LSTMCell
+from heedful.nn.blocks import EncoderStack
 from heedful.nn.dropout import Dropout
 from heedful.nn.embeddings import SegmentedEmbedding
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
-from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
+from heedful.nn.patches import Pictures
 from heedful.nn.pooling import FirstPooling, MaxPooling, MeanPooling, Pooler
 from heedful.nn.positions import Added, LearnedPositions
-from heedful.nn.recurrent import Bidirectional, Recurrence
 
 STD = 0.02
 
 
 class Encoder(nn.Module):
-    """Tokens → stack → hidden states; ``heads["pooled"]`` makes one vector of a sequence.
+    """Tokens or pictures → stack → hidden states; ``heads["pooled"]`` makes one vector of a sequence.
 
     Tasks add further heads under names of their own.
 
     Args:
-        embedding: called on packed tokens.
+        embedding: called on the inputs, packed tokens or pictures.
         stack: blocks that see the whole sequence.
         pooler: called on hidden states and layout.
     """
@@ -67,47 +59,32 @@ class Encoder(nn.Module):
         self.embedding, self.stack = embedding, stack
         self.heads = nn.ModuleDict({"pooled": pooler})
 
-    def forward(self, inputs: Tokens, source: Tokens | None = None) -> Float[Tensor, "T d"]:
+    def forward(self, inputs: Tokens | Pictures, source: Tokens | None = None) -> Float[Tensor, "T d"]:
         """Hidden states of all tokens; ``source`` is there for the model contract alone."""
         if source is not None:
             raise ValueError("an encoder reads no source: put all that it should read into the inputs")
         return self.stack(self.embedding(inputs), inputs.layout)
 
 
-class EncoderConfig(StackConfig):
+class EncoderConfig(MixingConfig):
     """Sizes and choices of an encoder, by default those of BERT-base (Devlin et al. 2019, section 3).
 
     Args:
-        d_ff: hidden units of the feed-forwards; 4 d_model by default.
         max_length: the most tokens of a sequence, special ones included.
-        mixer: what mixes across positions (see below).
-        kernel: of convolutions, how many tokens they see; odd.
-        d_tokens: of the mixer ``mlp``, hidden units along the positions; max_length / 2 by default.
+        mixer: what mixes across positions (`heedful.models.mixing`).
         positions: what tells the tokens' places; ``rotary`` and ``alibi`` act inside attention.
         segments: rows of the table that tells the first text of a pair from the second; 0: none.
         embedding_norm: whether the sum of the embeddings is normalised.
         pooling: what one vector for the whole sequence is made of.
         pooler: whether a layer with tanh follows.
-
-    | mixer | what it is |
-    |---|---|
-    | attention | multi-head self-attention |
-    | recurrent | a bidirectional LSTM of d_model / 2 each way |
-    | fourier | FNet (Lee-Thorp et al. 2021); no parameters |
-    | mlp | MLP-Mixer's network along the positions (Tolstikhin et al. 2021) |
-    | separable | depthwise separable convolution (Chollet 2017) |
-    | convolution | full 1-D convolution with the activation (Kim 2014) |
     """
 
     kind: Literal["encoder"] = "encoder"
     d_model: Positive = 768
     n_heads: Positive = 12
     n_layers: Positive = 12
-    d_ff: Positive | None = None
     max_length: Positive = 512
     mixer: Literal["attention", "recurrent", "fourier", "mlp", "separable", "convolution"] = "attention"
-    kernel: Positive = 5
-    d_tokens: Positive | None = None
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
     attention_dropout: Rate = 0.1
     positions: Literal["learned", "sinusoidal", "constant", "none", "rotary", "alibi"] = "learned"
@@ -118,17 +95,8 @@ class EncoderConfig(StackConfig):
 
     @model_validator(mode="after")
     def _even(self) -> "EncoderConfig":
-        if self.d_model % 2 and (self.positions == "sinusoidal" or self.mixer == "recurrent"):
-            raise ValueError(
-                f"d_model={self.d_model} must be even: sinusoids come in pairs, and each direction of a "
-                "recurrence has half of it"
-            )
-        if self.mixer != "attention" and self.positions in {"rotary", "alibi"}:
-            raise ValueError(
-                f"positions={self.positions} act inside attention, and mixer={self.mixer} has none"
-            )
-        if self.mixer in {"separable", "convolution"} and self.kernel % 2 == 0:
-            raise ValueError(f"kernel={self.kernel} has no middle: take an odd one")
+        if self.d_model % 2 and self.positions == "sinusoidal":
+            raise ValueError(f"d_model={self.d_model} must be even: sinusoids come in pairs")
         return self
 
     @property
@@ -155,41 +123,14 @@ def build(config: EncoderConfig, vocab_size: int) -> Encoder:
         scale=math.sqrt(d_model) if config.positions in {"sinusoidal", "constant"} else 1.0,
         dropout=config.dropout,
     )
-    pooling = _POOLINGS[config.pooling]()
+    pooling = POOLINGS[config.pooling]()
     pooler = Pooler(pooling, d_model) if config.pooler else pooling
-    model = Encoder(embedding, _stack(config), pooler)
+    model = Encoder(embedding, mixing_stack(config, config.max_length), pooler)
     initialise(model)
     return model
 
 
-def _stack(config: EncoderConfig) -> EncoderStack:
-    d_ff = config.d_ff or 4 * config.d_model
-    blocks = [
-        EncoderBlock(
-            residual(config, _MIXERS[config.mixer](config)), residual(config, feed_forward(config, d_ff))
-        )
-        for _ in range(config.n_layers)
-    ]
-    return EncoderStack(blocks, last_norm(config))
-
-
-def _bidirectional(config: EncoderConfig) -> Bidirectional:
-    half = config.d_model // 2
-    return Bidirectional(
-        Recurrence(LSTMCell(config.d_model, half)), Recurrence(LSTMCell(config.d_model, half), reverse=True)
-    )
-
-
-_MIXERS: dict[str, Callable[[EncoderConfig], nn.Module]] = {
-    "attention": lambda c: self_attention(c, causal=False),
-    "recurrent": _bidirectional,
-    "fourier": lambda c: FourierMixer(),
-    "mlp": lambda c: PositionMLP(c.d_model, c.max_length, c.d_tokens or max(1, c.max_length // 2)),
-    "separable": lambda c: DepthwiseSeparableConvolution(c.d_model, c.kernel),
-    "convolution": lambda c: Convolution(c.d_model, c.kernel, activation=activation_of(c)),
-}
-
-_POOLINGS: dict[str, type[nn.Module]] = {"first": FirstPooling, "mean": MeanPooling, "max": MaxPooling}
+POOLINGS: dict[str, type[nn.Module]] = {"first": FirstPooling, "mean": MeanPooling, "max": MaxPooling}
 
 
 def initialise(model: Encoder) -> None:

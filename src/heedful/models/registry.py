@@ -7,21 +7,27 @@ from pydantic import Field
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.models import encoder, language_model, recurrent, transformer
+from heedful.models import encoder, language_model, recurrent, resnet, transformer, vision
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
+from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
+from heedful.models.vision import VisionConfig
 
-ModelConfig = Annotated[
-    TransformerConfig | RecurrentConfig | LanguageModelConfig | EncoderConfig, Field(discriminator="kind")
-]
+AnyConfig = (
+    TransformerConfig | RecurrentConfig | LanguageModelConfig | EncoderConfig | VisionConfig | ResNetConfig
+)
+
+ModelConfig = Annotated[AnyConfig, Field(discriminator="kind")]
 
 BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "transformer": transformer.build,
     "recurrent": recurrent.build,
     "language-model": language_model.build,
     "encoder": encoder.build,
+    "vision": vision.build,
+    "resnet": resnet.build,
 }
 
 SIZES: dict[str, tuple[str, ...]] = {
@@ -29,14 +35,18 @@ SIZES: dict[str, tuple[str, ...]] = {
     "recurrent": ("source_vocab", "target_vocab"),
     "language-model": ("vocab_size",),
     "encoder": ("vocab_size",),
+    "vision": (),
+    "resnet": (),
 }
 """What the data decide of each family, by the names of its builder's arguments."""
 
-PRESETS: dict[str, TransformerConfig | RecurrentConfig | LanguageModelConfig | EncoderConfig] = {
+PRESETS: dict[str, AnyConfig] = {
     **transformer.PRESETS,
     **recurrent.PRESETS,
     **language_model.PRESETS,
     **encoder.PRESETS,
+    **vision.PRESETS,
+    **resnet.PRESETS,
 }
 
 
@@ -50,7 +60,7 @@ def build_model(config: Any, *sizes: int) -> nn.Module:
     return BUILDERS[config.kind](config, *sizes)
 
 
-def preset(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig | EncoderConfig:
+def preset(name: str) -> AnyConfig:
     """A configuration by its published name."""
     if name not in PRESETS:
         raise RequestError(

@@ -10,6 +10,7 @@ validation of recipes, documentation) asks the functions here.
 | ``adds_constant`` | rows of its parameters whose only effect is to add one vector to all its outputs |
 | ``removes_batch_mean`` | (norms) in training, the mean over the tokens of the batch is subtracted |
 | ``lifts_tokens`` | rows of its parameters that only add one number to all features of a token |
+| ``lifts_from`` | features of its inputs that only add one number to all features of a token |
 | ``removes_token_mean`` | (norms) of every token, the mean over its features is subtracted |
 | ``eager`` | what it does depends on single lengths or ids: a graph compiled for one batch serves no other |
 
@@ -63,7 +64,7 @@ def without_gradient(module: nn.Module) -> dict[str, set[int]]:
 
     They are the rows that a part declares for itself, and those that only add a constant to the output
     of a residual part in a stack that is `blind_to_constants`, or only lift tokens, undropped, in one that
-    is `blind_to_lifts`.
+    is `blind_to_lifts`: of the part, or of a norm before it.
     """
     found: dict[str, set[int]] = {}
     for prefix, part in module.named_modules():
@@ -78,6 +79,10 @@ def without_gradient(module: nn.Module) -> dict[str, set[int]]:
                 _collect(found, f"{name}.part", getattr(residual.part, "adds_constant", {}))
             if lifts and residual.dropout.p == 0:
                 _collect(found, f"{name}.part", getattr(residual.part, "lifts_tokens", {}))
+                if isinstance(residual, PreNorm):
+                    features = getattr(residual.part, "lifts_from", ())
+                    rows = {own: features for own, _ in residual.norm.named_parameters() if features}
+                    _collect(found, f"{name}.norm", rows)
     return found
 
 

@@ -47,6 +47,8 @@ class FourierMixer(nn.Module):
     """
 
     reads_ahead = True
+    lifts_from = (0,)
+    """Feature 0 has wavelength infinity: it adds one number to all features (`heedful.nn.declarations`)."""
 
     # The transform of every length is a call of its own: a compiled graph would serve one batch alone.
     @torch.compiler.disable

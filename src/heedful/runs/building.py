@@ -33,6 +33,8 @@ class Vocabularies:
             RequestError: a size was given that the family has not, or one is missing.
         """
         names = SIZES[kind]
+        if not names and any(vars(self).values()):
+            raise RequestError(f"a {kind} model reads no text: it has no vocabulary to give a size of")
         strange = [n for n, v in vars(self).items() if v is not None and n not in {*names, "vocab_size"}]
         if strange:
             raise RequestError(f"{strange[0]}: a {kind} has one vocabulary; give vocab_size")

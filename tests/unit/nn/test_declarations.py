@@ -12,7 +12,7 @@ from heedful.nn.declarations import DECLARATIONS, blind_to_constants, declared, 
 from heedful.nn.experts import MixtureOfExperts, NoisyTopKGate
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Layout
-from heedful.nn.mixers import DepthwiseSeparableConvolution, PositionMLP
+from heedful.nn.mixers import DepthwiseSeparableConvolution, FourierMixer, PositionMLP
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.recurrent import Bidirectional, Recurrence
 from heedful.nn.residual import PostNorm, PreNorm
@@ -70,6 +70,24 @@ def test_what_lifts_all_features_of_a_token_is_lost_where_norms_subtract_their_m
     (stack(x, Layout.of([7])) * torch.randn(7, D, dtype=torch.float64)).sum().backward()
     gradient = stack.blocks[0].mixing.part.down.bias.grad
     assert (gradient.abs() < 1e-12).all() == lost
+
+
+@pytest.mark.parametrize(
+    "place, norm, lost",
+    [(PreNorm, LayerNorm, True), (PreNorm, RMSNorm, False), (PostNorm, LayerNorm, False)],
+)
+def test_a_norm_before_a_fourier_transform_moves_its_first_feature_in_vain(place, norm, lost):
+    """That feature is one number in all features of a token, which later norms subtract."""
+    torch.manual_seed(1)
+    last = nn.Identity() if place is PostNorm else norm(D)
+    block = EncoderBlock(place(FourierMixer(), norm(D)), place(FeedForward(D, FF), norm(D)))
+    stack = EncoderStack([block], last).double()
+    wanted = {f"blocks.0.mixing.norm.{name}": {0} for name in ("weight", "bias")}
+    assert without_gradient(stack) == (wanted if lost else {})
+    x = torch.randn(7, D, dtype=torch.float64)
+    (stack(x, Layout.of([7])) * torch.randn(7, D, dtype=torch.float64)).sum().backward()
+    for parameter in block.mixing.norm.parameters():
+        assert (parameter.grad.abs() < 1e-12).tolist() == [lost] + [False] * (D - 1)
 
 
 @pytest.mark.parametrize("place", [PostNorm, PreNorm])

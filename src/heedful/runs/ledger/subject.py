@@ -1,6 +1,6 @@
 """What is to be described: a configuration, a preset, a recipe or a run, as a model on the meta device."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from torch import nn
 
 from heedful.errors import RequestError, nearest
 from heedful.models.registry import PRESETS, SIZES
+from heedful.nn.convolutional import StandardisedConvolution
 from heedful.runs.building import Vocabularies, assemble, configured, on_device
 from heedful.runs.folder import RunFolder
 from heedful.runs.reading import read_recipe, recipe_from
@@ -92,8 +93,16 @@ def _of_config(config: Any, name: str, vocabularies: Vocabularies, overrides: Se
     default = vocabularies.source_vocab or vocabularies.target_vocab or VOCABULARY
     sizes = vocabularies.sizes(config.kind, [default])
     told = "" if vocabularies.complete(config.kind) else ", by default; change it with vocab_size=…"
-    notes = (_sizes_told(sizes, told),)
-    return Subject(name, assemble(config, *sizes, device="meta"), notes=notes)
+    model = assemble(config, *sizes, device="meta")
+    notes = (_sizes_told(sizes, told),) if sizes else tuple(_of_pictures(config, model))
+    return Subject(name, model, notes=notes)
+
+
+def _of_pictures(config: Any, model: nn.Module) -> Iterator[str]:
+    """What the ledger of a model of pictures counts, and what it does not."""
+    yield f"a picture becomes {config.n_tokens} tokens: count for one with a length of {config.n_tokens}"
+    if any(isinstance(part, StandardisedConvolution) for part in model.modules()):
+        yield "convolutions over pictures are counted by their parameters alone: no FLOPs, no activations"
 
 
 def _of_recipe(

@@ -1,0 +1,93 @@
+"""Stacks of blocks that see whole sequences, with any position mixer: for encoders of texts and of pictures.
+
+| mixer | what it is |
+|---|---|
+| attention | multi-head self-attention |
+| recurrent | a bidirectional LSTM of d_model / 2 each way |
+| fourier | FNet (Lee-Thorp et al. 2021); no parameters |
+| mlp | MLP-Mixer's network along the positions (Tolstikhin et al. 2021) |
+| separable | depthwise separable convolution (Chollet 2017) |
+| convolution | full 1-D convolution with the activation (Kim 2014) |
+"""
+
+from collections.abc import Callable
+
+from pydantic import model_validator
+from torch import nn
+
+from heedful.models.attention_stack import (
+    Positive,
+    StackConfig,
+    activation_of,
+    feed_forward,
+    last_norm,
+    residual,
+    self_attention,
+)
+from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.cells import LSTMCell
+from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
+from heedful.nn.recurrent import Bidirectional, Recurrence
+
+
+class MixingConfig(StackConfig):
+    """Sizes and choices of a stack that sees whole sequences.
+
+    Args:
+        d_ff: hidden units of the feed-forwards; 4 d_model by default.
+        mixer: what mixes across positions; each family says which it offers.
+        kernel: of convolutions, how many tokens they see; odd.
+        d_tokens: of the mixer ``mlp``, hidden units along the positions; half as many as these by default.
+    """
+
+    d_ff: Positive | None = None
+    mixer: str = "attention"
+    kernel: Positive = 5
+    d_tokens: Positive | None = None
+
+    @model_validator(mode="after")
+    def _mixer_fits(self) -> "MixingConfig":
+        if self.mixer == "recurrent" and self.d_model % 2:
+            raise ValueError(f"d_model={self.d_model} must be even: each direction of a recurrence has half")
+        if self.mixer != "attention" and self.positions in {"rotary", "alibi"}:
+            raise ValueError(
+                f"positions={self.positions} act inside attention, and mixer={self.mixer} has none"
+            )
+        if self.mixer in {"separable", "convolution"} and self.kernel % 2 == 0:
+            raise ValueError(f"kernel={self.kernel} has no middle: take an odd one")
+        return self
+
+
+def mixing_stack(config: MixingConfig, n_positions: int) -> EncoderStack:
+    """n_layers of the mixer and a feed-forward, then the norm that pre-norm stacks need.
+
+    Args:
+        config: the options.
+        n_positions: the most tokens of a sequence.
+    """
+    d_ff = config.d_ff or 4 * config.d_model
+    blocks = [
+        EncoderBlock(
+            residual(config, _MIXERS[config.mixer](config, n_positions)),
+            residual(config, feed_forward(config, d_ff)),
+        )
+        for _ in range(config.n_layers)
+    ]
+    return EncoderStack(blocks, last_norm(config))
+
+
+def _bidirectional(config: MixingConfig) -> Bidirectional:
+    half = config.d_model // 2
+    return Bidirectional(
+        Recurrence(LSTMCell(config.d_model, half)), Recurrence(LSTMCell(config.d_model, half), reverse=True)
+    )
+
+
+_MIXERS: dict[str, Callable[[MixingConfig, int], nn.Module]] = {
+    "attention": lambda c, n: self_attention(c, causal=False),
+    "recurrent": lambda c, n: _bidirectional(c),
+    "fourier": lambda c, n: FourierMixer(),
+    "mlp": lambda c, n: PositionMLP(c.d_model, n, c.d_tokens or max(1, n // 2)),
+    "separable": lambda c, n: DepthwiseSeparableConvolution(c.d_model, c.kernel),
+    "convolution": lambda c, n: Convolution(c.d_model, c.kernel, activation=activation_of(c)),
+}

@@ -1,0 +1,118 @@
+"""Encoders of pictures: a stack over squares of pixels, mixed by attention (ViT) or otherwise (MLP-Mixer).
+
+| preset | n_layers | d_model | d_ff | n_heads, or d_tokens | parameters, with a head for 1000 classes |
+|---|---|---|---|---|---|
+| vit-b-16 | 12 | 768 | 3072 | 12 heads | 86,567,656 |
+| vit-l-16 | 24 | 1024 | 4096 | 16 heads | 304,326,632 |
+| vit-h-14 | 32 | 1280 | 5120 | 16 heads | 632,045,800 |
+| mixer-s-16 | 8 | 512 | 2048 | d_tokens 256 | 18,528,264 |
+| mixer-b-16 | 12 | 768 | 3072 | d_tokens 384 | 59,880,472 |
+| mixer-l-16 | 24 | 1024 | 4096 | d_tokens 512 | 208,196,168 |
+| mixer-h-14 | 32 | 1280 | 5120 | d_tokens 640 | 432,350,952 |
+| vit-mini | 4 | 128 | 256 | 4 heads | 540,170 with 10 classes; for 28 x 28 grey pixels |
+| mixer-mini | 4 | 128 | 256 | d_tokens 64 | 294,990 with 10 classes; for 28 x 28 grey pixels |
+
+The number after the letter is the side of a square. Sizes: Dosovitskiy et al. 2021, table 1; Tolstikhin
+et al. 2021, table 1, which prints 18, 59, 207 and 431 million, without the head.
+"""
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import nn
+
+from heedful.models.attention_stack import Positive, positions_of
+from heedful.models.encoder import POOLINGS, STD, Encoder
+from heedful.models.mixing import MixingConfig, mixing_stack
+from heedful.nn.patches import LinearPatches, PatchEmbedding
+from heedful.nn.positions import Added, LearnedPositions
+
+
+class VisionConfig(MixingConfig):
+    """Sizes and choices of an encoder of pictures, by default those of ViT-B/16 (Dosovitskiy et al. 2021).
+
+    Args:
+        picture_size: pixels along each side.
+        channels: numbers of a pixel: 3 for colours, 1 for grey.
+        patch_size: pixels along each side of a square; it divides ``picture_size``.
+        mixer: what mixes across the squares (`heedful.models.mixing`). Convolutions run along the row of all
+            squares, where the end of one line of the picture touches the begin of the next.
+        positions: what tells the squares' places; the mixer ``mlp`` knows them without.
+        pooling: what one vector for the picture is made of; ``first`` puts a class token before the squares.
+    """
+
+    kind: Literal["vision"] = "vision"
+    picture_size: Positive = 224
+    channels: Positive = 3
+    patch_size: Positive = 16
+    d_model: Positive = 768
+    n_heads: Positive = 12
+    n_layers: Positive = 12
+    mixer: Literal["attention", "fourier", "mlp", "separable", "convolution"] = "attention"
+    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
+    norm_placement: Literal["post", "pre"] = "pre"
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    positions: Literal["learned", "none"] = "learned"
+    pooling: Literal["first", "mean"] = "first"
+
+    @model_validator(mode="after")
+    def _squares_fit(self) -> "VisionConfig":
+        if self.picture_size % self.patch_size:
+            raise ValueError(
+                f"patch_size={self.patch_size} does not divide picture_size={self.picture_size}: "
+                "squares must fill the picture"
+            )
+        if self.mixer in {"separable", "convolution"} and self.pooling == "first":
+            raise ValueError(
+                f"with mixer={self.mixer}, a class token sees its neighbours alone: take pooling=mean"
+            )
+        return self
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of squares."""
+        side = self.picture_size // self.patch_size
+        return side, side
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of a picture: its squares, and the class token where there is one."""
+        return self.grid[0] * self.grid[1] + (self.pooling == "first")
+
+
+# It has no heads: the number is one that divides every width.
+_MIXER = VisionConfig(mixer="mlp", n_heads=16, positions="none", pooling="mean", dropout=0.0)
+_MINI = {"picture_size": 28, "channels": 1, "patch_size": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
+_MINI |= {"n_layers": 4}
+
+PRESETS: dict[str, VisionConfig] = {
+    "vit-b-16": VisionConfig(),
+    "vit-l-16": VisionConfig(d_model=1024, n_heads=16, n_layers=24),
+    "vit-h-14": VisionConfig(patch_size=14, d_model=1280, n_heads=16, n_layers=32),
+    "mixer-s-16": _MIXER.model_copy(update={"d_model": 512, "n_layers": 8, "d_tokens": 256}),
+    "mixer-b-16": _MIXER.model_copy(update={"d_tokens": 384}),
+    "mixer-l-16": _MIXER.model_copy(update={"d_model": 1024, "n_layers": 24, "d_tokens": 512}),
+    "mixer-h-14": _MIXER.model_copy(
+        update={"patch_size": 14, "d_model": 1280, "n_layers": 32, "d_tokens": 640}
+    ),
+    "vit-mini": VisionConfig.model_validate(_MINI),
+    "mixer-mini": _MIXER.model_copy(update={**_MINI, "d_tokens": 64}),
+}
+
+
+def build(config: VisionConfig) -> Encoder:
+    """The model, freshly initialised: the table of positions N(0, 0.02²), the class token 0.
+
+    Patches start as `LinearPatches` says, all other matrices Xavier uniform and biases 0: so does ViT's
+    released code, but for feed-forward biases of size 1e-6. MLP-Mixer's draws its matrices from normals of
+    variance 1 / fan-in, here they are as ViT's.
+    """
+    patches = LinearPatches(config.channels, config.patch_size, config.d_model)
+    class_token = nn.Parameter(torch.zeros(1, config.d_model)) if config.pooling == "first" else None
+    positions = positions_of(config.positions, config.n_tokens, config.d_model)
+    if isinstance(positions, LearnedPositions):
+        nn.init.normal_(positions.weight, std=STD)
+    size = (config.picture_size, config.picture_size)
+    embedding = PatchEmbedding(patches, size, class_token, Added(positions), dropout=config.dropout)
+    return Encoder(embedding, mixing_stack(config, config.n_tokens), POOLINGS[config.pooling]())
