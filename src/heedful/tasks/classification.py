@@ -18,6 +18,7 @@ from heedful.data.sources import Located, Row, Where
 from heedful.errors import DataError, RequestError, nearest
 from heedful.nn.layout import Ids
 from heedful.objectives.classification import class_logits
+from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
 from heedful.text.tokenizer import Tokenizer
 
@@ -163,12 +164,8 @@ class Classifier:
 
     def _groups(self, encoded: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[int]]:
         """Indices of inputs, longest first, cut into groups of bounded size."""
-        lengths = [min(sum(map(len, parts)) + N_SPECIALS + 1, self.longest) for parts in encoded]
-        order = sorted(range(len(encoded)), key=lambda i: -lengths[i])
-        while order:
-            size = max(1, self.budget // lengths[order[0]])
-            yield order[:size]
-            order = order[size:]
+        sizes = (sum(map(len, parts)) + N_SPECIALS + 1 for parts in encoded)
+        return longest_first({i: min(n, self.longest) for i, n in enumerate(sizes)}, self.budget)
 
     def _prediction(self, log_probs: torch.Tensor, n_tokens: int, n_texts: int) -> Prediction:
         values, numbers = log_probs.sort(descending=True, stable=True)

@@ -22,6 +22,7 @@ from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
 from heedful.tasks.continuing import Continuation, Stops
 from heedful.tasks.generation import n_hypotheses
+from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
 from heedful.text.long import encode_long
 from heedful.text.tokenizer import Tokenizer
@@ -193,13 +194,9 @@ class Completer:
 
     def _groups(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Indices of prompts, longest first, cut into groups of bounded size."""
-        width = n_hypotheses(self.decoding)
-        order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
-        while order:
-            longest = min(max(len(prompts[order[0]]), 1) + self.limits.max_new_tokens, self.context)
-            size = max(1, self.budget // (longest * width))
-            yield order[:size]
-            order = order[size:]
+        width, new = n_hypotheses(self.decoding), self.limits.max_new_tokens
+        lengths = {i: len(prompt) for i, prompt in enumerate(prompts)}
+        return longest_first(lengths, self.budget, lambda n: min(max(n, 1) + new, self.context) * width)
 
     def _decode(
         self,

@@ -18,6 +18,7 @@ from heedful.data.plan import Lengths
 from heedful.data.windows import Windows, ring
 from heedful.errors import RequestError
 from heedful.nn.layout import Tokens
+from heedful.tasks.grouping import longest_first
 from heedful.tasks.language_modelling import TextCodec
 from heedful.tasks.prediction import Prediction
 from heedful.text.specials import SPECIALS
@@ -196,11 +197,8 @@ class Filler:
 
     def _groups(self, gapped: Sequence[_Gapped]) -> Iterator[list[int]]:
         """Indices of texts with gaps, longest first, cut into groups of bounded size."""
-        order = sorted((i for i, g in enumerate(gapped) if g.gaps), key=lambda i: -len(gapped[i].ids))
-        while order:
-            size = max(1, self.budget // (len(gapped[order[0]].ids) + 2))
-            yield order[:size]
-            order = order[size:]
+        lengths = {i: len(text.ids) + 2 for i, text in enumerate(gapped) if text.gaps}
+        return longest_first(lengths, self.budget)
 
     def _prediction(self, text: _Gapped, log_probs: torch.Tensor) -> Prediction:
         values, numbers = log_probs.sort(dim=-1, descending=True, stable=True)

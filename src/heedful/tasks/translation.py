@@ -19,6 +19,7 @@ from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
 from heedful.tasks.forced import forced
 from heedful.tasks.generation import Generator, n_hypotheses
+from heedful.tasks.grouping import longest_first
 from heedful.tasks.pairing import TWO_SIDES, Pairing
 from heedful.tasks.prediction import Prediction
 from heedful.text.tokenizer import Tokenizer
@@ -125,12 +126,8 @@ class Translator:
     def _groups(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Indices of non-empty sources, longest first, cut into groups of bounded size."""
         width = n_hypotheses(self.decoding)
-        order = sorted((i for i, s in enumerate(sources) if s), key=lambda i: -len(sources[i]))
-        while order:
-            longest = min(len(sources[order[0]]), self.max_source) + 1
-            size = max(1, self.budget // (longest * width))
-            yield order[:size]
-            order = order[size:]
+        lengths = {i: len(source) for i, source in enumerate(sources) if source}
+        return longest_first(lengths, self.budget, lambda n: (min(n, self.max_source) + 1) * width)
 
     def _decode(self, sources: Sequence[Sequence[int]], ordinals: Sequence[int]) -> list[list[Hypothesis]]:
         specials = self.tokenizers.target.specials

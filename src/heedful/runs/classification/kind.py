@@ -22,6 +22,7 @@ from heedful.runs.classification.recipe import ClassificationRecipe
 from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.folder import RunFolder, read_json, write_json
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
+from heedful.runs.measuring import means, micro_batch
 from heedful.runs.starting import tokenizer_of
 from heedful.tasks.classification import (
     LABEL,
@@ -35,7 +36,6 @@ from heedful.tasks.classification import (
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
-from heedful.training import distribution
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
 
@@ -238,19 +238,10 @@ class Validator:
 
     def __init__(self, recipe: ClassificationRecipe, prepared: Prepared, step: Step) -> None:
         self.step, self.make = step, _Maker(recipe, prepared.codec, prepared.valid)
-        # What fits in memory is a micro-batch.
-        n_parts = distribution.world() * recipe.training.accumulate
-        budget = max(1, recipe.training.tokens_per_update // n_parts)
+        budget = micro_batch(recipe)
         self.batches = plan(self.make.lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         """See `heedful.training.loop.Validate`."""
-        device = next(self.step.parameters()).device
-        sums: Counter[str] = Counter()
-        counts: Counter[str] = Counter()
-        for samples in self.batches:
-            batch = self.make(samples.tolist(), 0).to(device)
-            for term in self.step(batch, self.step.counts(batch))[1]:
-                sums[term.name] += term.sum.item()
-                counts[term.name] += term.count
-        return {"loss": sums["class"] / counts["class"], "accuracy": sums["correct"] / counts["correct"]}
+        found = means(self.step, (self.make(samples.tolist(), 0) for samples in self.batches))
+        return {"loss": found["class"], "accuracy": found["correct"]}

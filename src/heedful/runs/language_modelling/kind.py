@@ -21,13 +21,13 @@ from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring
 from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.language_modelling.scoring import batches, scored
+from heedful.runs.measuring import means, micro_batch
 from heedful.runs.starting import tokenizer_of
 from heedful.tasks.language_modelling import COLUMNS, Completer, TextCodec
 from heedful.text.long import cut
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
-from heedful.training import distribution
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
 
@@ -148,19 +148,11 @@ class Validator:
     def __init__(self, recipe: LanguageModellingRecipe, prepared: Prepared, step: Step) -> None:
         self.recipe, self.step = recipe, step
         self.ids = prepared.valid.stream(TEXT)
-        # What fits in memory is a micro-batch.
-        self.budget = recipe.training.tokens_per_update // (distribution.world() * recipe.training.accumulate)
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         """See `heedful.training.loop.Validate`."""
-        context, device = self.recipe.model.context, next(self.step.parameters()).device
-        sums: dict[str, float] = {}
-        counts: dict[str, int] = {}
+        context = self.recipe.model.context
         n = min(len(self.ids), self.recipe.validation.tokens or len(self.ids))
-        for batch, _ in batches(self.ids, n, context, context, self.budget):
-            there = batch.to(device)
-            for term in self.step(there, self.step.counts(there))[1]:
-                sums[term.name] = sums.get(term.name, 0.0) + term.sum.item()
-                counts[term.name] = counts.get(term.name, 0) + term.count
-        nll = sums["nll"] / counts["nll"]
-        return {"loss": sums["token"] / counts["token"], "perplexity": math.exp(min(nll, 700.0))}
+        spans = batches(self.ids, n, context, context, micro_batch(self.recipe))
+        found = means(self.step, (batch for batch, _ in spans))
+        return {"loss": found["token"], "perplexity": math.exp(min(found["nll"], 700.0))}

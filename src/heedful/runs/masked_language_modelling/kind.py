@@ -1,7 +1,6 @@
 """What runs of masked language models do in their own way."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,10 +28,10 @@ from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring
 from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.masked_language_modelling.recipe import MaskedLanguageModellingRecipe
 from heedful.runs.masked_language_modelling.scoring import scored
+from heedful.runs.measuring import means, micro_batch
 from heedful.tasks.language_modelling import TextCodec
 from heedful.tasks.masking import Filler, Maskings, word_beginnings
 from heedful.text.specials import SPECIALS
-from heedful.training import distribution
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
 
@@ -207,23 +206,11 @@ class Validator:
     def __init__(self, recipe: MaskedLanguageModellingRecipe, prepared: Prepared, step: Step) -> None:
         self.step = step
         self.make = maskings(recipe, prepared.codec, prepared.valid.stream(TEXT), seed=0)
-        # What fits in memory is a micro-batch.
-        budget = max(
-            1, recipe.training.tokens_per_update // (distribution.world() * recipe.training.accumulate)
-        )
+        budget = micro_batch(recipe)
         self.batches = plan(self.make.lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         """See `heedful.training.loop.Validate`."""
-        device = next(self.step.parameters()).device
-        sums: Counter[str] = Counter()
-        counts: Counter[str] = Counter()
-        losses = 0.0
-        for samples in self.batches:
-            batch = self.make(samples.tolist(), 0).to(device)
-            for term in self.step(batch, self.step.counts(batch))[1]:
-                sums[term.name] += term.sum.item()
-                counts[term.name] += term.count
-        weighted = [name for name in sums if name in {"token", "boundary", "next"}]
-        losses = sum(sums[name] / counts[name] for name in weighted)
-        return {"loss": losses, "perplexity": math.exp(min(sums["nll"] / counts["nll"], 700.0))}
+        found = means(self.step, (self.make(samples.tolist(), 0) for samples in self.batches))
+        loss = sum(found[name] for name in ("token", "boundary", "next") if name in found)
+        return {"loss": loss, "perplexity": math.exp(min(found["nll"], 700.0))}

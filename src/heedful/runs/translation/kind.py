@@ -24,6 +24,7 @@ from heedful.objectives.cross_entropy import NextToken
 from heedful.runs import kind
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
+from heedful.runs.measuring import means, micro_batch
 from heedful.runs.recipe import Recipe
 from heedful.runs.starting import tokenizer_of
 from heedful.runs.translation.recipe import TranslationRecipe
@@ -34,7 +35,6 @@ from heedful.text.configuration import PreprocessingConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_shared, train_tokenizer
-from heedful.training import distribution
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
 
@@ -196,10 +196,7 @@ class Validator:
 
     def __init__(self, recipe: TranslationRecipe, prepared: Prepared, step: Step) -> None:
         self.recipe, self.prepared, self.step = recipe, prepared, step
-        lengths = _lengths(prepared.valid, recipe.pairing)
-        # What fits in memory is a micro-batch.
-        n_parts = distribution.world() * recipe.training.accumulate
-        budget = max(1, recipe.training.tokens_per_update // n_parts)
+        lengths, budget = _lengths(prepared.valid, recipe.pairing), micro_batch(recipe)
         self.batches = plan(lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
@@ -208,17 +205,9 @@ class Validator:
 
     def _likelihood(self) -> dict[str, float]:
         store, pairing = self.prepared.valid, self.recipe.pairing
-        device = next(self.step.parameters()).device
-        sums: dict[str, float] = {}
-        counts: dict[str, int] = {}
-        for samples in self.batches:
-            rows = store.gather(samples.tolist())
-            batch = pairing.scored(rows[SOURCE], rows[TARGET]).to(device)
-            for term in self.step(batch, self.step.counts(batch))[1]:
-                sums[term.name] = sums.get(term.name, 0.0) + term.sum.item()
-                counts[term.name] = counts.get(term.name, 0) + term.count
-        nll = sums["nll"] / counts["nll"]
-        return {"loss": sums["token"] / counts["token"], "perplexity": math.exp(min(nll, 700.0))}
+        rows = (store.gather(samples.tolist()) for samples in self.batches)
+        found = means(self.step, (pairing.scored(row[SOURCE], row[TARGET]) for row in rows))
+        return {"loss": found["token"], "perplexity": math.exp(min(found["nll"], 700.0))}
 
     def _translations(self, model: nn.Module) -> dict[str, float]:
         settings = self.recipe.validation
