@@ -27,10 +27,11 @@ from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
 from heedful.nn.attention.compressed import CompressedCache, MemoryCompressedAttention
-from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.plain import parameter_free_self_attention
 from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell, ResetAfterGRUCell, StackedCell
 from heedful.nn.declarations import declared
 from heedful.nn.layout import Layout, Tokens

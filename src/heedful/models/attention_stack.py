@@ -9,7 +9,7 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.nn.attention.compressed import MemoryCompressedAttention
-from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import (
     AdditiveScore,
@@ -19,6 +19,7 @@ from heedful.nn.attention.scores import (
     ScaledDotScore,
     Score,
 )
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock, EncoderStack
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.nn.attention.heads import CrossAttention
+from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import blind_to_constants
 from heedful.nn.layout import Tokens

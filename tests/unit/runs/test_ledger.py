@@ -27,7 +27,7 @@ from heedful.models.recurrent import (
 )
 from heedful.models.registry import PRESETS, SIZES, build_model
 from heedful.models.transformer import TransformerConfig
-from heedful.nn.attention.heads import SelfAttention
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.cells import LSTMCell, ResetAfterGRUCell
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
