@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from heedful.errors import DataError, nearest
 
 Row = dict[str, Any]
-"""By column: a text, or under the columns of pictures a `heedful.data.pictures.Picture`."""
+"""By column: a text, a list of texts, or where the task reads pictures a `heedful.data.pictures.Picture`."""
 
 RowT = TypeVar("RowT", bound=Mapping)
 

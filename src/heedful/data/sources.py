@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from heedful.data.beside import put_beside
 from heedful.data.builtin import BuiltInSource, open_built_in
 from heedful.data.files import FilesSource, open_files
 from heedful.data.hub import DatasetsSource, open_datasets
@@ -15,6 +16,7 @@ from heedful.data.tables import JsonlSource, TsvSource, open_jsonl, open_tsv
 from heedful.data.text import TextSource, open_text
 
 __all__ = [
+    "BesideSource",
     "BuiltInSource",
     "DatasetsSource",
     "FilesSource",
@@ -28,10 +30,30 @@ __all__ = [
     "open_source",
 ]
 
-SourceConfig = Annotated[
-    FilesSource | TextSource | TsvSource | JsonlSource | DatasetsSource | BuiltInSource,
-    Field(discriminator="kind"),
-]
+_OneSource = FilesSource | TextSource | TsvSource | JsonlSource | DatasetsSource | BuiltInSource
+
+
+class BesideSource(Ranged):
+    """Row n of every source belongs to row n: for columns that do not stand in one file.
+
+    Args:
+        sources: each with columns of its own.
+    """
+
+    kind: Literal["beside"] = "beside"
+    sources: list[Annotated[_OneSource, Field(discriminator="kind")]] = Field(min_length=2)
+
+
+def open_beside(config: BesideSource, root: Path) -> Iterator[Located[Row]]:
+    """The rows of the sources side by side, where the first one says.
+
+    Raises:
+        DataError: two sources have a column of the same name, or they have not as many rows.
+    """
+    return put_beside([(source.kind, open_source(source, root)) for source in config.sources])
+
+
+SourceConfig = Annotated[_OneSource | BesideSource, Field(discriminator="kind")]
 
 OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "files": open_files,
@@ -40,6 +62,7 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "jsonl": open_jsonl,
     "datasets": open_datasets,
     "built-in": open_built_in,
+    "beside": open_beside,
 }
 
 
