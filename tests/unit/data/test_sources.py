@@ -157,6 +157,24 @@ class TestJsonl:
         with pytest.raises(DataError, match=message):
             self.read(folder, f'{{"text": "fine"}}\n{line}\n', t="text")
 
+    def test_a_list_of_texts_may_stay_one(self, folder):
+        content = '{"text": "x", "all": ["y", "z"]}\n{"text": "u", "all": "v"}\n'
+        got = rows_of(
+            folder(a_jsonl=content), kind="jsonl", paths="a.jsonl", columns={"s": "text"}, lists={"r": "all"}
+        )
+        assert [row.row for row in got] == [{"s": "x", "r": ["y", "z"]}, {"s": "u", "r": ["v"]}]
+
+    @pytest.mark.parametrize("content", ['{"text": "x", "all": [["y"], null]}', '{"text": "x", "all": null}'])
+    def test_what_is_no_text_in_a_list_is_named(self, folder, content):
+        with pytest.raises(DataError, match=r"a\.jsonl:1: field 'all"):
+            rows_of(
+                folder(a_jsonl=content + "\n"),
+                kind="jsonl",
+                paths="a.jsonl",
+                columns={"s": "text"},
+                lists={"r": "all"},
+            )
+
     def test_a_dotted_field_that_stops_short(self, folder):
         with pytest.raises(DataError, match=r"a\.jsonl:1: no field 'a\.b\.c'"):
             self.read(folder, '{"a": {"b": "x"}}\n', t="a.b.c")
