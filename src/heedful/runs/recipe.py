@@ -60,11 +60,13 @@ class Expected(Config):
     Args:
         scores: metric to value, on the split that ``note`` names.
         minutes: of training on two CPU cores.
+        parameters: of the model, with the vocabulary that its data give.
         note: how it was measured, or why nothing stands here.
     """
 
     scores: dict[str, float] = Field(default_factory=dict)
     minutes: PositiveFloat | None = None
+    parameters: PositiveInt | None = None
     note: str = ""
 
 
