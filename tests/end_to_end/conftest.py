@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # for `miniature`
 WORDS = ["red", "blue", "green", "dog", "cat", "bird", "runs", "sleeps", "eats", "நாய்"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "100"}
 ENVIRONMENT.pop("HEEDFUL_DATA", None)
@@ -168,9 +169,9 @@ def process() -> Callable[..., subprocess.CompletedProcess[Any]]:
     """``python`` with any arguments, in an interpreter of its own."""
 
     def run(*arguments: Any, cwd: Path, **settings: Any) -> subprocess.CompletedProcess[Any]:
-        settings = {"text": True, "env": ENVIRONMENT, **settings}
+        settings = {"text": True, "env": ENVIRONMENT, "timeout": 120, **settings}
         command = [sys.executable, *map(str, arguments)]
-        return subprocess.run(command, cwd=cwd, capture_output=True, timeout=120, check=False, **settings)
+        return subprocess.run(command, cwd=cwd, capture_output=True, check=False, **settings)
 
     return run
 

@@ -13,14 +13,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
+from heedful.data.masking import Draw, Masking, SpanLengths
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
+from heedful.models.mixing import MIXERS as MIXERS_OF_RECIPES
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.resnet import ResNetConfig
@@ -43,7 +46,9 @@ from heedful.nn.mixers import (
     PositionMLP,
 )
 from heedful.nn.norms import BatchNorm, PowerNorm
+from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.nn.patches import Pictures
+from heedful.nn.pooling import FirstPooling
 from heedful.nn.recurrent import (
     Bidirectional,
     Recurrence,
@@ -51,6 +56,12 @@ from heedful.nn.recurrent import (
     ResidualRecurrence,
 )
 from heedful.nn.state import KeyValueCache
+from heedful.objectives.classification import SequenceClass
+from heedful.objectives.cross_entropy import NextToken
+from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
+from heedful.objectives.registry import CLASS, NEXT_TOKEN
+from heedful.runs.classification.recipe import ObjectiveConfig as ClassConfig
+from heedful.runs.recipe import ObjectiveConfig
 
 # The one tolerance of all laws, in fp32: the largest difference between two whole tensors, relative to
 # the largest number expected (or to 1, where all are smaller).
@@ -455,11 +466,9 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "encoder, bilinear": {**_E, "score": "bilinear", "positions": "constant"},
     "encoder, additive": {**_E, "score": "additive", "norm": "batch"},
     "encoder, cosine": {**_E, "score": "cosine", "norm": "power", "norm_placement": "pre"},
-    "encoder, recurrent": {**_E, "mixer": "recurrent"},
-    "encoder, fourier": {**_E, "mixer": "fourier"},
-    "encoder, mlp": {**_E, "mixer": "mlp"},
-    "encoder, separable": {**_E, "mixer": "separable", "kernel": 3},
-    "encoder, convolution": {**_E, "mixer": "convolution", "kernel": 3, "pooling": "max"},
+    # Every mixer that recipes know.
+    **{f"encoder, {word}": {**_E, "mixer": word, "kernel": 3} for word in MIXERS_OF_RECIPES},
+    "encoder, convolution, max": {**_E, "mixer": "convolution", "kernel": 3, "pooling": "max"},
     "encoder, rotary": {**_E, "positions": "rotary", "d_k": 6, "norm": "rms", "embedding_norm": False},
     "encoder, alibi": {
         **_E,
@@ -469,7 +478,6 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "activation": "silu",
     },
 }
-every_encoder = pytest.mark.parametrize("name", ENCODERS)
 
 # Texts, and pairs of texts, of different lengths; ids from 7 on.
 TEXTS = [[[7, 8, 9, 10], [11]], [[12], [13, 14, 15, 16, 17]], [[18, 19], []], [[20, 21, 22], [23]]]
@@ -526,13 +534,11 @@ PICTURES: dict[str, dict[str, Any]] = {
         "activation": "silu",
     },
     "mlp-mixer": {**_P, "mixer": "mlp", "positions": "none", "pooling": "mean", "d_tokens": 5},
-    "fourier": {**_P, "mixer": "fourier"},
-    "separable": {**_P, "mixer": "separable", "kernel": 3, "pooling": "mean"},
-    "convolution": {**_P, "mixer": "convolution", "kernel": 3, "pooling": "mean"},
+    "fourier, class token": {**_P, "mixer": "fourier"},
+    **{f"vit, {word}": {**_P, "mixer": word, "kernel": 3, "pooling": "mean"} for word in MIXERS_OF_RECIPES},
     "resnet": _N,
     "resnet, small root": {**_N, "root_kernel": 3, "root_stride": 1, "root_pool": False, "n_groups": 3},
 }
-every_picture_model = pytest.mark.parametrize("name", PICTURES)
 
 
 def picture_configuration(name: str) -> VisionConfig | ResNetConfig:
@@ -557,6 +563,32 @@ def pictures_for(name: str, n: int = len(LABELS), seed: int = 4) -> Pictures:
     config, generator = picture_configuration(name), torch.Generator().manual_seed(seed)
     pixels = torch.randn(n, config.channels, *[config.picture_size] * 2, generator=generator)
     return Pictures.of(pixels, config.n_tokens)
+
+
+# Models of either, with a label for each sequence ------------------------------------------------------
+
+LABELLED = {**ENCODERS, **PICTURES}
+every_labelled = pytest.mark.parametrize("name", LABELLED)
+
+
+def labelled_configuration(name: str) -> EncoderConfig | VisionConfig | ResNetConfig:
+    return picture_configuration(name) if name in PICTURES else EncoderConfig.model_validate(ENCODERS[name])
+
+
+def labelled_model(name: str, seed: int = 1) -> Any:
+    """The model with a head for classes, its weights moved, having met statistics."""
+    return picture_model(name, seed) if name in PICTURES else encoder_of(name, seed)
+
+
+def labelled_batch(name: str, rows: Sequence[int] = range(len(LABELS))) -> Batch:
+    """Some of the four examples of the model's kind, in this order."""
+    labels = [LABELS[row] for row in rows]
+    if name not in PICTURES:
+        texts = texts_for(name)
+        return labelled([texts[row] for row in rows], labels)
+    nothing = torch.zeros(0, dtype=torch.int64)
+    inputs = pictures_for(name).select(rows)
+    return Batch(inputs, nothing, rows=nothing, ragged=False, classes=torch.tensor(labels))
 
 
 # Mixers ------------------------------------------------------------------------------------------------
@@ -709,6 +741,75 @@ def _moved(module: Any) -> Any:
 
 def tokens_of(lengths: Sequence[int], d: int = D, seed: int = 3) -> Tensor:
     return torch.randn(sum(lengths), d, generator=torch.Generator().manual_seed(seed))
+
+
+# Objectives --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Minimised:
+    """An objective, the heads that it needs, and batches of some of four samples for it."""
+
+    make: Callable[[], Any]
+    heads: Callable[[], nn.ModuleDict]
+    batch: Callable[[Sequence[int]], Batch]
+
+
+ANSWERS = [[7, 8, 9], [10], [], [11, 12, 13, 14]]
+PROMPTS = [[15, 16], [17, 18, 19], [20], [21, 22]]
+
+
+def _forced(rows: Sequence[int]) -> Batch:
+    return Batch.forced(None, [ANSWERS[row] for row in rows], start=START, end=END)
+
+
+def _delimited(rows: Sequence[int]) -> Batch:
+    prompts, answers = ([texts[row] for row in rows] for texts in (PROMPTS, ANSWERS))
+    return Batch.delimited(prompts, answers, start=START, separate=5, end=END)
+
+
+def _labelled_texts(rows: Sequence[int]) -> Batch:
+    return labelled([TEXTS[row] for row in rows], [LABELS[row] for row in rows])
+
+
+def _masked(rows: Sequence[int]) -> Batch:
+    """Spans are hidden, and whether the second text follows is asked."""
+    masking = Masking(3, 7, V_TARGET, rate=0.4, begins_word=np.ones(V_TARGET, bool), spans=SpanLengths())
+    sequences = [np.concatenate([[4], np.arange(7, 16 + row), [5]]) for row in rows]
+    hidden = [masking.hide(sequence, Draw(row)) for sequence, row in zip(sequences, rows, strict=True)]
+    return Batch.masked(sequences, hidden, classes=[row % 2 for row in rows])
+
+
+def _token_head() -> nn.ModuleDict:
+    return nn.ModuleDict({"token": nn.Linear(D, V_TARGET)})
+
+
+def _class_heads() -> nn.ModuleDict:
+    return nn.ModuleDict({"pooled": FirstPooling(), "class": nn.Linear(D, N_CLASSES)})
+
+
+def _masked_heads() -> nn.ModuleDict:
+    table = nn.Parameter(torch.randn(V_TARGET, D))
+    heads = {"token": MaskedHead(table), "boundary": BoundaryHead(table, 10)}
+    return nn.ModuleDict({**heads, "pooled": FirstPooling(), "next": nn.Linear(D, 2)})
+
+
+def _named(config: type[ObjectiveConfig], word: str) -> Callable[[], Any]:
+    return lambda: config(loss=word).make()
+
+
+OBJECTIVES: dict[str, Minimised] = {
+    # Every loss that recipes know.
+    **{f"token, {w}": Minimised(_named(ObjectiveConfig, w), _token_head, _forced) for w in NEXT_TOKEN},
+    **{f"class, {w}": Minimised(_named(ClassConfig, w), _class_heads, _labelled_texts) for w in CLASS},
+    "answers": Minimised(lambda: NextToken(), _token_head, _delimited),
+    "chunks": Minimised(lambda: NextToken(0.2, chunk=2), _token_head, _forced),
+    "smoothed class": Minimised(lambda: SequenceClass(0.2), _class_heads, _labelled_texts),
+    "masked": Minimised(
+        lambda: Several(MaskedToken(), SpanBoundary(), SequenceClass(head="next")), _masked_heads, _masked
+    ),
+}
+every_objective = pytest.mark.parametrize("name", OBJECTIVES)
 
 
 # Decoders ----------------------------------------------------------------------------------------------

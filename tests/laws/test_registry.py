@@ -10,6 +10,7 @@ from cases import (
     ENCODERS,
     MIXERS,
     MODELS,
+    OBJECTIVES,
     PICTURES,
     configuration,
     cross_of,
@@ -23,6 +24,7 @@ from torch import nn
 from heedful.decoding import config as decoding
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import ExpertsConfig, LanguageModelConfig
+from heedful.models.mixing import MIXERS as MIXING
 from heedful.models.recurrent import Attention, RecurrentConfig
 from heedful.models.registry import BUILDERS
 from heedful.models.resnet import ResNetConfig
@@ -31,6 +33,7 @@ from heedful.models.vision import VisionConfig
 from heedful.nn import cells, experts, mixers, recurrent
 from heedful.nn.attention import compressed, heads, relative, scores
 from heedful.nn.declarations import declared
+from heedful.objectives import classification, cross_entropy, masked
 
 
 def options(config_type):
@@ -62,6 +65,24 @@ def test_every_option_of_every_model_of_pictures_occurs(kind):
     configs = [c for c in map(picture_configuration, PICTURES) if isinstance(c, kind)]
     missing = {(f, o) for f, o in options(kind) if o not in [getattr(c, f) for c in configs]}
     assert not missing
+
+
+def test_the_mixer_of_every_word_in_recipes_occurs():
+    """By itself; within models, the cases make one for every word."""
+    config = EncoderConfig.model_validate({**ENCODERS["encoder"], "kernel": 3})
+    assert {type(make(config, 11)) for make in MIXING.values()} <= parts(mixer_of, MIXERS)
+
+
+def test_every_objective_occurs():
+    known = {
+        kind
+        for module in (classification, cross_entropy, masked)
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if kind.__module__ == module.__name__ and hasattr(kind, "counts")
+    }
+    made = [case.make() for case in OBJECTIVES.values()]
+    inner = [each for objective in made for each in getattr(objective, "objectives", ())]
+    assert known <= {type(each) for each in [*made, *inner]}
 
 
 def test_every_score_of_recurrent_models_occurs():

@@ -41,7 +41,7 @@ def objects(node: Any):
 
 
 def test_all_schemas_are_there():
-    assert {"metrics", "evaluation", "document", "prediction", "run", "ledger"} <= set(SCHEMAS)
+    assert {"metrics", "evaluation", "document", "prediction", "run", "ledger", "recipes"} <= set(SCHEMAS)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -87,6 +87,21 @@ GOOD: dict[str, Any] = {
         "created": "2026-01-02T03:04:05+00:00",
         "task": "translation",
         "files": {"weights.safetensors": {"sha256": "0" * 64, "bytes": 7}},
+    },
+    "recipes": {
+        "version": 1,
+        "recipes": [
+            {
+                "name": "x",
+                "description": "It trains.",
+                "task": "translation",
+                "data": "your own",
+                "parameters": None,
+                "minutes": 0.5,
+                "scores": {"test BLEU": 1.5},
+                "note": "",
+            }
+        ],
     },
     "ledger": {
         "version": 1,
@@ -149,6 +164,8 @@ WRONG = {
     "an unknown key of an alternative": changed("prediction", "alternatives", 0, "source", to="x"),
     "a document of half a token": changed("document", "tokens", to=0.5),
     "a fraction of a parameter": changed("ledger", "total", to=1.5),
+    "a recipe without parameters": changed("recipes", "recipes", 0, "parameters", to=0),
+    "a recipe with a score of text": changed("recipes", "recipes", 0, "scores", to={"test BLEU": "high"}),
 }
 
 

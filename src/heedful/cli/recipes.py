@@ -1,8 +1,15 @@
 """``heedful recipes``."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import typer
 
 from heedful.cli.output import json_result, result, say
+
+# What stands where nothing is known yet.
+UNKNOWN = "–"
+COLUMNS = ("name", "task", "data", "parameters", "minutes", "expected")
 
 
 def register(app: typer.Typer) -> None:
@@ -14,10 +21,9 @@ def recipes(
     name: str = typer.Argument(None, metavar="[NAME]", help="Print this one, comments and all, to copy it."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
 ) -> None:
-    """List the shipped recipes: what each trains, on what, and what it should reach."""
+    """List the shipped recipes: what each trains, on what, how large, how long, and what it should reach."""
     from heedful.errors import RequestError, nearest
     from heedful.runs.resolve import shipped_recipes
-    from heedful.runs.yaml import read_yaml
 
     shipped = shipped_recipes()
     if name is not None:
@@ -25,26 +31,69 @@ def recipes(
             raise RequestError(f"no recipe is called {name!r}{nearest(name, shipped)}; see heedful recipes")
         result(shipped[name].read_text(encoding="utf-8").rstrip())
         return
-    rows = []
-    for name, file in shipped.items():
-        plain = read_yaml(file.read_text(encoding="utf-8"), file.name).data
-        expected = plain.get("expected", {})
-        rows.append(
-            {
-                "name": name,
-                "description": " ".join(plain.get("description", "").split()),
-                "task": plain.get("task", {}).get("kind"),
-                "scores": expected.get("scores", {}),
-                "minutes": expected.get("minutes"),
-                "note": " ".join(expected.get("note", "").split()),
-            }
-        )
+    rows = [_row(name) for name in shipped]
     if as_json:
         json_result({"version": 1, "recipes": rows})
         return
-    for row in rows:
-        scores = ", ".join(f"{name} {value:g}" for name, value in row["scores"].items()) or "not yet measured"
-        minutes = f" ({row['minutes']:g} min on 2 CPU cores)" if row["minutes"] else ""
-        result(f"{row['name']:<22} {row['description']}")
-        result(f"{'':<22} {row['task']}; {scores}{minutes}")
+    cells = [COLUMNS, *map(_cells, rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(COLUMNS))]
+    for row, described in zip(cells, ["", *(row["description"] for row in rows)], strict=True):
+        result("  ".join(_aligned(row, widths)).rstrip())
+        if described:
+            result(f"    {described}")
+    say("minutes are those of two CPU cores, as docs/results.md tells")
     say("start one with:  heedful train NAME      see one whole with:  heedful train NAME --print")
+
+
+def _row(name: str) -> dict[str, Any]:
+    """A recipe as ``docs/schemas/recipes.schema.json`` has it; presets are not needed for that."""
+    from heedful.runs.resolve import resolve
+
+    plain = resolve(name, presets=lambda section, preset: {}).data
+    expected = plain.get("expected", {})
+    return {
+        "name": name,
+        "description": " ".join(plain.get("description", "").split()),
+        "task": plain["task"]["kind"],
+        "data": _data(plain["data"]["train"]),
+        "parameters": expected.get("parameters"),
+        "minutes": expected.get("minutes"),
+        "scores": expected.get("scores", {}),
+        "note": " ".join(expected.get("note", "").split()),
+    }
+
+
+def _data(source: Mapping[str, Any]) -> str:
+    """The built-in corpus, the folder of ``$HEEDFUL_DATA``, or the data set; else they are the user's own."""
+    if source["kind"] == "built-in":
+        return f"{source['name']} (built in)"
+    folders = [text.split("/")[1] for text in _texts(source) if text.startswith("$HEEDFUL_DATA/")]
+    return next(iter(folders), source.get("name", "your own"))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a tree."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    scores = ", ".join(f"{name} {value:g}" for name, value in row["scores"].items())
+    minutes = UNKNOWN if row["minutes"] is None else f"{row['minutes']:g}"
+    return row["name"], row["task"], row["data"], _size(row["parameters"]), minutes, scores or UNKNOWN
+
+
+def _size(parameters: int | None) -> str:
+    """``2.64M``."""
+    if parameters is None:
+        return UNKNOWN
+    return f"{parameters / 1e6:.2f}M" if parameters >= 1e6 else f"{parameters / 1e3:.0f}k"
+
+
+def _aligned(row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
+    """Numbers to the right, the rest to the left."""
+    for column, cell, width in zip(COLUMNS, row, widths, strict=True):
+        yield cell.rjust(width) if column in ("parameters", "minutes") else cell.ljust(width)

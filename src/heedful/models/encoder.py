@@ -71,7 +71,6 @@ class EncoderConfig(MixingConfig):
 
     Args:
         max_length: the most tokens of a sequence, special ones included.
-        mixer: what mixes across positions (`heedful.models.mixing`).
         positions: what tells the tokens' places; ``rotary`` and ``alibi`` act inside attention.
         segments: rows of the table that tells the first text of a pair from the second; 0: none.
         embedding_norm: whether the sum of the embeddings is normalised.
@@ -84,7 +83,6 @@ class EncoderConfig(MixingConfig):
     n_heads: Positive = 12
     n_layers: Positive = 12
     max_length: Positive = 512
-    mixer: Literal["attention", "recurrent", "fourier", "mlp", "separable", "convolution"] = "attention"
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
     attention_dropout: Rate = 0.1
     positions: Literal["learned", "sinusoidal", "constant", "none", "rotary", "alibi"] = "learned"

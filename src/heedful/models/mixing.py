@@ -11,10 +11,12 @@
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
-from pydantic import model_validator
+from pydantic import AfterValidator, Field, model_validator
 from torch import nn
 
+from heedful.errors import nearest
 from heedful.models.attention_stack import (
     Positive,
     StackConfig,
@@ -30,18 +32,30 @@ from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, Fourie
 from heedful.nn.recurrent import Bidirectional, Recurrence
 
 
+def _known(word: str) -> str:
+    if word not in MIXERS:
+        raise ValueError(f"no mixer is called {word!r}{nearest(word, MIXERS)}; there are {', '.join(MIXERS)}")
+    return word
+
+
+MixerName = Annotated[
+    str, AfterValidator(_known), Field(json_schema_extra=lambda schema: schema.update(enum=list(MIXERS)))
+]
+"""A key of `MIXERS`."""
+
+
 class MixingConfig(StackConfig):
     """Sizes and choices of a stack that sees whole sequences.
 
     Args:
         d_ff: hidden units of the feed-forwards; 4 d_model by default.
-        mixer: what mixes across positions; each family says which it offers.
+        mixer: what mixes across positions: a key of `MIXERS`.
         kernel: of convolutions, how many tokens they see; odd.
         d_tokens: of the mixer ``mlp``, hidden units along the positions; half as many as these by default.
     """
 
     d_ff: Positive | None = None
-    mixer: str = "attention"
+    mixer: MixerName = "attention"
     kernel: Positive = 5
     d_tokens: Positive | None = None
 
@@ -68,7 +82,7 @@ def mixing_stack(config: MixingConfig, n_positions: int) -> EncoderStack:
     d_ff = config.d_ff or 4 * config.d_model
     blocks = [
         EncoderBlock(
-            residual(config, _MIXERS[config.mixer](config, n_positions)),
+            residual(config, MIXERS[config.mixer](config, n_positions)),
             residual(config, feed_forward(config, d_ff)),
         )
         for _ in range(config.n_layers)
@@ -83,7 +97,7 @@ def _bidirectional(config: MixingConfig) -> Bidirectional:
     )
 
 
-_MIXERS: dict[str, Callable[[MixingConfig, int], nn.Module]] = {
+MIXERS: dict[str, Callable[[MixingConfig, int], nn.Module]] = {
     "attention": lambda c, n: self_attention(c, causal=False),
     "recurrent": lambda c, n: _bidirectional(c),
     "fourier": lambda c, n: FourierMixer(),
@@ -91,3 +105,4 @@ _MIXERS: dict[str, Callable[[MixingConfig, int], nn.Module]] = {
     "separable": lambda c, n: DepthwiseSeparableConvolution(c.d_model, c.kernel),
     "convolution": lambda c, n: Convolution(c.d_model, c.kernel, activation=activation_of(c)),
 }
+"""Each mixer by its word in recipes: one line here makes it known to every family of such stacks."""

@@ -36,8 +36,8 @@ class VisionConfig(MixingConfig):
         picture_size: pixels along each side.
         channels: numbers of a pixel: 3 for colours, 1 for grey.
         patch_size: pixels along each side of a square; it divides ``picture_size``.
-        mixer: what mixes across the squares (`heedful.models.mixing`). Convolutions run along the row of all
-            squares, where the end of one line of the picture touches the begin of the next.
+        mixer: what mixes across the squares (`heedful.models.mixing`). Convolutions and recurrence run along
+            the row of all squares, where the end of one line of the picture touches the begin of the next.
         positions: what tells the squares' places; the mixer ``mlp`` knows them without.
         pooling: what one vector for the picture is made of; ``first`` puts a class token before the squares.
     """
@@ -49,7 +49,6 @@ class VisionConfig(MixingConfig):
     d_model: Positive = 768
     n_heads: Positive = 12
     n_layers: Positive = 12
-    mixer: Literal["attention", "fourier", "mlp", "separable", "convolution"] = "attention"
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
     norm_placement: Literal["post", "pre"] = "pre"
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1

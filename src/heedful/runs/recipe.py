@@ -5,10 +5,13 @@ Each task has a class of its own that says more (`heedful.runs.kinds`).
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from heedful.config import Config
 from heedful.data.sources import SourceConfig
+from heedful.errors import nearest
+from heedful.objectives.registry import NEXT_TOKEN, Losses
+from heedful.objectives.terms import Objective
 from heedful.training.optimizers import AdamConfig, OptimizerConfig
 from heedful.training.schedules import InverseSqrtConfig, ScheduleConfig
 from heedful.training.settings import TrainingConfig
@@ -23,10 +26,32 @@ class DataConfig(Config):
 
 
 class ObjectiveConfig(Config):
-    """Cross-entropy on the next token. ``chunk``: tokens whose logits exist at one time."""
+    """What is minimised: of the next token, unless a task says otherwise.
 
+    Args:
+        loss: by its name in `heedful.objectives.registry`.
+        label_smoothing: of cross-entropy.
+        chunk: tokens whose logits exist at one time.
+    """
+
+    losses: ClassVar[Losses] = NEXT_TOKEN
+    """What ``loss`` may name."""
+
+    loss: str = "cross-entropy"
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
     chunk: PositiveInt = 1024
+
+    @field_validator("loss")
+    @classmethod
+    def _known(cls, loss: str) -> str:
+        if loss not in cls.losses:
+            known = ", ".join(cls.losses)
+            raise ValueError(f"no loss is called {loss!r}{nearest(loss, cls.losses)}; there are {known}")
+        return loss
+
+    def make(self) -> Objective:
+        """The objective that these settings describe."""
+        return self.losses[self.loss](self)
 
 
 class Expected(Config):
@@ -35,11 +60,13 @@ class Expected(Config):
     Args:
         scores: metric to value, on the split that ``note`` names.
         minutes: of training on two CPU cores.
+        parameters: of the model, with the vocabulary that its data give.
         note: how it was measured, or why nothing stands here.
     """
 
     scores: dict[str, float] = Field(default_factory=dict)
     minutes: PositiveFloat | None = None
+    parameters: PositiveInt | None = None
     note: str = ""
 
 

@@ -6,12 +6,14 @@ import math
 import pytest
 
 from heedful.errors import RequestError
+from heedful.nn.layout import Tokens
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
 from heedful.tasks.forced import forced
+from heedful.text.specials import SPECIALS
 
 LINES = [" ".join(words) for words in (["a", "b"], ["b", "a", "c"], ["c"], ["a", "c", "c"], ["b"])] * 7
 
@@ -76,12 +78,27 @@ def test_perplexity_is_of_the_targets_alone(copier):
         nll, n = nll - float(result.log_probs.double().sum()), n + len(result.log_probs)
     assert scores["perplexity"].value == pytest.approx(math.exp(nll / n), rel=1e-4)
     assert scores["BLEU"].counts["sentences"] == len(LINES)
+    assert not any(name.startswith("source") for name in scores)
 
 
-def test_a_loss_on_all_tokens_is_another_training(tmp_path):
+def test_a_loss_on_all_tokens_is_another_training_and_scores_both_halves_apart(tmp_path):
     run = into(tmp_path, objective={"loss_on": "all"})
     assert not run.recipe.pairing.answers_only
     assert [p.text for p in run.predict(["b", ""])][1] == ""
+    found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+    scores = {score.name: score for score in found.scores}
+    nll, n = {"": 0.0, "source ": 0.0}, {"": 0, "source ": 0}
+    for line in LINES:
+        ids, special = run.codec.target.encode(line), SPECIALS
+        text = [special.start, *ids, special.separate, *ids, special.end]
+        logits = run.model.heads["token"](run.model(Tokens.of([text[:-1]]))).log_softmax(-1)
+        for place, wanted in enumerate(text[1:]):
+            half = "source " if place <= len(ids) else ""
+            nll[half] -= logits[place, wanted].item()
+            n[half] += 1
+    for half in nll:
+        assert scores[f"{half}perplexity"].value == pytest.approx(math.exp(nll[half] / n[half]), rel=1e-4)
+        assert scores[f"{half}nats per token"].counts["tokens"] == n[half]
 
 
 def test_a_summariser_is_scored_with_rouge(tmp_path):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from heedful.data.corpora import phrasebook, reverse
+from heedful.data.corpora import phrasebook, repeats, reverse
 from heedful.data.corpora.grammar import Pair
 from heedful.errors import RequestError, nearest
 
@@ -13,6 +13,8 @@ CORPORA: dict[str, Callable[..., Iterator[Pair] | Sequence[Pair]]] = {
     "reverse": partial(reverse.reverse, task="reverse"),
     "copy": partial(reverse.reverse, task="copy"),
     "sort": partial(reverse.reverse, task="sort"),
+    "repeats": partial(repeats.repeats, shortest=4, longest=16),
+    "repeats-long": partial(repeats.repeats, shortest=17, longest=32),
 }
 
 

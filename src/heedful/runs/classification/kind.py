@@ -17,7 +17,7 @@ from heedful.errors import DataError, RequestError
 from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
 from heedful.models.registry import build_model
-from heedful.objectives.classification import SequenceClass
+from heedful.objectives.terms import Objective
 from heedful.runs.classification.recipe import ClassificationRecipe
 from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.folder import RunFolder, read_json, write_json
@@ -116,9 +116,9 @@ class Classification(Kind):
         yield from keep(codec.encode(rows, text_columns(recipe.task.pairs)), recipe.data.filter, report)
         del report.columns[LABEL]  # its lengths say nothing
 
-    def objective(self, recipe: ClassificationRecipe) -> SequenceClass:
+    def objective(self, recipe: ClassificationRecipe) -> Objective:
         """The class of each text."""
-        return SequenceClass(recipe.objective.label_smoothing)
+        return recipe.objective.make()
 
     def begin(self, recipe: ClassificationRecipe, codec: LabelCodec, model: Any, say: Say) -> None:
         """Say what the classes are."""

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from heedful.config import Config
 from heedful.data.report import Filter
 from heedful.models.encoder import EncoderConfig
+from heedful.objectives.registry import CLASS, Losses
 from heedful.runs import recipe
 from heedful.tasks.classification import N_SPECIALS
 from heedful.tasks.registry import ClassificationTask
@@ -33,7 +34,9 @@ class Tokenization(Config):
 
 
 class ObjectiveConfig(recipe.ObjectiveConfig):
-    """Cross-entropy of the class."""
+    """What is minimised of the class of a sequence."""
+
+    losses: ClassVar[Losses] = CLASS
 
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
 

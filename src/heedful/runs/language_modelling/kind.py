@@ -16,7 +16,7 @@ from heedful.data.text import TEXT, TextSource
 from heedful.data.windows import Windows
 from heedful.errors import DataError
 from heedful.inference.choosing import Inference
-from heedful.objectives.cross_entropy import NextToken
+from heedful.objectives.terms import Objective
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring
 from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
@@ -90,9 +90,9 @@ class LanguageModelling(Kind):
         if not report.columns[TEXT].tokens:
             raise DataError("there is no text")
 
-    def objective(self, recipe: LanguageModellingRecipe) -> NextToken:
+    def objective(self, recipe: LanguageModellingRecipe) -> Objective:
         """The next token, at every position."""
-        return NextToken(recipe.objective.label_smoothing, recipe.objective.chunk)
+        return recipe.objective.make()
 
     def feed(self, recipe: LanguageModellingRecipe, prepared: Prepared) -> PlannedData:
         """Windows of the stream, in random order."""

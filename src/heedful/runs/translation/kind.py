@@ -20,7 +20,7 @@ from heedful.errors import RequestError
 from heedful.evaluation.translation import quick_scores
 from heedful.inference.choosing import Inference
 from heedful.models.registry import build_model
-from heedful.objectives.cross_entropy import NextToken
+from heedful.objectives.terms import Objective
 from heedful.runs import kind
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
@@ -108,9 +108,9 @@ class Translation(Kind):
         """Where translations are scored, against their references."""
         return recipe.validation.decode != 0
 
-    def objective(self, recipe: TranslationRecipe) -> NextToken:
+    def objective(self, recipe: TranslationRecipe) -> Objective:
         """The next token, teacher forced."""
-        return NextToken(recipe.objective.label_smoothing, recipe.objective.chunk)
+        return recipe.objective.make()
 
     def begin(self, recipe: TranslationRecipe, codec: Tokenizers, model: Any, say: Say) -> None:
         """Word vectors, where there are some."""

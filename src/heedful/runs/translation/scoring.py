@@ -1,9 +1,10 @@
 """Scoring a translator: the same decoding as ``predict``, detokenised text, metrics with signatures."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import islice
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -85,29 +86,50 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
 def likelihood(run: "Run", sources: Sequence[str], references: Sequence[str]) -> list[Score]:
     """Perplexity of the references, given their sources, per token of the run's own vocabulary.
 
+    Of a language model that was trained to foretell the sources too (``loss_on: all``), theirs beside it:
+    what is gained from one half to the other is what it takes from its context.
+
     References for which the model has no positions are left out; the counts of the scores say how many
     were scored.
     """
-    nll, tokens, n_bytes, scored = 0.0, 0, 0, 0
-    device, longest = next(run.model.parameters()).device, run.recipe.max_source
-    pairing = run.recipe.pairing
     order = sorted(range(len(references)), key=lambda i: len(references[i]))
+    found = []
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
-        source = [ids[:longest] for ids in run.codec.source.encode_batch([sources[i] for i in part])]
-        target = run.codec.target.encode_batch([references[i] for i in part])
-        rooms = [pairing.room(len(ids)) for ids in source]
-        fit = [k for k, ids in enumerate(target) if rooms[k] is None or len(ids) < rooms[k]]
-        if not fit:
-            continue
-        with torch.inference_mode():
-            batch = pairing.scored([source[k] for k in fit], [target[k] for k in fit])
-            results = forced(run.model, batch.to(device))
-        nll -= math.fsum(float(r.log_probs.double().sum()) for r in results)
-        tokens += sum(len(r.log_probs) for r in results)
-        n_bytes += sum(len(references[part[k]].encode()) for k in fit)
-        scored += len(fit)
-    if not scored:
+        found += _foretold(run, [sources[i] for i in part], [references[i] for i in part])
+    codec = run.codec
+    scores = _summed([target for target, _ in found], codec.target.fingerprint, "")
+    return scores + _summed([source for _, source in found if source], codec.source.fingerprint, "source ")
+
+
+def _foretold(
+    run: "Run", sources: Sequence[str], references: Sequence[str]
+) -> Iterator[tuple[Likelihood, Likelihood | None]]:
+    """Of each target that there is room for; and of its source and the separator, where asked for."""
+    device, pairing = next(run.model.parameters()).device, run.recipe.pairing
+    read = [ids[: run.recipe.max_source] for ids in run.codec.source.encode_batch(list(sources))]
+    wanted = run.codec.target.encode_batch(list(references))
+    rooms = [pairing.room(len(ids)) for ids in read]
+    fit = [k for k, ids in enumerate(wanted) if rooms[k] is None or len(ids) < rooms[k]]
+    if not fit:
+        return
+    with torch.inference_mode():
+        batch = pairing.collate([read[k] for k in fit], [wanted[k] for k in fit])
+        results = forced(run.model, batch.to(device))
+    for k, result in zip(fit, results, strict=True):
+        log_probs = result.log_probs.double()
+        cut = len(log_probs) - len(wanted[k]) - 1
+        first, second = -float(log_probs[:cut].sum()), -float(log_probs[cut:].sum())
+        target = Likelihood(second, len(wanted[k]) + 1, len(references[k].encode()))
+        yield target, Likelihood(first, cut, 0) if cut else None
+
+
+def _summed(parts: Sequence[Likelihood], fingerprint: str, name: str) -> list[Score]:
+    """The scores of all together, under names that begin with ``name``."""
+    if not parts:
         return []
-    scores = Likelihood(nll, tokens, n_bytes).scores(run.codec.target.fingerprint[:12])
-    return [replace(score, counts={**score.counts, "sentences": scored}) for score in scores.values()]
+    scores = reduce(add, parts).scores(fingerprint[:12]).values()
+    return [
+        replace(score, name=f"{name}{score.name}", counts={**score.counts, "sentences": len(parts)})
+        for score in scores
+    ]

@@ -1,0 +1,163 @@
+"""Every shipped recipe in miniature: data of the kinds that it names, a tiny model, a few updates.
+
+A new kind of source is a line in `WRITERS`, a new family of models one in `SMALL`.
+"""
+
+import gzip
+import json
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heedful.runs.kinds import kind_of
+from heedful.runs.reading import read_recipe
+from heedful.runs.recipe import Recipe
+
+N_ROWS = 24
+WORDS = ["the", "a", "red", "blue", "small", "old", "dog", "cat", "bird", "runs", "sleeps", "eats", "near"]
+
+Row = Mapping[str, str]
+Write = Callable[[Any, Path, Sequence[Row]], None]
+
+SMALL: dict[str, dict[str, Any]] = {
+    "transformer": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
+    "recurrent": {"d_embedding": 12, "d_hidden": 14, "d_readout": 12},
+    "language-model": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
+    "encoder": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
+    "vision": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
+    "resnet": {"width": 4},
+}
+SHORT = {"max_updates": 4, "validate_every": 2, "save_every": 2, "tokens_per_update": 400}
+
+
+@dataclass(frozen=True)
+class Miniature:
+    """A shipped recipe, and what makes it small.
+
+    Args:
+        name: of the recipe.
+        recipe: as it is shipped.
+        overrides: what is given to the command behind it.
+        rows: what its data are made of, by part.
+    """
+
+    name: str
+    recipe: Recipe
+    overrides: list[str]
+    rows: list[Row]
+
+    @property
+    def split(self) -> str:
+        """What it can be scored on."""
+        return "test" if self.recipe.data.test else "valid"
+
+    def inputs(self) -> list[dict[str, str]]:
+        """What it may be asked: the inputs of some rows, with gaps where they may be filled; and nothing."""
+        kind = kind_of(self.recipe)
+        keys, more = kind.inputs(self.recipe), " [MASK]" if "gap" in kind.options else ""
+        rows = [{key: row.get(key, row["text"]) + more for key in keys} for row in self.rows[:3]]
+        return [*rows, dict.fromkeys(keys, "")]
+
+
+def miniature(name: str, folder: Path) -> Miniature:
+    """Write the data of a recipe below ``folder``, where ``$HEEDFUL_DATA`` is ``data``."""
+    recipe, _ = read_recipe(name)
+    rows = list(_rows(recipe))
+    for source in _sources(recipe):
+        WRITERS[source.kind](source, folder, rows)
+    return Miniature(name, recipe, list(_overrides(recipe)), rows)
+
+
+def _sources(recipe: Recipe) -> list[Any]:
+    return [recipe.data.train, recipe.data.valid, *recipe.data.test.values()]
+
+
+def _overrides(recipe: Recipe) -> Iterator[str]:
+    yield from (f"model.{key}={value}" for key, value in SMALL[recipe.model.kind].items())
+    yield from (f"training.{key}={value}" for key, value in SHORT.items())
+    if getattr(recipe.schedule, "warmup", 0):
+        yield "schedule.warmup=1"
+    if recipe.training.average > 2:
+        yield "training.average=2"
+    if getattr(recipe.validation, "decode", 0) != 0:
+        yield "validation.decode=3"
+    if hasattr(recipe, "completion"):
+        yield "completion.max_new_tokens=5"
+    for part in ("train", "valid"):
+        # The whole of a built-in corpus is more than a few updates need.
+        if getattr(recipe.data, part).kind == "built-in":
+            yield f"data.{part}.split=valid"
+
+
+# Rows --------------------------------------------------------------------------------------------------
+
+
+def _rows(recipe: Recipe) -> Iterator[Row]:
+    """Words in random order under every name of a column; labels in turn."""
+    draw = random.Random(0)
+    labels = getattr(recipe.task, "labels", None) or ["one", "two"]
+    for number in range(N_ROWS):
+        names = {column for source in _sources(recipe) for column in getattr(source, "columns", ())}
+        texts = {
+            name: " ".join(draw.choices(WORDS, k=draw.randint(2, 8))) for name in sorted({*names, "text"})
+        }
+        yield {**texts, "label": labels[number % len(labels)]}
+
+
+# Files -------------------------------------------------------------------------------------------------
+
+
+def _write(folder: Path, written: str, text: str) -> None:
+    """A file under the name that a recipe has for it; a folder with the file where that has no ending."""
+    path = folder / written.replace("$HEEDFUL_DATA", "data")
+    if not path.suffix:
+        path = path / "some.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = text.encode()
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def _files(source: Any, folder: Path, rows: Sequence[Row]) -> None:
+    for column, path in source.columns.items():
+        _write(folder, path, "".join(f"{row[column]}\n" for row in rows))
+
+
+def _text(source: Any, folder: Path, rows: Sequence[Row]) -> None:
+    _write(folder, source.paths, "".join(f"{row['text']}\n" for row in rows))
+
+
+def _tsv(source: Any, folder: Path, rows: Sequence[Row]) -> None:
+    """Fields by their number, or by their name behind a header."""
+    fields = list(source.columns.values()) if source.header else range(max(source.columns.values()) + 1)
+    columns = {field: column for column, field in source.columns.items()}
+    lines = [[row.get(columns.get(field, ""), "more") for field in fields] for row in rows]
+    head = [[str(field) for field in fields]] if source.header else []
+    _write(folder, source.paths, "".join(source.separator.join(line) + "\n" for line in [*head, *lines]))
+
+
+def _jsonl(source: Any, folder: Path, rows: Sequence[Row]) -> None:
+    """``a.0`` is the first entry of the list ``a``, ``a.b`` the field b of the object a."""
+
+    def record(row: Row) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for column, path in source.columns.items():
+            first, *rest = path.split(".")
+            value: Any = row[column]
+            for part in reversed(rest):
+                value = [value] if part == "0" else {part: value}
+            found[first] = value
+        return found
+
+    _write(folder, source.paths, "".join(json.dumps(record(row)) + os.linesep for row in rows))
+
+
+WRITERS: dict[str, Write] = {
+    "files": _files,
+    "text": _text,
+    "tsv": _tsv,
+    "jsonl": _jsonl,
+    "built-in": lambda source, folder, rows: None,
+}

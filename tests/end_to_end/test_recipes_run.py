@@ -1,0 +1,111 @@
+"""Every shipped recipe trains in miniature, and every verb answers for the run that it made."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from miniature import Miniature, miniature
+
+from heedful.interop.formats import FORMATS
+from heedful.runs.resolve import shipped_recipes
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+# Verbs that are not about a run, or are swept by tests of their own.
+ELSEWHERE = {"demo", "recipes", "import"}
+SWEPT = {"train", "predict", "evaluate", "describe", "export"}
+
+
+def check(name, value):
+    text = (SCHEMAS / f"{name}.schema.json").read_text("utf-8")
+    Draft202012Validator(json.loads(text)).validate(value)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The run of a recipe, and the command in its folder."""
+
+    made: Miniature
+    folder: Path
+    command: object
+
+    def __call__(self, *arguments, status=0, **settings):
+        env = {"HEEDFUL_DATA": str(self.folder / "data")}
+        done = self.command(*arguments, cwd=self.folder, env=env, **settings)
+        assert done.status == status, done.err
+        assert "Traceback" not in done.err
+        return done
+
+
+@pytest.fixture(scope="module", params=list(shipped_recipes()))
+def run(request, heedful, tmp_path_factory):
+    """The recipe as a user starts it; those that read a user's own files are copied first, as they say."""
+    folder = tmp_path_factory.mktemp(request.param)
+    made = miniature(request.param, folder)
+    trained = Trained(made, folder, heedful)
+    what = made.name
+    if what.startswith("my-own"):
+        what = "mine.yaml"
+        (folder / what).write_text(trained("recipes", made.name).out, "utf-8")
+    done = trained("train", what, *made.overrides, "--out", "run", "--json")
+    assert done.json()["updates"] == 4
+    return trained
+
+
+def test_every_input_has_an_answer(run):
+    inputs = run.made.inputs()
+    lines = "".join("\t".join(texts.values()) + "\n" for texts in inputs)
+    plain = run("predict", "run", stdin=lines).out.split("\n")[:-1]
+    records = "".join(json.dumps({**texts, "id": n}) + "\n" for n, texts in enumerate(inputs))
+    structured = [
+        json.loads(line) for line in run("predict", "run", "--jsonl", stdin=records).out.splitlines()
+    ]
+    assert len(plain) == len(structured) == len(inputs)
+    for number, record in enumerate(structured):
+        assert record["id"] == number
+        check("prediction", record)
+
+
+def test_it_is_scored(run):
+    found = run("evaluate", "run", "--split", run.made.split, "--limit", "5", "--json").json()
+    check("evaluation", found)
+    assert found["splits"]
+    assert all(split["scores"] for split in found["splits"])
+
+
+def test_scores_are_shown_to_a_person(run):
+    options = ["--split", "valid", "--limit", "3", "--output", "rows.jsonl"]
+    assert run("evaluate", "run", *options).out.startswith("valid: ")
+    rows = (run.folder / "rows.jsonl").read_text("utf-8").splitlines()
+    assert all(json.loads(row)["split"] == "valid" for row in rows)
+
+
+def test_it_is_described(run):
+    check("ledger", run("describe", "run", "--json").json())
+
+
+def test_it_is_written_in_other_formats_or_refused(run):
+    for name, form in FORMATS.items():
+        task = run.made.recipe.task.kind
+        done = run.command("export", "run", "--to", name, "--out", f"as-{name}", cwd=run.folder)
+        assert "Traceback" not in done.err
+        if done.status:
+            assert done.status == 2, done.err
+            assert done.err.startswith("heedful: ")
+            assert not (run.folder / f"as-{name}").exists()
+        else:
+            assert form.task == task
+
+
+def test_a_finished_run_is_not_trained_further(run):
+    before = (run.folder / "run" / "weights.safetensors").read_bytes()
+    outcome = run("train", "run", "--resume", "--json").json()
+    assert (outcome["stopped"], outcome["updates"]) == ("updates", 4)
+    assert (run.folder / "run" / "weights.safetensors").read_bytes() == before
+
+
+def test_every_verb_is_swept():
+    from heedful.cli.main import app
+
+    assert {command.name for command in app.registered_commands} == SWEPT | ELSEWHERE

@@ -1,0 +1,193 @@
+"""The laws, for encoders of texts and models of pictures, with a label for each sequence."""
+
+import pytest
+import torch
+from cases import (
+    ENCODERS,
+    LABELLED,
+    LABELS,
+    PICTURES,
+    encoder_of,
+    every_labelled,
+    labelled,
+    labelled_batch,
+    labelled_configuration,
+    labelled_model,
+    pictures_for,
+    same,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.nn.attention import kernels
+from heedful.nn.declarations import declared, without_gradient
+from heedful.nn.layout import Tokens
+from heedful.nn.patches import Pictures
+from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.training.step import Step
+from heedful.training.weights import load_weights, save_weights
+
+NAN = float("nan")
+UNCOUPLED = [name for name, case in LABELLED.items() if case.get("norm", "layer") not in ("batch", "power")]
+
+
+def outputs(model, batch):
+    """Hidden states of each sequence, and the logits of its classes."""
+    hidden, layout = model(batch.inputs), batch.inputs.layout
+    return [*hidden.split(list(layout.lengths))], [*class_logits(hidden, model.heads, layout)]
+
+
+@every_labelled
+@pytest.mark.parametrize("fused_from", [0, 1 << 30])
+def test_batched_equals_single(name, fused_from, monkeypatch):
+    monkeypatch.setattr(kernels, "CPU_FUSED_FROM", fused_from)
+    model = labelled_model(name)
+    together = outputs(model, labelled_batch(name))
+    alone = [outputs(model, labelled_batch(name, [i])) for i in range(len(LABELS))]
+    same(together[0], [hidden for (hidden,), _ in alone])
+    same(together[1], [logits for _, (logits,) in alone])
+
+
+@every_labelled
+@settings(max_examples=3, deadline=None)
+@given(order=st.permutations(range(4)))
+def test_packed_in_any_order_equals_any_other(name, order):
+    model = labelled_model(name)
+    straight, moved = (outputs(model, labelled_batch(name, rows)) for rows in (range(4), order))
+    for ours, theirs in zip(moved, straight, strict=True):
+        same(ours, [theirs[i] for i in order])
+
+
+def entered(model, inputs):
+    """What enters a model: pixels, or embedded tokens; the rows of each sequence; how it runs on others."""
+    if isinstance(inputs, Pictures):
+        rows = [[i] for i in range(len(inputs.pixels))]
+        return inputs.pixels.clone(), rows, lambda pixels: model(Pictures(pixels, inputs.layout))
+
+    def run(x):
+        handle = model.embedding.register_forward_hook(lambda *_: x)
+        hidden = model(inputs)
+        handle.remove()
+        return hidden
+
+    x = model.embedding(inputs).detach()
+    return x, [part.tolist() for part in torch.arange(len(x)).split(list(inputs.layout.lengths))], run
+
+
+@every_labelled
+@pytest.mark.parametrize("value", [NAN, 1e3])
+def test_the_other_sequences_change_nothing(name, value):
+    model, inputs = labelled_model(name), labelled_batch(name).inputs
+    x, rows, run = entered(model, inputs)
+    good, bad = [row for i in (0, 2, 3) for row in rows[i]], rows[1]
+
+    def seen(x):
+        hidden = run(x)
+        parts = hidden.split(list(inputs.layout.lengths))
+        return [*(parts[i] for i in (0, 2, 3)), class_logits(hidden, model.heads, inputs.layout)[[0, 2, 3]]]
+
+    x.requires_grad_()
+    clean = seen(x)
+    (grad,) = torch.autograd.grad(sum(part.square().sum() for part in clean), x)
+    assert not grad[bad].any()
+    changed = x.detach().clone()
+    changed[bad] = value
+    after = seen(changed.requires_grad_())
+    same(after, clean)
+    (again,) = torch.autograd.grad(sum(part.square().sum() for part in after), changed)
+    same(again[good], grad[good])
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_tokens_read_ahead_and_say_so(name):
+    """All of them, or, of mixers with a kernel, those that all layers cover."""
+    model = encoder_of(name)
+    assert "reads_ahead" in declared(model)
+    one, other = (model(Tokens.of([[4, 9, 11, 7, last, 5]])) for last in (12, 13))
+    kernels = [part.kernel for part in model.modules() if hasattr(part, "kernel")]
+    reach = sum(kernel // 2 for kernel in kernels) if kernels else 6
+    assert (one != other).any(1).tolist() == [abs(4 - place) <= reach for place in range(6)]
+
+
+@pytest.mark.parametrize("name", UNCOUPLED)
+def test_train_mode_without_dropout_equals_eval_mode(name):
+    model, batch = labelled_model(name), labelled_batch(name)
+    evaluated, trained = outputs(model, batch), outputs(model.train(), batch)
+    same(trained[0], evaluated[0])
+    same(trained[1], evaluated[1])
+
+
+@pytest.mark.parametrize("name", UNCOUPLED)
+def test_accumulated_micro_batches_equal_one_large_step(name):
+    model = labelled_model(name).train()
+
+    def gradients(parts):
+        step = Step(model, SequenceClass(0.1))
+        batches = [labelled_batch(name, part) for part in parts]
+        counts = {"class": len(LABELS), "correct": len(LABELS)}
+        model.zero_grad()
+        losses = [step(batch, counts)[0] for batch in batches]
+        sum(losses).backward()
+        return sum(losses).detach(), [p.grad for p in model.parameters() if p.grad is not None]
+
+    same(gradients([[0], [3, 1], [2]]), gradients([[0, 1, 2, 3]]))
+
+
+def waking(name):
+    """Inputs in which every id, position and segment occurs, or pictures enough to wake every unit."""
+    if name in PICTURES:
+        inputs = pictures_for(name, n=7)
+        return Pictures(inputs.pixels.double(), inputs.layout)
+    ids = iter(torch.randperm(30).add(7).tolist())
+    texts = [[next(ids) for _ in range(n)] for n in (14, 13, 3)]
+    pairs = ENCODERS[name].get("segments", 2)
+    return labelled([[text[:6], text[6:]] if pairs else [text] for text in texts], [0, 3, 4]).inputs
+
+
+@every_labelled
+def test_every_parameter_gets_a_gradient_unless_declared(name):
+    """In double precision, where zero and small are far apart."""
+    model, inputs = labelled_model(name).double().train(), waking(name)
+    for part in model.modules():
+        if isinstance(getattr(part, "activation", None), torch.nn.ReLU):
+            part.activation = torch.nn.GELU()
+    hidden = model(inputs)
+    logits = model.heads["class"](model.heads["pooled"](hidden, inputs.layout))
+    # A sum over tokens, so that all rows of the last layer count, and one over classes.
+    loss = (hidden * torch.randn_like(hidden)).sum() + (logits * torch.randn_like(logits)).sum()
+    loss.backward()
+    # Of the specials, those that are not among the inputs have no gradient.
+    allowed = {**without_gradient(model), "embedding.weight": {0, 1, 2, 3, 6}}
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        rows_moved = parameter.grad.reshape(len(parameter) if parameter.dim() else 1, -1).abs().amax(1)
+        zeros = set((rows_moved < 1e-12).nonzero().flatten().tolist())
+        assert zeros == set(allowed.get(parameter_name, ())), parameter_name
+
+
+@every_labelled
+def test_a_configuration_round_trips_and_weights_load(name, tmp_path):
+    config = labelled_configuration(name)
+    assert type(config).model_validate(config.model_dump(mode="json")) == config
+    model, other, batch = labelled_model(name), labelled_model(name, seed=2), labelled_batch(name)
+    save_weights(tmp_path / "weights.safetensors", model)
+    load_weights(tmp_path / "weights.safetensors", other)
+    for ours, theirs in zip(outputs(other, batch), outputs(model, batch), strict=True):
+        assert all(torch.equal(one, two) for one, two in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("name", ["encoder", "encoder, pre-norm", "vit", "mlp-mixer", "resnet, small root"])
+def test_bf16_is_near_fp32(name):
+    """Products in bf16 have 8 bits: the loss moves a little, and the gradient points the same way."""
+    model, batch = labelled_model(name).train(), labelled_batch(name)
+
+    def loss_and_gradient(precision):
+        step = Step(model, SequenceClass(), precision)
+        model.zero_grad()
+        loss, _ = step(batch, step.counts(batch))
+        loss.backward()
+        return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    (exact, right), (near, left) = loss_and_gradient("fp32"), loss_and_gradient("bf16")
+    assert near == pytest.approx(exact, rel=0.05)
+    assert torch.cosine_similarity(left, right, 0) > 0.98

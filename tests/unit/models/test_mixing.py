@@ -1,0 +1,47 @@
+"""The table of mixers: every word makes a stack in every family, and no other word does."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from heedful.errors import RequestError
+from heedful.models import encoder, vision
+from heedful.models.mixing import MIXERS
+from heedful.runs.reading import read_recipe
+
+SMALL = {"d_model": 6, "d_ff": 7, "n_heads": 2, "n_layers": 1, "kernel": 3}
+CONFIGS = {
+    "encoder": lambda **options: encoder.EncoderConfig(**SMALL, max_length=11, **options),
+    "vision": lambda **options: vision.VisionConfig(**SMALL, picture_size=6, patch_size=2, **options),
+}
+every_family = pytest.mark.parametrize("family", CONFIGS)
+
+
+@every_family
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_every_family_offers_every_mixer(family, mixer):
+    config = CONFIGS[family](mixer=mixer, pooling="mean")
+    with torch.device("meta"):
+        model = encoder.build(config, 17) if family == "encoder" else vision.build(config)
+        wanted = type(MIXERS[mixer](config, 13))
+    assert [type(block.mixing.part) for block in model.stack.blocks] == [wanted]
+
+
+@every_family
+def test_another_word_is_refused_with_the_nearest(family):
+    with pytest.raises(
+        ValidationError, match=r"'atention' \(did you mean 'attention'\?\); there are attention"
+    ):
+        CONFIGS[family](mixer="atention")
+
+
+def test_a_recipe_with_another_word_names_its_place():
+    with pytest.raises(RequestError) as caught:
+        read_recipe("sst2", ["model.mixer=furier"])
+    assert "on the command line: model.mixer=furier: no mixer is called 'furier'" in str(caught.value)
+    assert "did you mean 'fourier'" in str(caught.value)
+
+
+@pytest.mark.parametrize("config", [encoder.EncoderConfig, vision.VisionConfig])
+def test_the_schema_lists_the_words(config):
+    assert config.model_json_schema()["properties"]["mixer"]["enum"] == list(MIXERS)
