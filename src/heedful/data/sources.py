@@ -9,7 +9,9 @@ from pydantic import Field
 from heedful.data.beside import put_beside
 from heedful.data.builtin import BuiltInSource, open_built_in
 from heedful.data.files import FilesSource, open_files
+from heedful.data.folder import FolderSource, open_folder
 from heedful.data.hub import DatasetsSource, open_datasets
+from heedful.data.idx import IdxSource, open_idx
 from heedful.data.lines import Located, Row, Where
 from heedful.data.range import Ranged, ranged
 from heedful.data.tables import JsonlSource, TsvSource, open_jsonl, open_tsv
@@ -20,6 +22,8 @@ __all__ = [
     "BuiltInSource",
     "DatasetsSource",
     "FilesSource",
+    "FolderSource",
+    "IdxSource",
     "JsonlSource",
     "Located",
     "Row",
@@ -30,7 +34,16 @@ __all__ = [
     "open_source",
 ]
 
-_OneSource = FilesSource | TextSource | TsvSource | JsonlSource | DatasetsSource | BuiltInSource
+_OneSource = (
+    FilesSource
+    | TextSource
+    | TsvSource
+    | JsonlSource
+    | DatasetsSource
+    | BuiltInSource
+    | IdxSource
+    | FolderSource
+)
 
 
 class BesideSource(Ranged):
@@ -62,6 +75,8 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "jsonl": open_jsonl,
     "datasets": open_datasets,
     "built-in": open_built_in,
+    "idx": open_idx,
+    "folder": open_folder,
     "beside": open_beside,
 }
 
