@@ -10,8 +10,9 @@ from heedful.errors import DataError
 from heedful.evaluation.classification import classification_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring
-from heedful.tasks.classification import LABEL, text_columns
+from heedful.tasks.classification import LABEL
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.texts import text_columns
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
