@@ -71,7 +71,8 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
         with _naming("data.train"):
             codec = kind.learn(recipe, lambda: rows_of(recipe.data.train, root, kind.columns(recipe)))
         kind.save(codec, folder)
-    key, n_ids = codec.fingerprint, max(codec.sizes)
+    # Besides ids there are marks of tokens, one more than there are labels, and numbers as bytes.
+    key, n_ids = codec.fingerprint, max(255, *codec.sizes) + 1
     valid_rows: list[dict[str, str]] = []
     done = [folder.cache / "train", folder.cache / "valid", folder.data_report]
     if all(path.exists() for path in done):

@@ -5,11 +5,15 @@ from functools import partial
 
 from heedful.data.corpora import phrasebook, reverse
 from heedful.data.corpora.grammar import Pair
+from heedful.data.corpora.questions import Question, questions
 from heedful.errors import RequestError, nearest
 
-CORPORA: dict[str, Callable[..., Iterator[Pair] | Sequence[Pair]]] = {
+Example = Pair | Question
+CORPORA: dict[str, Callable[..., Iterator[Example] | Sequence[Example]]] = {
     "phrasebook-ta": partial(phrasebook.phrasebook, "ta"),
     "phrasebook-de": partial(phrasebook.phrasebook, "de"),
+    "phrasebook-questions": questions,
+    "phrasebook-questions-unanswerable": partial(questions, unanswerable=True),
     "reverse": partial(reverse.reverse, task="reverse"),
     "copy": partial(reverse.reverse, task="copy"),
     "sort": partial(reverse.reverse, task="sort"),
@@ -26,7 +30,8 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, s
 
     Returns:
         Rows with the columns ``source``, ``target``, ``alignment`` (Pharaoh format, ``0-0 1-2``),
-        ``source_tags`` and ``target_tags`` (one tag a word, separated by blanks).
+        ``source_tags`` and ``target_tags`` (one tag a word, separated by blanks); of questions
+        ``question``, ``passage``, ``answer`` and ``start`` (its first character in the passage).
 
     Raises:
         RequestError: for a name or split that is not there.
@@ -37,8 +42,11 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, s
     return map(row, CORPORA[name](split, seed=seed))
 
 
-def row(pair: Pair) -> dict[str, str]:
-    """Return a pair as a row of text columns."""
+def row(example: Example) -> dict[str, str]:
+    """Return a pair or a question as a row of text columns."""
+    if isinstance(example, Question):
+        return example._asdict()
+    pair = example
     return {
         "source": pair.source,
         "target": pair.target,

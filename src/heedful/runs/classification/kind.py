@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -62,6 +63,10 @@ class Classification(EncoderKind):
             DataError: a label that the recipe does not name, or fewer than two.
         """
         return LabelCodec(tokenizer, _labels(recipe, rows()))
+
+    def files(self, folder: RunFolder) -> list[Path]:
+        """The tokenizer and the labels."""
+        return [folder.tokenizer(TEXT), folder.labels]
 
     def save(self, codec: LabelCodec, folder: RunFolder) -> None:
         """Both files."""

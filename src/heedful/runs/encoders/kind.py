@@ -15,7 +15,6 @@ from heedful.data.sources import JsonlSource, Located, Row, TsvSource
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
-from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows
 from heedful.runs.measuring import means, micro_batch
 from heedful.runs.starting import tokenizer_of
@@ -91,10 +90,6 @@ class EncoderKind(Kind):
         encoder: Any = build_model(recipe.model, sizes[0])
         encoder.heads.update(self.heads(recipe, sizes))
         return encoder
-
-    def files(self, folder: RunFolder) -> list[Path]:
-        """The tokenizer, and the labels."""
-        return [folder.tokenizer(TEXT), folder.labels]
 
     def learn(self, recipe: Any, rows: Rows) -> Any:
         """A tokenizer for all texts, and the rest of the codec.

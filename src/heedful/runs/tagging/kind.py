@@ -1,0 +1,126 @@
+"""What runs of taggers do in their own way."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.data.report import DataReport, Encoded
+from heedful.data.sources import Located, Row
+from heedful.data.store import TokenStore
+from heedful.errors import DataError
+from heedful.inference.choosing import Inference
+from heedful.models.encoder import class_head
+from heedful.objectives.tagging import TAG, TokenClass
+from heedful.runs.encoders.kind import EncoderKind, made_up
+from heedful.runs.folder import RunFolder, read_json, write_json
+from heedful.runs.kind import Rows, Say, Scoring
+from heedful.runs.tagging.batches import TagBatches
+from heedful.runs.tagging.recipe import TaggingRecipe
+from heedful.runs.tagging.scoring import Evaluation, scored
+from heedful.tasks import tagging
+from heedful.tasks.classification import LabelCodec
+from heedful.tasks.tagging import TAGS, WORDS, Tagger, words_and_tags
+from heedful.tasks.texts import TEXT
+from heedful.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+FEWEST_TAGS = 2
+
+
+class Tagging(EncoderKind):
+    """See `heedful.runs.kind.Kind`."""
+
+    recipe = TaggingRecipe
+    unit = "words"
+    scoring = "tagging"
+    reads_words = True
+    readable = (WORDS,)
+    answer = TAGS
+    measures = {"loss": TAG, "accuracy": "correct"}  # noqa: RUF012 (never changed)
+
+    def texts(self, recipe: TaggingRecipe) -> tuple[str, ...]:
+        """The words."""
+        return (WORDS,)
+
+    def sizes(self, recipe: TaggingRecipe, vocabularies: Sequence[int]) -> tuple[int, ...]:
+        """With the number of tags, of which nothing is known before there are data."""
+        return (*vocabularies, FEWEST_TAGS)
+
+    def heads(self, recipe: TaggingRecipe, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """A layer that makes the tags' logits."""
+        return {TAG: class_head(recipe.model.d_model, sizes[-1], recipe.model.dropout)}
+
+    def files(self, folder: RunFolder) -> list[Path]:
+        """The tokenizer and the tags."""
+        return [folder.tokenizer(TEXT), folder.labels]
+
+    def codec(self, recipe: TaggingRecipe, tokenizer: Tokenizer, rows: Rows) -> LabelCodec:
+        """With the tags that occur, sorted.
+
+        Raises:
+            DataError: words and tags of a row are not as many, or there are fewer than two tags.
+        """
+        tags = sorted({tag for row in rows() for tag in words_and_tags(row)[1]})
+        if len(tags) < FEWEST_TAGS:
+            raise DataError(f"there is only the tag {next(iter(tags), None)!r}: two are needed at least")
+        return LabelCodec(tokenizer, tuple(tags), TAG)
+
+    def save(self, codec: LabelCodec, folder: RunFolder) -> None:
+        """Both files."""
+        codec.tokenizer.save(folder.tokenizer(TEXT))
+        write_json(folder.labels, {"version": 1, "labels": list(codec.labels)})
+
+    def load(self, folder: RunFolder) -> LabelCodec:
+        """Both files."""
+        tags = tuple(read_json(folder.labels)["labels"])
+        return LabelCodec(Tokenizer.load(folder.tokenizer(TEXT)), tags, TAG)
+
+    def ids(
+        self, recipe: TaggingRecipe, codec: LabelCodec, rows: Iterable[Located[Row]], report: DataReport
+    ) -> Iterator[Encoded]:
+        """The ids of the words, and a mark where each begins."""
+        return tagging.encode(codec, rows, recipe.room)
+
+    def objective(self, recipe: TaggingRecipe) -> TokenClass:
+        """The tag of each word."""
+        return TokenClass(recipe.objective.label_smoothing)
+
+    def begin(self, recipe: TaggingRecipe, codec: LabelCodec, model: Any, say: Say) -> None:
+        """Say what the tags are."""
+        names = ", ".join(codec.labels[:10]) + (", ..." if len(codec.labels) > 10 else "")
+        say(f"{len(codec.labels)} tags: {names}")
+
+    def batches(self, recipe: TaggingRecipe, codec: LabelCodec, store: TokenStore) -> TagBatches:
+        """Rows, or stretches of long ones."""
+        return TagBatches(store, recipe.model.max_length)
+
+    def example(
+        self, recipe: TaggingRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
+    ) -> Batch:
+        """Rows that differ by a token or two in length; two words of three are one token."""
+        batch = made_up(sizes[0], n, length, 1)
+        marks = [
+            [1 + i % sizes[-1] if i % 4 else 0 for i in range(k - 2)] for k in batch.inputs.layout.lengths
+        ]
+        return batch.tagged(marks)
+
+    def predictor(
+        self,
+        recipe: TaggingRecipe,
+        codec: LabelCodec,
+        model: Any,
+        decoding: Any,
+        inference: Inference,
+        **options: Any,
+    ) -> Tagger:
+        """Tags."""
+        return Tagger(inference.ready(), codec, longest=recipe.model.max_length, **options)
+
+    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+        """Accuracy and F1 of words, and of spans where the tags say them."""
+        return scored(run, split, rows, how)
