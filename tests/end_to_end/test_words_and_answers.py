@@ -1,4 +1,4 @@
-"""Taggers, answerers and regressions by the real command: trained, used, scored, described, and what they refuse."""
+"""Taggers, answerers and regressions by the real command: trained, used, scored, described, and refusals."""
 
 import json
 from pathlib import Path
