@@ -6,7 +6,6 @@ text -> token ids -> hidden states -> class -> label                           `
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,28 +13,25 @@ import torch
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row, Where
-from heedful.errors import DataError, RequestError, nearest
+from heedful.errors import RequestError
 from heedful.objectives.classification import class_logits
+from heedful.tasks.labels import LABEL, answer, number_of
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.texts import BUDGET, TextReader, encoded
 from heedful.text.tokenizer import Tokenizer
 
-LABEL = "label"
-
 
 @dataclass(frozen=True)
 class LabelCodec:
-    """A tokenizer, and labels in the order of their numbers.
+    """The tokenizer of the texts, and the labels in the order of their numbers.
 
     Args:
-        tokenizer: of all texts.
+        tokenizer: of both texts of a pair.
         labels: all there are.
-        name: what one of them is called.
     """
 
     tokenizer: Tokenizer
     labels: tuple[str, ...]
-    name: str = LABEL
 
     @property
     def fingerprint(self) -> str:
@@ -47,23 +43,9 @@ class LabelCodec:
         """The sizes of the vocabulary and of the set of labels."""
         return self.tokenizer.vocab_size, len(self.labels)
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {label: number for number, label in enumerate(self.labels)}
-
     def number(self, label: str, where: Where) -> int:
-        """The number of a label.
-
-        Raises:
-            DataError: it is not among those that the run knows.
-        """
-        if label not in self._numbers:
-            known = ", ".join(self.labels[:10]) + (", ..." if len(self.labels) > 10 else "")
-            raise DataError(
-                f"{where}: the {self.name} {label!r} is not among those of the training data"
-                f"{nearest(label, self.labels)}; they are {known}"
-            )
-        return self._numbers[label]
+        """The number of a label; see `heedful.tasks.labels.number_of`."""
+        return number_of(label, self.labels, where)
 
     def encode(
         self, rows: Iterable[Located[Row]], columns: Sequence[str], chunk: int = 1000
@@ -123,9 +105,4 @@ class Classifier:
         return [self._prediction(*found) for found in self.reader.read(texts, progress)]
 
     def _prediction(self, logits: torch.Tensor, note: str | None) -> Prediction:
-        values, numbers = logits.log_softmax(-1).sort(descending=True, stable=True)
-        best = [
-            Prediction(self.codec.labels[number], score=value)
-            for value, number in list(zip(values.tolist(), numbers.tolist(), strict=True))[: self.n_best]
-        ]
-        return Prediction(best[0].text, best[0].score, alternatives=best[1:], note=note)
+        return answer(logits.log_softmax(-1), self.codec.labels, self.n_best, note)

@@ -17,11 +17,10 @@ from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row, Where
 from heedful.errors import DataError, RequestError
 from heedful.objectives.regression import values
+from heedful.tasks.labels import LABEL
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.texts import BUDGET, TextReader, encoded
 from heedful.text.tokenizer import Tokenizer
-
-LABEL = "label"
 
 
 @dataclass(frozen=True)

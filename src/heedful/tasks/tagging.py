@@ -15,13 +15,14 @@ import torch
 
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded
-from heedful.data.sources import Located, Row
+from heedful.data.sources import Located, Row, Where
 from heedful.errors import DataError, RequestError
-from heedful.tasks.classification import LabelCodec
 from heedful.tasks.grouping import longest_first
+from heedful.tasks.labels import Labels, number_of
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.texts import BUDGET, N_SPECIALS
 from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import word_ids
 
 WORDS, TAGS = "words", "tags"
@@ -60,23 +61,45 @@ def words_and_tags(row: Located[Row]) -> tuple[list[str], list[str]]:
     return words, tags
 
 
-def encode(codec: LabelCodec, rows: Iterable[Located[Row]], room: int) -> Iterator[Encoded]:
-    """The ids of the words, and for each id 0, or where a word begins the number of its tag plus 1.
+@dataclass(frozen=True)
+class TagCodec:
+    """The tokenizer of the words, and the tags in the order of their numbers."""
 
-    Args:
-        codec: of words and tags.
-        rows: with words and tags.
-        room: the most tokens of a word; the rest of it is left out.
+    tokenizer: Tokenizer
+    tags: Labels
 
-    Raises:
-        DataError: words and tags are not as many, or a tag is not known.
-    """
-    for row in rows:
-        words, tags = words_and_tags(row)
-        ids = [own[:room] for own in word_ids(codec.tokenizer, words)]
-        numbers = [codec.number(tag, row.where) + 1 for tag in tags]
-        marks = [number * (i == 0) for number, own in zip(numbers, ids, strict=True) for i in range(len(own))]
-        yield Located({WORDS: [i for own in ids for i in own], TAGS: marks}, row.where)
+    @property
+    def fingerprint(self) -> str:
+        """Differs where anything is encoded differently."""
+        return f"{self.tokenizer.fingerprint}-{'|'.join(map(repr, self.tags))}"
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The sizes of the vocabulary and of the set of tags."""
+        return self.tokenizer.vocab_size, len(self.tags)
+
+    def number(self, tag: str, where: Where) -> int:
+        """The number of a tag; see `heedful.tasks.labels.number_of`."""
+        return number_of(tag, self.tags, where, "tag")
+
+    def encode(self, rows: Iterable[Located[Row]], room: int) -> Iterator[Encoded]:
+        """The ids of the words, and for each id 0, or where a word begins the number of its tag plus 1.
+
+        Args:
+            rows: with words and tags.
+            room: the most tokens of a word; the rest of it is left out.
+
+        Raises:
+            DataError: words and tags are not as many, or a tag is not known.
+        """
+        for row in rows:
+            words, tags = words_and_tags(row)
+            ids = [own[:room] for own in word_ids(self.tokenizer, words)]
+            numbers = [self.number(tag, row.where) + 1 for tag in tags]
+            marks = [
+                number * (i == 0) for number, own in zip(numbers, ids, strict=True) for i in range(len(own))
+            ]
+            yield Located({WORDS: [i for own in ids for i in own], TAGS: marks}, row.where)
 
 
 def stretches(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
@@ -122,7 +145,7 @@ class Tagger:
         budget: tokens of the rectangle that is read together; bounds the memory.
     """
 
-    def __init__(self, model: Any, codec: LabelCodec, *, longest: int, budget: int = BUDGET) -> None:
+    def __init__(self, model: Any, codec: TagCodec, *, longest: int, budget: int = BUDGET) -> None:
         self.model, self.codec = model.eval(), codec
         self.room, self.budget = longest - N_SPECIALS, budget
         self.device = next(model.parameters()).device
@@ -179,6 +202,6 @@ class Tagger:
             yield [next(every) for _ in piece.ids]
 
     def _tagged(self, words: list[str], found: Sequence[tuple[int, float]], n_parts: int) -> Tagged:
-        tags, log_probs = [self.codec.labels[number] for number, _ in found], [value for _, value in found]
+        tags, log_probs = [self.codec.tags[number] for number, _ in found], [value for _, value in found]
         note = f"read in {n_parts} parts" if n_parts > 1 else None if words else "the input is empty"
         return Tagged(" ".join(tags), sum(log_probs), log_probs=log_probs, note=note, words=words, tags=tags)

@@ -10,8 +10,7 @@ from heedful.data.sources import Located
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.classification import LabelCodec
-from heedful.tasks.tagging import Tagger, encode, split, stretches
+from heedful.tasks.tagging import TagCodec, Tagger, split, stretches
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
 from heedful.text.words import word_ids
@@ -23,7 +22,7 @@ CLS, SEP = 4, 5
 @pytest.fixture(scope="module")
 def codec():
     tokenizer = train_tokenizer(BpeConfig(merges=7), [" ".join(WORDS)] * 3)
-    return LabelCodec(tokenizer, ("odd", "even", "other"), "tag")
+    return TagCodec(tokenizer, ("odd", "even", "other"))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def row(words, tags):
 
 
 def test_a_mark_stands_on_the_first_token_of_every_word(codec):
-    (encoded,) = encode(codec, [row("three  one", "odd even")], room=99)
+    (encoded,) = codec.encode([row("three  one", "odd even")], room=99)
     three, one = word_ids(codec.tokenizer, ["three", "one"])
     assert len(three) > 1
     assert encoded.row["words"] == [*three, *one]
@@ -50,7 +49,7 @@ def test_a_mark_stands_on_the_first_token_of_every_word(codec):
 
 
 def test_of_a_word_that_is_too_long_the_beginning_is_kept(codec):
-    (encoded,) = encode(codec, [row("seven one", "odd even")], room=2)
+    (encoded,) = codec.encode([row("seven one", "odd even")], room=2)
     assert encoded.row["tags"] == [1, 0, 2, 0]
 
 
@@ -64,7 +63,7 @@ def test_of_a_word_that_is_too_long_the_beginning_is_kept(codec):
 )
 def test_bad_rows_are_named(codec, words, tags, message):
     with pytest.raises(DataError, match=message):
-        list(encode(codec, [row(words, tags)], room=9))
+        list(codec.encode([row(words, tags)], room=9))
 
 
 def test_only_plain_blanks_part_words():
@@ -92,7 +91,7 @@ def expected(model, codec, words):
         log_probs = model.heads["tag"](model(tokens)).log_softmax(-1)
     place, found = 1, []
     for own in ids:
-        found.append((codec.labels[log_probs[place].argmax()], log_probs[place].max().item()))
+        found.append((codec.tags[log_probs[place].argmax()], log_probs[place].max().item()))
         place += len(own)
     return found
 

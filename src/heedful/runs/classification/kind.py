@@ -1,6 +1,5 @@
 """What runs of classifiers do in their own way."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +13,6 @@ from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import Located, Row
 from heedful.data.store import TokenStore
-from heedful.errors import DataError
 from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
 from heedful.objectives.classification import SequenceClass
@@ -23,14 +21,13 @@ from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
 from heedful.runs.folder import RunFolder, read_json, write_json
 from heedful.runs.kind import Rows, Say, Scoring
-from heedful.tasks.classification import LABEL, Classifier, LabelCodec
+from heedful.tasks.classification import Classifier, LabelCodec
+from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed
 from heedful.tasks.texts import PAIR, TEXT, text_columns
 from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
-
-FEWEST_LABELS = 2
 
 
 class Classification(EncoderKind):
@@ -62,7 +59,7 @@ class Classification(EncoderKind):
         Raises:
             DataError: a label that the recipe does not name, or fewer than two.
         """
-        return LabelCodec(tokenizer, _labels(recipe, rows()))
+        return LabelCodec(tokenizer, learned(rows(), recipe.task.labels))
 
     def files(self, folder: RunFolder) -> list[Path]:
         """The tokenizer and the labels."""
@@ -87,14 +84,17 @@ class Classification(EncoderKind):
         """The ids of the texts, and the number of the label."""
         return codec.encode(rows, self.texts(recipe))
 
+    def n_answers(self, codec: LabelCodec) -> int:
+        """As many as there are labels."""
+        return len(codec.labels)
+
     def objective(self, recipe: ClassificationRecipe) -> SequenceClass:
         """The class of each text."""
         return SequenceClass(recipe.objective.label_smoothing)
 
     def begin(self, recipe: ClassificationRecipe, codec: LabelCodec, model: Any, say: Say) -> None:
         """Say what the classes are."""
-        names = ", ".join(codec.labels[:10]) + (", ..." if len(codec.labels) > 10 else "")
-        say(f"{len(codec.labels)} labels: {names}")
+        say(f"{len(codec.labels)} labels: {listed(codec.labels)}")
 
     def batches(self, recipe: ClassificationRecipe, codec: LabelCodec, store: TokenStore) -> TextBatches:
         """Texts with the numbers of their labels."""
@@ -127,26 +127,3 @@ class Classification(EncoderKind):
 
 def _collate(codec: LabelCodec, texts: Sequence[Any], labels: Sequence[Any], samples: Sequence[int]) -> Batch:
     return codec.collate(texts, [int(label[0]) for label in labels], samples)
-
-
-def _labels(recipe: ClassificationRecipe, rows: Iterable[Located[Row]]) -> tuple[str, ...]:
-    """All labels: those of the recipe, in its order; or those that occur, sorted."""
-    counts: Counter[str] = Counter()
-    given = recipe.task.labels
-    for row in rows:
-        label = row.row[LABEL]
-        if not label.strip():
-            raise DataError(f"{row.where}: the label is empty")
-        if given is not None and label not in given:
-            raise DataError(f"{row.where}: the label {label!r} is not among task.labels")
-        counts[label] += 1
-    if given is None:
-        if len(counts) < FEWEST_LABELS:
-            raise DataError(f"there is only the label {next(iter(counts), None)!r}: two are needed at least")
-        return tuple(sorted(counts))
-    if missing := [label for label in given if not counts[label]]:
-        raise DataError(
-            f"no example has the label {missing[0]!r} of task.labels: nothing could be learned of it; "
-            "give it an example, or leave it away"
-        )
-    return tuple(given)

@@ -3,20 +3,20 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.data.plan import Lengths, plan
+from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded, Filter, keep
 from heedful.data.sources import JsonlSource, Located, Row, TsvSource
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.runs.kind import Kind, Prepared, Rows
-from heedful.runs.measuring import means, micro_batch
+from heedful.runs.measuring import Batches, Validator, micro_batch
 from heedful.runs.starting import tokenizer_of
 from heedful.tasks.texts import N_SPECIALS, TEXT, fitted
 from heedful.text.specials import SPECIALS
@@ -24,19 +24,6 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
-
-
-class Batches(Protocol):
-    """Batches of what was encoded."""
-
-    @property
-    def lengths(self) -> Lengths:
-        """``[N]``: tokens of each sample, with the special ones."""
-        ...
-
-    def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
-        """The batch of some samples."""
-        ...
 
 
 class EncoderKind(Kind):
@@ -72,6 +59,10 @@ class EncoderKind(Kind):
         self, recipe: Any, codec: Any, rows: Iterable[Located[Row]], report: DataReport
     ) -> Iterator[Encoded]:
         """Each row that can be encoded, under the names of its columns."""
+
+    @abstractmethod
+    def n_answers(self, codec: Any) -> int:
+        """One more than the greatest id by which answers are kept."""
 
     @abstractmethod
     def batches(self, recipe: Any, codec: Any, store: TokenStore) -> Batches:
@@ -115,6 +106,11 @@ class EncoderKind(Kind):
         yield from keep(found, _of_texts(recipe.data.filter, self.texts(recipe)), report)
         del report.columns[self.answer]  # its lengths say nothing
 
+    def n_ids(self, recipe: Any, codec: Any) -> Mapping[str, int]:
+        """Those of the vocabulary, and of answers."""
+        texts = dict.fromkeys(self.texts(recipe), codec.tokenizer.vocab_size)
+        return {**texts, self.answer: self.n_answers(codec)}
+
     def feed(self, recipe: Any, prepared: Prepared) -> PlannedData:
         """Neighbours in length."""
         make = self.batches(recipe, prepared.codec, prepared.train)
@@ -125,7 +121,7 @@ class EncoderKind(Kind):
             seed=recipe.training.seed,
         )
 
-    def validator(self, recipe: Any, prepared: Prepared, step: Step) -> "Validator":
+    def validator(self, recipe: Any, prepared: Prepared, step: Step) -> Validator:
         """Means of the terms of the loss."""
         make = self.batches(recipe, prepared.codec, prepared.valid)
         return Validator(step, make, micro_batch(recipe), self.measures)
@@ -143,28 +139,8 @@ class EncoderKind(Kind):
         return TsvSource(paths=path, columns=dict(columns), header=True)
 
 
-class Validator:
-    """Means of some terms of the loss over the validation data.
-
-    Args:
-        step: with the model.
-        make: the batches.
-        budget: tokens of each.
-        measures: for each metric, the name of its term.
-    """
-
-    def __init__(self, step: Step, make: Batches, budget: int, measures: Mapping[str, str]) -> None:
-        self.step, self.make, self.measures = step, make, measures
-        self.batches = plan(make.lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
-
-    def __call__(self, model: nn.Module) -> Mapping[str, float]:
-        """See `heedful.training.loop.Validate`."""
-        found = means(self.step, (self.make(samples.tolist(), 0) for samples in self.batches))
-        return {metric: found[term] for metric, term in self.measures.items()}
-
-
 class TextBatches:
-    """`Batches` of texts, or pairs, with one answer each; long ones are cut.
+    """`heedful.runs.measuring.Batches` of texts, or pairs, with one answer each; long ones are cut.
 
     Args:
         store: the ids.

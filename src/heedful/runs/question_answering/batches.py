@@ -23,7 +23,7 @@ class _Window(NamedTuple):
 
 
 class AnswerBatches:
-    """See `heedful.runs.encoders.kind.Batches`; a sample is a window.
+    """See `heedful.runs.measuring.Batches`; a sample is a window.
 
     Windows that hold only a part of the answer, or nothing of it, have no answer: they are left out, unless
     the model shall learn that there may be none.

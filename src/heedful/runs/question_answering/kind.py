@@ -84,6 +84,10 @@ class QuestionAnswering(EncoderKind):
             report.rows += 1
             report.dropped.setdefault(span, Tally()).add(row.where)
 
+    def n_answers(self, codec: PassageCodec) -> int:
+        """A token is a part of the answer, or not."""
+        return 2
+
     def objective(self, recipe: QuestionAnsweringRecipe) -> AnswerSpan:
         """Where the answer begins and ends."""
         return AnswerSpan()

@@ -22,7 +22,8 @@ from heedful.runs.folder import RunFolder, read_json, write_json
 from heedful.runs.kind import Rows, Say, Scoring
 from heedful.runs.regression.recipe import RegressionRecipe
 from heedful.runs.regression.scoring import Evaluation, scored
-from heedful.tasks.regression import LABEL, Estimator, NumberCodec, number
+from heedful.tasks.labels import LABEL
+from heedful.tasks.regression import Estimator, NumberCodec, number
 from heedful.tasks.texts import PAIR, TEXT, text_columns
 from heedful.text.tokenizer import Tokenizer
 
@@ -79,6 +80,10 @@ class Regression(EncoderKind):
     ) -> Iterator[Encoded]:
         """The ids of the texts, and the number."""
         return codec.encode(rows, self.texts(recipe))
+
+    def n_answers(self, codec: NumberCodec) -> int:
+        """Numbers are kept as bytes."""
+        return 256
 
     def objective(self, recipe: RegressionRecipe) -> SquaredError:
         """The number of each text."""

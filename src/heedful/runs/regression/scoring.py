@@ -10,7 +10,8 @@ from heedful.errors import DataError
 from heedful.evaluation.regression import regression_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring
-from heedful.tasks.regression import LABEL, number
+from heedful.tasks.labels import LABEL
+from heedful.tasks.regression import number
 from heedful.tasks.texts import text_columns
 
 if TYPE_CHECKING:

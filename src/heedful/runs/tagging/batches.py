@@ -13,7 +13,7 @@ from heedful.text.specials import SPECIALS
 
 
 class TagBatches:
-    """See `heedful.runs.encoders.kind.Batches`; a sample is a stretch of a row.
+    """See `heedful.runs.measuring.Batches`; a sample is a stretch of a row.
 
     Args:
         store: ids of words, and marks where words begin.

@@ -20,16 +20,13 @@ from heedful.runs.kind import Rows, Say, Scoring
 from heedful.runs.tagging.batches import TagBatches
 from heedful.runs.tagging.recipe import TaggingRecipe
 from heedful.runs.tagging.scoring import Evaluation, scored
-from heedful.tasks import tagging
-from heedful.tasks.classification import LabelCodec
-from heedful.tasks.tagging import TAGS, WORDS, Tagger, words_and_tags
+from heedful.tasks.labels import FEWEST_LABELS, listed
+from heedful.tasks.tagging import TAGS, WORDS, TagCodec, Tagger, words_and_tags
 from heedful.tasks.texts import TEXT
 from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
-
-FEWEST_TAGS = 2
 
 
 class Tagging(EncoderKind):
@@ -49,7 +46,7 @@ class Tagging(EncoderKind):
 
     def sizes(self, recipe: TaggingRecipe, vocabularies: Sequence[int]) -> tuple[int, ...]:
         """With the number of tags, of which nothing is known before there are data."""
-        return (*vocabularies, FEWEST_TAGS)
+        return (*vocabularies, FEWEST_LABELS)
 
     def heads(self, recipe: TaggingRecipe, sizes: Sequence[int]) -> dict[str, nn.Module]:
         """A layer that makes the tags' logits."""
@@ -59,43 +56,46 @@ class Tagging(EncoderKind):
         """The tokenizer and the tags."""
         return [folder.tokenizer(TEXT), folder.labels]
 
-    def codec(self, recipe: TaggingRecipe, tokenizer: Tokenizer, rows: Rows) -> LabelCodec:
+    def codec(self, recipe: TaggingRecipe, tokenizer: Tokenizer, rows: Rows) -> TagCodec:
         """With the tags that occur, sorted.
 
         Raises:
             DataError: words and tags of a row are not as many, or there are fewer than two tags.
         """
         tags = sorted({tag for row in rows() for tag in words_and_tags(row)[1]})
-        if len(tags) < FEWEST_TAGS:
+        if len(tags) < FEWEST_LABELS:
             raise DataError(f"there is only the tag {next(iter(tags), None)!r}: two are needed at least")
-        return LabelCodec(tokenizer, tuple(tags), TAG)
+        return TagCodec(tokenizer, tuple(tags))
 
-    def save(self, codec: LabelCodec, folder: RunFolder) -> None:
+    def save(self, codec: TagCodec, folder: RunFolder) -> None:
         """Both files."""
         codec.tokenizer.save(folder.tokenizer(TEXT))
-        write_json(folder.labels, {"version": 1, "labels": list(codec.labels)})
+        write_json(folder.labels, {"version": 1, "labels": list(codec.tags)})
 
-    def load(self, folder: RunFolder) -> LabelCodec:
+    def load(self, folder: RunFolder) -> TagCodec:
         """Both files."""
         tags = tuple(read_json(folder.labels)["labels"])
-        return LabelCodec(Tokenizer.load(folder.tokenizer(TEXT)), tags, TAG)
+        return TagCodec(Tokenizer.load(folder.tokenizer(TEXT)), tags)
 
     def ids(
-        self, recipe: TaggingRecipe, codec: LabelCodec, rows: Iterable[Located[Row]], report: DataReport
+        self, recipe: TaggingRecipe, codec: TagCodec, rows: Iterable[Located[Row]], report: DataReport
     ) -> Iterator[Encoded]:
         """The ids of the words, and a mark where each begins."""
-        return tagging.encode(codec, rows, recipe.room)
+        return codec.encode(rows, recipe.room)
+
+    def n_answers(self, codec: TagCodec) -> int:
+        """Tags, and no tag."""
+        return len(codec.tags) + 1
 
     def objective(self, recipe: TaggingRecipe) -> TokenClass:
         """The tag of each word."""
         return TokenClass(recipe.objective.label_smoothing)
 
-    def begin(self, recipe: TaggingRecipe, codec: LabelCodec, model: Any, say: Say) -> None:
+    def begin(self, recipe: TaggingRecipe, codec: TagCodec, model: Any, say: Say) -> None:
         """Say what the tags are."""
-        names = ", ".join(codec.labels[:10]) + (", ..." if len(codec.labels) > 10 else "")
-        say(f"{len(codec.labels)} tags: {names}")
+        say(f"{len(codec.tags)} tags: {listed(codec.tags)}")
 
-    def batches(self, recipe: TaggingRecipe, codec: LabelCodec, store: TokenStore) -> TagBatches:
+    def batches(self, recipe: TaggingRecipe, codec: TagCodec, store: TokenStore) -> TagBatches:
         """Rows, or stretches of long ones."""
         return TagBatches(store, recipe.model.max_length)
 
@@ -112,7 +112,7 @@ class Tagging(EncoderKind):
     def predictor(
         self,
         recipe: TaggingRecipe,
-        codec: LabelCodec,
+        codec: TagCodec,
         model: Any,
         decoding: Any,
         inference: Inference,

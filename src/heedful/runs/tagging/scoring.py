@@ -58,4 +58,4 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     inputs = [words for words, _ in pairs]
     found: list[Any] = run.predict(inputs, progress=how.progress, precision=how.precision)
     right = [tags for _, tags in pairs]
-    return Evaluation(split, tagging_scores([p.tags for p in found], right, run.codec.labels), right, found)
+    return Evaluation(split, tagging_scores([p.tags for p in found], right, run.codec.tags), right, found)
