@@ -173,7 +173,9 @@ class Batch:
             marks: for each id of each text, 0, or the number of its tag plus 1.
         """
         around = np.zeros(1, dtype=np.int64)
-        flat = np.concatenate([around[:0], *(x for own in marks for x in (around, np.asarray(own), around))])
+        flat = np.concatenate(
+            [around[:0], *(x for own in marks for x in (around, np.asarray(own, np.int64), around))]
+        )
         rows = np.flatnonzero(flat)
         return replace(self, rows=torch.from_numpy(rows), targets=torch.from_numpy(flat[rows] - 1))
 

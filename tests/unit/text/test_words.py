@@ -74,7 +74,7 @@ def test_an_unknown_word_is_one_unknown_token_that_is_all_of_it():
 
 def test_lower_case_keeps_places_and_what_changes_length_is_taken_whole():
     made = tokenizer("bpe", lowercase=True)
-    assert spelled(made, "THE Old").spans == spelled(tokenizer("bpe"), "the old").spans
+    assert spelled(made, "THE Old") == spelled(made, "the old")
     # The capital I with a dot takes two bytes, in lower case three.
     ids = word_ids(made, ["\u0130the"])[0]
     assert spans(made, "\u0130the", ids) == [(0, 4)] * len(ids)
