@@ -15,7 +15,11 @@ from heedful.runs.trees import Mark, Tree
 from heedful.training.listeners import JsonLines, read_metrics
 
 TAGS = {
-    **{"Anna": "B-PER", "Maria": "B-PER", "Weber": "I-PER", "Berlin": "B-LOC", "London": "B-LOC"},
+    "Anna": "B-PER",
+    "Maria": "B-PER",
+    "Weber": "I-PER",
+    "Berlin": "B-LOC",
+    "London": "B-LOC",
     **dict.fromkeys(("sees", "loves", "the"), "O"),
 }
 
