@@ -24,7 +24,9 @@ def evaluate(
         None, metavar="FILE", help="Score a language model on this file instead; may be repeated."
     ),
     table: Path = typer.Option(
-        None, metavar="FILE", help="Score a classifier on this table (with a header) or these JSON lines."
+        None,
+        metavar="FILE",
+        help="Score a classifier (tagger …) on this table (with a header) or JSON lines.",
     ),
     folder: Path = typer.Option(
         None, metavar="FOLDER", help="Score a classifier of pictures on this folder, with one for each label."

@@ -83,7 +83,8 @@ def predict(
             _stream(loaded, lines, settings, options)
             return
         keys, first, failed = loaded.kind.inputs(loaded.recipe), 0, 0
-        records = _records(lines, file, keys) if structured else _fields(lines, file, keys)
+        listed = loaded.kind.reads_words
+        records = _records(lines, file, keys, listed) if structured else _fields(lines, file, keys)
         for block in _blocks(records):
             predictions = loaded.predict(
                 [_input(record, keys) for record in block],
@@ -179,8 +180,13 @@ def _named(file: str) -> str:
     return "standard input" if file == "-" else file
 
 
-def _records(lines: Iterable[str], file: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """One JSON object a line, with a text under each of ``keys``; other keys are handed through."""
+def _records(
+    lines: Iterable[str], file: str, keys: Sequence[str], listed: bool = False
+) -> Iterator[dict[str, Any]]:
+    """One JSON object a line, with a text under each of ``keys``; other keys are handed through.
+
+    With ``listed``, a list of texts may stand for a text.
+    """
     name = _named(file)
     for number, line in enumerate(lines, 1):
         try:
@@ -189,11 +195,20 @@ def _records(lines: Iterable[str], file: str, keys: Sequence[str]) -> Iterator[d
             example = f'with --jsonl every line is an object such as {{"{keys[0]}": "A man sleeps."}}'
             raise DataError(f"{name}:{number}: not JSON ({error}); {example}") from None
         for key in keys:
-            if not isinstance(record, dict) or not isinstance(record.get(key), str):
+            texts = _texts(record.get(key), listed) if isinstance(record, dict) else None
+            if texts is None:
                 raise DataError(f'{name}:{number}: expected an object with a text under "{key}"')
-            if not _is_unicode(record[key]):
+            if not all(map(_is_unicode, texts)):
                 raise DataError(f'{name}:{number}: the text under "{key}" has half of a surrogate pair')
         yield record
+
+
+def _texts(value: Any, listed: bool) -> list[str] | None:
+    """The text, or with ``listed`` the texts of a list; None for what is neither."""
+    if isinstance(value, str):
+        return [value]
+    is_list = listed and isinstance(value, list) and all(isinstance(part, str) for part in value)
+    return value if is_list else None
 
 
 def _no_constant(name: str) -> float:

@@ -59,6 +59,16 @@ class Supervised(Protocol):
         """Where the spans of wanted tokens lie, where they have some."""
         ...
 
+    @property
+    def values(self) -> Float[Tensor, " B"] | None:
+        """The number of every sequence, where it has one."""
+        ...
+
+    @property
+    def answers(self) -> Int[Tensor, "B 2"] | None:
+        """Where in ``[T]`` the answer of every sequence begins and ends, where it has one."""
+        ...
+
 
 @dataclass(frozen=True)
 class Term:

@@ -153,6 +153,9 @@ class Kind(ABC):
     options: ClassVar[tuple[str, ...]] = ()
     """What its `predictor` takes besides the decoding."""
 
+    reads_words: ClassVar[bool] = False
+    """Whether an input in JSON lines may also be a list of words."""
+
     strides: ClassVar[bool] = False
     """Whether it is scored in windows, which may slide."""
 

@@ -5,8 +5,11 @@ from heedful.runs.kind import Kind
 from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.masked_language_modelling.kind import MaskedLanguageModelling
 from heedful.runs.picture_classification.kind import PictureClassification
+from heedful.runs.question_answering.kind import QuestionAnswering
 from heedful.runs.recipe import Recipe
+from heedful.runs.regression.kind import Regression
 from heedful.runs.summarisation.kind import Summarisation
+from heedful.runs.tagging.kind import Tagging
 from heedful.runs.translation.kind import Translation
 
 KINDS: dict[str, Kind] = {
@@ -16,6 +19,9 @@ KINDS: dict[str, Kind] = {
     "masked-language-modelling": MaskedLanguageModelling(),
     "classification": Classification(),
     "picture-classification": PictureClassification(),
+    "tagging": Tagging(),
+    "question-answering": QuestionAnswering(),
+    "regression": Regression(),
 }
 
 

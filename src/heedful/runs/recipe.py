@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_v
 from heedful.config import Config
 from heedful.data.sources import SourceConfig
 from heedful.errors import nearest
-from heedful.objectives.registry import NEXT_TOKEN, Losses
+from heedful.objectives.registry import CLASS, NEXT_TOKEN, Losses
 from heedful.objectives.terms import Objective
 from heedful.training.optimizers import AdamConfig, OptimizerConfig
 from heedful.training.schedules import InverseSqrtConfig, ScheduleConfig
@@ -52,6 +52,14 @@ class ObjectiveConfig(Config):
     def make(self) -> Objective:
         """The objective that these settings describe."""
         return self.losses[self.loss](self)
+
+
+class ClassObjectiveConfig(ObjectiveConfig):
+    """What is minimised of the class of a sequence or picture; ``chunk`` is not used."""
+
+    losses: ClassVar[Losses] = CLASS
+
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
 
 
 class Expected(Config):

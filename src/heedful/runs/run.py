@@ -73,7 +73,9 @@ class Run:
                 (`heedful.inference.choosing`).
             **options: of a language model, ``max_new_tokens`` and ``stop`` (a list of texts).
 
-        A classifier's answer is a label, with its log-probability as the score.
+        A classifier's answer is a label, with its log-probability as the score; a tagger's has ``words`` and
+        ``tags`` too (its input may be a list of words), a regression's a ``value``, and an answer that is cut
+        out of a passage the characters where it has its ``start`` and ``end``.
 
         Raises:
             RequestError: the task cannot do what is asked for.

@@ -54,8 +54,8 @@ def _numbers(labels: Labels) -> dict[str, int]:
     return {label: number for number, label in enumerate(labels)}
 
 
-def number_of(label: str, labels: Labels, where: Where) -> int:
-    """The number of a label.
+def number_of(label: str, labels: Labels, where: Where, name: str = LABEL) -> int:
+    """The number of a label, which messages call ``name``.
 
     Raises:
         DataError: it is not among those that the run knows.
@@ -63,7 +63,7 @@ def number_of(label: str, labels: Labels, where: Where) -> int:
     numbers = _numbers(labels)
     if label not in numbers:
         raise DataError(
-            f"{where}: the label {label!r} is not among those of the training data"
+            f"{where}: the {name} {label!r} is not among those of the training data"
             f"{nearest(label, labels)}; they are {listed(labels)}"
         )
     return numbers[label]

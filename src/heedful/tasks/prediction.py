@@ -35,9 +35,5 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what was not asked for is left out."""
-        plain = asdict(self)
-        plain["alternatives"] = [a.to_dict() for a in self.alternatives]
-        for key in ("source_tokens", "alignment", "note", "error"):
-            if plain[key] is None:
-                del plain[key]
-        return plain
+        plain = {key: value for key, value in asdict(self).items() if value is not None}
+        return {**plain, "alternatives": [a.to_dict() for a in self.alternatives]}

@@ -69,12 +69,46 @@ class PictureClassificationTask(_Labelling):
     kind: Literal["picture-classification"] = "picture-classification"
 
 
+class TaggingTask(Config):
+    """A tag for every word; the data have the columns ``words`` and ``tags``, with blanks between them."""
+
+    kind: Literal["tagging"] = "tagging"
+
+
+class QuestionAnsweringTask(Config):
+    """An answer cut out of a passage; the data have the columns ``question``, ``passage`` and ``answer``.
+
+    A column ``start``, where there is one, says at which character of the passage the answer begins;
+    otherwise it is where it first occurs.
+
+    Args:
+        unanswerable: whether there may be no answer, which an empty one says.
+    """
+
+    kind: Literal["question-answering"] = "question-answering"
+    unanswerable: bool = False
+
+
+class RegressionTask(Config):
+    """A number for a text; the data have the columns ``text`` and ``label``, and ``pair`` for a second text.
+
+    Args:
+        pairs: whether two texts have a number together.
+    """
+
+    kind: Literal["regression"] = "regression"
+    pairs: bool = False
+
+
 TaskConfig = Annotated[
     TranslationTask
     | SummarisationTask
     | LanguageModellingTask
     | MaskedLanguageModellingTask
     | ClassificationTask
-    | PictureClassificationTask,
+    | PictureClassificationTask
+    | TaggingTask
+    | QuestionAnsweringTask
+    | RegressionTask,
     Field(discriminator="kind"),
 ]

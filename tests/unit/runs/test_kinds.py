@@ -58,6 +58,18 @@ def test_made_up_batches_hold_what_was_asked_for(name):
         assert len(batch.classes) == len(batch.inputs.layout.lengths) == n
         assert sum(batch.inputs.layout.lengths) / n == pytest.approx(length, abs=0.5)
         return
+    if recipe.task.kind in ("tagging", "question-answering", "regression"):
+        layout = batch.inputs.layout
+        assert layout.n_sequences == n
+        assert layout.n_tokens / n == pytest.approx(length, abs=0.5)
+        if recipe.task.kind == "tagging":
+            assert len(batch.rows) == len(batch.targets) > n
+            assert batch.targets.max() < sizes[-1]
+        elif recipe.task.kind == "regression":
+            assert len(batch.values) == n
+        else:
+            assert (layout.sequence[batch.answers] == torch.arange(n)[:, None]).all()
+        return
     if recipe.task.kind == "masked-language-modelling":
         assert set(batch.inputs.layout.lengths) == {recipe.model.max_length}
         assert len(batch.inputs.layout.lengths) == n

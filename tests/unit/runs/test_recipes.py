@@ -40,6 +40,8 @@ def test_the_promised_recipes_are_there():
         "my-own-files",
         "my-own-text",
         "phrasebook-lm",
+        "phrasebook-tags",
+        "phrasebook-questions",
         "shakespeare-char",
         "shakespeare-char-cpu",
     }

@@ -6,6 +6,7 @@ from typing import Any
 
 from heedful.data.corpora import digits, phrasebook, repeats, reverse
 from heedful.data.corpora.grammar import Pair
+from heedful.data.corpora.questions import questions
 from heedful.errors import RequestError, nearest
 
 
@@ -13,9 +14,15 @@ def _written(pairs: Callable[..., Iterator[Pair] | Sequence[Pair]], split: str, 
     return map(row, pairs(split, seed=seed))
 
 
+def _asked(split: str, seed: int, *, unanswerable: bool) -> Iterator[dict[str, Any]]:
+    return (question._asdict() for question in questions(split, seed, unanswerable=unanswerable))
+
+
 CORPORA: dict[str, Callable[[str, int], Iterator[dict[str, Any]]]] = {
     "phrasebook-ta": partial(_written, partial(phrasebook.phrasebook, "ta")),
     "phrasebook-de": partial(_written, partial(phrasebook.phrasebook, "de")),
+    "phrasebook-questions": partial(_asked, unanswerable=False),
+    "phrasebook-questions-unanswerable": partial(_asked, unanswerable=True),
     "reverse": partial(_written, partial(reverse.reverse, task="reverse")),
     "copy": partial(_written, partial(reverse.reverse, task="copy")),
     "sort": partial(_written, partial(reverse.reverse, task="sort")),
@@ -35,8 +42,9 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, A
 
     Returns:
         Of texts, rows with the columns ``source``, ``target``, ``alignment`` (Pharaoh format, ``0-0 1-2``),
-        ``source_tags`` and ``target_tags`` (one tag a word, separated by blanks); of pictures, with
-        ``picture`` and ``label``.
+        ``source_tags`` and ``target_tags`` (one tag a word, separated by blanks); of questions, with
+        ``question``, ``passage``, ``answer`` and ``start`` (its first character in the passage); of
+        pictures, with ``picture`` and ``label``.
 
     Raises:
         RequestError: for a name or split that is not there.

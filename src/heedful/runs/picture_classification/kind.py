@@ -20,7 +20,7 @@ from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
 from heedful.models.registry import build_model
 from heedful.nn.patches import Pictures
-from heedful.objectives.classification import SequenceClass
+from heedful.objectives.terms import Objective
 from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.folder import RunFolder, read_json, write_json
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
@@ -123,9 +123,9 @@ class PictureClassification(Kind):
         """The pixels of what can be read."""
         return codec.encode(rows, report, drop=recipe.data.filter.unreadable == "drop")
 
-    def objective(self, recipe: PictureClassificationRecipe) -> SequenceClass:
+    def objective(self, recipe: PictureClassificationRecipe) -> Objective:
         """The class of each picture."""
-        return SequenceClass(recipe.objective.label_smoothing)
+        return recipe.objective.make()
 
     def begin(self, recipe: PictureClassificationRecipe, codec: PictureCodec, model: Any, say: Say) -> None:
         """Say what pictures become, and what the classes are."""

@@ -24,12 +24,6 @@ class DataConfig(recipe.DataConfig):
     filter: Filter = Filter()
 
 
-class ObjectiveConfig(recipe.ObjectiveConfig):
-    """Cross-entropy of the class."""
-
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-
-
 class ValidationConfig(Config):
     """Every validation measures loss and accuracy on all validation rows; there is nothing to choose."""
 
@@ -49,7 +43,7 @@ class PictureClassificationRecipe(recipe.Recipe):
     data: DataConfig
     augmentation: Augmentation = Augmentation()
     model: Annotated[VisionConfig | ResNetConfig, Field(discriminator="kind")]
-    objective: ObjectiveConfig = ObjectiveConfig()
+    objective: recipe.ClassObjectiveConfig = recipe.ClassObjectiveConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig | None = None
     evaluation: EvaluationConfig = EvaluationConfig()

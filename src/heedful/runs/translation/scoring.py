@@ -93,7 +93,7 @@ def likelihood(run: "Run", sources: Sequence[str], references: Sequence[str]) ->
     were scored.
     """
     order = sorted(range(len(references)), key=lambda i: len(references[i]))
-    found = []
+    found: list[tuple[Likelihood, Likelihood | None]] = []
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
         found += _foretold(run, [sources[i] for i in part], [references[i] for i in part])
