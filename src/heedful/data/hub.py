@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from heedful.config import Config
 from heedful.data.files import Paths, find_all
 from heedful.data.lines import Located, Row, Where, expand
+from heedful.data.range import Ranged
 from heedful.data.tables import text_at
 from heedful.errors import DataError, nearest
 
@@ -16,7 +16,7 @@ _SAVED = ("state.json", "dataset_dict.json")
 _READERS = ("json", "csv", "parquet", "text")
 
 
-class DatasetsSource(Config):
+class DatasetsSource(Ranged):
     """A data set of the ``datasets`` library.
 
     Args:

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from heedful.config import Config
 from heedful.data.builtin import BuiltInSource, open_built_in
 from heedful.data.files import FilesSource, open_files
 from heedful.data.hub import DatasetsSource, open_datasets
 from heedful.data.lines import Located, Row, Where
+from heedful.data.range import Ranged, ranged
 from heedful.data.tables import JsonlSource, TsvSource, open_jsonl, open_tsv
 from heedful.data.text import TextSource, open_text
 
@@ -43,7 +43,7 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
 }
 
 
-def open_source(config: Config, root: Path) -> Iterator[Located[Row]]:
+def open_source(config: Ranged, root: Path) -> Iterator[Located[Row]]:
     """The rows that ``config`` (one of `SourceConfig`) describes, as a stream.
 
     Args:
@@ -53,4 +53,5 @@ def open_source(config: Config, root: Path) -> Iterator[Located[Row]]:
     Raises:
         DataError: a file is missing (at once), or its content is not what was said (when reached).
     """
-    return OPENERS[config.kind](config, root)  # type: ignore[attr-defined]
+    rows = OPENERS[config.kind](config, root)  # type: ignore[attr-defined]
+    return ranged(rows, config)

@@ -112,14 +112,17 @@ def _of_recipe(
     from heedful.runs.kinds import kind_of
 
     family, kind = recipe.model.kind, kind_of(recipe)
-    size, why = _expected(recipe.tokenizer.subwords)
+    tokenizer = getattr(recipe, "tokenizer", None)
+    size, why = _expected(tokenizer.subwords) if tokenizer else (VOCABULARY, "")
     n_vocabularies = len(SIZES[family])
     entries = vocabularies.sizes(family, known[:n_vocabularies] if known else [size])
     sizes = (*entries, *known[n_vocabularies:]) if known else kind.sizes(recipe, entries)
-    notes = (_sizes_told(entries, "" if known or vocabularies.complete(family) else why),)
+    model = on_device("meta", kind.model, recipe, sizes)
+    told = "" if known or vocabularies.complete(family) else why
+    notes = (_sizes_told(entries, told),) if entries else tuple(_of_pictures(recipe.model, model))
     return Subject(
         name,
-        on_device("meta", kind.model, recipe, sizes),
+        model,
         tokens=max(1, recipe.training.tokens_per_update // recipe.training.accumulate),
         chunk=recipe.objective.chunk,
         notes=notes,
