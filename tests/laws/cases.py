@@ -408,7 +408,7 @@ def hidden_of(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> lis
 
 
 def source_of(model: Any, sources: Sequence[Any]) -> Tokens | Pictures | None:
-    """What the model is given beside the targets: the sources, pictures of them, or nothing if it reads none."""
+    """What the model is given beside the targets: the sources, pictures made of them, or nothing."""
     if isinstance(model, LanguageModel):
         return None
     if not isinstance(model.source_embedding, PatchEmbedding):

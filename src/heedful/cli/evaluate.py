@@ -24,7 +24,9 @@ def evaluate(
         None, metavar="FILE", help="Score a language model on this file instead; may be repeated."
     ),
     table: Path = typer.Option(
-        None, metavar="FILE", help="Score a classifier on this table (with a header) or these JSON lines."
+        None,
+        metavar="FILE",
+        help="Score a classifier or captioner on this table (with a header) or these JSON lines.",
     ),
     stride: int = typer.Option(
         None, min=1, help="Also read a text in windows that move on by so many tokens (language models)."

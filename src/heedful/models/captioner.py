@@ -1,11 +1,11 @@
-"""From a picture to its caption: ViT's encoder over squares, and a Transformer's decoder that attends to them.
+"""From a picture to its caption: ViT's encoder over squares, a Transformer's decoder that attends to them.
 
 | preset | n_layers | d_model | d_ff | n_heads | parameters |
 |---|---|---|---|---|---|
 | captioner-mini | 2 + 2 | 128 | 256 | 4 | 692,352 + 128 V, for 48 x 48 pixels in colour |
 
 Lecture S1 names both halves (Dosovitskiy et al. 2021; Vaswani et al. 2017); Liu et al. 2021 (CPTR) put them
-together. There is no class token: the decoder sees the squares alone, so its alignments are of words to squares.
+together. There is no class token: the decoder sees the squares alone, so alignments are of words to squares.
 """
 
 import math
@@ -88,12 +88,10 @@ PRESETS: dict[str, CaptionerConfig] = {
 
 
 def build(config: CaptionerConfig, vocab_size: int) -> EncoderDecoder:
-    """The model, freshly initialised: squares as ViT's (`heedful.models.vision`), words as the Transformer's."""
+    """The model, freshly initialised: squares as `heedful.models.vision` has them, words as the Transformer."""
     table = embedding_table(vocab_size, config.d_model)
     positions = positions_of(config.positions, config.max_length, config.d_model)
-    words = TokenEmbedding(
-        table, Added(positions), scale=math.sqrt(config.d_model), dropout=config.dropout
-    )
+    words = TokenEmbedding(table, Added(positions), scale=math.sqrt(config.d_model), dropout=config.dropout)
     return EncoderDecoder(
         _squares(config),
         self_attention_stack(config, config.d_ff, causal=False),

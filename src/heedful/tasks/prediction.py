@@ -19,6 +19,8 @@ class Prediction:
         source_tokens: the pieces that the model read, where an alignment is given.
         alignment: attention over the source, ``[layer][head][target token][source token]``; the last
             target row belongs to the end token.
+        grid: rows and columns of squares, where an alignment with a picture is given: its tokens are the
+            squares, row by row.
         note: what was out of the ordinary, such as an input that was cut.
     """
 
@@ -29,13 +31,14 @@ class Prediction:
     alternatives: list["Prediction"] = field(default_factory=list)
     source_tokens: list[str] | None = None
     alignment: list[Any] | None = None
+    grid: tuple[int, int] | None = None
     note: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what was not asked for is left out."""
         plain = asdict(self)
         plain["alternatives"] = [a.to_dict() for a in self.alternatives]
-        for key in ("source_tokens", "alignment", "note"):
+        for key in ("source_tokens", "alignment", "grid", "note"):
             if plain[key] is None:
                 del plain[key]
         return plain

@@ -55,11 +55,18 @@ class ClassificationTask(Config):
         return self
 
 
+class CaptioningTask(Config):
+    """What a picture shows, in words; the data have the columns ``picture`` and ``caption``."""
+
+    kind: Literal["captioning"] = "captioning"
+
+
 TaskConfig = Annotated[
     TranslationTask
     | SummarisationTask
     | LanguageModellingTask
     | MaskedLanguageModellingTask
-    | ClassificationTask,
+    | ClassificationTask
+    | CaptioningTask,
     Field(discriminator="kind"),
 ]

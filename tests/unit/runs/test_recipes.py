@@ -12,7 +12,7 @@ from heedful.runs.trees import Mark, Tree
 from heedful.runs.yaml import dump_yaml, read_yaml
 
 NAMES = list(shipped_recipes())
-OWN = ["my-own-files", "my-own-text", "my-own-labels"]
+OWN = ["my-own-files", "my-own-text", "my-own-labels", "my-own-captions"]
 
 
 def sources(recipe: Recipe):
@@ -33,6 +33,8 @@ def test_the_promised_recipes_are_there():
         "phrasebook-lm",
         "shakespeare-char",
         "shakespeare-char-cpu",
+        "scenes",
+        "my-own-captions",
     }
     assert promised <= set(NAMES)
 

@@ -22,19 +22,18 @@ SHAPES: dict[str, Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[n
 
 
 def ground(side: int, grey: int) -> Pixels:
-    """``[3, side, side]``: a square picture of one grey."""
-    return np.full((3, side, side), grey, np.uint8)
+    """``[side, side, 3]``: a square picture of one grey."""
+    return np.full((side, side, 3), grey, np.uint8)
 
 
 def draw(picture: Pixels, shape: str, colour: Colour, left: int, top: int, side: int) -> None:
-    """Draw a shape onto ``picture [3, H, W]``, into the square of ``side`` pixels at (left, top).
+    """Draw a shape onto ``picture [H, W, 3]``, into the square of ``side`` pixels at (left, top).
 
     A pixel at the edge is mixed of both colours by the share of its points that belong to the shape.
     """
     share = _coverage(shape, side)
-    window = picture[:, top : top + side, left : left + side]
-    over = np.asarray(colour, np.float64)[:, None, None]
-    window[...] = np.floor(window + share * (over - window) + 0.5)
+    window = picture[top : top + side, left : left + side]
+    window[...] = np.floor(window + share[:, :, None] * (np.asarray(colour) - window.astype(float)) + 0.5)
 
 
 @cache

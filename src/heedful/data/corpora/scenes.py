@@ -1,8 +1,8 @@
 """Drawn scenes, each with a caption: "two small red circles above a large blue square".
 
 A picture shows one or two groups of things. Those of a group are alike: a number of things of one size, one
-colour and one shape. Two groups differ in colour or shape, and stand one above or beside the other: a straight
-line parts them in one direction and none does in the other, so that a caption is either true or false.
+colour and one shape. Two groups differ in colour or shape, and stand one above or beside the other: a
+straight line parts them in one direction and none does in the other, so a caption is either true or false.
 
 The caption is a function of the picture. It begins with the group of larger things; where these agree with
 the group of more things; and where these agree too with the upper or left one.
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from heedful.data.corpora import drawing
 from heedful.data.corpora.drawing import Colour, Pixels
 from heedful.data.corpora.grammar import Draw
+from heedful.data.pictures import Picture
 from heedful.errors import RequestError, nearest
 
 SIDE = 48
@@ -75,7 +76,7 @@ class Scene(NamedTuple):
 
 
 def rows(split: str, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """The rows of a split: ``picture``, numbers ``[3, 48, 48]`` from 0 to 255, and ``caption``.
+    """The rows of a split: ``picture``, a `Picture` of 48 x 48 pixels in colour, and ``caption``.
 
     Args:
         split: ``train``, ``valid`` or ``test``.
@@ -86,9 +87,15 @@ def rows(split: str, seed: int = 0) -> Iterator[dict[str, Any]]:
     """
     if split not in N_PICTURES:
         known = ", ".join(map(repr, N_PICTURES))
-        raise RequestError(f"scenes: there is no split {split!r}{nearest(split, N_PICTURES)}; there are {known}")
-    scenes = (scene(split, number, seed) for number in range(N_PICTURES[split]))
-    return ({"picture": picture(s), "caption": caption(s)} for s in scenes)
+        raise RequestError(
+            f"scenes: there is no split {split!r}{nearest(split, N_PICTURES)}; there are {known}"
+        )
+    return (_row(split, number, seed) for number in range(N_PICTURES[split]))
+
+
+def _row(split: str, number: int, seed: int) -> dict[str, Any]:
+    s = scene(split, number, seed)
+    return {"picture": Picture(pixels(s), f"scenes/{split}:{number + 1}"), "caption": caption(s)}
 
 
 def scene(split: str, number: int, seed: int = 0) -> Scene:
@@ -108,13 +115,13 @@ def split_of(s: Scene) -> str | None:
     return held.pop() if held else "train"
 
 
-def picture(s: Scene) -> Pixels:
-    """The pixels of a scene, ``[3, 48, 48]``."""
-    pixels = drawing.ground(SIDE, s.grey)
+def pixels(s: Scene) -> Pixels:
+    """A scene as it is drawn, ``[48, 48, 3]``."""
+    drawn = drawing.ground(SIDE, s.grey)
     for group in s.groups:
         for box in group.boxes:
-            drawing.draw(pixels, group.shape, group.shade, *box)
-    return pixels
+            drawing.draw(drawn, group.shape, group.shade, *box)
+    return drawn
 
 
 def caption(s: Scene) -> str:
@@ -135,12 +142,7 @@ def phrase(group: Group) -> str:
 def relation(one: Group, other: Group) -> str | None:
     """Where one group is, seen from the other; None where no line, or more than one, parts them."""
     (left, right), (above, below) = (_apart(one, other, axis) for axis in (0, 1))
-    found = {
-        "above": above,
-        "below": below,
-        "to the left of": left,
-        "to the right of": right,
-    }
+    found = {"above": above, "below": below, "to the left of": left, "to the right of": right}
     true = [words for words, holds in found.items() if holds]
     return true[0] if len(true) == 1 else None
 
@@ -161,25 +163,22 @@ def _span(group: Group, axis: int) -> tuple[int, int]:
 def _scene(draw: Draw) -> Scene:
     grey = LIGHTEST - draw.below(GREYS)
     if draw.chance(SINGLE):
-        kind = _kind(draw)
-        return Scene((_placed(draw, kind, _cells((0, 0), (SIDE, SIDE), 3, 2)),), grey)
-    first = second = _kind(draw)
-    while second[1:3] == first[1:3]:
-        second = _kind(draw)
+        return Scene((_placed(draw, *_things(draw), _cells((0, 0), (SIDE, SIDE), 3, 2)),), grey)
+    first = second = _things(draw)
+    while second[0][1:3] == first[0][1:3]:  # colour and shape
+        second = _things(draw)
     halves = _halves(upright=draw.chance(0.5))
     while True:
-        groups = tuple(_placed(draw, kind, half) for kind, half in zip((first, second), halves, strict=True))
-        if relation(*groups):
-            return Scene(groups, grey)
+        one, other = (_placed(draw, *t, half) for t, half in zip((first, second), halves, strict=True))
+        if relation(one, other):
+            return Scene((one, other), grey)
 
 
-Kind = tuple[str, str, str, Colour, int]  # as the first of a `Group`, and the number of things
-
-
-def _kind(draw: Draw) -> Kind:
+def _things(draw: Draw) -> tuple[Group, int]:
+    """What the things of a group are like, without their places, and how many there are."""
     size, colour, shape = draw.pick(tuple(SIZES)), draw.pick(tuple(COLOURS)), draw.pick(tuple(SHAPES))
     red, green, blue = (min(255, max(0, c - SHADES + draw.below(2 * SHADES + 1))) for c in COLOURS[colour])
-    return size, colour, shape, (red, green, blue), 1 + draw.below(len(NUMBERS))
+    return Group(size, colour, shape, (red, green, blue), ()), 1 + draw.below(len(NUMBERS))
 
 
 Cell = tuple[int, int, int, int]  # left, top, width, height
@@ -202,12 +201,12 @@ def _cells(corner: tuple[int, int], size: tuple[int, int], columns: int, rows: i
     ]
 
 
-def _placed(draw: Draw, kind: Kind, cells: list[Cell]) -> Group:
+def _placed(draw: Draw, things: Group, number: int, cells: list[Cell]) -> Group:
     """Each thing in a cell of its own, a pixel or more from its edges."""
-    *alike, number = kind
     free, boxes = list(cells), []
     for _ in range(number):
         left, top, width, height = free.pop(draw.below(len(free)))
-        side = draw.pick(SIZES[kind[0]])
-        boxes.append(Box(left + 1 + draw.below(width - side - 1), top + 1 + draw.below(height - side - 1), side))
-    return Group(kind[0], kind[1], kind[2], kind[3], tuple(boxes))
+        side = draw.pick(SIZES[things.size])
+        x, y = 1 + draw.below(width - side - 1), 1 + draw.below(height - side - 1)
+        boxes.append(Box(left + x, top + y, side))
+    return things._replace(boxes=tuple(boxes))

@@ -230,7 +230,7 @@ def describe(
         source_vocab: entries of the source's alone; it stands before ``vocab_size``.
         target_vocab: entries of the target's alone.
         length: tokens of a target sentence, for which FLOPs are counted.
-        source_length: of a source sentence; ``length`` by default.
+        source_length: of a source sentence; ``length`` by default, and of a picture its squares.
         tokens: target tokens of a batch, for which memory is counted; the recipe's, or 4096.
         overrides: ``key=value`` texts: of the configuration (``n_heads=16``), or for a recipe or run, of
             the recipe (``model.n_heads=16``).
@@ -248,6 +248,7 @@ def describe(
             raise ValueError("a module is described as it is: no vocabulary, no overrides, no time")
         return ledger_of(what, length=length, source_length=source_length, tokens=tokens or TOKENS)
     found = subject(what, Vocabularies(vocab_size, source_vocab, target_vocab), overrides)
+    source_length = source_length or found.source_length
     ledger = ledger_of(
         found.model,
         found.name,

@@ -1,12 +1,13 @@
 """Scoring a translator: the same decoding as ``predict``, detokenised text, metrics with signatures."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
@@ -21,9 +22,11 @@ from heedful.evaluation.translation import (
 from heedful.runs import kind
 from heedful.runs.kind import Scoring
 from heedful.tasks.forced import forced
+from heedful.tasks.pairing import Pairing
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import SOURCE, TARGET
 from heedful.text.normalisation import tokenise_for_bleu
+from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
@@ -83,31 +86,52 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
 
 
 def likelihood(run: "Run", sources: Sequence[str], references: Sequence[str]) -> list[Score]:
-    """Perplexity of the references, given their sources, per token of the run's own vocabulary.
+    """Perplexity of the references, given their sources; see `likelihood_of`."""
+    longest = run.recipe.max_source
+
+    def read(part: Sequence[int]) -> list[Any]:
+        return [ids[:longest] for ids in run.codec.source.encode_batch([sources[i] for i in part])]
+
+    return likelihood_of(run.model, run.recipe.pairing, run.codec.target, read, references)
+
+
+def likelihood_of(
+    model: nn.Module,
+    pairing: Pairing,
+    tokenizer: Tokenizer,
+    read: Callable[[Sequence[int]], list[Any]],
+    references: Sequence[str],
+) -> list[Score]:
+    """Perplexity of the references, per token of the run's own vocabulary.
 
     References for which the model has no positions are left out; the counts of the scores say how many
     were scored.
+
+    Args:
+        model: of the run.
+        pairing: how a source and its reference are laid before it.
+        tokenizer: of the references.
+        read: gives the sources of some references, by their numbers, as the pairing takes them.
+        references: texts.
     """
     nll, tokens, n_bytes, scored = 0.0, 0, 0, 0
-    device, longest = next(run.model.parameters()).device, run.recipe.max_source
-    pairing = run.recipe.pairing
+    device = next(model.parameters()).device
     order = sorted(range(len(references)), key=lambda i: len(references[i]))
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
-        source = [ids[:longest] for ids in run.codec.source.encode_batch([sources[i] for i in part])]
-        target = run.codec.target.encode_batch([references[i] for i in part])
+        source, target = read(part), tokenizer.encode_batch([references[i] for i in part])
         rooms = [pairing.room(len(ids)) for ids in source]
         fit = [k for k, ids in enumerate(target) if rooms[k] is None or len(ids) < rooms[k]]
         if not fit:
             continue
         with torch.inference_mode():
             batch = pairing.scored([source[k] for k in fit], [target[k] for k in fit])
-            results = forced(run.model, batch.to(device))
+            results = forced(model, batch.to(device))
         nll -= math.fsum(float(r.log_probs.double().sum()) for r in results)
         tokens += sum(len(r.log_probs) for r in results)
         n_bytes += sum(len(references[part[k]].encode()) for k in fit)
         scored += len(fit)
     if not scored:
         return []
-    scores = Likelihood(nll, tokens, n_bytes).scores(run.codec.target.fingerprint[:12])
+    scores = Likelihood(nll, tokens, n_bytes).scores(tokenizer.fingerprint[:12])
     return [replace(score, counts={**score.counts, "sentences": scored}) for score in scores.values()]

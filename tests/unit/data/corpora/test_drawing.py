@@ -16,7 +16,7 @@ def drawn(shape, side, colour=(0, 0, 0)):
 
 def cover(shape, side):
     """The share of each pixel that is covered, from black on white."""
-    return 1 - drawn(shape, side)[0, 1 : 1 + side, 3 : 3 + side] / 255
+    return 1 - drawn(shape, side)[1 : 1 + side, 3 : 3 + side, 0] / 255
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ def test_symmetries(side):
 
 def test_nothing_is_drawn_outside_of_the_square_and_all_channels_take_the_colour():
     picture = drawn("square", 5, (10, 20, 30))
-    assert picture.shape == (3, 9, 9)
-    assert [picture[c, 1:6, 3:8].tolist() for c in range(3)] == [[[v] * 5] * 5 for v in (10, 20, 30)]
+    assert picture.shape == (9, 9, 3)
+    assert [picture[1:6, 3:8, c].tolist() for c in range(3)] == [[[v] * 5] * 5 for v in (10, 20, 30)]
     outside = np.ones((9, 9), bool)
     outside[1:6, 3:8] = False
-    assert (picture[:, outside] == 255).all()
+    assert (picture[outside] == 255).all()
 
 
 def test_an_edge_is_mixed_by_what_is_covered():
     """The corner pixel of a circle of two pixels: 16 points, of which those nearer than 1 to the middle."""
     points = [(i + 0.5) / 4 - 1 for i in range(4)]
     inside = sum(u**2 + v**2 <= 1 for u in points for v in points)
-    assert drawn("circle", 2, (55, 55, 55))[0, 1, 3] == math.floor(255 - 200 * inside / 16 + 0.5)
+    assert drawn("circle", 2, (55, 55, 55))[1, 3, 0] == math.floor(255 - 200 * inside / 16 + 0.5)

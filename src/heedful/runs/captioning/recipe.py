@@ -1,0 +1,87 @@
+"""The recipe of a captioner."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from heedful.config import Config
+from heedful.data.report import Filter
+from heedful.decoding.config import BeamConfig, DecodingConfig
+from heedful.models.captioner import CaptionerConfig
+from heedful.runs import recipe
+from heedful.runs.translation.recipe import ValidationConfig
+from heedful.tasks.captioning import CAPTION, PictureAndCaption
+from heedful.tasks.registry import CaptioningTask
+from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
+
+
+class DataConfig(recipe.DataConfig):
+    """Rows with a picture and a caption, and what to do with those that cannot be used as they are.
+
+    Args:
+        filter: of the captions' lengths.
+        unreadable: what to do with a picture that cannot be read: refuse the data, or skip the row. (A file
+            that is not there is always refused.)
+    """
+
+    filter: Filter = Filter()
+    unreadable: Literal["refuse", "skip"] = "refuse"
+
+    @model_validator(mode="after")
+    def _no_ratio(self) -> Self:
+        if self.filter.max_ratio is not None:
+            raise ValueError("filter.max_ratio compares a source with its target: leave it away here")
+        return self
+
+    @property
+    def of_captions(self) -> Filter:
+        """The filter, for captions alone: a picture has no length."""
+        limit = self.filter.limit(CAPTION)
+        return self.filter.model_copy(update={"max_length": None if limit is None else {CAPTION: limit}})
+
+
+class Tokenization(Config):
+    """The subword model, and what is done to the captions before it."""
+
+    subwords: TokenizerConfig
+    text: PreprocessingConfig = PreprocessingConfig()
+
+
+class EvaluationConfig(Config):
+    """``evaluate`` reports BLEU, chrF, TER, exact matches and perplexity; there is nothing to choose."""
+
+
+class CaptioningRecipe(recipe.Recipe):
+    """A whole recipe."""
+
+    task: CaptioningTask
+    data: DataConfig
+    tokenizer: Tokenization
+    model: CaptionerConfig
+    validation: ValidationConfig = ValidationConfig()
+    decoding: DecodingConfig = BeamConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    decoded_metrics: ClassVar[frozenset[str]] = frozenset({"bleu", "chrf"})
+
+    def metrics(self) -> set[str]:
+        """What validation measures."""
+        return super().metrics() | (self.decoded_metrics if self.validation.decode != 0 else set())
+
+    @property
+    def pairing(self) -> PictureAndCaption:
+        """How a picture and its caption are laid before the model."""
+        model = self.model
+        return PictureAndCaption(model.picture_size, model.channels, model.grid, model.longest)
+
+    @model_validator(mode="after")
+    def _has_positions_for_all(self) -> Self:
+        """A table of positions ends somewhere, and no caption may be longer; found now, not hours later."""
+        if self.model.longest is None:
+            return self
+        most = self.model.longest - 1
+        table = f"model.positions=learned ends after model.max_length={self.model.longest} tokens"
+        limit = self.data.filter.limit(CAPTION)
+        if limit is None or limit > most:
+            raise ValueError(f"{table}: set data.filter.max_length to at most {most}")
+        return self
