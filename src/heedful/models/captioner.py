@@ -88,7 +88,7 @@ PRESETS: dict[str, CaptionerConfig] = {
 
 
 def build(config: CaptionerConfig, vocab_size: int) -> EncoderDecoder:
-    """The model, freshly initialised: squares as `heedful.models.vision` has them, words as the Transformer."""
+    """The model, freshly initialised: squares as `heedful.models.vision` has them, words as `transformer`."""
     table = embedding_table(vocab_size, config.d_model)
     positions = positions_of(config.positions, config.max_length, config.d_model)
     words = TokenEmbedding(table, Added(positions), scale=math.sqrt(config.d_model), dropout=config.dropout)

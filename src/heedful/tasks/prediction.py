@@ -19,9 +19,9 @@ class Prediction:
         source_tokens: the pieces that the model read, where an alignment is given.
         alignment: attention over the source, ``[layer][head][target token][source token]``; the last
             target row belongs to the end token.
+        note: what was out of the ordinary, such as an input that was cut.
         grid: rows and columns of squares, where an alignment with a picture is given: its tokens are the
             squares, row by row.
-        note: what was out of the ordinary, such as an input that was cut.
     """
 
     text: str
@@ -31,8 +31,8 @@ class Prediction:
     alternatives: list["Prediction"] = field(default_factory=list)
     source_tokens: list[str] | None = None
     alignment: list[Any] | None = None
-    grid: tuple[int, int] | None = None
     note: str | None = None
+    grid: tuple[int, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what was not asked for is left out."""

@@ -81,7 +81,7 @@ class Translator:
         inference: Inference | None = None,
     ) -> None:
         self.model, self.tokenizers = model.eval(), tokenizers
-        self.max_source, self.budget = max_source, budget
+        self.pairing, self.max_source, self.budget = pairing, max_source, budget
         self.writer = Writer(model, tokenizers.target, decoding, pairing, inference)
 
     @torch.inference_mode()
