@@ -109,7 +109,7 @@ class CaptionCodec:
         return (self.tokenizer.vocab_size,)
 
     def encode(
-        self, rows: Iterable[Located[Row]], size: int, channels: int, report: DataReport, *, skip: bool
+        self, rows: Iterable[Located[Row]], size: int, channels: int, report: DataReport, *, drop: bool
     ) -> Iterator[Encoded]:
         """The numbers of each picture and the ids of its caption, in order.
 
@@ -118,7 +118,7 @@ class CaptionCodec:
             size: pixels along each side.
             channels: numbers of a pixel.
             report: is told of rows that are left out.
-            skip: leave out rows whose picture cannot be read; else such a row is refused.
+            drop: leave out rows whose picture cannot be read; else such a row is refused.
 
         Raises:
             DataError: a picture cannot be read.
@@ -130,10 +130,9 @@ class CaptionCodec:
                 try:
                     pixels = row.row[PICTURE].pixels(size, channels)
                 except DataError as error:
-                    if not skip:
-                        raise DataError(
-                            f"{row.where}: {error} (`unreadable: skip` leaves such rows out)"
-                        ) from None
+                    if not drop:
+                        advice = "`unreadable: drop` leaves such rows out"
+                        raise DataError(f"{row.where}: {error} ({advice})") from None
                     report.rows += 1
                     report.dropped.setdefault("unreadable picture", Tally()).add(row.where)
                     continue
@@ -174,7 +173,7 @@ class Captioner:
         first: int = 0,
         progress: Callable[[int], None] = lambda n: None,
     ) -> list[Prediction]:
-        """Caption pictures; one that cannot be read has an empty caption, and a note that says why.
+        """Caption pictures; one that cannot be read has an empty caption, and an error that says why.
 
         Args:
             texts: the pictures: paths, or whatever `Picture.of` takes.
@@ -189,7 +188,7 @@ class Captioner:
             sources = {begin + i: source for i, source in enumerate(group) if not isinstance(source, str)}
             answers = self._written(sources, first, alignment)
             for i, source in enumerate(group, begin):
-                results.append(Prediction("", note=source) if isinstance(source, str) else answers[i])
+                results.append(Prediction("", error=source) if isinstance(source, str) else answers[i])
             progress(len(group))
         return results
 

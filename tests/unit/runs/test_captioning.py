@@ -174,7 +174,7 @@ def test_an_unreadable_picture_is_named_or_skipped_as_asked(tmp_path):
     (tmp_path / "pictures" / "train3.png").write_text("not a picture")
     with pytest.raises(DataError, match=r"data.train: train.jsonl:4: pictures/train3.png: is not a picture"):
         into(tmp_path)
-    into(tmp_path, data={"unreadable": "skip"})
+    into(tmp_path, data={"filter": {"unreadable": "drop"}})
     report = json.loads((tmp_path / "run" / "data.json").read_text())["train"]
     assert (report["rows"], report["kept"]) == (N["train"], N["train"] - 1)
     assert report["dropped"]["unreadable picture"]["examples"] == ["train.jsonl:4"]
@@ -205,10 +205,9 @@ def test_recipes_that_cannot_work_are_refused(sections, message):
 
 
 def test_the_filter_is_of_captions_alone():
-    data = recipe(data={"filter": {"max_length": 7}}).data
-    assert data.of_captions.limit("caption") == 7
-    assert data.of_captions.limit("picture") is None
-    assert recipe().data.of_captions.limit("caption") is None
+    lengths = recipe(data={"filter": {"max_length": 7}}).data.filter.of_captions
+    assert (lengths.limit("caption"), lengths.limit("picture")) == (7, None)
+    assert recipe().data.filter.of_captions.limit("caption") is None
 
 
 # The ledger and the built-in scenes -----------------------------------------------------------------------

@@ -84,11 +84,11 @@ def test_rows_become_numbers_and_ids(tmp_path):
     Image.fromarray(array).save(tmp_path / "one.png")
     rows = located(Picture.of(array), Picture.of(tmp_path / "one.png"))
     codec, report = CaptionCodec(tokenizer()), DataReport()
-    for row in codec.encode(rows, SIZE, CHANNELS, report, skip=False):
+    for row in codec.encode(rows, SIZE, CHANNELS, report, drop=False):
         assert row.row["picture"].dtype == np.uint8
         assert np.array_equal(row.row["picture"], numbers(array))
         assert codec.tokenizer.decode(row.row["caption"]) == "a red circle"
-    grey = next(codec.encode(rows, 4, 1, report, skip=False))
+    grey = next(codec.encode(rows, 4, 1, report, drop=False))
     assert grey.row["picture"].shape == (16,)
 
 
@@ -97,9 +97,9 @@ def test_an_unreadable_picture_is_refused_by_name_or_left_out_and_counted(tmp_pa
     (good,) = arrays(1)
     rows = located(Picture.of(good), Picture(tmp_path / "no.png", "no.png"), Picture.of(good))
     codec, report = CaptionCodec(tokenizer()), DataReport()
-    with pytest.raises(DataError, match=r"t:2: no.png: is not a picture.*`unreadable: skip`"):
-        list(codec.encode(rows, SIZE, CHANNELS, report, skip=False))
-    kept = list(codec.encode(rows, SIZE, CHANNELS, report, skip=True))
+    with pytest.raises(DataError, match=r"t:2: no.png: is not a picture.*`unreadable: drop`"):
+        list(codec.encode(rows, SIZE, CHANNELS, report, drop=False))
+    kept = list(codec.encode(rows, SIZE, CHANNELS, report, drop=True))
     assert [row.where.line for row in kept] == [1, 3]
     assert report.dropped["unreadable picture"].to_dict() == {"count": 1, "examples": ["t:2"]}
 
@@ -127,7 +127,7 @@ def test_as_many_captions_as_pictures_in_order_whatever_the_batch(decoding):
     assert captioner(decoding).predict([]) == []
 
 
-def test_paths_arrays_and_pictures_are_the_same_and_others_become_a_note(tmp_path):
+def test_paths_arrays_and_pictures_are_the_same_and_of_others_the_error_is_told(tmp_path):
     (array,) = arrays(1)
     Image.fromarray(array).save(tmp_path / "one.png")
     (tmp_path / "no.png").write_text("text")
@@ -140,19 +140,19 @@ def test_paths_arrays_and_pictures_are_the_same_and_others_become_a_note(tmp_pat
     ]
     done = []
     found = captioner(budget=20).predict(given, progress=done.append)
-    assert [p.note is None for p in found] == [True, False, True, False, True]
+    assert [p.error is None for p in found] == [True, False, True, False, True]
     assert found[0] == found[2] == found[4]
     assert found[0].text
     assert [found[1].text, found[3].text] == ["", ""]
-    assert found[1].note.endswith("gone.png: no such file")
-    assert "no.png: is not a picture" in found[3].note
+    assert found[1].error.endswith("gone.png: no such file")
+    assert "no.png: is not a picture" in found[3].error
     assert sum(done) == 5
 
 
 def test_a_picture_is_brought_to_the_size_of_the_model():
     (large,) = arrays(1, size=3 * SIZE)
     (prediction,) = captioner().predict([large])
-    assert prediction.note is None
+    assert prediction.error is None
 
 
 def test_log_probabilities_are_those_of_a_forced_pass():

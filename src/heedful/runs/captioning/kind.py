@@ -88,13 +88,10 @@ class Captioning(Kind):
         report: DataReport,
     ) -> Iterator[Encoded]:
         """What passes the filter."""
-        size, channels, skip = (
-            recipe.model.picture_size,
-            recipe.model.channels,
-            recipe.data.unreadable == "skip",
-        )
-        read = codec.encode(rows, size, channels, report, skip=skip)
-        yield from keep(read, recipe.data.of_captions, report)
+        model, filter = recipe.model, recipe.data.filter
+        drop = filter.unreadable == "drop"
+        read = codec.encode(rows, model.picture_size, model.channels, report, drop=drop)
+        yield from keep(read, filter.of_captions, report)
         del report.columns[PICTURE]  # all have the same length
 
     def n_ids(self, recipe: CaptioningRecipe, codec: CaptionCodec) -> Mapping[str, int]:

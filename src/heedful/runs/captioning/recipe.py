@@ -15,29 +15,32 @@ from heedful.tasks.registry import CaptioningTask
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 
 
-class DataConfig(recipe.DataConfig):
-    """Rows with a picture and a caption, and what to do with those that cannot be used as they are.
+class CaptionFilter(Filter):
+    """What to do with captions that are long or empty, and with pictures that cannot be read.
 
     Args:
-        filter: of the captions' lengths.
-        unreadable: what to do with a picture that cannot be read: refuse the data, or skip the row. (A file
-            that is not there is always refused.)
+        unreadable: stop at the first such picture, or leave them out and count them.
     """
 
-    filter: Filter = Filter()
-    unreadable: Literal["refuse", "skip"] = "refuse"
+    unreadable: Literal["error", "drop"] = "error"
 
     @model_validator(mode="after")
     def _no_ratio(self) -> Self:
-        if self.filter.max_ratio is not None:
-            raise ValueError("filter.max_ratio compares a source with its target: leave it away here")
+        if self.max_ratio is not None:
+            raise ValueError("max_ratio compares a source with its target: leave it away here")
         return self
 
     @property
     def of_captions(self) -> Filter:
-        """The filter, for captions alone: a picture has no length."""
-        limit = self.filter.limit(CAPTION)
-        return self.filter.model_copy(update={"max_length": None if limit is None else {CAPTION: limit}})
+        """The same, without a limit for pictures."""
+        limit = self.limit(CAPTION)
+        return self.model_copy(update={"max_length": None if limit is None else {CAPTION: limit}})
+
+
+class DataConfig(recipe.DataConfig):
+    """Rows with a picture and a caption, and what to do with those that cannot be used as they are."""
+
+    filter: CaptionFilter = CaptionFilter()
 
 
 class Tokenization(Config):

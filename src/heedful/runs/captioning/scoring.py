@@ -59,8 +59,9 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
         raise DataError(f"{split}: there is nothing to score")
     pictures, references = [row[PICTURE] for row in kept], [row[CAPTION] for row in kept]
     predictions = run.predict(pictures, decoding=how.decoding, progress=how.progress, precision=how.precision)
-    if notes := [p.note for p in predictions if p.note]:
-        raise DataError(f"{split}: {notes[0]}")
+    errors = [p.error for p in predictions if p.error]
+    if errors:
+        raise DataError(f"{split}: {errors[0]}")
     texts = [p.text for p in predictions]
     lowercase = run.recipe.tokenizer.text.lowercase
     scores = list(translation_scores(texts, references, lowercase=lowercase).values())
