@@ -2,7 +2,7 @@
 
 run.json              what this is: format version, task, created, files with their hashes
 recipe.yaml           the resolved recipe
-source.tokenizer.json, target.tokenizer.json (text.tokenizer.json where there is one text)
+source.tokenizer.json, target.tokenizer.json (text.tokenizer.json of one text, caption… of captions)
 labels.json           of a classifier
 weights.safetensors   what predict uses: best, last or averaged, as the recipe says
 metrics.jsonl         what happened, one JSON object a line
