@@ -152,6 +152,13 @@ class Batch:
         return cls(tokens, nothing, None, tuple(samples), rows, classes=classes)
 
     @classmethod
+    def of_pictures(cls, pictures: Pictures, classes: Sequence[int], samples: Sequence[int] = ()) -> "Batch":
+        """Pictures of which each has a class; nothing is wanted of single tokens."""
+        nothing, rows = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+        numbers = torch.as_tensor(classes, dtype=torch.int64)
+        return cls(pictures, nothing, None, tuple(samples), rows, ragged=False, classes=numbers)
+
+    @classmethod
     def masked(
         cls,
         sequences: Sequence[Ids],

@@ -120,6 +120,15 @@ def read_text(file: TextFile) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
+def read_bytes(file: TextFile) -> bytes:
+    """All of one file, whatever it holds; a name that ends in ``.gz`` is read through gzip.
+
+    Raises:
+        DataError: it cannot be read, or is not the gzip that it claims to be.
+    """
+    return b"".join(_raw_lines(file))
+
+
 def count_lines(file: TextFile) -> int:
     """How many lines `lines` would give."""
     return sum(1 for _ in _raw_lines(file))

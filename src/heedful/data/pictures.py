@@ -49,6 +49,8 @@ class Picture:
         if isinstance(given, cls):
             return given
         if isinstance(given, str | Path):
+            if not str(given):
+                raise DataError("an empty line names no picture")
             return cls(Path(given), str(given))
         if isinstance(given, bytes):
             return cls(given, name)
@@ -84,20 +86,30 @@ class Picture:
         fitted = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
         return np.ascontiguousarray(np.asarray(fitted).reshape(size, size, channels).transpose(2, 0, 1))
 
-    def encoded(self) -> bytes:
-        """Bytes that are alike for the same picture alone: for hashes.
+    @property
+    def kind(self) -> str:
+        """Its size and whether it has colours, for people; as it is stored, before it is turned.
 
         Raises:
-            DataError: the file cannot be read.
+            DataError: it cannot be read.
         """
+        (width, height), mode = self._read(lambda image: (image.size, image.mode))
+        grey = mode in {"1", "L", "LA", "La"} or mode.startswith("I")
+        return f"{width} x {height} pixels in {'grey' if grey else 'colours'}"
+
+    def encoded(self) -> bytes:
+        """Bytes that are alike for the same picture alone: for hashes. None where there is no file."""
         if isinstance(self.content, bytes):
             return self.content
         if isinstance(self.content, Path):
             try:
                 return self.content.read_bytes()
-            except OSError as error:
-                raise DataError(self._unreadable(error)) from None
+            except OSError:  # for whoever reads its pixels to report
+                return b""
         return f"{self.content.shape}".encode() + self.content.tobytes()
+
+    def __str__(self) -> str:
+        return self.name
 
     def _ready(self, size: int, channels: int) -> UInt8[np.ndarray, "C H W"] | None:
         """The numbers, where nothing has to be done to them."""
@@ -107,7 +119,7 @@ class Picture:
         planes = held[None] if held.ndim == 2 else held.transpose(2, 0, 1)
         return planes if len(planes) == channels else None
 
-    def _read(self, use: "Callable[[Image], Image]") -> "Image":
+    def _read(self, use: "Callable[[Image], Any]") -> Any:
         from PIL import Image
 
         held = self.content

@@ -18,7 +18,7 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
         RequestError: there is no such split.
     """
     if files:
-        return {files[0].name: run.kind.source_of(run.recipe, files)}
+        return {files[0].resolve().name: run.kind.source_of(run.recipe, files)}
     own = run.recipe.data
     known = {**own.test, "valid": own.valid, "train": own.train}
     if split == "test" and "test" not in own.test:

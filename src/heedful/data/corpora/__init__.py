@@ -1,10 +1,10 @@
-"""Corpora that come with the package: they are generated, always the same, and need no download."""
+"""Corpora that come with the package, generated or in a dependency: always the same, without a download."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from heedful.data.corpora import phrasebook, reverse, scenes
+from heedful.data.corpora import digits, phrasebook, reverse, scenes
 from heedful.data.corpora.grammar import Pair
 from heedful.errors import RequestError, nearest
 
@@ -19,6 +19,7 @@ CORPORA: dict[str, Callable[[str, int], Iterator[dict[str, Any]]]] = {
     "reverse": partial(_written, partial(reverse.reverse, task="reverse")),
     "copy": partial(_written, partial(reverse.reverse, task="copy")),
     "sort": partial(_written, partial(reverse.reverse, task="sort")),
+    "digits": digits.digits,
     "scenes": scenes.rows,
 }
 
@@ -34,7 +35,7 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, A
     Returns:
         Of texts, rows with the columns ``source``, ``target``, ``alignment`` (Pharaoh format, ``0-0 1-2``),
         ``source_tags`` and ``target_tags`` (one tag a word, separated by blanks); of pictures, with
-        ``picture`` and ``caption``.
+        ``picture`` and ``label`` or ``caption``.
 
     Raises:
         RequestError: for a name or split that is not there.

@@ -33,6 +33,7 @@ class Subject:
         notes: what was assumed.
         recipe: where there is one.
         sizes: of the vocabularies, and of what else the data decide.
+        length: tokens of what it reads, where the configuration says.
         source_length: tokens of a source, where the configuration says how many there are.
     """
 
@@ -43,6 +44,7 @@ class Subject:
     notes: tuple[str, ...] = ()
     recipe: Recipe | None = None
     sizes: tuple[int, ...] = ()
+    length: int | None = None
     source_length: int | None = None
 
 
@@ -98,7 +100,8 @@ def _of_config(config: Any, name: str, vocabularies: Vocabularies, overrides: Se
     told = "" if vocabularies.complete(config.kind) else ", by default; change it with vocab_size=…"
     model = assemble(config, *sizes, device="meta")
     notes = tuple(_notes(config, model, sizes, told))
-    return Subject(name, model, notes=notes, source_length=_squares(config))
+    length = None if sizes else config.n_tokens
+    return Subject(name, model, notes=notes, length=length, source_length=_squares(config))
 
 
 def _notes(config: Any, model: nn.Module, sizes: tuple[int, ...], told: str) -> Iterator[str]:
@@ -119,7 +122,7 @@ def _squares(config: Any) -> int | None:
 
 def _of_pictures(config: Any, model: nn.Module) -> Iterator[str]:
     """What the ledger of a model of pictures counts, and what it does not."""
-    yield f"a picture becomes {config.n_tokens} tokens: count for one with a length of {config.n_tokens}"
+    yield f"a picture becomes {config.n_tokens} tokens"
     if any(isinstance(part, StandardisedConvolution) for part in model.modules()):
         yield "convolutions over pictures are counted by their parameters alone: no FLOPs, no activations"
 
@@ -147,6 +150,7 @@ def _of_recipe(
         notes=notes,
         recipe=recipe,
         sizes=sizes,
+        length=None if entries else recipe.model.n_tokens,
         source_length=_squares(recipe.model),
     )
 
