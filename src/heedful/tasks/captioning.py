@@ -24,6 +24,7 @@ from heedful.nn.layout import Ids, Tokens
 from heedful.nn.patches import Pictures
 from heedful.tasks.generation import Generator
 from heedful.tasks.pairing import Lengths
+from heedful.tasks.pictures import PictureReader
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.writing import DECODING_BUDGET, Writer
 from heedful.text.specials import SPECIALS
@@ -32,26 +33,20 @@ from heedful.text.tokenizer import Tokenizer
 CAPTION = "caption"
 COLUMNS = (PICTURE, CAPTION)
 
-N_VALUES = 256
-"""What a channel of a pixel may be."""
-
 
 @dataclass(frozen=True)
 class PictureAndCaption:
     """The encoder reads the squares of a picture, the decoder ``<s> y``. A `heedful.tasks.pairing.Pairing`.
 
-    A source is the numbers of a picture, ``[channels, size, size]`` laid out in one row, from 0 to 255. The
-    model reads them from -1 to 1, as in ViT's released code.
+    A source is the numbers of a picture, ``[channels, size, size]`` laid out in one row, from 0 to 255.
 
     Args:
-        size: pixels along each side.
-        channels: numbers of a pixel.
+        reader: how pictures are read.
         grid: rows and columns of squares.
         longest: the most tokens of a caption, or None.
     """
 
-    size: int
-    channels: int
+    reader: PictureReader
     grid: tuple[int, int]
     longest: int | None = None
 
@@ -62,9 +57,9 @@ class PictureAndCaption:
 
     def pictures(self, sources: Sequence[Ids]) -> Pictures:
         """What the model reads."""
-        numbers = np.stack([np.asarray(source, np.float32) for source in sources])
-        pixels = torch.from_numpy(numbers).view(-1, self.channels, self.size, self.size)
-        return Pictures.of(pixels / 127.5 - 1, self.n_tokens)
+        size, channels = self.reader.size, self.reader.channels
+        levels = np.stack([np.asarray(source, np.uint8).reshape(channels, size, size) for source in sources])
+        return Pictures.of(self.reader.normalised(levels), self.n_tokens)
 
     def collate(self, sources: Sequence[Ids], targets: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
         """Teacher forcing."""
@@ -109,14 +104,13 @@ class CaptionCodec:
         return (self.tokenizer.vocab_size,)
 
     def encode(
-        self, rows: Iterable[Located[Row]], size: int, channels: int, report: DataReport, *, drop: bool
+        self, rows: Iterable[Located[Row]], reader: PictureReader, report: DataReport, *, drop: bool
     ) -> Iterator[Encoded]:
         """The numbers of each picture and the ids of its caption, in order.
 
         Args:
             rows: with both columns.
-            size: pixels along each side.
-            channels: numbers of a pixel.
+            reader: how pictures are read.
             report: is told of rows that are left out.
             drop: leave out rows whose picture cannot be read; else such a row is refused.
 
@@ -128,13 +122,13 @@ class CaptionCodec:
             captions = self.tokenizer.encode_batch([row.row[CAPTION] for row in block])
             for row, caption in zip(block, captions, strict=True):
                 try:
-                    pixels = row.row[PICTURE].pixels(size, channels)
+                    pixels = reader.pixels(row.row[PICTURE])
                 except DataError as error:
                     if not drop:
                         advice = "`unreadable: drop` leaves such rows out"
                         raise DataError(f"{row.where}: {error} ({advice})") from None
                     report.rows += 1
-                    report.dropped.setdefault("unreadable picture", Tally()).add(row.where)
+                    report.dropped.setdefault("unreadable", Tally()).add(row.where)
                     continue
                 yield Located({PICTURE: pixels.reshape(-1), CAPTION: caption}, row.where)
 
@@ -197,7 +191,7 @@ class Captioner:
         read: list[Ids | str] = []
         for each in given:
             try:
-                read.append(Picture.of(each).pixels(self.pairing.size, self.pairing.channels).reshape(-1))
+                read.append(self.pairing.reader.pixels(Picture.of(each)).reshape(-1))
             except DataError as error:
                 read.append(str(error))
         return read

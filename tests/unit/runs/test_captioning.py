@@ -177,7 +177,7 @@ def test_an_unreadable_picture_is_named_or_skipped_as_asked(tmp_path):
     into(tmp_path, data={"filter": {"unreadable": "drop"}})
     report = json.loads((tmp_path / "run" / "data.json").read_text())["train"]
     assert (report["rows"], report["kept"]) == (N["train"], N["train"] - 1)
-    assert report["dropped"]["unreadable picture"]["examples"] == ["train.jsonl:4"]
+    assert report["dropped"]["unreadable"]["examples"] == ["train.jsonl:4"]
 
 
 def test_an_unreadable_picture_of_a_test_set_is_named(run, tmp_path):

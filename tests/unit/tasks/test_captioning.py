@@ -14,11 +14,13 @@ from heedful.models.captioner import CaptionerConfig, build
 from heedful.tasks.captioning import CaptionCodec, Captioner, PictureAndCaption
 from heedful.tasks.forced import forced
 from heedful.tasks.pairing import Pairing
+from heedful.tasks.pictures import PictureReader
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
 SIZE, CHANNELS, GRID = 12, 3, (3, 3)
-PAIRING = PictureAndCaption(SIZE, CHANNELS, GRID)
+READER = PictureReader(SIZE, CHANNELS, (0.5,) * 3, (0.5,) * 3)
+PAIRING = PictureAndCaption(READER, GRID)
 SHORT = MaxLength(ratio=0.0, extra=5)
 WORDS = "a red blue circle square above below"
 
@@ -70,7 +72,7 @@ def test_batches_are_teacher_forced_and_lengths_are_those_of_both_sides():
     sides = [batch.source.layout.lengths, batch.inputs.layout.lengths]
     assert lengths.T.tolist() == [list(side) for side in sides]
     assert PAIRING.room(9) is None
-    assert PictureAndCaption(SIZE, CHANNELS, GRID, longest=6).room(9) == 6
+    assert PictureAndCaption(READER, GRID, longest=6).room(9) == 6
 
 
 def located(*pictures):
@@ -84,11 +86,11 @@ def test_rows_become_numbers_and_ids(tmp_path):
     Image.fromarray(array).save(tmp_path / "one.png")
     rows = located(Picture.of(array), Picture.of(tmp_path / "one.png"))
     codec, report = CaptionCodec(tokenizer()), DataReport()
-    for row in codec.encode(rows, SIZE, CHANNELS, report, drop=False):
+    for row in codec.encode(rows, READER, report, drop=False):
         assert row.row["picture"].dtype == np.uint8
         assert np.array_equal(row.row["picture"], numbers(array))
         assert codec.tokenizer.decode(row.row["caption"]) == "a red circle"
-    grey = next(codec.encode(rows, 4, 1, report, drop=False))
+    grey = next(codec.encode(rows, PictureReader(4, 1, (0.5,), (0.5,)), report, drop=False))
     assert grey.row["picture"].shape == (16,)
 
 
@@ -98,10 +100,10 @@ def test_an_unreadable_picture_is_refused_by_name_or_left_out_and_counted(tmp_pa
     rows = located(Picture.of(good), Picture(tmp_path / "no.png", "no.png"), Picture.of(good))
     codec, report = CaptionCodec(tokenizer()), DataReport()
     with pytest.raises(DataError, match=r"t:2: no.png: is not a picture.*`unreadable: drop`"):
-        list(codec.encode(rows, SIZE, CHANNELS, report, drop=False))
-    kept = list(codec.encode(rows, SIZE, CHANNELS, report, drop=True))
+        list(codec.encode(rows, READER, report, drop=False))
+    kept = list(codec.encode(rows, READER, report, drop=True))
     assert [row.where.line for row in kept] == [1, 3]
-    assert report.dropped["unreadable picture"].to_dict() == {"count": 1, "examples": ["t:2"]}
+    assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}
 
 
 # Captions ------------------------------------------------------------------------------------------------

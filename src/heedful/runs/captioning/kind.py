@@ -22,7 +22,8 @@ from heedful.runs.kind import Kind, Prepared, Rows, Scoring
 from heedful.runs.pairs import Validator, planned
 from heedful.runs.recipe import Recipe
 from heedful.runs.starting import tokenizer_of
-from heedful.tasks.captioning import CAPTION, COLUMNS, N_VALUES, CaptionCodec, Captioner
+from heedful.tasks.captioning import CAPTION, COLUMNS, CaptionCodec, Captioner
+from heedful.tasks.pictures import LEVELS
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
@@ -88,15 +89,14 @@ class Captioning(Kind):
         report: DataReport,
     ) -> Iterator[Encoded]:
         """What passes the filter."""
-        model, filter = recipe.model, recipe.data.filter
-        drop = filter.unreadable == "drop"
-        read = codec.encode(rows, model.picture_size, model.channels, report, drop=drop)
+        filter = recipe.data.filter
+        read = codec.encode(rows, recipe.reader, report, drop=filter.unreadable == "drop")
         yield from keep(read, filter.of_captions, report)
         del report.columns[PICTURE]  # all have the same length
 
     def n_ids(self, recipe: CaptioningRecipe, codec: CaptionCodec) -> Mapping[str, int]:
         """A byte for each number of a picture."""
-        return {PICTURE: N_VALUES, CAPTION: codec.tokenizer.vocab_size}
+        return {PICTURE: LEVELS, CAPTION: codec.tokenizer.vocab_size}
 
     def keeps_rows(self, recipe: CaptioningRecipe) -> bool:
         """Where captions are scored, against those that were given."""
@@ -123,12 +123,12 @@ class Captioning(Kind):
         self, recipe: CaptioningRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
     ) -> Batch:
         """Noise, with captions that differ by a token or two in length."""
-        draw, pairing = np.random.default_rng(0), recipe.pairing
-        shape = (n, pairing.channels * pairing.size**2)
+        draw, reader = np.random.default_rng(0), recipe.reader
+        pictures = draw.integers(LEVELS, size=(n, reader.channels * reader.size**2))
         # With the start token that is added.
         lengths = (max(0, length - 1 + (0, -1, 1)[i % 3]) for i in range(n))
         captions = [draw.integers(len(SPECIALS), sizes[-1], each) for each in lengths]
-        return pairing.collate(list(draw.integers(N_VALUES, size=shape)), captions)
+        return recipe.pairing.collate(list(pictures), captions)
 
     def predictor(
         self,

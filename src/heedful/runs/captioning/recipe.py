@@ -11,6 +11,7 @@ from heedful.models.captioner import CaptionerConfig
 from heedful.runs import recipe
 from heedful.runs.translation.recipe import ValidationConfig
 from heedful.tasks.captioning import CAPTION, PictureAndCaption
+from heedful.tasks.pictures import PictureReader
 from heedful.tasks.registry import CaptioningTask
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 
@@ -72,10 +73,15 @@ class CaptioningRecipe(recipe.Recipe):
         return super().metrics() | (self.decoded_metrics if self.validation.decode != 0 else set())
 
     @property
+    def reader(self) -> PictureReader:
+        """How pictures are read: their numbers from -1 to 1, as in ViT's released code."""
+        n = self.model.channels
+        return PictureReader(self.model.picture_size, n, mean=(0.5,) * n, std=(0.5,) * n)
+
+    @property
     def pairing(self) -> PictureAndCaption:
         """How a picture and its caption are laid before the model."""
-        model = self.model
-        return PictureAndCaption(model.picture_size, model.channels, model.grid, model.longest)
+        return PictureAndCaption(self.reader, self.model.grid, self.model.longest)
 
     @model_validator(mode="after")
     def _has_positions_for_all(self) -> Self:

@@ -75,6 +75,6 @@ def _likelihood(run: "Run", pictures: Sequence[Any], references: Sequence[str]) 
     pairing = run.recipe.pairing
 
     def read(part: Sequence[int]) -> list[Any]:
-        return [pictures[i].pixels(pairing.size, pairing.channels).reshape(-1) for i in part]
+        return [pairing.reader.pixels(pictures[i]).reshape(-1) for i in part]
 
     return likelihood_of(run.model, pairing, run.codec.tokenizer, read, references)
