@@ -100,5 +100,7 @@ class Validator:
         rows = self.rows[: self.settings.decode]
         source, target = self.columns
         predictor = self.predictor(model, self.settings.decoding or GreedyConfig())
-        texts = [p.text for p in predictor.predict([row[source] for row in rows])]
-        return quick_scores(texts, [row[target] for row in rows], lowercase=self.lowercase)
+        predictions = predictor.predict([row[source] for row in rows])
+        read = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if p.error is None]
+        texts, references = [text for text, _ in read], [reference for _, reference in read]
+        return quick_scores(texts, references, lowercase=self.lowercase)

@@ -13,7 +13,7 @@ from heedful.errors import DataError, RequestError
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.ledger.ledger import describe
 from heedful.runs.reading import recipe_from
-from heedful.runs.run import load
+from heedful.runs.run import Run, load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
 from heedful.training.listeners import JsonLines, read_metrics
@@ -186,6 +186,23 @@ def test_an_unreadable_picture_of_a_test_set_is_named(run, tmp_path):
     ((name, source),) = chosen_splits(run, "test", [path]).items()
     with pytest.raises(DataError, match=r"own.jsonl: gone.png: no such file"):
         evaluate(run, name, source)
+
+
+def test_unreadable_pictures_of_a_test_set_are_left_out_where_the_recipe_drops_such(folder, run):
+    lines = [
+        json.dumps({"picture": p, "caption": "red above blue"}) for p in ("gone.png", "pictures/test0.png")
+    ]
+    (folder / "some.jsonl").write_text("\n".join(lines) + "\n")
+    ((name, source),) = chosen_splits(run, "test", [folder / "some.jsonl"]).items()
+    filter = run.recipe.data.filter.model_copy(update={"unreadable": "drop"})
+    data = run.recipe.data.model_copy(update={"filter": filter})
+    dropping = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.codec, run.model)
+    found = evaluate(dropping, name, source)
+    assert [score.counts["unreadable"] for score in found.scores] == [1] * len(found.scores)
+    assert [row["picture"] for row in found.rows()] == ["pictures/test0.png"]
+    (folder / "some.jsonl").write_text(lines[0] + "\n")
+    with pytest.raises(DataError, match=r"some.jsonl: gone.png: no such file"):
+        evaluate(dropping, name, source)
 
 
 @pytest.mark.parametrize(

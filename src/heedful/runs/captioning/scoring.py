@@ -1,7 +1,7 @@
 """Scoring a captioner: the same captions as ``predict``, beside those that people gave."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -49,26 +49,31 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     """Caption the pictures of a data set and score the captions.
 
     Perplexity is of the given ones, teacher forced. A run that writes lower case is scored without regard to
-    case, as the signatures then say.
+    case, as the signatures then say. Pictures that cannot be read are left out where the recipe drops such;
+    the scores' counts say how many were.
 
     Raises:
-        DataError: there is nothing to score, or a picture cannot be read.
+        DataError: there is nothing to score, or a picture cannot be read and is not to be left out.
     """
     kept = [row.row for row in islice(rows, how.limit)]
     if not kept:
         raise DataError(f"{split}: there is nothing to score")
-    pictures, references = [row[PICTURE] for row in kept], [row[CAPTION] for row in kept]
-    predictions = run.predict(pictures, decoding=how.decoding, progress=how.progress, precision=how.precision)
-    errors = [p.error for p in predictions if p.error]
-    if errors:
+    answers = run.predict(
+        [row[PICTURE] for row in kept], decoding=how.decoding, progress=how.progress, precision=how.precision
+    )
+    errors = [p.error for p in answers if p.error]
+    if errors and (run.recipe.data.filter.unreadable == "error" or len(errors) == len(kept)):
         raise DataError(f"{split}: {errors[0]}")
+    read = [(row, p) for row, p in zip(kept, answers, strict=True) if not p.error]
+    pictures, references = [row[PICTURE] for row, _ in read], [row[CAPTION] for row, _ in read]
+    predictions, lowercase = [p for _, p in read], run.recipe.tokenizer.text.lowercase
     texts = [p.text for p in predictions]
-    lowercase = run.recipe.tokenizer.text.lowercase
     scores = list(translation_scores(texts, references, lowercase=lowercase).values())
     scores.append(exact_match(texts, references, lowercase=lowercase))
     scores += _likelihood(run, pictures, references)
-    names = [picture.name for picture in pictures]
-    return Evaluation(split, scores, names, references, predictions, lowercase)
+    left_out = {"unreadable": len(errors)} if errors else {}
+    scores = [replace(score, counts={**score.counts, **left_out}) for score in scores]
+    return Evaluation(split, scores, [str(p) for p in pictures], references, predictions, lowercase)
 
 
 def _likelihood(run: "Run", pictures: Sequence[Any], references: Sequence[str]) -> list[Any]:
