@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.data.masking import Draw, Masking, SpanLengths
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.mixing import MIXERS as MIXERS_OF_RECIPES
@@ -47,7 +48,7 @@ from heedful.nn.mixers import (
 )
 from heedful.nn.norms import BatchNorm, PowerNorm
 from heedful.nn.output import BoundaryHead, MaskedHead
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import PatchEmbedding, Pictures
 from heedful.nn.pooling import FirstPooling
 from heedful.nn.recurrent import (
     Bidirectional,
@@ -117,6 +118,18 @@ _L = {
     "n_layers": 2,
     "dropout": 0.0,
     "context": 17,
+}
+_C = {
+    "kind": "captioner",
+    "picture_size": 12,
+    "channels": 2,
+    "patch_size": 4,
+    "d_model": 14,
+    "d_ff": 19,
+    "n_heads": 2,
+    "n_layers": 2,
+    "dropout": 0.0,
+    "max_length": 17,
 }
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -282,6 +295,26 @@ MODELS: dict[str, dict[str, Any]] = {
         "block": 3,
         "experts": {"n": 4, "k": 3, "layers": [1, 2]},
     },
+    "captioner": {**_C, "n_layers": 1, "n_decoder_layers": 3},
+    "captioner, post-norm": {**_C, "norm_placement": "post", "activation": "relu", "positions": "learned"},
+    "captioner, untied": {
+        **_C,
+        "tie": False,
+        "attention_bias": False,
+        "score": "dot",
+        "activation": "gelu-tanh",
+        "positions": "none",
+    },
+    "captioner, batch norm": {**_C, "norm": "batch", "score": "bilinear"},
+    "captioner, power norm": {**_C, "norm": "power", "score": "cosine"},
+    "captioner, gated": {
+        **_C,
+        "norm": "rms",
+        "score": "additive",
+        "feed_forward": "gated",
+        "feed_forward_bias": False,
+        "activation": "silu",
+    },
 }
 
 
@@ -322,6 +355,7 @@ DECODED = [
     "language model, alibi",
     "language model, modern",
     "language model, alternating",
+    "captioner",
 ]
 every_decoded_and_kernel = with_kernels(DECODED, _model_has_products)
 every_decoded = pytest.mark.parametrize("name", DECODED)
@@ -334,18 +368,19 @@ SOURCES = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
 TARGETS = [[START, 5, 6, 7], [START, 7, 8, 9, 10, 11, 12], [START]]
 
 
-def configuration(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig:
+def configuration(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig | CaptionerConfig:
     kinds: dict[str, Any] = {
         "transformer": TransformerConfig,
         "recurrent": RecurrentConfig,
         "language-model": LanguageModelConfig,
+        "captioner": CaptionerConfig,
     }
     return kinds[MODELS[name]["kind"]].model_validate(MODELS[name])
 
 
 def vocabularies(config: Any) -> tuple[int, ...]:
     """The sizes of a model's vocabularies; that of the target comes last."""
-    if config.kind == "language-model":
+    if config.kind in {"language-model", "captioner"}:
         return (V_TARGET,)
     return (V_TARGET, V_TARGET) if config.tie == "three-way" else (V_SOURCE, V_TARGET)
 
@@ -384,9 +419,22 @@ def hidden_of(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> lis
     return list(model(Tokens.of(targets), source_of(model, sources)).split([len(t) for t in targets]))
 
 
-def source_of(model: Any, sources: Sequence[Any]) -> Tokens | None:
-    """What the model is given beside the targets: the sources, or nothing if it reads none."""
-    return None if isinstance(model, LanguageModel) else Tokens.of(sources)
+def source_of(model: Any, sources: Sequence[Any]) -> Tokens | Pictures | None:
+    """What the model is given beside the targets: the sources, pictures made of them, or nothing."""
+    if isinstance(model, LanguageModel):
+        return None
+    if not isinstance(model.source_embedding, PatchEmbedding):
+        return Tokens.of(sources)
+    embedding = model.source_embedding
+    numbers = embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
+    pixels = torch.stack([_picture_of(source, numbers, *embedding.size) for source in sources])
+    return Pictures.of(pixels, embedding.n_tokens)
+
+
+def _picture_of(source: Sequence[int], *size: int) -> Tensor:
+    """A picture that is another one for every other row of ids."""
+    seed = sum(37**place * int(number) for place, number in enumerate(source[:8], 1))
+    return torch.randn(*size, generator=torch.Generator().manual_seed(seed % 2**31))
 
 
 def start(model: Any, sources: Sequence[Any]) -> Any:
@@ -397,8 +445,10 @@ def start(model: Any, sources: Sequence[Any]) -> Any:
 
 def batch_for(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> Batch:
     """Teacher forcing."""
-    reads = source_of(model, sources) is not None
-    return Batch.forced(sources if reads else None, targets, start=START, end=END)
+    source = source_of(model, sources)
+    if isinstance(source, Pictures):
+        return replace(Batch.forced(None, targets, start=START, end=END), source=source)
+    return Batch.forced(None if source is None else sources, targets, start=START, end=END)
 
 
 def in_fresh_process(script: str, *arguments: str) -> str:

@@ -22,6 +22,7 @@ from cases import (
 from torch import nn
 
 from heedful.decoding import config as decoding
+from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import ExpertsConfig, LanguageModelConfig
 from heedful.models.mixing import MIXERS as MIXING
@@ -46,7 +47,9 @@ def options(config_type):
 
 
 @pytest.mark.parametrize(
-    "kind", [TransformerConfig, RecurrentConfig, LanguageModelConfig], ids=lambda kind: kind.__name__
+    "kind",
+    [TransformerConfig, RecurrentConfig, LanguageModelConfig, CaptionerConfig],
+    ids=lambda kind: kind.__name__,
 )
 def test_every_option_of_every_model_occurs(kind):
     configs = [c for c in map(configuration, MODELS) if isinstance(c, kind)]

@@ -26,7 +26,7 @@ def evaluate(
     table: Path = typer.Option(
         None,
         metavar="FILE",
-        help="Score a classifier (tagger …) on this table (with a header) or JSON lines.",
+        help="Score a classifier (tagger, captioner …) on this table (with a header) or these JSON lines.",
     ),
     folder: Path = typer.Option(
         None, metavar="FOLDER", help="Score a classifier of pictures on this folder, with one for each label."

@@ -2,7 +2,7 @@
 
 run.json              what this is: format version, task, created, files with their hashes
 recipe.yaml           the resolved recipe
-source.tokenizer.json, target.tokenizer.json (text.tokenizer.json where there is one text)
+source.tokenizer.json, target.tokenizer.json (text.tokenizer.json of one text, caption… of captions)
 labels.json           of a classifier or tagger
 scale.json            of a regression: the mean and the deviation of its numbers
 pictures.json         how pictures are read, where some are

@@ -1,5 +1,6 @@
 """Every kind of run by the name of its task: one line here makes a task known to all verbs."""
 
+from heedful.runs.captioning.kind import Captioning
 from heedful.runs.classification.kind import Classification
 from heedful.runs.kind import Kind
 from heedful.runs.language_modelling.kind import LanguageModelling
@@ -22,6 +23,7 @@ KINDS: dict[str, Kind] = {
     "tagging": Tagging(),
     "question-answering": QuestionAnswering(),
     "regression": Regression(),
+    "captioning": Captioning(),
 }
 
 

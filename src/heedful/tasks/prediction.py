@@ -21,6 +21,8 @@ class Prediction:
             target row belongs to the end token.
         note: what was out of the ordinary, such as an input that was cut.
         error: why there is no answer: the input could not be read. ``text`` is empty then.
+        grid: rows and columns of squares, where an alignment with a picture is given: its tokens are the
+            squares, row by row.
     """
 
     text: str
@@ -32,6 +34,7 @@ class Prediction:
     alignment: list[Any] | None = None
     note: str | None = None
     error: str | None = None
+    grid: tuple[int, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what was not asked for is left out."""

@@ -100,6 +100,12 @@ class RegressionTask(Config):
     pairs: bool = False
 
 
+class CaptioningTask(Config):
+    """What a picture shows, in words; the data have the columns ``picture`` and ``caption``."""
+
+    kind: Literal["captioning"] = "captioning"
+
+
 TaskConfig = Annotated[
     TranslationTask
     | SummarisationTask
@@ -109,6 +115,7 @@ TaskConfig = Annotated[
     | PictureClassificationTask
     | TaggingTask
     | QuestionAnsweringTask
-    | RegressionTask,
+    | RegressionTask
+    | CaptioningTask,
     Field(discriminator="kind"),
 ]

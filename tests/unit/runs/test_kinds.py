@@ -87,6 +87,11 @@ def test_made_up_batches_hold_what_was_asked_for(name):
         assert set(batch.inputs.layout.lengths) == {context}
         assert torch.equal(batch.inputs.ids.view(n, -1)[:, 1:], batch.targets.view(n, -1)[:, :-1])
         return
+    if recipe.task.kind == "captioning":
+        assert sum(batch.inputs.layout.lengths) / n == pytest.approx(length, abs=0.5)
+        assert batch.source.layout.lengths == (recipe.model.n_tokens,) * n
+        assert batch.source.pixels.shape == (n, 3, recipe.model.picture_size, recipe.model.picture_size)
+        return
     for tokens, around in ((batch.inputs, length), (batch.source, source_length)):
         assert sum(tokens.layout.lengths) / n == pytest.approx(around, abs=0.5)
     assert batch.source.ids.max() < sizes[0]

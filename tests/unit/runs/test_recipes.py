@@ -20,7 +20,7 @@ from heedful.runs.trees import Mark, Tree
 from heedful.runs.yaml import dump_yaml, read_yaml
 
 NAMES = list(shipped_recipes())
-OWN = ["my-own-files", "my-own-text", "my-own-labels", "my-own-pictures"]
+OWN = ["my-own-files", "my-own-text", "my-own-labels", "my-own-pictures", "my-own-captions"]
 KINDS = BuiltInSource | FilesSource | TextSource | TsvSource | JsonlSource | IdxSource | FolderSource
 
 
@@ -44,6 +44,8 @@ def test_the_promised_recipes_are_there():
         "phrasebook-questions",
         "shakespeare-char",
         "shakespeare-char-cpu",
+        "scenes",
+        "my-own-captions",
     }
     assert promised <= set(NAMES)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from heedful.data.corpora import digits, phrasebook, repeats, reverse
+from heedful.data.corpora import digits, phrasebook, repeats, reverse, scenes
 from heedful.data.corpora.grammar import Pair
 from heedful.data.corpora.questions import questions
 from heedful.errors import RequestError, nearest
@@ -29,6 +29,7 @@ CORPORA: dict[str, Callable[[str, int], Iterator[dict[str, Any]]]] = {
     "repeats": partial(_written, partial(repeats.repeats, shortest=4, longest=16)),
     "repeats-long": partial(_written, partial(repeats.repeats, shortest=17, longest=32)),
     "digits": digits.digits,
+    "scenes": scenes.rows,
 }
 
 
@@ -44,7 +45,7 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, A
         Of texts, rows with the columns ``source``, ``target``, ``alignment`` (Pharaoh format, ``0-0 1-2``),
         ``source_tags`` and ``target_tags`` (one tag a word, separated by blanks); of questions, with
         ``question``, ``passage``, ``answer`` and ``start`` (its first character in the passage); of
-        pictures, with ``picture`` and ``label``.
+        pictures, with ``picture`` and ``label`` or ``caption``.
 
     Raises:
         RequestError: for a name or split that is not there.

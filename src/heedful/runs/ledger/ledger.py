@@ -231,7 +231,7 @@ def describe(
         target_vocab: entries of the target's alone.
         length: tokens of a target sentence, for which FLOPs are counted; by default 32, or those
             of a picture.
-        source_length: of a source sentence; ``length`` by default.
+        source_length: of a source sentence; ``length`` by default, and of a picture its squares.
         tokens: target tokens of a batch, for which memory is counted; the recipe's, or 4096.
         overrides: ``key=value`` texts: of the configuration (``n_heads=16``), or for a recipe or run, of
             the recipe (``model.n_heads=16``).
@@ -250,6 +250,7 @@ def describe(
         return ledger_of(what, length=length or LENGTH, source_length=source_length, tokens=tokens or TOKENS)
     found = subject(what, Vocabularies(vocab_size, source_vocab, target_vocab), overrides)
     length = length or found.length or LENGTH
+    source_length = source_length or found.source_length
     ledger = ledger_of(
         found.model,
         found.name,
