@@ -213,8 +213,12 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
         theirs[ours] = number
     numbering = Numbering((*theirs, *range(len(specials), len(specials) + len(names))))
     content = _library([*specials.values(), *names], config).to_str(pretty=True)
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": longest, **specials}
-    settings |= {
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": longest,
+        # Told, or pairs come without their segments.
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        **specials,
         "do_lower_case": config.cleaning.lowercase,
         "strip_accents": config.cleaning.strip_accents,
         "tokenize_chinese_chars": config.cleaning.chinese,

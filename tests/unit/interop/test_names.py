@@ -97,6 +97,20 @@ def test_a_form_undoes_itself(form):
     assert torch.equal(form.read(form.write(ours)), ours)
 
 
+def test_what_has_no_place_there_is_neither_read_nor_written():
+    pairs = [line for line in table().pairs if not line.ours.startswith("out.")]
+    part = Table(pairs, {"head.weight": "own.tokens.weight"}, left=[r"out\..*"])
+    held, model = tensors(), Small()
+    own = model.out.weight.clone()
+    del held["own.out.weight"]
+    give(part, held, model, "x")
+    assert torch.equal(model.out.weight, own)
+    assert torch.equal(model.qkv.bias[:2], held["own.q.bias"])
+    assert take(part, model).keys() == held.keys()
+    with pytest.raises(ValueError, match="the table of names and the model differ: out.weight"):
+        take(Table(pairs), model)
+
+
 def test_a_row_for_each_token_may_lie_in_a_single_row():
     form = Rows(NUMBERING, as_one_row=True)
     theirs = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0]])
