@@ -188,7 +188,7 @@ def test_predictions_hold():
     first = Prediction(
         "x", -1.0, ["x"], [-0.5, -0.5], [second], ["q", "r"], [[[[0.3, 0.7], [1.0, 0.0]]]], "cut"
     )
-    for prediction in (first, second, Prediction("")):
+    for prediction in (first, second, Prediction(""), Prediction("", error="x.png: no such file")):
         check("prediction", {"version": 1, "source": "q r", "id": 7, **prediction.to_dict()})
 
 

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import typer
 
 from heedful.cli.output import json_result, one_line, result, say
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError, RequestError, WorkError
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
@@ -28,7 +28,9 @@ def register(app: typer.Typer) -> None:
 def predict(
     run: Path = typer.Argument(..., metavar="RUN", help="A run's folder."),
     file: str = typer.Argument(
-        "-", metavar="FILE", help="Inputs, one a line, or JSON lines; - is standard input."
+        "-",
+        metavar="FILE",
+        help="Inputs (texts, or paths of pictures), one a line, or JSON lines; - is standard input.",
     ),
     jsonl: bool = typer.Option(False, "--jsonl", help="JSON lines in and out; so for files named .jsonl."),
     beam: int = typer.Option(None, min=1, help="Hypotheses kept in the search; 1 is greedy."),
@@ -76,7 +78,7 @@ def predict(
         if stream:
             _stream(loaded, lines, settings, options)
             return
-        keys, first = loaded.kind.inputs(loaded.recipe), 0
+        keys, first, failed = loaded.kind.inputs(loaded.recipe), 0, 0
         records = _records(lines, file, keys) if structured else _fields(lines, file, keys)
         for block in _blocks(records):
             predictions = loaded.predict(
@@ -93,8 +95,13 @@ def predict(
                     json_result({**record, **prediction.to_dict(), "version": 1})
                 else:
                     result(one_line(prediction.text))
+                if prediction.error:
+                    failed += 1
+                    say(f"heedful: {prediction.error}")
                 if prediction.note:
                     say(f"heedful: {prediction.note}: {record[keys[0]][:60]!r}…")
+        if failed:
+            raise WorkError(f"{failed} of {first} inputs could not be read")
 
 
 def _stream(run: "Run", lines: Iterable[str], decoding: Any, options: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from heedful.data.masking import Hidden
 from heedful.nn.layout import Ids, Layout, Tokens
+from heedful.nn.patches import Pictures
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +37,9 @@ class Batch:
     """Packed sequences for one forward pass.
 
     Args:
-        inputs: what the model (its decoder) reads: for teacher forcing, ``<s> y_1 ... y_n``.
+        inputs: what the model (its decoder) reads: for teacher forcing, ``<s> y_1 ... y_n``; or pictures.
         targets: what it should answer at each of those places: ``y_1 ... y_n </s>``.
-        source: what the encoder reads, or None.
+        source: what the encoder reads, tokens or pictures, or None.
         samples: the numbers of the corpus rows it was made of.
         rows: the places of the inputs at which an answer is wanted, in their order; None: all.
         ragged: whether lengths may differ, also if they happen to agree.
@@ -46,9 +47,9 @@ class Batch:
         spans: where each wanted token's span lies, where spans were hidden.
     """
 
-    inputs: Tokens
+    inputs: Tokens | Pictures
     targets: Int[Tensor, " R"]
-    source: Tokens | None = None
+    source: Tokens | Pictures | None = None
     samples: tuple[int, ...] = ()
     rows: Int[Tensor, " R"] | None = None
     ragged: bool = True
@@ -151,6 +152,13 @@ class Batch:
         return cls(tokens, nothing, None, tuple(samples), rows, classes=classes)
 
     @classmethod
+    def of_pictures(cls, pictures: Pictures, classes: Sequence[int], samples: Sequence[int] = ()) -> "Batch":
+        """Pictures of which each has a class; nothing is wanted of single tokens."""
+        nothing, rows = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+        numbers = torch.as_tensor(classes, dtype=torch.int64)
+        return cls(pictures, nothing, None, tuple(samples), rows, ragged=False, classes=numbers)
+
+    @classmethod
     def masked(
         cls,
         sequences: Sequence[Ids],
@@ -197,9 +205,9 @@ class Batch:
 
     def prepare(self) -> None:
         """Make ready for a compiled model: see `Layout.prepare`."""
-        for tokens in (self.inputs, self.source):
-            if tokens is not None:
-                tokens.layout.prepare(ragged=self.ragged)
+        for side in (self.inputs, self.source):
+            if side is not None:
+                side.layout.prepare(ragged=self.ragged)
 
     def picked(self, hidden: Float[Tensor, "T d"]) -> Float[Tensor, "R d"]:
         """The hidden states at which an answer is wanted."""

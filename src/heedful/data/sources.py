@@ -6,11 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from heedful.config import Config
 from heedful.data.builtin import BuiltInSource, open_built_in
 from heedful.data.files import FilesSource, open_files
+from heedful.data.folder import FolderSource, open_folder
 from heedful.data.hub import DatasetsSource, open_datasets
+from heedful.data.idx import IdxSource, open_idx
 from heedful.data.lines import Located, Row, Where
+from heedful.data.range import Ranged, ranged
 from heedful.data.tables import JsonlSource, TsvSource, open_jsonl, open_tsv
 from heedful.data.text import TextSource, open_text
 
@@ -18,6 +20,8 @@ __all__ = [
     "BuiltInSource",
     "DatasetsSource",
     "FilesSource",
+    "FolderSource",
+    "IdxSource",
     "JsonlSource",
     "Located",
     "Row",
@@ -29,7 +33,14 @@ __all__ = [
 ]
 
 SourceConfig = Annotated[
-    FilesSource | TextSource | TsvSource | JsonlSource | DatasetsSource | BuiltInSource,
+    FilesSource
+    | TextSource
+    | TsvSource
+    | JsonlSource
+    | DatasetsSource
+    | BuiltInSource
+    | IdxSource
+    | FolderSource,
     Field(discriminator="kind"),
 ]
 
@@ -40,10 +51,12 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "jsonl": open_jsonl,
     "datasets": open_datasets,
     "built-in": open_built_in,
+    "idx": open_idx,
+    "folder": open_folder,
 }
 
 
-def open_source(config: Config, root: Path) -> Iterator[Located[Row]]:
+def open_source(config: Ranged, root: Path) -> Iterator[Located[Row]]:
     """The rows that ``config`` (one of `SourceConfig`) describes, as a stream.
 
     Args:
@@ -53,4 +66,5 @@ def open_source(config: Config, root: Path) -> Iterator[Located[Row]]:
     Raises:
         DataError: a file is missing (at once), or its content is not what was said (when reached).
     """
-    return OPENERS[config.kind](config, root)  # type: ignore[attr-defined]
+    rows = OPENERS[config.kind](config, root)  # type: ignore[attr-defined]
+    return ranged(rows, config)

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from heedful.config import Config
 from heedful.data.files import Paths, find_all
 from heedful.data.lines import Located, Row, TextFile, Where, lines
+from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
 
 Index = Annotated[int, Field(ge=0)]
 
 
-class TsvSource(Config):
+class TsvSource(Ranged):
     """Lines of fields.
 
     Args:
@@ -42,7 +42,7 @@ class TsvSource(Config):
         return self
 
 
-class JsonlSource(Config):
+class JsonlSource(Ranged):
     """One JSON object a line.
 
     Args:

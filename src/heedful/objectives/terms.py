@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.nn.layout import Tokens
+from heedful.nn.patches import Pictures
 
 
 @runtime_checkable
@@ -35,7 +36,7 @@ class Supervised(Protocol):
     """What an objective reads of a batch."""
 
     @property
-    def inputs(self) -> Tokens:
+    def inputs(self) -> Tokens | Pictures:
         """What the model read."""
         ...
 

@@ -4,6 +4,7 @@ run.json              what this is: format version, task, created, files with th
 recipe.yaml           the resolved recipe
 source.tokenizer.json, target.tokenizer.json (text.tokenizer.json where there is one text)
 labels.json           of a classifier
+pictures.json         how pictures are read, where some are
 weights.safetensors   what predict uses: best, last or averaged, as the recipe says
 metrics.jsonl         what happened, one JSON object a line
 data.json             the data report, with hashes of what was read
@@ -77,6 +78,11 @@ class RunFolder:
     def labels(self) -> Path:
         """The labels of a classifier, in the order of their numbers."""
         return self.path / "labels.json"
+
+    @property
+    def pictures(self) -> Path:
+        """How pictures are read: their size, mean and deviation."""
+        return self.path / "pictures.json"
 
     def require(self) -> dict[str, Any]:
         """The run's card; an error that says what is missing when this is no run."""

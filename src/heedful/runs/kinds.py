@@ -4,6 +4,7 @@ from heedful.runs.classification.kind import Classification
 from heedful.runs.kind import Kind
 from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.masked_language_modelling.kind import MaskedLanguageModelling
+from heedful.runs.picture_classification.kind import PictureClassification
 from heedful.runs.recipe import Recipe
 from heedful.runs.summarisation.kind import Summarisation
 from heedful.runs.translation.kind import Translation
@@ -14,6 +15,7 @@ KINDS: dict[str, Kind] = {
     "language-modelling": LanguageModelling(),
     "masked-language-modelling": MaskedLanguageModelling(),
     "classification": Classification(),
+    "picture-classification": PictureClassification(),
 }
 
 

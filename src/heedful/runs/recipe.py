@@ -46,8 +46,8 @@ class Expected(Config):
 class StartConfig(Config):
     """Another run whose tokenizers and weights this one goes on from.
 
-    Its sections ``model`` and ``tokenizer`` stand below those of the recipe, which may leave them away. Heads
-    that it has not begin afresh.
+    Its sections ``model`` and ``tokenizer`` (where it has one) stand below those of the recipe, which may
+    leave them away. Heads that it has not begin afresh.
 
     Args:
         run: its folder.
@@ -62,13 +62,12 @@ class StartConfig(Config):
 
 
 class Recipe(Config):
-    """What recipes of all tasks have."""
+    """What recipes of all tasks have. Those that read or write text have a ``tokenizer`` besides."""
 
     description: str = ""
     root: str | None = None
     task: Any
     data: Any
-    tokenizer: Any
     model: Any
     objective: ObjectiveConfig = ObjectiveConfig()
     start: StartConfig | None = None

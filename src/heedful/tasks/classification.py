@@ -6,7 +6,6 @@ text -> token ids -> hidden states -> class -> label                           `
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -15,14 +14,15 @@ import torch
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row, Where
-from heedful.errors import DataError, RequestError, nearest
+from heedful.errors import RequestError
 from heedful.nn.layout import Ids
 from heedful.objectives.classification import class_logits
 from heedful.tasks.grouping import longest_first
+from heedful.tasks.labels import LABEL, answer, number_of
 from heedful.tasks.prediction import Prediction
 from heedful.text.tokenizer import Tokenizer
 
-TEXT, PAIR, LABEL = "text", "pair", "label"
+TEXT, PAIR = "text", "pair"
 
 # Tokens that are read together: of the rectangle [texts, longest].
 BUDGET = 8192
@@ -58,23 +58,9 @@ class LabelCodec:
         """The sizes of the vocabulary and of the set of labels."""
         return self.tokenizer.vocab_size, len(self.labels)
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {label: number for number, label in enumerate(self.labels)}
-
     def number(self, label: str, where: Where) -> int:
-        """The number of a label.
-
-        Raises:
-            DataError: it is not among those that the run knows.
-        """
-        if label not in self._numbers:
-            known = ", ".join(self.labels[:10]) + (", ..." if len(self.labels) > 10 else "")
-            raise DataError(
-                f"{where}: the label {label!r} is not among those of the training data"
-                f"{nearest(label, self.labels)}; they are {known}"
-            )
-        return self._numbers[label]
+        """The number of a label; see `heedful.tasks.labels.number_of`."""
+        return number_of(label, self.labels, where)
 
     def encode(
         self, rows: Iterable[Located[Row]], columns: Sequence[str], chunk: int = 1000
@@ -168,15 +154,10 @@ class Classifier:
         return longest_first({i: min(n, self.longest) for i, n in enumerate(sizes)}, self.budget)
 
     def _prediction(self, log_probs: torch.Tensor, n_tokens: int, n_texts: int) -> Prediction:
-        values, numbers = log_probs.sort(descending=True, stable=True)
-        best = [
-            Prediction(self.codec.labels[number], score=value)
-            for value, number in list(zip(values.tolist(), numbers.tolist(), strict=True))[: self.n_best]
-        ]
         room = self.longest - N_SPECIALS - (n_texts - 1)
         note = None
         if n_tokens == 0:
             note = "the input is empty"
         elif n_tokens > room:
             note = f"cut from {n_tokens} to {room} tokens"
-        return Prediction(best[0].text, best[0].score, alternatives=best[1:], note=note)
+        return answer(log_probs, self.codec.labels, self.n_best, note)

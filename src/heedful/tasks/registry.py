@@ -36,23 +36,37 @@ class MaskedLanguageModellingTask(Config):
     next_sentence: bool = False
 
 
-class ClassificationTask(Config):
+class _Labelling(Config):
+    """A task that gives labels.
+
+    Args:
+        labels: all labels in their order; those of the training data, sorted, where none are given.
+    """
+
+    labels: list[str] | None = Field(default=None, min_length=2)
+
+    @model_validator(mode="after")
+    def _different(self) -> "_Labelling":
+        if self.labels and len(set(self.labels)) < len(self.labels):
+            raise ValueError("labels: one is given twice")
+        return self
+
+
+class ClassificationTask(_Labelling):
     """A label for a text; the data have the columns ``text`` and ``label``, and ``pair`` for a second text.
 
     Args:
         pairs: whether two texts have a label together.
-        labels: all labels in their order; those of the training data, sorted, where none are given.
     """
 
     kind: Literal["classification"] = "classification"
     pairs: bool = False
-    labels: list[str] | None = Field(default=None, min_length=2)
 
-    @model_validator(mode="after")
-    def _different(self) -> "ClassificationTask":
-        if self.labels and len(set(self.labels)) < len(self.labels):
-            raise ValueError("labels: one is given twice")
-        return self
+
+class PictureClassificationTask(_Labelling):
+    """A label for a picture; the data have the columns ``picture`` and ``label``."""
+
+    kind: Literal["picture-classification"] = "picture-classification"
 
 
 TaskConfig = Annotated[
@@ -60,6 +74,7 @@ TaskConfig = Annotated[
     | SummarisationTask
     | LanguageModellingTask
     | MaskedLanguageModellingTask
-    | ClassificationTask,
+    | ClassificationTask
+    | PictureClassificationTask,
     Field(discriminator="kind"),
 ]

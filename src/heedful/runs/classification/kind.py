@@ -1,6 +1,5 @@
 """What runs of classifiers do in their own way."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from heedful.data.plan import plan
 from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import JsonlSource, Located, Row, TsvSource
 from heedful.data.store import TokenStore
-from heedful.errors import DataError, RequestError
+from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
 from heedful.models.registry import build_model
@@ -25,7 +24,6 @@ from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
 from heedful.runs.measuring import means, micro_batch
 from heedful.runs.starting import tokenizer_of
 from heedful.tasks.classification import (
-    LABEL,
     N_SPECIALS,
     TEXT,
     Classifier,
@@ -33,6 +31,7 @@ from heedful.tasks.classification import (
     fitted,
     text_columns,
 )
+from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
@@ -41,8 +40,6 @@ from heedful.training.step import Step
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
-
-FEWEST_LABELS = 2
 
 
 class Classification(Kind):
@@ -90,7 +87,7 @@ class Classification(Kind):
         tokenizer = tokenizer_of(recipe, TEXT)
         if tokenizer is None:
             tokenizer = train_tokenizer(recipe.tokenizer.subwords, texts, recipe.tokenizer.text)
-        return LabelCodec(tokenizer, _labels(recipe, rows()))
+        return LabelCodec(tokenizer, learned(rows(), recipe.task.labels))
 
     def save(self, codec: LabelCodec, folder: RunFolder) -> None:
         """Both files."""
@@ -122,8 +119,7 @@ class Classification(Kind):
 
     def begin(self, recipe: ClassificationRecipe, codec: LabelCodec, model: Any, say: Say) -> None:
         """Say what the classes are."""
-        names = ", ".join(codec.labels[:10]) + (", ..." if len(codec.labels) > 10 else "")
-        say(f"{len(codec.labels)} labels: {names}")
+        say(f"{len(codec.labels)} labels: {listed(codec.labels)}")
 
     def feed(self, recipe: ClassificationRecipe, prepared: Prepared) -> PlannedData:
         """Neighbours in length."""
@@ -185,29 +181,6 @@ class Classification(Kind):
     def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1."""
         return scored(run, split, rows, how)
-
-
-def _labels(recipe: ClassificationRecipe, rows: Iterable[Located[Row]]) -> tuple[str, ...]:
-    """All labels: those of the recipe, in its order; or those that occur, sorted."""
-    counts: Counter[str] = Counter()
-    given = recipe.task.labels
-    for row in rows:
-        label = row.row[LABEL]
-        if not label.strip():
-            raise DataError(f"{row.where}: the label is empty")
-        if given is not None and label not in given:
-            raise DataError(f"{row.where}: the label {label!r} is not among task.labels")
-        counts[label] += 1
-    if given is None:
-        if len(counts) < FEWEST_LABELS:
-            raise DataError(f"there is only the label {next(iter(counts), None)!r}: two are needed at least")
-        return tuple(sorted(counts))
-    if missing := [label for label in given if not counts[label]]:
-        raise DataError(
-            f"no example has the label {missing[0]!r} of task.labels: nothing could be learned of it; "
-            "give it an example, or leave it away"
-        )
-    return tuple(given)
 
 
 class _Maker:

@@ -32,6 +32,7 @@ class Subject:
         notes: what was assumed.
         recipe: where there is one.
         sizes: of the vocabularies, and of what else the data decide.
+        length: tokens of what it reads, where the configuration says.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Subject:
     notes: tuple[str, ...] = ()
     recipe: Recipe | None = None
     sizes: tuple[int, ...] = ()
+    length: int | None = None
 
 
 def subject(what: Any, vocabularies: Vocabularies, overrides: Sequence[str] = ()) -> Subject:
@@ -95,12 +97,12 @@ def _of_config(config: Any, name: str, vocabularies: Vocabularies, overrides: Se
     told = "" if vocabularies.complete(config.kind) else ", by default; change it with vocab_size=…"
     model = assemble(config, *sizes, device="meta")
     notes = (_sizes_told(sizes, told),) if sizes else tuple(_of_pictures(config, model))
-    return Subject(name, model, notes=notes)
+    return Subject(name, model, notes=notes, length=None if sizes else config.n_tokens)
 
 
 def _of_pictures(config: Any, model: nn.Module) -> Iterator[str]:
     """What the ledger of a model of pictures counts, and what it does not."""
-    yield f"a picture becomes {config.n_tokens} tokens: count for one with a length of {config.n_tokens}"
+    yield f"a picture becomes {config.n_tokens} tokens"
     if any(isinstance(part, StandardisedConvolution) for part in model.modules()):
         yield "convolutions over pictures are counted by their parameters alone: no FLOPs, no activations"
 
@@ -112,19 +114,23 @@ def _of_recipe(
     from heedful.runs.kinds import kind_of
 
     family, kind = recipe.model.kind, kind_of(recipe)
-    size, why = _expected(recipe.tokenizer.subwords)
+    tokenizer = getattr(recipe, "tokenizer", None)
+    size, why = _expected(tokenizer.subwords) if tokenizer else (VOCABULARY, "")
     n_vocabularies = len(SIZES[family])
     entries = vocabularies.sizes(family, known[:n_vocabularies] if known else [size])
     sizes = (*entries, *known[n_vocabularies:]) if known else kind.sizes(recipe, entries)
-    notes = (_sizes_told(entries, "" if known or vocabularies.complete(family) else why),)
+    model = on_device("meta", kind.model, recipe, sizes)
+    told = "" if known or vocabularies.complete(family) else why
+    notes = (_sizes_told(entries, told),) if entries else tuple(_of_pictures(recipe.model, model))
     return Subject(
         name,
-        on_device("meta", kind.model, recipe, sizes),
+        model,
         tokens=max(1, recipe.training.tokens_per_update // recipe.training.accumulate),
         chunk=recipe.objective.chunk,
         notes=notes,
         recipe=recipe,
         sizes=sizes,
+        length=None if entries else recipe.model.n_tokens,
     )
 
 
