@@ -107,7 +107,10 @@ def columns(theirs):
 
 
 def our_columns(theirs):
-    return [*range(len(SPECIALS), len(theirs)), *(our for our in range(len(SPECIALS)) if theirs[our] is not None)]
+    return [
+        *range(len(SPECIALS), len(theirs)),
+        *(our for our in range(len(SPECIALS)) if theirs[our] is not None),
+    ]
 
 
 def agrees(run, model, tokenizer, theirs, inputs):
@@ -230,7 +233,9 @@ def test_old_names_copies_and_half_precision(tmp_path):
     model = make("BertForPreTraining", tmp_path / "their", tokenizer)
     path = tmp_path / "their" / "model.safetensors"
     held = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t.half()
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): t.half()
         for name, t in load_file(path).items()
     }
     held["bert.embeddings.position_ids"] = torch.arange(LONGEST)[None]
@@ -264,7 +269,9 @@ RECIPE = {
 }
 
 
-@pytest.mark.parametrize("cleaning", [{}, {"clean": True, "chinese": True, "strip_accents": True, "lowercase": True}])
+@pytest.mark.parametrize(
+    "cleaning", [{}, {"clean": True, "chinese": True, "strip_accents": True, "lowercase": True}]
+)
 def test_a_run_that_was_trained_here_computes_the_same_there(make_run, tmp_path, cleaning):
     recipe = {**RECIPE, "tokenizer": {"subwords": {**RECIPE["tokenizer"]["subwords"], "cleaning": cleaning}}}
     folder = make_run(tmp_path / "run", recipe, [{"text": text} for text in TEXT])

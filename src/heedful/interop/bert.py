@@ -23,38 +23,33 @@ The tokenizer travels along (`heedful.interop.wordpiece`).
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.errors import RequestError
 from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
+from heedful.interop.encoders import (
+    epsilon_of,
+    fresh,
+    labels_of,
+    recipe_of,
+    sizes_of,
+    written_labels,
+    written_sizes,
+)
 from heedful.interop.format import Found, Written
 from heedful.interop.names import Numbering, Pair, Rows, Table, give, linear, pair, take
-from heedful.interop.recipes import classifying, filling
 from heedful.interop.refusing import refuse_other_heads, refuse_others
 from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
 from heedful.models.encoder import EncoderConfig
-from heedful.runs.kinds import kind_of
-from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run
-from heedful.runs.trees import Mark, Tree
 from heedful.tasks.classification import LabelCodec
 from heedful.tasks.language_modelling import TextCodec
 from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
 
 MASKED, CLASSES = "masked-language-modelling", "classification"
 _OWN = "bert."
-
-# What transformers takes where a key is missing.
-_DEFAULTS = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-}
 
 _HARMLESS = HARMLESS | {
     "pad_token_id", "bos_token_id", "eos_token_id", "directionality", "pooler_fc_size", "pooler_type",
@@ -134,29 +129,18 @@ class BERT:
         heads = _heads(held)
         config, notes = _configuration(settings, pooler="pooled" in heads)
         tokenizer, numbering = read_wordpiece(checkpoint, settings)
-        subwords = tokenizer.model.config.model_dump(mode="json")
-        name, sizes = checkpoint.path.resolve().name, config.model_dump(mode="json")
-        codec: TextCodec | LabelCodec
-        if "class" in heads:
-            labels, pairs = _labels(settings), _reads_pairs(settings)
-            plain = classifying(f"A BERT, imported from the folder {name}.", subwords, sizes, labels, pairs)
-            codec = LabelCodec(tokenizer, labels)
-            if not pairs:
-                notes.append("inputs are single texts (nothing in the source says that they are pairs)")
-        else:
-            plain = filling(
-                f"A BERT, imported from the folder {name}.", subwords, sizes, next_sentence="next" in heads
+        plain, codec = _run_of(checkpoint, settings, config, tokenizer, heads)
+        if "class" in heads and not plain["task"]["pairs"]:
+            notes.append("inputs are single texts: nothing in the source says that they are pairs")
+        if not heads & {"token", "class"}:
+            notes.append(
+                "the source has no head: that for hidden tokens begins afresh, so this run is one to start "
+                "others from (start.run), and fills gaps by chance"
             )
-            codec = TextCodec(tokenizer)
-            if "token" not in heads:
-                notes.append(
-                    "the source has no head: that for hidden tokens begins afresh, so this run is one to "
-                    "start others from (start.run), and fills gaps by chance"
-                )
         if unread := settings.unread(_HARMLESS):
             notes.append(f"{settings.source}: keys that heedful does not know: {', '.join(unread)}")
         notes.append("<s> and </s> have no row in the source: they got its mean, and are never written")
-        model = _fresh(plain, checkpoint, codec.sizes)
+        model = fresh(plain, checkpoint, codec.sizes)
         give(table(config, numbering, heads), held, model, str(checkpoint.weights))
         return Found(plain, codec, model, notes)
 
@@ -173,13 +157,19 @@ class BERT:
         heads |= {"next"} & {*run.model.heads}
         written = _written(config, numbering)
         if classifies:
-            written |= _classes(run.codec.labels, recipe.task.pairs)
-        architecture = "SequenceClassification" if classifies else "PreTraining" if "next" in heads else "MaskedLM"
-        written["architectures"] = [f"BertFor{architecture}"]
+            # transformers has no key for this one.
+            own = {"task_specific_params": {"heedful": {"pairs": recipe.task.pairs}}}
+            written |= {**written_labels(run.codec.labels), **own}
+        written["architectures"] = [_architecture(heads)]
         notes = ["the rows of <s> and </s> stay behind: BERT has no such tokens"]
         if "boundary" in run.model.heads:
             notes.append("the head of the spans' boundaries stays behind: transformers has none")
         return Written(written, take(table(config, numbering, heads), run.model), files, notes)
+
+
+def _architecture(heads: Collection[str]) -> str:
+    kind = "SequenceClassification" if "class" in heads else "PreTraining" if "next" in heads else "MaskedLM"
+    return f"BertFor{kind}"
 
 
 def _today(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -216,23 +206,10 @@ def _refuse_others(settings: Settings) -> None:
     settings.refuse("quantization_config", "quantised weights are not read", (None,))
     settings.refuse("tie_word_embeddings", "heedful's head shares the embedding's table", (None, True))
     settings.refuse("position_embedding_type", "heedful adds positions to embeddings", (None, "absolute"))
-    labels = {"regression": "heedful has no regression", "multi_label_classification": "one label an input"}
-    kind = settings.get("problem_type", str)
-    if kind in labels:
-        raise settings.wrong("problem_type", f"{kind!r}: {labels[kind]}")
 
 
 def _configuration(settings: Settings, *, pooler: bool) -> tuple[EncoderConfig, list[str]]:
     """The model that a configuration describes, and what is lost of it."""
-    sizes = {key: settings.whole(key, default) for key, default in _DEFAULTS.items()}
-    if sizes["hidden_size"] % sizes["num_attention_heads"]:
-        raise settings.wrong(
-            "num_attention_heads",
-            f"{sizes['num_attention_heads']} does not divide hidden_size={sizes['hidden_size']}",
-        )
-    epsilon = settings.get("layer_norm_eps", (int, float), 1e-12)
-    if not 0 < epsilon < 1:
-        raise settings.wrong("layer_norm_eps", f"expected a number between 0 and 1, found {epsilon}")
     dropout, notes = settings.rate("hidden_dropout_prob", 0.1), []
     if (last := settings.rate("classifier_dropout", dropout)) != dropout:
         notes.append(
@@ -240,14 +217,11 @@ def _configuration(settings: Settings, *, pooler: bool) -> tuple[EncoderConfig, 
             "drops out both at the latter's rate, which matters to training alone"
         )
     config = EncoderConfig(
-        d_model=sizes["hidden_size"],
-        n_layers=sizes["num_hidden_layers"],
-        n_heads=sizes["num_attention_heads"],
-        d_ff=sizes["intermediate_size"],
-        max_length=sizes["max_position_embeddings"],
-        segments=sizes["type_vocab_size"],
+        **sizes_of(settings),  # type: ignore[arg-type]
+        max_length=settings.whole("max_position_embeddings", 512),
+        segments=settings.whole("type_vocab_size", 2),
         activation=settings.choice("hidden_act", ACTIVATIONS, "gelu"),  # type: ignore[arg-type]
-        norm_eps=float(epsilon),
+        norm_eps=epsilon_of(settings),
         dropout=dropout,
         attention_dropout=settings.rate("attention_probs_dropout_prob", 0.1),
         pooler=pooler,
@@ -255,15 +229,27 @@ def _configuration(settings: Settings, *, pooler: bool) -> tuple[EncoderConfig, 
     return config, notes
 
 
-def _labels(settings: Settings) -> tuple[str, ...]:
-    """The labels in the order of their numbers; transformers knows two where none are told."""
-    told = settings.get("id2label", dict, {"0": "LABEL_0", "1": "LABEL_1"})
-    labels = [told.get(str(number)) for number in range(len(told))]
-    if not all(isinstance(label, str) for label in labels) or len({*labels}) < max(2, len(labels)):
-        raise settings.wrong(
-            "id2label", f"{told!r}: expected two or more different labels, numbered from 0 on"
-        )
-    return tuple(map(str, labels))
+def _run_of(
+    checkpoint: Checkpoint,
+    settings: Settings,
+    config: EncoderConfig,
+    tokenizer: Tokenizer,
+    heads: Collection[str],
+) -> tuple[dict[str, Any], TextCodec | LabelCodec]:
+    """The recipe and the codec of the run that a folder with these heads becomes."""
+    sections = {
+        "tokenizer": {"subwords": tokenizer.model.config.model_dump(mode="json")},
+        "model": config.model_dump(mode="json"),
+    }
+    if "class" not in heads:
+        task = {"kind": MASKED, "next_sentence": "next" in heads}
+        data = {"kind": "text", "paths": "{}.txt"}
+        return recipe_of("A BERT", checkpoint, task, data, **sections), TextCodec(tokenizer)
+    labels, pairs = labels_of(settings), _reads_pairs(settings)
+    columns = ("text", "pair", "label") if pairs else ("text", "label")
+    task = {"kind": CLASSES, "pairs": pairs, "labels": list(labels)}
+    data = {"kind": "jsonl", "paths": "{}.jsonl", "columns": {column: column for column in columns}}
+    return recipe_of("A BERT", checkpoint, task, data, **sections), LabelCodec(tokenizer, labels)
 
 
 def _reads_pairs(settings: Settings) -> bool:
@@ -271,14 +257,6 @@ def _reads_pairs(settings: Settings) -> bool:
     own = settings.get("task_specific_params", dict, {}).get("heedful", {})
     name = settings.get("finetuning_task", str, "")
     return bool(isinstance(own, dict) and own.get("pairs")) or name.lower() in _PAIRS
-
-
-def _fresh(plain: dict[str, Any], checkpoint: Checkpoint, sizes: tuple[int, ...]) -> nn.Module:
-    """The model of a recipe, with its heads; those that the source has not always begin alike."""
-    recipe = recipe_from(Tree.of(plain, Mark(str(checkpoint.path))))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return kind_of(recipe).model(recipe, sizes)
 
 
 def _refuse(config: Any, classifies: bool) -> None:
@@ -312,10 +290,7 @@ def _written(config: EncoderConfig, numbering: Numbering) -> dict[str, Any]:
     return {
         "model_type": "bert",
         "vocab_size": len(numbering.ours),
-        "hidden_size": config.d_model,
-        "num_hidden_layers": config.n_layers,
-        "num_attention_heads": config.n_heads,
-        "intermediate_size": config.d_ff or 4 * config.d_model,
+        **written_sizes(config),
         "max_position_embeddings": config.max_length,
         "type_vocab_size": config.segments,
         "hidden_act": WRITTEN[config.activation],
@@ -326,14 +301,4 @@ def _written(config: EncoderConfig, numbering: Numbering) -> dict[str, Any]:
         "pad_token_id": numbering.theirs[SPECIALS.pad],
         "tie_word_embeddings": True,
         "dtype": "float32",
-    }
-
-
-def _classes(labels: Collection[str], pairs: bool) -> dict[str, Any]:
-    """What config.json says of the labels, and whether inputs are pairs, for which it has no key."""
-    return {
-        "id2label": {str(number): label for number, label in enumerate(labels)},
-        "label2id": {label: number for number, label in enumerate(labels)},
-        "problem_type": "single_label_classification",
-        "task_specific_params": {"heedful": {"pairs": pairs}},
     }

@@ -6,8 +6,9 @@ from heedful.interop.checkpoint import Checkpoint
 from heedful.interop.format import Format
 from heedful.interop.gpt2 import GPT2
 from heedful.interop.marian import Marian
+from heedful.interop.vit import ViT
 
-FORMATS: dict[str, Format] = {each.name: each for each in (GPT2(), Marian(), BERT())}
+FORMATS: dict[str, Format] = {each.name: each for each in (GPT2(), Marian(), BERT(), ViT())}
 
 
 def format_called(name: str) -> Format:

@@ -50,8 +50,9 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
 def _sizes(codec: Any) -> str:
     """How many tokens there are, and labels where there are some."""
     labels = getattr(codec, "labels", ())
-    tokens = " and ".join(f"{size:,}" for size in codec.sizes[: -1 if labels else None])
-    return f"{tokens} tokens" + (f", {len(labels)} labels" if labels else "")
+    tokens = codec.sizes[: -1 if labels else None]
+    told = [f"{' and '.join(f'{size:,}' for size in tokens)} tokens"] if tokens else []
+    return ", ".join(told + ([f"{len(labels)} labels"] if labels else []))
 
 
 def _write(folder: RunFolder, recipe: Any, codec: Any, model: nn.Module, facts: dict[str, Any]) -> RunFolder:

@@ -75,6 +75,27 @@ class Stacked:
 
 
 @dataclass(frozen=True)
+class Reshaped:
+    """One tensor whose numbers lie in the same order, under another shape (the kernel of a convolution).
+
+    Args:
+        ours: the shape here.
+        theirs: the shape there.
+    """
+
+    ours: tuple[int, ...]
+    theirs: tuple[int, ...]
+
+    def read(self, theirs: Sequence[Tensor]) -> Tensor:
+        """See `Form`."""
+        return theirs[0].reshape(self.ours)
+
+    def write(self, ours: Tensor) -> list[Tensor]:
+        """See `Form`."""
+        return [ours.reshape(self.theirs)]
+
+
+@dataclass(frozen=True)
 class Numbering:
     """Which of their ids each of our ids has.
 

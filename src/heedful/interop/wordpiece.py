@@ -101,9 +101,7 @@ def read_wordpiece(checkpoint: Checkpoint, config: Settings) -> tuple[Tokenizer,
     learned = [
         name for name in sorted(read.ids, key=read.ids.__getitem__) if read.ids[name] not in special.values()
     ]
-    shape = WordPieceConfig(
-        kind="wordpiece", vocab_size=len(SPECIALS) + len(learned), cleaning=read.cleaning
-    )
+    shape = WordPieceConfig(kind="wordpiece", vocab_size=len(SPECIALS) + len(learned), cleaning=read.cleaning)
     model = models.WordPiece(as_vocabulary([*reserved(False), *learned]), unk_token=UNKNOWN)
     theirs = [*(special.get(our) for our in range(len(SPECIALS))), *(read.ids[name] for name in learned)]
     return Tokenizer(build(shape, library_data(shape, model))), Numbering(tuple(theirs))

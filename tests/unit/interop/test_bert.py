@@ -13,8 +13,10 @@ from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
 from heedful.interop.names import Numbering, take
 from heedful.models.encoder import PRESETS, EncoderConfig
+from heedful.models.registry import build_model
+from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
-from heedful.runs.train import train
+from heedful.runs.train import train_run
 from heedful.text.specials import SPECIALS
 
 TEXT = ["The Cat sat on the mat, and it's the cat's mat.", "We'll see 1234 dogs! ÜBER façade, 猫が好き"]
@@ -88,7 +90,11 @@ def test_a_run_comes_back_but_for_two_rows_that_bert_has_not(own_run, tmp_path, 
     assert tokenizers[0].model.pieces == tokenizers[1].model.pieces
     kept = [i for i in range(tokenizers[0].vocab_size) if i not in (SPECIALS.start, SPECIALS.end)]
     for name, tensor in before.model.state_dict().items():
-        rows = kept if name in ("embedding.weight", "heads.token.out.weight", "heads.token.out.bias") else slice(None)
+        rows = (
+            kept
+            if name in ("embedding.weight", "heads.token.out.weight", "heads.token.out.bias")
+            else slice(None)
+        )
         assert torch.equal(tensor[rows], after.model.state_dict()[name][rows]), name
     inputs = [(TEXT[1], TEXT[0])] if task is CLASSES else ["the [MASK] sat on the [MASK]"]
     first, second = (r.predict(inputs) for r in (before, after))
@@ -171,7 +177,10 @@ def test_unknown_tensors_are_listed(bert, tmp_path):
         ({"tie_word_embeddings": False}, "tie_word_embeddings: False: heedful's head shares"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type: 'relative_key': "),
         ({"problem_type": "regression"}, "problem_type: 'regression': heedful has no regression"),
-        ({"architectures": ["BertForTokenClassification"]}, "architectures: BertForTokenClassification is no"),
+        (
+            {"architectures": ["BertForTokenClassification"]},
+            "architectures: BertForTokenClassification is no",
+        ),
         ({"hidden_act": "mish"}, "hidden_act: 'mish' is not known to heedful"),
         ({"num_attention_heads": 3}, "num_attention_heads: 3 does not divide hidden_size=14"),
         ({"layer_norm_eps": 0}, "layer_norm_eps: expected a number between 0 and 1, found 0"),
@@ -194,7 +203,9 @@ def test_labels_that_are_none_are_refused(own_run, tmp_path, labels):
     out = export_run(own_run(CLASSES), "bert")
     config = json.loads((out / "config.json").read_text("utf-8"))
     (out / "config.json").write_text(json.dumps({**config, "id2label": labels}), "utf-8")
-    with pytest.raises(RequestError, match=r"config.json: id2label: .* expected two or more different labels"):
+    with pytest.raises(
+        RequestError, match=r"config.json: id2label: .* expected two or more different labels"
+    ):
         import_run(out, tmp_path / "again")
 
 
@@ -238,14 +249,19 @@ def test_an_imported_run_is_the_start_of_another(bert, tmp_path):
         "start": {"run": str(source.path)},
         "task": {"kind": "classification"},
         "data": {
-            part: {"kind": "jsonl", "paths": str(tmp_path / "rows.jsonl"), "columns": {"text": "text", "label": "label"}}
+            part: {
+                "kind": "jsonl",
+                "paths": str(tmp_path / "rows.jsonl"),
+                "columns": {"text": "text", "label": "label"},
+            }
             for part in ("train", "valid")
         },
         "schedule": {"kind": "constant", "peak": 1e-5},
         "training": {"max_updates": 1, "precision": "fp32"},
     }
     (tmp_path / "fine.yaml").write_text(json.dumps(recipe), "utf-8")
-    run = load(train(tmp_path / "fine.yaml", out=tmp_path / "fine").path)
+    train_run(read_recipe(tmp_path / "fine.yaml"), tmp_path / "fine", device="cpu")
+    run = load(tmp_path / "fine")
     assert run.codec.labels == tuple(sorted(LABELS))
     first = load(source.path)
     assert run.codec.tokenizer.fingerprint == first.codec.text.fingerprint
@@ -261,8 +277,6 @@ def test_an_imported_run_is_the_start_of_another(bert, tmp_path):
 @pytest.mark.parametrize("name, n", [("bert-base", 12), ("bert-large", 24)])
 def test_the_table_knows_every_name_of_the_published_sizes(name, n):
     own = PRESETS[name].model_copy(update={"d_model": 4, "d_ff": 3, "n_heads": 2, "max_length": 3})
-    from heedful.models.registry import build_model
-
     written = take(table(own, Numbering(tuple(range(5))), {"pooled"}), build_model(own, 5))
     assert len(written) == 5 + 16 * n + 2
 
@@ -270,4 +284,9 @@ def test_the_table_knows_every_name_of_the_published_sizes(name, n):
 def test_what_is_read_is_remembered(bert):
     checkpoint = Checkpoint(bert)
     BERT().read(checkpoint)
-    assert set(checkpoint.hashes()) == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert set(checkpoint.hashes()) == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }

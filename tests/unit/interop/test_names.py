@@ -7,6 +7,7 @@ from torch import nn
 from heedful.errors import RequestError
 from heedful.interop.names import (
     Numbering,
+    Reshaped,
     Rows,
     Same,
     Stacked,
@@ -91,7 +92,7 @@ def test_what_was_read_is_written_bit_for_bit():
     assert len({t.untyped_storage().data_ptr() for t in written.values()}) == len(written)
 
 
-@pytest.mark.parametrize("form", [Same(), Transposed(), Stacked(2)])
+@pytest.mark.parametrize("form", [Same(), Transposed(), Stacked(2), Reshaped((6, 5), (2, 3, 5, 1))])
 def test_a_form_undoes_itself(form):
     ours = torch.randn(6, 5)
     assert torch.equal(form.read(form.write(ours)), ours)

@@ -32,7 +32,9 @@ def read(folder, content, told=None, **config):
     if isinstance(content, str):
         (folder / "vocab.txt").write_text(content, "utf-8")
     else:
-        (folder / "tokenizer.json").write_text(json.dumps(content) if isinstance(content, dict) else content.to_str(), "utf-8")
+        (folder / "tokenizer.json").write_text(
+            json.dumps(content) if isinstance(content, dict) else content.to_str(), "utf-8"
+        )
     if told is not None:
         (folder / "tokenizer_config.json").write_text(json.dumps(told), "utf-8")
     (folder / "config.json").write_text(json.dumps({"vocab_size": len(NAMES), **config}), "utf-8")
@@ -55,10 +57,18 @@ def test_the_entries_move_behind_heedfuls_specials(tmp_path):
     [
         ({"lowercase": True}, None, UNCASED),
         ({"lowercase": False}, None, UNCASED.model_copy(update={"lowercase": False, "strip_accents": False})),
-        ({"lowercase": True, "strip_accents": False}, None, UNCASED.model_copy(update={"strip_accents": False})),
+        (
+            {"lowercase": True, "strip_accents": False},
+            None,
+            UNCASED.model_copy(update={"strip_accents": False}),
+        ),
         ({"lowercase": True, "clean_text": False}, {}, UNCASED.model_copy(update={"clean": False})),
         ({"lowercase": True}, {"do_lower_case": False}, CleaningConfig(clean=True, chinese=True)),
-        ({"lowercase": True}, {"tokenize_chinese_chars": False}, UNCASED.model_copy(update={"chinese": False})),
+        (
+            {"lowercase": True},
+            {"tokenize_chinese_chars": False},
+            UNCASED.model_copy(update={"chinese": False}),
+        ),
         ({"lowercase": False}, {"strip_accents": True}, UNCASED.model_copy(update={"lowercase": False})),
         ({}, None, CleaningConfig()),
     ],
@@ -109,7 +119,9 @@ def test_what_heedful_cannot_do_is_refused(tmp_path, content, told, message):
 def test_words_that_were_added_are_refused(tmp_path):
     more = library(lowercase=True)
     more.add_tokens(["heed"])
-    with pytest.raises(RequestError, match=r"the token 'heed' \(id 13\) is found in text before words are cut"):
+    with pytest.raises(
+        RequestError, match=r"the token 'heed' \(id 13\) is found in text before words are cut"
+    ):
         read(tmp_path, more, vocab_size=14)
 
 
