@@ -38,7 +38,8 @@ def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda l
         fitting = [name for name, other in FORMATS.items() if task in other.loaders]
         advice = f"; take --to {' or '.join(fitting)}" if fitting else ""
         raise RequestError(
-            f"--to {to}: holds runs of the task {' or '.join(form.loaders)}, and this is one of {task}{advice}"
+            f"--to {to}: holds runs of the task {' or '.join(form.loaders)}, "
+            f"and this is one of {task}{advice}"
         )
     written = form.write(run)
     for note in written.notes:

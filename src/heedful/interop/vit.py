@@ -255,7 +255,7 @@ def _written(config: VisionConfig) -> dict[str, Any]:
 
 
 def _written_reader(reader: PictureReader) -> Mapping[str, Any]:
-    """The content of preprocessor_config.json: the shorter side fills the square, and its middle is cut out."""
+    """The content of preprocessor_config.json: the shorter side fills the square, its middle is cut out."""
     return {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,

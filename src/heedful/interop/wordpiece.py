@@ -95,8 +95,8 @@ def read_wordpiece(checkpoint: Checkpoint, config: Settings) -> tuple[Tokenizer,
     special = {our: read.ids[name] for our, name in read.specials.items()}
     if strange := sorted(read.added - {*read.specials.values()}):
         raise RequestError(
-            f"{read.path}: the token {strange[0]!r} (id {read.ids[strange[0]]}) is found in text before words "
-            "are cut; heedful owns its special tokens, and takes over only BERT's five"
+            f"{read.path}: the token {strange[0]!r} (id {read.ids[strange[0]]}) is found in text before "
+            "words are cut; heedful owns its special tokens, and takes over only BERT's five"
         )
     learned = [
         name for name in sorted(read.ids, key=read.ids.__getitem__) if read.ids[name] not in special.values()
@@ -226,7 +226,7 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
 
 def _library(names: list[str], config: WordPieceConfig) -> Library:
     """The model with what stands before and behind it."""
-    spelled = {ours: usual for ours, usual in _ROLES.values()}
+    spelled = dict(_ROLES.values())
     library = Library(models.WordPiece(as_vocabulary(names), unk_token=spelled[SPECIALS.unknown]))
     cleaned = normalizer(config)
     if cleaned is not None:

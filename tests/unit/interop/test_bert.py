@@ -246,7 +246,7 @@ def test_an_imported_run_is_the_start_of_another(bert, tmp_path):
     rows = [{"text": TEXT[i % 2], "label": LABELS[i % 3]} for i in range(6)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
     recipe = {
-        "start": {"run": str(source.path)},
+        "start": {"run": "imported"},
         "task": {"kind": "classification"},
         "data": {
             part: {
@@ -260,7 +260,7 @@ def test_an_imported_run_is_the_start_of_another(bert, tmp_path):
         "training": {"max_updates": 1, "precision": "fp32"},
     }
     (tmp_path / "fine.yaml").write_text(json.dumps(recipe), "utf-8")
-    train_run(read_recipe(tmp_path / "fine.yaml"), tmp_path / "fine", device="cpu")
+    train_run(read_recipe(str(tmp_path / "fine.yaml"))[0], tmp_path / "fine", device="cpu")
     run = load(tmp_path / "fine")
     assert run.codec.labels == tuple(sorted(LABELS))
     first = load(source.path)

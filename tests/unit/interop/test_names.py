@@ -108,7 +108,7 @@ def test_what_has_no_place_there_is_neither_read_nor_written():
     assert torch.equal(model.out.weight, own)
     assert torch.equal(model.qkv.bias[:2], held["own.q.bias"])
     assert take(part, model).keys() == held.keys()
-    with pytest.raises(ValueError, match="the table of names and the model differ: out.weight"):
+    with pytest.raises(ValueError, match=r"the table of names and the model differ: out\.weight"):
         take(Table(pairs), model)
 
 

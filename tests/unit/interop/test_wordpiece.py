@@ -84,10 +84,15 @@ def test_special_tokens_may_be_spelt_otherwise(tmp_path):
     assert read(tmp_path, "\n".join(names), told)[1].theirs[SPECIALS.unknown] == 3
 
 
-def changed(change):
+def changed(key, **values):
+    """A tokenizer.json with other values: those of a section, or, without their names, a section."""
     whole = json.loads(library(lowercase=True).to_str())
-    change(whole)
+    whole[key] = {**(whole[key] if key == "model" else {}), **values}
     return whole
+
+
+def entries(**others):
+    return "\n".join(others.get(name.strip("[]"), name) for name in NAMES)
 
 
 FRAME = library(lowercase=True)
@@ -98,18 +103,18 @@ FRAME = json.loads(FRAME.to_str())["post_processor"]
 @pytest.mark.parametrize(
     "content, told, message",
     [
-        ("\n".join([*NAMES, "cat"]), None, "vocab.txt:14: the entry 'cat' stands in line 3 too"),
-        ("\n".join([*NAMES, "dog"]), None, "vocab_size: 13, and vocab.txt has 14 entries"),
-        ("\n".join(["x" if n == "[SEP]" else n for n in NAMES]), None, "no entry for the special token '[SEP]'"),
-        ("\n".join(NAMES), {"do_basic_tokenize": False}, "tokenizer_config.json: do_basic_tokenize: False"),
-        ("\n".join(NAMES), {"do_lower_case": "no"}, "do_lower_case: expected true or false, found 'no'"),
-        (changed(lambda w: w["model"].update(max_input_chars_per_word=7)), None, "model.max_input_chars_per_word: 7"),
-        (changed(lambda w: w["model"].update(continuing_subword_prefix="@@")), None, "model.continuing_subword_prefix: '@@'"),
-        (changed(lambda w: w.update(pre_tokenizer={"type": "WhitespaceSplit"})), None, "pre_tokenizer: 'WhitespaceSplit'"),
-        (changed(lambda w: w.update(normalizer={"type": "NFC"})), None, "normalizer: 'NFC'"),
-        (changed(lambda w: w.update(post_processor=FRAME)), None, "post_processor: puts other tokens around texts"),
+        (entries() + "\ncat", None, "vocab.txt:14: the entry 'cat' stands in line 3 too"),
+        (entries() + "\ndog", None, "vocab_size: 13, and vocab.txt has 14 entries"),
+        (entries(SEP="x"), None, "no entry for the special token '[SEP]'"),
+        (entries(), {"do_basic_tokenize": False}, "tokenizer_config.json: do_basic_tokenize: False"),
+        (entries(), {"do_lower_case": "no"}, "do_lower_case: expected true or false, found 'no'"),
+        (changed("model", max_input_chars_per_word=7), None, "model.max_input_chars_per_word: 7"),
+        (changed("model", continuing_subword_prefix="@"), None, "model.continuing_subword_prefix: '@'"),
+        (changed("pre_tokenizer", type="WhitespaceSplit"), None, "pre_tokenizer: 'WhitespaceSplit'"),
+        (changed("normalizer", type="NFC"), None, "normalizer: 'NFC'"),
+        (changed("post_processor", **FRAME), None, "post_processor: puts other tokens around texts"),
     ],
-)  # fmt: skip
+)
 def test_what_heedful_cannot_do_is_refused(tmp_path, content, told, message):
     with pytest.raises(RequestError) as error:
         read(tmp_path / "x", content, told)
@@ -145,7 +150,7 @@ def test_what_is_written_says_all(tmp_path):
     files, numbering = write_wordpiece(tokenizer, 17)
     told = json.loads(files["tokenizer_config.json"])
     assert told["model_max_length"] == 17
-    assert told["do_lower_case"] and told["strip_accents"] and told["tokenize_chinese_chars"]
+    assert all(told[key] for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"))
     written = Library.from_str(files["tokenizer.json"])
     assert written.encode("the cat", "sat").type_ids[-1] == 1
     ids = tokenizer.encode("The cát")
