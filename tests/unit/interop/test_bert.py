@@ -110,8 +110,8 @@ def test_what_was_imported_is_exported_bit_for_bit(bert, tmp_path):
 
 def test_a_configuration_becomes_a_model(changed, tmp_path):
     folder = changed(
-        hidden_act="gelu_new", layer_norm_eps=1e-3, hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.5,
-        classifier_dropout=0.125, my_own_key=1,
+        hidden_act="gelu_new", layer_norm_eps=1e-3, hidden_dropout_prob=0.25,
+        attention_probs_dropout_prob=0.5, classifier_dropout=0.125, my_own_key=1,
     )  # fmt: skip
     lines = []
     run = load(import_run(folder, tmp_path / "again", lines.append).path)
