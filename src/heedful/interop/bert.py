@@ -149,7 +149,7 @@ class BERT:
         recipe = run.recipe
         config: EncoderConfig = recipe.model
         classifies = recipe.task.kind == CLASSES
-        _refuse(config, classifies)
+        _refuse(config, pooled=classifies or "next" in run.model.heads)
         tokenizer = run.codec.tokenizer if classifies else run.codec.text
         files, numbering = write_wordpiece(tokenizer, config.max_length)
         heads = {"class", "pooled"} if classifies else {"token"}
@@ -192,6 +192,9 @@ def _heads(held: Collection[str]) -> set[str]:
         "class": ("classifier.",),
     }
     found = {head for head, begins in signs.items() if any(name.startswith(begins) for name in held)}
+    if "class" in found:
+        # A classifier's run has no other head: what else there is, is told as unknown.
+        found = {"class"}
     # These stand on the pooled vector: where it is missing, that is told.
     return found | {"pooled"} if found & {"next", "class"} else found
 
@@ -259,8 +262,12 @@ def _reads_pairs(settings: Settings) -> bool:
     return bool(isinstance(own, dict) and own.get("pairs")) or name.lower() in _PAIRS
 
 
-def _refuse(config: Any, classifies: bool) -> None:
+def _refuse(config: Any, *, pooled: bool) -> None:
     """Refuse what BERT has not.
+
+    Args:
+        config: of the model.
+        pooled: whether a head stands on the vector of the sequence.
 
     Raises:
         RequestError: naming the key.
@@ -277,7 +284,7 @@ def _refuse(config: Any, classifies: bool) -> None:
         "feed_forward": ("plain", "its feed-forwards are not gated"),
         "feed_forward_bias": (True, "its feed-forwards have biases"),
     }
-    if classifies:
+    if pooled:
         others["pooler"] = (True, "it classifies through a layer with tanh")
     refuse_others(config, "BERT", others)
     refuse_other_heads(config, "BERT")

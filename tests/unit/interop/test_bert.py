@@ -176,7 +176,6 @@ def test_unknown_tensors_are_listed(bert, tmp_path):
         ({"quantization_config": {"bits": 8}}, "quantised weights are not read"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings: False: heedful's head shares"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type: 'relative_key': "),
-        ({"problem_type": "regression"}, "problem_type: 'regression': heedful has no regression"),
         (
             {"architectures": ["BertForTokenClassification"]},
             "architectures: BertForTokenClassification is no",
@@ -194,6 +193,15 @@ def test_what_heedful_cannot_express_is_refused_by_its_key(changed, tmp_path, va
         import_run(changed(**values), tmp_path / "again")
     assert message in str(error.value)
     assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize("kind", ["regression", "multi_label_classification"])
+def test_another_kind_of_labels_is_refused(own_run, tmp_path, kind):
+    out = export_run(own_run(CLASSES), "bert")
+    config = json.loads((out / "config.json").read_text("utf-8"))
+    (out / "config.json").write_text(json.dumps({**config, "problem_type": kind}), "utf-8")
+    with pytest.raises(RequestError, match=rf"config.json: problem_type: '{kind}': "):
+        import_run(out, tmp_path / "again")
 
 
 @pytest.mark.parametrize(
@@ -235,9 +243,10 @@ def test_what_bert_has_not_is_refused_by_the_recipes_key(own_run, tmp_path, mode
     assert not (tmp_path / "run-bert").exists()
 
 
-def test_a_classifier_without_berts_layer_is_refused(own_run):
+@pytest.mark.parametrize("task", [CLASSES, NEXT])
+def test_a_classifier_without_berts_layer_is_refused(own_run, task):
     with pytest.raises(RequestError, match=r"model.pooler=false: BERT cannot hold this model: it classifies"):
-        export_run(own_run(CLASSES, pooler=False), "bert")
+        export_run(own_run(task, pooler=False), "bert")
 
 
 def test_an_imported_run_is_the_start_of_another(bert, tmp_path):
