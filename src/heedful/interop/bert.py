@@ -245,8 +245,8 @@ def _run_of(
         "model": config.model_dump(mode="json"),
     }
     if "class" not in heads:
-        task = {"kind": MASKED, "next_sentence": "next" in heads}
-        data = {"kind": "text", "paths": "{}.txt"}
+        task: dict[str, Any] = {"kind": MASKED, "next_sentence": "next" in heads}
+        data: dict[str, Any] = {"kind": "text", "paths": "{}.txt"}
         return recipe_of("A BERT", checkpoint, task, data, **sections), TextCodec(tokenizer)
     labels, pairs = labels_of(settings), _reads_pairs(settings)
     columns = ("text", "pair", "label") if pairs else ("text", "label")
