@@ -149,7 +149,7 @@ def test_rows_without_the_answer_are_counted_or_refused(tmp_path, change, reason
     put(tmp_path / "valid.jsonl", [*rows(3, 1), record])
     into(tmp_path)
     report = json.loads((tmp_path / "run" / "data.json").read_text())["valid"]
-    assert report["dropped"] == {reason: {"count": 1, "examples": [f"{tmp_path}/valid.jsonl:4"]}}
+    assert report["dropped"] == {reason: {"count": 1, "examples": ["valid.jsonl:4"]}}
     assert (report["rows"], report["kept"]) == (4, 3)
     (tmp_path / "strict").mkdir()
     for name in ("train", "valid"):

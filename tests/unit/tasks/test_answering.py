@@ -23,7 +23,7 @@ CLS, SEP = 4, 5
 
 @pytest.fixture(scope="module")
 def codec():
-    return PassageCodec(train_tokenizer(BpeConfig(merges=40), [PASSAGE] * 3))
+    return PassageCodec(train_tokenizer(BpeConfig(kind="bpe", merges=40), [PASSAGE] * 3))
 
 
 @pytest.fixture(scope="module")

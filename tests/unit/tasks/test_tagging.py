@@ -21,7 +21,7 @@ CLS, SEP = 4, 5
 
 @pytest.fixture(scope="module")
 def codec():
-    tokenizer = train_tokenizer(BpeConfig(merges=7), [" ".join(WORDS)] * 3)
+    tokenizer = train_tokenizer(BpeConfig(kind="bpe", merges=7), [" ".join(WORDS)] * 3)
     return TagCodec(tokenizer, ("odd", "even", "other"))
 
 
