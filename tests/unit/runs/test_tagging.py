@@ -204,7 +204,8 @@ def test_empty_lines_are_left_out_or_refused(tmp_path):
     assert dropped == {"empty words": {"count": 1, "examples": ["train.tsv:2"]}}
     (tmp_path / "strict").mkdir()
     write(tmp_path / "strict")
-    (tmp_path / "strict" / "train.tsv").write_text((tmp_path / "train.tsv").read_text())
+    for name in ("train.tsv", "valid.tsv"):
+        (tmp_path / "strict" / name).write_text((tmp_path / name).read_text())
     with pytest.raises(DataError, match=r"train.tsv:2: words is empty"):
         into(tmp_path / "strict", data={"filter": {"empty": "error"}})
 
