@@ -121,7 +121,8 @@ def likelihood_of(
         part = order[start : start + FORCED_BATCH]
         source, target = read(part), tokenizer.encode_batch([references[i] for i in part])
         rooms = [pairing.room(len(ids)) for ids in source]
-        fit = [k for k, ids in enumerate(target) if rooms[k] is None or len(ids) < rooms[k]]
+        pairs = zip(target, rooms, strict=True)
+        fit = [k for k, (ids, room) in enumerate(pairs) if room is None or len(ids) < room]
         if not fit:
             continue
         with torch.inference_mode():
