@@ -63,6 +63,14 @@ def test_paths_are_answered_one_line_for_each(heedful, folder):
     assert done.out == "red\nblue\n"
 
 
+def test_one_picture_may_be_named_itself(heedful, folder):
+    done = heedful("predict", "run", "test/blue/2.png", cwd=folder)
+    assert (done.status, done.out) == (0, "blue\n"), done.err
+    gone = heedful("predict", "run", "test/blue/none.png", cwd=folder)
+    assert gone.status == 2
+    assert "none.png: no such file" in gone.err
+
+
 def test_what_cannot_be_read_has_an_empty_line_and_is_named(heedful, folder):
     paths = "test/red/1.png\ntest/blue/cut.png\nnone.png\n\ntest/blue/2.png\n"
     done = heedful("predict", "run", cwd=folder, stdin=paths)

@@ -30,7 +30,8 @@ def predict(
     file: str = typer.Argument(
         "-",
         metavar="FILE",
-        help="Inputs (texts, or paths of pictures), one a line, or JSON lines; - is standard input.",
+        help="Inputs (texts, or paths of pictures), one a line, or JSON lines; or one picture. "
+        "- is standard input.",
     ),
     jsonl: bool = typer.Option(False, "--jsonl", help="JSON lines in and out; so for files named .jsonl."),
     beam: int = typer.Option(None, min=1, help="Hypotheses kept in the search; 1 is greedy."),
@@ -65,6 +66,7 @@ def predict(
         lines = _lines(file, stack)
         if whole:
             lines = iter(["\n".join(lines)])
+        from heedful.data.pictures import SUFFIXES
         from heedful.runs.run import load, with_beam
 
         loaded = load(run, device=device)
@@ -75,6 +77,8 @@ def predict(
         options["precision"] = precision
         if settings is not None:
             say(f"heedful: decoding in {loaded.inference(precision).chosen}")
+        if loaded.kind.pictures(loaded.recipe) and file.lower().endswith(SUFFIXES):
+            lines = iter([file])
         if stream:
             _stream(loaded, lines, settings, options)
             return

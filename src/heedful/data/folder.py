@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from heedful.data.lines import Located, Row, Where, expand
-from heedful.data.pictures import PICTURE, Picture
+from heedful.data.pictures import PICTURE, SUFFIXES, Picture
 from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
 
 LABEL = "label"
-SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
 
 
 class FolderSource(Ranged):

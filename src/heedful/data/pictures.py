@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PICTURE = "picture"
 """The column of the picture, in every task that reads one."""
 
+SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
+"""By which a file is taken for a picture before it is opened; where one is asked for, any name will do."""
+
 MODES = {1: "L", 3: "RGB"}
 """What Pillow calls pixels of so many numbers: grey, and red, green and blue."""
 

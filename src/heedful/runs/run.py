@@ -60,7 +60,8 @@ class Run:
         """The run's task on each text: as many predictions as texts, in their order.
 
         Args:
-            texts: the inputs; of a task that reads pairs, a tuple of both for each.
+            texts: the inputs; of a task that reads pairs, a tuple of both for each; of one that reads
+                pictures, paths, arrays (`heedful.data.pictures.Picture`) or pictures of Pillow's.
             beam: hypotheses kept in the search; 1 is greedy. By default as the recipe says.
             n_best: how many answers to give; those after the first are ``alternatives``.
             decoding: a whole configuration, instead of the recipe's.
