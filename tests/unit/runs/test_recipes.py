@@ -25,7 +25,8 @@ KINDS = BuiltInSource | FilesSource | TextSource | TsvSource | JsonlSource | Idx
 
 
 def sources(recipe: Recipe):
-    return [recipe.data.train, recipe.data.valid, *recipe.data.test.values()]
+    named = [recipe.data.train, recipe.data.valid, *recipe.data.test.values()]
+    return [part for source in named for part in getattr(source, "sources", [source])]
 
 
 def test_the_promised_recipes_are_there():

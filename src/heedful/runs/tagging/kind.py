@@ -14,6 +14,7 @@ from heedful.errors import DataError
 from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
 from heedful.objectives.tagging import TAG
+from heedful.objectives.terms import Objective
 from heedful.runs.encoders.kind import EncoderKind, made_up
 from heedful.runs.folder import RunFolder, read_json, write_json
 from heedful.runs.kind import Rows, Say, Scoring
