@@ -1,12 +1,16 @@
 """Every shipped recipe in miniature: data of the kinds that it names, a tiny model, a few updates.
 
-A new kind of source is a line in `WRITERS`, a new family of models one in `SMALL`.
+A new kind of source is a line in `WRITERS`, a new family of models one in `SMALL`, a column that is no free
+text one in `DERIVED`.
 """
 
 import gzip
+import io
 import json
+import math
 import os
 import random
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +21,7 @@ from heedful.runs.reading import read_recipe
 from heedful.runs.recipe import Recipe
 
 N_ROWS = 24
+PICTURE = "picture.png"
 WORDS = ["the", "a", "red", "blue", "small", "old", "dog", "cat", "bird", "runs", "sleeps", "eats", "near"]
 
 Row = Mapping[str, str]
@@ -41,7 +46,7 @@ class Miniature:
         name: of the recipe.
         recipe: as it is shipped.
         overrides: what is given to the command behind it.
-        rows: what its data are made of, by part.
+        rows: what its data are made of.
     """
 
     name: str
@@ -58,14 +63,16 @@ class Miniature:
         """What it may be asked: the inputs of some rows, with gaps where they may be filled; and nothing."""
         kind = kind_of(self.recipe)
         keys, more = kind.inputs(self.recipe), " [MASK]" if "gap" in kind.options else ""
-        rows = [{key: row.get(key, row["text"]) + more for key in keys} for row in self.rows[:3]]
-        return [*rows, dict.fromkeys(keys, "")]
+        rows = [{key: row[key] + more for key in keys} for row in self.rows[:3]]
+        return rows if "picture" in keys else [*rows, dict.fromkeys(keys, "")]
 
 
 def miniature(name: str, folder: Path) -> Miniature:
     """Write the data of a recipe below ``folder``, where ``$HEEDFUL_DATA`` is ``data``."""
     recipe, _ = read_recipe(name)
     rows = list(_rows(recipe))
+    if "picture" in rows[0]:
+        _write(folder, PICTURE, _png(0))
     for source in _sources(recipe):
         WRITERS[source.kind](source, folder, rows)
     return Miniature(name, recipe, list(_overrides(recipe)), rows)
@@ -95,28 +102,44 @@ def _overrides(recipe: Recipe) -> Iterator[str]:
 # Rows --------------------------------------------------------------------------------------------------
 
 
-def _rows(recipe: Recipe) -> Iterator[Row]:
-    """Words in random order under every name of a column; labels in turn."""
-    draw = random.Random(0)
+def _label(row: Row, number: int, recipe: Recipe) -> str:
+    """Labels in turn, or numbers where one is asked for."""
+    if recipe.task.kind == "regression":
+        return str(1 + number % 5)
     labels = getattr(recipe.task, "labels", None) or ["one", "two"]
+    return labels[number % len(labels)]
+
+
+DERIVED: dict[str, Callable[[Row, int, Recipe], str]] = {
+    "label": _label,
+    "tags": lambda row, number, recipe: " ".join(
+        "LONG" if len(w) > 3 else "SHORT" for w in row["words"].split()
+    ),
+    "answer": lambda row, number, recipe: row["context"].split()[-1],
+    "picture": lambda row, number, recipe: PICTURE,
+}
+
+
+def _rows(recipe: Recipe) -> Iterator[Row]:
+    """Words in random order under every name of a column, and what is made of them."""
+    draw = random.Random(0)
+    names = {column for source in _sources(recipe) for column in getattr(source, "columns", ())}
+    names |= {*kind_of(recipe).inputs(recipe), "text", "label"}
     for number in range(N_ROWS):
-        names = {column for source in _sources(recipe) for column in getattr(source, "columns", ())}
-        texts = {
-            name: " ".join(draw.choices(WORDS, k=draw.randint(2, 8))) for name in sorted({*names, "text"})
-        }
-        yield {**texts, "label": labels[number % len(labels)]}
+        row = {name: " ".join(draw.choices(WORDS, k=draw.randint(2, 8))) for name in sorted(names)}
+        yield {**row, **{name: make(row, number, recipe) for name, make in DERIVED.items() if name in names}}
 
 
 # Files -------------------------------------------------------------------------------------------------
 
 
-def _write(folder: Path, written: str, text: str) -> None:
+def _write(folder: Path, written: str, content: str | bytes) -> None:
     """A file under the name that a recipe has for it; a folder with the file where that has no ending."""
     path = folder / written.replace("$HEEDFUL_DATA", "data")
     if not path.suffix:
         path = path / "some.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = text.encode()
+    content = content.encode() if isinstance(content, str) else content
     path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
@@ -154,10 +177,36 @@ def _jsonl(source: Any, folder: Path, rows: Sequence[Row]) -> None:
     _write(folder, source.paths, "".join(json.dumps(record(row)) + os.linesep for row in rows))
 
 
+def _idx(source: Any, folder: Path, rows: Sequence[Row]) -> None:
+    """Arrays of bytes behind a header: their type, their axes, how long these are."""
+    for column, path in source.columns.items():
+        shape = (len(rows), 28, 28) if column == "picture" else (len(rows),)
+        head = bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
+        content = bytes(number % 2 for number in range(math.prod(shape)))
+        _write(folder, path, head + content)
+
+
+def _folder(source: Any, folder: Path, rows: Sequence[Row]) -> None:
+    """A folder for each class, with two pictures."""
+    for label in ("one", "two"):
+        for number in range(2):
+            _write(folder, f"{source.path}/{label}/{number}.png", _png(number))
+
+
+def _png(number: int) -> bytes:
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.new("L", (28, 28), 50 + number).save(content, "png")
+    return content.getvalue()
+
+
 WRITERS: dict[str, Write] = {
     "files": _files,
     "text": _text,
     "tsv": _tsv,
     "jsonl": _jsonl,
+    "idx": _idx,
+    "folder": _folder,
     "built-in": lambda source, folder, rows: None,
 }

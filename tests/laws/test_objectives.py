@@ -99,4 +99,4 @@ def test_every_head_learns(name):
 def test_of_nothing_all_terms_are_zero(name):
     objective, heads, batch, hidden = case(name, [])
     terms = objective(hidden, heads, batch)
-    assert [(term.count, float(term.sum)) for term in terms] == [(0, 0.0)] * len(terms)
+    assert [(term.count, term.sum.item()) for term in terms] == [(0, 0.0)] * len(terms)

@@ -1,6 +1,8 @@
 """The registry of cases leaves nothing out."""
 
+import importlib
 import inspect
+import pkgutil
 from typing import Literal, get_args, get_origin
 
 import pytest
@@ -8,6 +10,7 @@ from cases import (
     CROSS,
     DECODERS,
     ENCODERS,
+    LABELLED,
     MIXERS,
     MODELS,
     OBJECTIVES,
@@ -15,12 +18,14 @@ from cases import (
     configuration,
     cross_of,
     every_mixer,
+    labelled_model,
     mixer_of,
     picture_configuration,
     plain_model,
 )
 from torch import nn
 
+import heedful.nn as nn_package
 from heedful.decoding import config as decoding
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig
@@ -133,6 +138,18 @@ def test_every_mixer_cell_and_score_occurs():
     assert of_module(mixers) | of_module(relative) <= used
     assert subclasses(compressed, heads.MultiHead) <= used
     assert subclasses(heads, heads.MultiHead) <= used
+
+
+def test_every_part_of_nn_occurs():
+    """In some case, so that some law holds it; but for those that others are made from."""
+    found = pkgutil.walk_packages(nn_package.__path__, "heedful.nn.")
+    known = {kind for each in found for kind in of_module(importlib.import_module(each.name))}
+    used = parts(mixer_of, MIXERS) | parts(cross_of, CROSS) | parts(plain_model, MODELS)
+    used |= parts(labelled_model, LABELLED) | parts(lambda name: OBJECTIVES[name].heads(), OBJECTIVES)
+    bases = {base for kind in known for base in kind.__mro__[1:]}
+    # These two no model offers: their unit tests hold them against what models have.
+    alone = ["ConvolutionPatches", "GroupScaling"]
+    assert sorted(kind.__name__ for kind in known - used - bases) == alone
 
 
 def test_every_decoder_occurs():

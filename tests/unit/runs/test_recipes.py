@@ -1,5 +1,8 @@
 """Every shipped recipe is read whole, and says where its data come from."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from heedful.data.sources import (
@@ -10,9 +13,12 @@ from heedful.data.sources import (
     JsonlSource,
     TextSource,
     TsvSource,
+    open_source,
 )
 from heedful.errors import RequestError
 from heedful.models.registry import PRESETS, SIZES, build_model
+from heedful.runs.building import on_device
+from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.recipe import Recipe
 from heedful.runs.resolve import shipped_recipes
@@ -75,6 +81,19 @@ def test_the_model_of_a_recipe_can_be_built(name):
     recipe, _ = read_recipe(name)
     model = build_model(recipe.model, *(37 for _ in SIZES[recipe.model.kind]))
     assert sum(p.numel() for p in model.parameters()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OWN])
+def test_a_recipe_tells_how_many_parameters_its_model_has(name):
+    """With the vocabulary and the labels that its data give."""
+    recipe, _ = read_recipe(name)
+    if "$HEEDFUL_DATA" in str(recipe.data) and "HEEDFUL_DATA" not in os.environ:
+        pytest.skip("reads a corpus from $HEEDFUL_DATA")
+    kind = kind_of(recipe)
+    codec = kind.learn(recipe, lambda: open_source(recipe.data.train, Path()))
+    model = on_device("meta", kind.model, recipe, codec.sizes)
+    assert recipe.expected.parameters == sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize(
