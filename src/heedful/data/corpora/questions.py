@@ -47,7 +47,7 @@ class Question(NamedTuple):
 def asked(statement: Clause) -> list[tuple[Clause, tuple[str, ...]]]:
     """The questions that a statement answers, each with the nodes (or their roles) that are its answer."""
     plain = statement._replace(time="", early=False)
-    found = []
+    found: list[tuple[Clause, tuple[str, ...]]] = []
     subject, thing = statement.subject.noun, statement.object
     if subject not in PRONOUNS and (subject not in NOUNS or _PERSONS & set(NOUNS[subject][1])):
         question = plain._replace(subject=Nominal("who"), question="subject")
