@@ -16,7 +16,7 @@ VERBS = {
     },
     "evaluate": {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
-        "--text", "--table", "--stride", "--precision",
+        "--text", "--table", "--folder", "--stride", "--precision",
     },
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",

@@ -117,7 +117,10 @@ def test_what_is_missing_is_named(heedful, own_gpt2, tmp_path):
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"model_type": "bert"}, "config.json: model_type: 'bert' is not imported; gpt2, marian are"),
+        (
+            {"model_type": "bart"},
+            "'bart' is not imported (did you mean 'bert'?); gpt2, marian, bert, vit are",
+        ),
         ({"n_embd": 18}, "transformer.wte.weight is ["),
         ({"vocab_size": 300}, "config.json: vocab_size: 300, and tokenizer.json has"),
         ({"scale_attn_by_inverse_layer_idx": True}, "config.json: scale_attn_by_inverse_layer_idx: True"),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.data.masking import Draw, Masking, SpanLengths
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.mixing import MIXERS as MIXERS_OF_RECIPES
@@ -30,10 +31,11 @@ from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
 from heedful.nn.attention.compressed import CompressedCache, MemoryCompressedAttention
-from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.plain import parameter_free_self_attention
 from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell, ResetAfterGRUCell, StackedCell
 from heedful.nn.declarations import declared
 from heedful.nn.layout import Layout, Tokens
@@ -46,7 +48,7 @@ from heedful.nn.mixers import (
 )
 from heedful.nn.norms import BatchNorm, PowerNorm
 from heedful.nn.output import BoundaryHead, MaskedHead
-from heedful.nn.patches import Pictures
+from heedful.nn.patches import PatchEmbedding, Pictures
 from heedful.nn.pooling import FirstPooling
 from heedful.nn.recurrent import (
     Bidirectional,
@@ -55,12 +57,14 @@ from heedful.nn.recurrent import (
     ResidualRecurrence,
 )
 from heedful.nn.state import KeyValueCache
+from heedful.objectives.answering import AnswerSpan
 from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
-from heedful.objectives.registry import CLASS, NEXT_TOKEN
-from heedful.runs.classification.recipe import ObjectiveConfig as ClassConfig
-from heedful.runs.recipe import ObjectiveConfig
+from heedful.objectives.registry import CLASS, NEXT_TOKEN, TAG
+from heedful.objectives.regression import SquaredError
+from heedful.runs.recipe import ClassObjectiveConfig, ObjectiveConfig
+from heedful.runs.tagging.recipe import ObjectiveConfig as TagConfig
 
 # The one tolerance of all laws, in fp32: the largest difference between two whole tensors, relative to
 # the largest number expected (or to 1, where all are smaller).
@@ -116,6 +120,18 @@ _L = {
     "n_layers": 2,
     "dropout": 0.0,
     "context": 17,
+}
+_C = {
+    "kind": "captioner",
+    "picture_size": 12,
+    "channels": 2,
+    "patch_size": 4,
+    "d_model": 14,
+    "d_ff": 19,
+    "n_heads": 2,
+    "n_layers": 2,
+    "dropout": 0.0,
+    "max_length": 17,
 }
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -281,6 +297,26 @@ MODELS: dict[str, dict[str, Any]] = {
         "block": 3,
         "experts": {"n": 4, "k": 3, "layers": [1, 2]},
     },
+    "captioner": {**_C, "n_layers": 1, "n_decoder_layers": 3},
+    "captioner, post-norm": {**_C, "norm_placement": "post", "activation": "relu", "positions": "learned"},
+    "captioner, untied": {
+        **_C,
+        "tie": False,
+        "attention_bias": False,
+        "score": "dot",
+        "activation": "gelu-tanh",
+        "positions": "none",
+    },
+    "captioner, batch norm": {**_C, "norm": "batch", "score": "bilinear"},
+    "captioner, power norm": {**_C, "norm": "power", "score": "cosine"},
+    "captioner, gated": {
+        **_C,
+        "norm": "rms",
+        "score": "additive",
+        "feed_forward": "gated",
+        "feed_forward_bias": False,
+        "activation": "silu",
+    },
 }
 
 
@@ -321,6 +357,7 @@ DECODED = [
     "language model, alibi",
     "language model, modern",
     "language model, alternating",
+    "captioner",
 ]
 every_decoded_and_kernel = with_kernels(DECODED, _model_has_products)
 every_decoded = pytest.mark.parametrize("name", DECODED)
@@ -333,18 +370,19 @@ SOURCES = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
 TARGETS = [[START, 5, 6, 7], [START, 7, 8, 9, 10, 11, 12], [START]]
 
 
-def configuration(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig:
+def configuration(name: str) -> TransformerConfig | RecurrentConfig | LanguageModelConfig | CaptionerConfig:
     kinds: dict[str, Any] = {
         "transformer": TransformerConfig,
         "recurrent": RecurrentConfig,
         "language-model": LanguageModelConfig,
+        "captioner": CaptionerConfig,
     }
     return kinds[MODELS[name]["kind"]].model_validate(MODELS[name])
 
 
 def vocabularies(config: Any) -> tuple[int, ...]:
     """The sizes of a model's vocabularies; that of the target comes last."""
-    if config.kind == "language-model":
+    if config.kind in {"language-model", "captioner"}:
         return (V_TARGET,)
     return (V_TARGET, V_TARGET) if config.tie == "three-way" else (V_SOURCE, V_TARGET)
 
@@ -383,9 +421,22 @@ def hidden_of(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> lis
     return list(model(Tokens.of(targets), source_of(model, sources)).split([len(t) for t in targets]))
 
 
-def source_of(model: Any, sources: Sequence[Any]) -> Tokens | None:
-    """What the model is given beside the targets: the sources, or nothing if it reads none."""
-    return None if isinstance(model, LanguageModel) else Tokens.of(sources)
+def source_of(model: Any, sources: Sequence[Any]) -> Tokens | Pictures | None:
+    """What the model is given beside the targets: the sources, pictures made of them, or nothing."""
+    if isinstance(model, LanguageModel):
+        return None
+    if not isinstance(model.source_embedding, PatchEmbedding):
+        return Tokens.of(sources)
+    embedding = model.source_embedding
+    numbers = embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
+    pixels = torch.stack([_picture_of(source, numbers, *embedding.size) for source in sources])
+    return Pictures.of(pixels, embedding.n_tokens)
+
+
+def _picture_of(source: Sequence[int], *size: int) -> Tensor:
+    """A picture that is another one for every other row of ids."""
+    seed = sum(37**place * int(number) for place, number in enumerate(source[:8], 1))
+    return torch.randn(*size, generator=torch.Generator().manual_seed(seed % 2**31))
 
 
 def start(model: Any, sources: Sequence[Any]) -> Any:
@@ -396,8 +447,10 @@ def start(model: Any, sources: Sequence[Any]) -> Any:
 
 def batch_for(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> Batch:
     """Teacher forcing."""
-    reads = source_of(model, sources) is not None
-    return Batch.forced(sources if reads else None, targets, start=START, end=END)
+    source = source_of(model, sources)
+    if isinstance(source, Pictures):
+        return replace(Batch.forced(None, targets, start=START, end=END), source=source)
+    return Batch.forced(None if source is None else sources, targets, start=START, end=END)
 
 
 def in_fresh_process(script: str, *arguments: str) -> str:
@@ -771,6 +824,25 @@ def _labelled_texts(rows: Sequence[int]) -> Batch:
     return labelled([TEXTS[row] for row in rows], [LABELS[row] for row in rows])
 
 
+def _framed(rows: Sequence[int]) -> Batch:
+    return Batch.framed([TEXTS[row] for row in rows], classify=4, separate=5)
+
+
+def _valued(rows: Sequence[int]) -> Batch:
+    return replace(_framed(rows), values=torch.tensor([0.5 * row - 1 for row in rows]))
+
+
+def _answered(rows: Sequence[int]) -> Batch:
+    answers = [(1, 3), None, (2, 2), (4, 5)]
+    return _framed(rows).answered([answers[row] for row in rows])
+
+
+def _tagged(rows: Sequence[int]) -> Batch:
+    """Every second word has a tag."""
+    framed = Batch.framed([[PROMPTS[row]] for row in rows], classify=4, separate=5)
+    return framed.tagged([[(row + 1) * (i % 2 == 0) for i in range(len(PROMPTS[row]))] for row in rows])
+
+
 def _masked(rows: Sequence[int]) -> Batch:
     """Spans are hidden, and whether the second text follows is asked."""
     masking = Masking(3, 7, V_TARGET, rate=0.4, begins_word=np.ones(V_TARGET, bool), spans=SpanLengths())
@@ -787,6 +859,19 @@ def _class_heads() -> nn.ModuleDict:
     return nn.ModuleDict({"pooled": FirstPooling(), "class": nn.Linear(D, N_CLASSES)})
 
 
+def _tag_head() -> nn.ModuleDict:
+    return nn.ModuleDict({"tag": nn.Linear(D, N_CLASSES)})
+
+
+def _answer_head() -> nn.ModuleDict:
+    # A bias would be the same for all tokens, and change no softmax over them.
+    return nn.ModuleDict({"answer": nn.Linear(D, 2, bias=False)})
+
+
+def _value_heads() -> nn.ModuleDict:
+    return nn.ModuleDict({"pooled": FirstPooling(), "value": nn.Linear(D, 1)})
+
+
 def _masked_heads() -> nn.ModuleDict:
     table = nn.Parameter(torch.randn(V_TARGET, D))
     heads = {"token": MaskedHead(table), "boundary": BoundaryHead(table, 10)}
@@ -800,7 +885,13 @@ def _named(config: type[ObjectiveConfig], word: str) -> Callable[[], Any]:
 OBJECTIVES: dict[str, Minimised] = {
     # Every loss that recipes know.
     **{f"token, {w}": Minimised(_named(ObjectiveConfig, w), _token_head, _forced) for w in NEXT_TOKEN},
-    **{f"class, {w}": Minimised(_named(ClassConfig, w), _class_heads, _labelled_texts) for w in CLASS},
+    **{
+        f"class, {w}": Minimised(_named(ClassObjectiveConfig, w), _class_heads, _labelled_texts)
+        for w in CLASS
+    },
+    **{f"tag, {w}": Minimised(_named(TagConfig, w), _tag_head, _tagged) for w in TAG},
+    "place of an answer": Minimised(AnswerSpan, _answer_head, _answered),
+    "number": Minimised(SquaredError, _value_heads, _valued),
     "answers": Minimised(lambda: NextToken(), _token_head, _delimited),
     "chunks": Minimised(lambda: NextToken(0.2, chunk=2), _token_head, _forced),
     "smoothed class": Minimised(lambda: SequenceClass(0.2), _class_heads, _labelled_texts),

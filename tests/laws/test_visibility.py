@@ -36,7 +36,7 @@ def embedded(model):
     """Embedded targets, and sources where they are read, as leaves; how to get hidden states from such."""
     inputs, source = Tokens.of(TARGETS), source_of(model, SOURCES)
     leaves = [
-        embed(tokens).detach().requires_grad_() for embed, tokens in zip(embeddings(model), (inputs, source))
+        embed(read).detach().requires_grad_() for embed, read in zip(embeddings(model), (inputs, source))
     ]
 
     def run(*vectors):
@@ -75,7 +75,8 @@ def test_what_a_rectangle_holds_beyond_the_lengths_is_not_read(name, garbage):
             row[: len(sequence)] = torch.tensor(sequence)
         return Tokens.from_padded(ids, [len(s) for s in sequences])
 
-    hidden = model(rectangle(TARGETS), None if source_of(model, SOURCES) is None else rectangle(SOURCES))
+    source = source_of(model, SOURCES)
+    hidden = model(rectangle(TARGETS), rectangle(SOURCES) if isinstance(source, Tokens) else source)
     assert torch.equal(hidden, torch.cat(hidden_of(model, SOURCES, TARGETS)))
 
 
@@ -87,8 +88,10 @@ def test_what_a_rectangle_holds_beyond_the_lengths_is_not_read(name, garbage):
 def test_the_other_sequences_of_a_batch_change_nothing(name, kernel, value):
     model = model_of(name)
     leaves, run = embedded(model)
-    bad = [rows_of([4, 7, 1], 1), rows_of([5, 2, 3], 1)][: len(leaves)]
-    good = [others(n, rows) for n, rows in zip((12, 10), bad)]
+    source = source_of(model, SOURCES)
+    lengths = [[4, 7, 1], [] if source is None else source.layout.lengths][: len(leaves)]
+    bad = [rows_of(each, 1) for each in lengths]
+    good = [others(sum(each), rows) for each, rows in zip(lengths, bad)]
     clean = run(*leaves)[good[0]]
     grads = torch.autograd.grad(clean.square().sum(), leaves)
     for grad, rows in zip(grads, bad, strict=True):

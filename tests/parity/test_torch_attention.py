@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.cross_attention import CrossAttention
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Layout

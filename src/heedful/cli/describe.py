@@ -25,7 +25,9 @@ def describe(
         "model.n_heads=16 for a recipe or run.",
     ),
     batch: int = typer.Option(None, min=1, metavar="TOKENS", help="Target tokens of a batch, for memory."),
-    length: int = typer.Option(32, min=1, help="Tokens of a sentence, for FLOPs."),
+    length: int = typer.Option(
+        None, min=1, help="Tokens of a sentence, for FLOPs.  [default: 32, or those of a picture]"
+    ),
     source_length: int = typer.Option(None, min=1, help="Of a source sentence, where it differs."),
     time: bool = typer.Option(
         False, "--time", help="Also make a few updates here, on made-up tokens, and say how long they take."

@@ -24,7 +24,12 @@ def evaluate(
         None, metavar="FILE", help="Score a language model on this file instead; may be repeated."
     ),
     table: Path = typer.Option(
-        None, metavar="FILE", help="Score a classifier on this table (with a header) or these JSON lines."
+        None,
+        metavar="FILE",
+        help="Score a classifier (tagger, captioner …) on this table (with a header) or these JSON lines.",
+    ),
+    folder: Path = typer.Option(
+        None, metavar="FOLDER", help="Score a classifier of pictures on this folder, with one for each label."
     ),
     stride: int = typer.Option(
         None, min=1, help="Also read a text in windows that move on by so many tokens (language models)."
@@ -48,7 +53,8 @@ def evaluate(
     from heedful.runs.evaluate import evaluate as score
     from heedful.runs.run import load, with_beam
 
-    given = [name for name, value in {"--data": data, "--text": text, "--table": table}.items() if value]
+    own = {"--data": data, "--text": text, "--table": table and [table], "--folder": folder and [folder]}
+    given: dict[str, Any] = {option: files for option, files in own.items() if files}
     if len(given) > 1:
         raise RequestError(f"{' and '.join(given)}: give one of them")
 
@@ -59,7 +65,7 @@ def evaluate(
     evaluations = []
     with ExitStack() as stack:
         file = stack.enter_context(whole_file(output)) if output else None
-        for name, source in chosen_splits(loaded, split, data or text or (table and [table])).items():
+        for name, source in chosen_splits(loaded, split, next(iter(given.values()), None)).items():
             say(f"{name}: {loaded.kind.scoring}")
             found = score(
                 loaded, name, source, decoding=settings, limit=limit, stride=stride, precision=precision

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import typer
 
 from heedful.cli.output import json_result, one_line, result, say
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError, RequestError, WorkError
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
@@ -28,7 +28,10 @@ def register(app: typer.Typer) -> None:
 def predict(
     run: Path = typer.Argument(..., metavar="RUN", help="A run's folder."),
     file: str = typer.Argument(
-        "-", metavar="FILE", help="Inputs, one a line, or JSON lines; - is standard input."
+        "-",
+        metavar="FILE",
+        help="Inputs (texts, or paths of pictures), one a line, or JSON lines; or one picture. "
+        "- is standard input.",
     ),
     jsonl: bool = typer.Option(False, "--jsonl", help="JSON lines in and out; so for files named .jsonl."),
     beam: int = typer.Option(None, min=1, help="Hypotheses kept in the search; 1 is greedy."),
@@ -63,6 +66,7 @@ def predict(
         lines = _lines(file, stack)
         if whole:
             lines = iter(["\n".join(lines)])
+        from heedful.data.pictures import SUFFIXES
         from heedful.runs.run import load, with_beam
 
         loaded = load(run, device=device)
@@ -73,11 +77,14 @@ def predict(
         options["precision"] = precision
         if settings is not None:
             say(f"heedful: decoding in {loaded.inference(precision).chosen}")
+        if loaded.kind.pictures(loaded.recipe) and file.lower().endswith(SUFFIXES):
+            lines = iter([file])
         if stream:
             _stream(loaded, lines, settings, options)
             return
-        keys, first = loaded.kind.inputs(loaded.recipe), 0
-        records = _records(lines, file, keys) if structured else _fields(lines, file, keys)
+        keys, first, failed = loaded.kind.inputs(loaded.recipe), 0, 0
+        listed = loaded.kind.reads_words
+        records = _records(lines, file, keys, listed) if structured else _fields(lines, file, keys)
         for block in _blocks(records):
             predictions = loaded.predict(
                 [_input(record, keys) for record in block],
@@ -93,8 +100,13 @@ def predict(
                     json_result({**record, **prediction.to_dict(), "version": 1})
                 else:
                     result(one_line(prediction.text))
+                if prediction.error:
+                    failed += 1
+                    say(f"heedful: {prediction.error}")
                 if prediction.note:
                     say(f"heedful: {prediction.note}: {record[keys[0]][:60]!r}…")
+        if failed:
+            raise WorkError(f"{failed} of {first} inputs could not be read")
 
 
 def _stream(run: "Run", lines: Iterable[str], decoding: Any, options: dict[str, Any]) -> None:
@@ -168,8 +180,13 @@ def _named(file: str) -> str:
     return "standard input" if file == "-" else file
 
 
-def _records(lines: Iterable[str], file: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """One JSON object a line, with a text under each of ``keys``; other keys are handed through."""
+def _records(
+    lines: Iterable[str], file: str, keys: Sequence[str], listed: bool = False
+) -> Iterator[dict[str, Any]]:
+    """One JSON object a line, with a text under each of ``keys``; other keys are handed through.
+
+    With ``listed``, a list of texts may stand for a text.
+    """
     name = _named(file)
     for number, line in enumerate(lines, 1):
         try:
@@ -178,11 +195,20 @@ def _records(lines: Iterable[str], file: str, keys: Sequence[str]) -> Iterator[d
             example = f'with --jsonl every line is an object such as {{"{keys[0]}": "A man sleeps."}}'
             raise DataError(f"{name}:{number}: not JSON ({error}); {example}") from None
         for key in keys:
-            if not isinstance(record, dict) or not isinstance(record.get(key), str):
+            texts = _texts(record.get(key), listed) if isinstance(record, dict) else None
+            if texts is None:
                 raise DataError(f'{name}:{number}: expected an object with a text under "{key}"')
-            if not _is_unicode(record[key]):
+            if not all(map(_is_unicode, texts)):
                 raise DataError(f'{name}:{number}: the text under "{key}" has half of a surrogate pair')
         yield record
+
+
+def _texts(value: Any, listed: bool) -> list[str] | None:
+    """The text, or with ``listed`` the texts of a list; None for what is neither."""
+    if isinstance(value, str):
+        return [value]
+    is_list = listed and isinstance(value, list) and all(isinstance(part, str) for part in value)
+    return value if is_list else None
 
 
 def _no_constant(name: str) -> float:

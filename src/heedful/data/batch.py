@@ -10,6 +10,7 @@ from torch import Tensor
 
 from heedful.data.masking import Hidden
 from heedful.nn.layout import Ids, Layout, Tokens
+from heedful.nn.patches import Pictures
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,24 +37,28 @@ class Batch:
     """Packed sequences for one forward pass.
 
     Args:
-        inputs: what the model (its decoder) reads: for teacher forcing, ``<s> y_1 ... y_n``.
+        inputs: what the model (its decoder) reads: for teacher forcing, ``<s> y_1 ... y_n``; or pictures.
         targets: what it should answer at each of those places: ``y_1 ... y_n </s>``.
-        source: what the encoder reads, or None.
+        source: what the encoder reads, tokens or pictures, or None.
         samples: the numbers of the corpus rows it was made of.
         rows: the places of the inputs at which an answer is wanted, in their order; None: all.
         ragged: whether lengths may differ, also if they happen to agree.
         classes: of each sequence the number of its class, where it has one.
         spans: where each wanted token's span lies, where spans were hidden.
+        values: of each sequence its number, where it has one.
+        answers: of each sequence the places in ``[T]`` where its answer begins and ends, where it has one.
     """
 
-    inputs: Tokens
+    inputs: Tokens | Pictures
     targets: Int[Tensor, " R"]
-    source: Tokens | None = None
+    source: Tokens | Pictures | None = None
     samples: tuple[int, ...] = ()
     rows: Int[Tensor, " R"] | None = None
     ragged: bool = True
     classes: Int[Tensor, " B"] | None = None
     spans: Spans | None = None
+    values: Float[Tensor, " B"] | None = None
+    answers: Int[Tensor, "B 2"] | None = None
 
     @classmethod
     def forced(
@@ -117,22 +122,20 @@ class Batch:
         return cls(inputs, wanted.ids[rows], None, tuple(samples), rows)
 
     @classmethod
-    def labelled(
+    def framed(
         cls,
         parts: Sequence[Sequence[Ids]],
-        labels: Sequence[int],
         *,
         classify: int,
         separate: int,
         samples: Sequence[int] = (),
     ) -> "Batch":
-        """``<cls> a <sep>``, or of pairs ``<cls> a <sep> b <sep>`` with segments 0 and 1.
+        """``<cls> a <sep>``, or of pairs ``<cls> a <sep> b <sep>`` with segments 0 and 1; no answer yet.
 
         Source: Devlin et al. 2019, figure 2.
 
         Args:
             parts: for each sample its one or two texts.
-            labels: for each sample its class.
             classify: the id of the token that stands first.
             separate: the id of the token that ends each text.
             samples: the numbers of the samples.
@@ -147,8 +150,51 @@ class Batch:
             numbers = [np.repeat(np.arange(len(lengths)), lengths) for lengths in counts]
             tokens = replace(tokens, segments=torch.from_numpy(np.concatenate(numbers)))
         nothing, rows = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
-        classes = torch.tensor(list(labels), dtype=torch.int64)
-        return cls(tokens, nothing, None, tuple(samples), rows, classes=classes)
+        return cls(tokens, nothing, None, tuple(samples), rows)
+
+    @classmethod
+    def labelled(
+        cls,
+        parts: Sequence[Sequence[Ids]],
+        labels: Sequence[int],
+        *,
+        classify: int,
+        separate: int,
+        samples: Sequence[int] = (),
+    ) -> "Batch":
+        """Texts or pairs (`framed`), each with its class."""
+        batch = cls.framed(parts, classify=classify, separate=separate, samples=samples)
+        return replace(batch, classes=torch.tensor(list(labels), dtype=torch.int64))
+
+    def tagged(self, marks: Sequence[Ids]) -> "Batch":
+        """`framed` texts of which some tokens have a tag, which is wanted there.
+
+        Args:
+            marks: for each id of each text, 0, or the number of its tag plus 1.
+        """
+        around = np.zeros(1, dtype=np.int64)
+        flat = np.concatenate(
+            [around[:0], *(x for own in marks for x in (around, np.asarray(own, np.int64), around))]
+        )
+        rows = np.flatnonzero(flat)
+        return replace(self, rows=torch.from_numpy(rows), targets=torch.from_numpy(flat[rows] - 1))
+
+    def answered(self, answers: Sequence[tuple[int, int] | None]) -> "Batch":
+        """`framed` sequences, each with the first and the last token of its answer.
+
+        Args:
+            answers: numbers of tokens in the sequence; None: the class token stands for no answer.
+        """
+        offsets = self.inputs.layout.offsets[:-1]
+        within = torch.tensor([answer or (0, 0) for answer in answers], dtype=torch.int64)
+        return replace(self, answers=offsets[:, None] + within.view(-1, 2))
+
+    @classmethod
+    def of_pictures(cls, pictures: Pictures, classes: Sequence[int], samples: Sequence[int] = ()) -> "Batch":
+        """Pictures of which each has a class; nothing is wanted of single tokens."""
+        nothing, rows = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+        numbers = torch.as_tensor(classes, dtype=torch.int64)
+        return cls(pictures, nothing, None, tuple(samples), rows, ragged=False, classes=numbers)
 
     @classmethod
     def masked(
@@ -197,9 +243,9 @@ class Batch:
 
     def prepare(self) -> None:
         """Make ready for a compiled model: see `Layout.prepare`."""
-        for tokens in (self.inputs, self.source):
-            if tokens is not None:
-                tokens.layout.prepare(ragged=self.ragged)
+        for side in (self.inputs, self.source):
+            if side is not None:
+                side.layout.prepare(ragged=self.ragged)
 
     def picked(self, hidden: Float[Tensor, "T d"]) -> Float[Tensor, "R d"]:
         """The hidden states at which an answer is wanted."""
@@ -223,4 +269,6 @@ class Batch:
             rows=None if self.rows is None else self.rows.to(device, non_blocking=True),
             classes=None if self.classes is None else self.classes.to(device, non_blocking=True),
             spans=None if self.spans is None else self.spans.to(device),
+            values=None if self.values is None else self.values.to(device, non_blocking=True),
+            answers=None if self.answers is None else self.answers.to(device, non_blocking=True),
         )

@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from heedful.config import Config
 from heedful.data.lines import Located, Row, TextFile, Where, count_lines, find, lines
+from heedful.data.range import Ranged
 from heedful.errors import DataError
 
 Paths = str | Annotated[list[str], Field(min_length=1)]
 
 
-class FilesSource(Config):
+class FilesSource(Ranged):
     """Line n of every column belongs to row n.
 
     Args:

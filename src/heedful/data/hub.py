@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from heedful.config import Config
 from heedful.data.files import Paths, find_all
 from heedful.data.lines import Located, Row, Where, expand
+from heedful.data.pictures import Picture
+from heedful.data.range import Ranged
 from heedful.data.tables import text_at
 from heedful.errors import DataError, nearest
 
@@ -16,7 +17,7 @@ _SAVED = ("state.json", "dataset_dict.json")
 _READERS = ("json", "csv", "parquet", "text")
 
 
-class DatasetsSource(Config):
+class DatasetsSource(Ranged):
     """A data set of the ``datasets`` library.
 
     Args:
@@ -25,7 +26,7 @@ class DatasetsSource(Config):
         name: the configuration, where the data set has several.
         split: which part.
         columns: for each column, the field: ``text``, or dotted, ``translation.en``. Class labels
-            are given by their names.
+            are given by their names, images as pictures.
         data_files: the files for a reader.
         streaming: read while downloading, and keep nothing on disk.
     """
@@ -109,12 +110,15 @@ def _failed(config: DatasetsSource, error: BaseException) -> str:
 
 def _rows(config: DatasetsSource, dataset: Any) -> Iterator[Located[Row]]:
     dataset, labels = _wanted(config, dataset)
+    images = _images(config, dataset)
     name = f"{config.path}[{config.split}]"
     try:
         for number, record in enumerate(dataset, start=1):
             where = Where(name, number)
             row = {
-                column: _text(record, field, labels.get(field), where)
+                column: _picture(record[field], where)
+                if field in images
+                else _text(record, field, labels.get(field), where)
                 for column, field in config.columns.items()
             }
             yield Located(row, where)
@@ -137,7 +141,24 @@ def _wanted(config: DatasetsSource, dataset: Any) -> tuple[Any, dict[str, Any]]:
                 f"it has {', '.join(features)}"
             )
     labels = {field: features[field] for field in tops if hasattr(features.get(field), "int2str")}
-    return dataset.select_columns(sorted(set(tops.values()))), labels
+    dataset = dataset.select_columns(sorted(set(tops.values())))
+    for field in _images(config, dataset):
+        dataset = dataset.cast_column(field, type(features[field])(decode=False))
+    return dataset, labels
+
+
+def _images(config: DatasetsSource, dataset: Any) -> set[str]:
+    """The fields that hold images."""
+    features = dataset.features or {}
+    return {f for f in config.columns.values() if type(features.get(f)).__name__ == "Image"}
+
+
+def _picture(stored: Any, where: Where) -> Picture:
+    """An image as it is stored: the bytes of a file, or the path of one."""
+    if stored is None:
+        raise DataError(f"{where}: there is no picture")
+    content = stored["bytes"]
+    return Picture(Path(stored["path"]) if content is None else content, str(where))
 
 
 def _text(record: Any, field: str, label: Any, where: Where) -> str:

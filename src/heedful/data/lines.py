@@ -11,24 +11,26 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from heedful.errors import DataError, nearest
 
-Row = dict[str, str]
+Row = dict[str, Any]
+"""By column: a text, a list of texts, or where the task reads pictures a `heedful.data.pictures.Picture`."""
+
 RowT = TypeVar("RowT", bound=Mapping)
 
 _VARIABLE = re.compile(r"\$(?:HEEDFUL_DATA\b|\{HEEDFUL_DATA\})")
 
 
 class Where(NamedTuple):
-    """A place in a corpus; ``str`` of it reads ``train.en:17``. Lines count from 1."""
+    """A place in a corpus; ``str`` of it reads ``train.en:17``. Lines count from 1; 0 is the whole file."""
 
     name: str
-    line: int
+    line: int = 0
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.line}"
+        return f"{self.name}:{self.line}" if self.line else self.name
 
 
 class Located(NamedTuple, Generic[RowT]):
@@ -116,6 +118,15 @@ def read_text(file: TextFile) -> str:
     if not text:
         raise DataError(f"{file.name}: the file is empty")
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def read_bytes(file: TextFile) -> bytes:
+    """All of one file, whatever it holds; a name that ends in ``.gz`` is read through gzip.
+
+    Raises:
+        DataError: it cannot be read, or is not the gzip that it claims to be.
+    """
+    return b"".join(_raw_lines(file))
 
 
 def count_lines(file: TextFile) -> int:

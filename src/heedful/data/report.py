@@ -15,6 +15,7 @@ from heedful.errors import DataError
 Encoded = Located[Mapping[str, Sequence[int]]]
 
 N_EXAMPLES = 5
+N_CLASSES = 20
 PERCENTILES = (50, 90, 99)
 
 
@@ -116,6 +117,8 @@ class DataReport:
     dropped: dict[str, Tally] = field(default_factory=dict)
     truncated: dict[str, Tally] = field(default_factory=dict)
     columns: dict[str, ColumnCounts] = field(default_factory=dict)
+    classes: Counter[str] = field(default_factory=Counter)
+    """How many rows of each class were kept, where classes are counted."""
 
     def count(self, row: Mapping[str, Sequence[int]]) -> None:
         """Take in a row that is kept."""
@@ -134,6 +137,7 @@ class DataReport:
             "dropped": {reason: tally.to_dict() for reason, tally in self.dropped.items()},
             "truncated": {reason: tally.to_dict() for reason, tally in self.truncated.items()},
             "columns": {column: counts.to_dict() for column, counts in self.columns.items()},
+            **({"classes": dict(sorted(self.classes.items()))} if self.classes else {}),
         }
 
     def lines(self) -> list[str]:
@@ -145,7 +149,14 @@ class DataReport:
             *(_tally_line("dropped", reason, tally) for reason, tally in self.dropped.items()),
             *(_tally_line("truncated", reason, tally) for reason, tally in self.truncated.items()),
             *(self._column_line(column, counts) for column, counts in self.columns.items()),
+            *([self._class_line()] if self.classes else []),
         ]
+
+    def _class_line(self) -> str:
+        """The classes, the largest first."""
+        largest = self.classes.most_common(N_CLASSES)
+        more = f", and {len(self.classes) - N_CLASSES:,} more" if len(self.classes) > N_CLASSES else ""
+        return f"  classes: {', '.join(f'{name} {count:,}' for name, count in largest)}{more}"
 
     def _column_line(self, column: str, counts: ColumnCounts) -> str:
         facts = counts.to_dict()

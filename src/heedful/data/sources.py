@@ -2,22 +2,28 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from heedful.config import Config
+from heedful.data.beside import put_beside
 from heedful.data.builtin import BuiltInSource, open_built_in
 from heedful.data.files import FilesSource, open_files
+from heedful.data.folder import FolderSource, open_folder
 from heedful.data.hub import DatasetsSource, open_datasets
+from heedful.data.idx import IdxSource, open_idx
 from heedful.data.lines import Located, Row, Where
+from heedful.data.range import Ranged, ranged
 from heedful.data.tables import JsonlSource, TsvSource, open_jsonl, open_tsv
 from heedful.data.text import TextSource, open_text
 
 __all__ = [
+    "BesideSource",
     "BuiltInSource",
     "DatasetsSource",
     "FilesSource",
+    "FolderSource",
+    "IdxSource",
     "JsonlSource",
     "Located",
     "Row",
@@ -28,10 +34,39 @@ __all__ = [
     "open_source",
 ]
 
-SourceConfig = Annotated[
-    FilesSource | TextSource | TsvSource | JsonlSource | DatasetsSource | BuiltInSource,
-    Field(discriminator="kind"),
-]
+_OneSource = (
+    FilesSource
+    | TextSource
+    | TsvSource
+    | JsonlSource
+    | DatasetsSource
+    | BuiltInSource
+    | IdxSource
+    | FolderSource
+)
+
+
+class BesideSource(Ranged):
+    """Row n of every source belongs to row n: for columns that do not stand in one file.
+
+    Args:
+        sources: each with columns of its own.
+    """
+
+    kind: Literal["beside"] = "beside"
+    sources: list[Annotated[_OneSource, Field(discriminator="kind")]] = Field(min_length=2)
+
+
+def open_beside(config: BesideSource, root: Path) -> Iterator[Located[Row]]:
+    """The rows of the sources side by side, where the first one says.
+
+    Raises:
+        DataError: two sources have a column of the same name, or they have not as many rows.
+    """
+    return put_beside([(source.kind, open_source(source, root)) for source in config.sources])
+
+
+SourceConfig = Annotated[_OneSource | BesideSource, Field(discriminator="kind")]
 
 OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "files": open_files,
@@ -40,10 +75,13 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "jsonl": open_jsonl,
     "datasets": open_datasets,
     "built-in": open_built_in,
+    "idx": open_idx,
+    "folder": open_folder,
+    "beside": open_beside,
 }
 
 
-def open_source(config: Config, root: Path) -> Iterator[Located[Row]]:
+def open_source(config: Ranged, root: Path) -> Iterator[Located[Row]]:
     """The rows that ``config`` (one of `SourceConfig`) describes, as a stream.
 
     Args:
@@ -53,4 +91,5 @@ def open_source(config: Config, root: Path) -> Iterator[Located[Row]]:
     Raises:
         DataError: a file is missing (at once), or its content is not what was said (when reached).
     """
-    return OPENERS[config.kind](config, root)  # type: ignore[attr-defined]
+    rows = OPENERS[config.kind](config, root)  # type: ignore[attr-defined]
+    return ranged(rows, config)

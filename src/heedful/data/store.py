@@ -1,7 +1,7 @@
 """A tokenised corpus for random access, in memory or in a folder that may be larger than memory.
 
 A folder holds ``header.json`` and, for each column, its ids one row after another (little-endian,
-2 bytes where the vocabulary allows, else 4) and ``rows + 1`` offsets (8 bytes). It is written under
+1 or 2 bytes where the vocabulary allows, else 4) and ``rows + 1`` offsets (8 bytes). It is written under
 another name, synced and renamed, so that a folder under its own name is whole.
 """
 
@@ -16,7 +16,7 @@ from heedful.data import store_folder
 from heedful.errors import RequestError
 
 Ids = NDArray[np.int64]
-EncodedRow = Mapping[str, Sequence[int]]
+EncodedRow = Mapping[str, Sequence[int] | np.ndarray]
 
 _FLUSH = 1 << 18
 """Ids of a column held back before they are written."""
@@ -38,7 +38,7 @@ class TokenStore:
         path: Path | None = None,
         key: str = "",
         *,
-        n_ids: int = 2**31,
+        n_ids: int | Mapping[str, int] = 2**31,
     ) -> "TokenStore":
         """Take in a stream of rows.
 
@@ -47,7 +47,8 @@ class TokenStore:
             columns: which entries to keep.
             path: the folder to write, replacing an older store there; None keeps everything in memory.
             key: says what the ids were made from and with (data and tokenizer, say); see `open`.
-            n_ids: ids are 0 to ``n_ids - 1``; up to 65536 they take 2 bytes each.
+            n_ids: ids are 0 to ``n_ids - 1``, in all columns or by column; up to 256 they take 1 byte
+                each, up to 65536 they take 2.
 
         Raises:
             WorkError: the folder cannot be written (a full disk, say); nothing of it is left.
@@ -56,13 +57,14 @@ class TokenStore:
         """
         if not columns:
             raise ValueError("a store needs at least one column")
-        dtype = np.dtype("<u2" if n_ids <= 1 << 16 else "<i4")
+        ranges = {column: n_ids if isinstance(n_ids, int) else n_ids[column] for column in columns}
         if path is None:
-            chunks: dict[str, list[np.ndarray]] = {column: [np.zeros(0, dtype)] for column in columns}
-            offsets = _stream(rows, columns, n_ids, dtype, lambda column, ids: chunks[column].append(ids))
+            chunks = {column: [np.zeros(0, _type(n))] for column, n in ranges.items()}
+            offsets = _stream(rows, ranges, lambda column, ids: chunks[column].append(ids))
             return cls({column: np.concatenate(parts) for column, parts in chunks.items()}, offsets)
-        with store_folder.writing(path, list(columns), dtype, key) as folder:
-            folder.publish(_stream(rows, columns, n_ids, dtype, folder.append))
+        types = {column: _type(n) for column, n in ranges.items()}
+        with store_folder.writing(path, types, key) as folder:
+            folder.publish(_stream(rows, ranges, folder.append))
         return cls.open(path, key)
 
     @classmethod
@@ -120,33 +122,47 @@ class TokenStore:
         return np.array(self._ids[column][start:end], dtype=np.int64)
 
 
+def _type(n_ids: int) -> np.dtype:
+    return np.dtype("|u1" if n_ids <= 1 << 8 else "<u2" if n_ids <= 1 << 16 else "<i4")
+
+
 def _stream(
-    rows: Iterable[EncodedRow],
-    columns: Sequence[str],
-    n_ids: int,
-    dtype: np.dtype,
-    write: Callable[[str, np.ndarray], None],
+    rows: Iterable[EncodedRow], ranges: Mapping[str, int], write: Callable[[str, np.ndarray], None]
 ) -> dict[str, Ids]:
     """Hand the ids on in large pieces; return the offsets."""
-    held: dict[str, list[int]] = {column: [] for column in columns}
-    lengths = {column: array("q") for column in columns}
+    held = {column: _Held(n_ids) for column, n_ids in ranges.items()}
+    lengths = {column: array("q") for column in ranges}
     for row in rows:
         for column, ids in held.items():
-            ids.extend(row[column])
-            lengths[column].append(len(row[column]))
-            if len(ids) >= _FLUSH:
-                write(column, _packed(ids, n_ids, dtype))
-                ids.clear()
+            lengths[column].append(ids.take(row[column]))
+            if ids.count >= _FLUSH:
+                write(column, ids.give())
     for column, ids in held.items():
-        write(column, _packed(ids, n_ids, dtype))
+        write(column, ids.give())
     return {column: _offsets(counts) for column, counts in lengths.items()}
 
 
-def _packed(ids: list[int], n_ids: int, dtype: np.dtype) -> np.ndarray:
-    values = np.array(ids, dtype=np.int64)
-    if len(values) and not (values.min() >= 0 and values.max() < n_ids):
-        raise ValueError(f"ids {values.min()} to {values.max()}, but they must be 0 to {n_ids - 1}")
-    return values.astype(dtype)
+class _Held:
+    """Ids of one column that are not written yet."""
+
+    def __init__(self, n_ids: int) -> None:
+        self.n_ids, self.count = n_ids, 0
+        self._parts: list[np.ndarray] = []
+
+    def take(self, ids: Sequence[int] | np.ndarray) -> int:
+        """Hold the ids of one more row; how many they are."""
+        part = ids if isinstance(ids, np.ndarray) else np.array(ids, dtype=np.int64)
+        self._parts.append(part)
+        self.count += len(part)
+        return len(part)
+
+    def give(self) -> np.ndarray:
+        """All that were held, checked, in the type that they are kept in."""
+        values = np.concatenate([np.zeros(0, _type(self.n_ids)), *self._parts])
+        if len(values) and not (values.min() >= 0 and values.max() < self.n_ids):
+            raise ValueError(f"ids {values.min()} to {values.max()}, but they must be 0 to {self.n_ids - 1}")
+        self._parts, self.count = [], 0
+        return values.astype(_type(self.n_ids), copy=False)
 
 
 def _offsets(lengths: array) -> Ids:

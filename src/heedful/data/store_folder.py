@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +27,7 @@ class Column(Config):
     """One column: column n keeps its ids in ``n.ids`` and its offsets in ``n.offsets``."""
 
     name: str
-    dtype: str = Field(pattern="^<(u2|i4)$")
+    dtype: str = Field(pattern=r"^(\|u1|<u2|<i4)$")
     tokens: int = Field(ge=0)
     ids_sha256: str
     offsets_sha256: str
@@ -67,8 +67,8 @@ class HashedFile:
 class FolderWriter:
     """A folder under a name of its own, until `publish`."""
 
-    def __init__(self, path: Path, columns: list[str], dtype: np.dtype, key: str) -> None:
-        self.path, self._columns, self._dtype, self._key = path, columns, dtype, key
+    def __init__(self, path: Path, types: Mapping[str, np.dtype], key: str) -> None:
+        self.path, self._columns, self._types, self._key = path, list(types), types, key
         self._folder = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
         self._streams = ExitStack()
         self._ids: dict[str, HashedFile] = {}
@@ -112,7 +112,7 @@ class FolderWriter:
         places.append(offsets.astype(OFFSET_TYPE))
         return Column(
             name=name,
-            dtype=self._dtype.str,
+            dtype=self._types[name].str,
             tokens=int(offsets[-1]),
             ids_sha256=self._ids[name].finish(),
             offsets_sha256=places.finish(),
@@ -128,8 +128,13 @@ class FolderWriter:
 
 
 @contextmanager
-def writing(path: Path, columns: list[str], dtype: np.dtype, key: str) -> Iterator[FolderWriter]:
+def writing(path: Path, types: Mapping[str, np.dtype], key: str) -> Iterator[FolderWriter]:
     """A writer whose files vanish unless it comes to `FolderWriter.publish`.
+
+    Args:
+        path: the folder.
+        types: of the ids, by column.
+        key: see `heedful.data.store.TokenStore.open`.
 
     Raises:
         RequestError: ``path`` is there and is not a store.
@@ -138,7 +143,7 @@ def writing(path: Path, columns: list[str], dtype: np.dtype, key: str) -> Iterat
     taken = path.exists() and not (path / HEADER).is_file()
     if taken and (not path.is_dir() or any(path.iterdir())):
         raise RequestError(f"{path}: is there already and is not a token store; name another folder")
-    writer = FolderWriter(path, columns, dtype, key)
+    writer = FolderWriter(path, types, key)
     try:
         writer.start()
         yield writer

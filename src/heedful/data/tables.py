@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from heedful.config import Config
 from heedful.data.files import Paths, find_all
 from heedful.data.lines import Located, Row, TextFile, Where, lines
+from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
 
 Index = Annotated[int, Field(ge=0)]
 
 
-class TsvSource(Config):
+class TsvSource(Ranged):
     """Lines of fields.
 
     Args:
@@ -42,18 +42,26 @@ class TsvSource(Config):
         return self
 
 
-class JsonlSource(Config):
+class JsonlSource(Ranged):
     """One JSON object a line.
 
     Args:
         paths: one file or several, read one after another; plain or ``.gz``.
         columns: for each column, the field: ``text``, or dotted, ``translation.en``, ``answers.0``. A list
             of texts is joined by spaces.
+        lists: columns whose field holds a list of texts that stays one: several references, say.
     """
 
     kind: Literal["jsonl"] = "jsonl"
     paths: Paths
     columns: dict[str, str] = Field(min_length=1)
+    lists: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _once(self) -> "JsonlSource":
+        if twice := self.columns.keys() & self.lists.keys():
+            raise ValueError(f"the column {min(twice)!r} stands under columns and under lists")
+        return self
 
 
 def open_tsv(config: TsvSource, root: Path) -> Iterator[Located[Row]]:
@@ -126,9 +134,9 @@ def _jsonl_rows(file: TextFile, config: JsonlSource) -> Iterator[Located[Row]]:
     for number, line in enumerate(lines(file), start=1):
         where = Where(file.name, number)
         record = _parse(line, where)
-        yield Located(
-            {column: text_at(record, path, where) for column, path in config.columns.items()}, where
-        )
+        row: Row = {column: text_at(record, path, where) for column, path in config.columns.items()}
+        row |= {column: texts_at(record, path, where) for column, path in config.lists.items()}
+        yield Located(row, where)
 
 
 def _parse(line: str, where: Where) -> dict[str, Any]:
@@ -162,6 +170,18 @@ def text_at(record: Any, path: str, where: Where) -> str:
     if not value.isascii():
         _check_unicode(value, path, where)
     return value
+
+
+def texts_at(record: Any, path: str, where: Where) -> list[str]:
+    """The texts of the field ``path``, a list of them, or one that is a list of itself alone.
+
+    Raises:
+        DataError: there is no such field, or something in it is no text.
+    """
+    value = _value_at(record, path, where)
+    if not isinstance(value, list):
+        return [text_at(record, path, where)]
+    return [text_at(record, f"{path}.{number}", where) for number in range(len(value))]
 
 
 def _value_at(value: Any, path: str, where: Where) -> Any:

@@ -6,16 +6,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from heedful.config import Config
 from heedful.data.files import Paths
 from heedful.data.lines import Located, Row, TextFile, Where, expand, find, lines, read_text
+from heedful.data.range import Ranged
 from heedful.errors import DataError
 
 TEXT = "text"
 """The one column of running text."""
 
 
-class TextSource(Config):
+class TextSource(Ranged):
     """Files of text, each document a row with the column ``text``.
 
     Args:

@@ -96,6 +96,25 @@ def tokenised_bleu(
     )
 
 
+def exact_match(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:
+    """The share of texts that are their reference, letter by letter.
+
+    Args:
+        hypotheses: one text an input.
+        references: its one reference.
+        lowercase: whether case is ignored.
+
+    Raises:
+        RequestError: no texts, or another number of references.
+    """
+    check_lengths(hypotheses, references, "texts", "references")
+    pairs = zip(hypotheses, references, strict=True)
+    equal = sum(a.lower() == b.lower() if lowercase else a == b for a, b in pairs)
+    signature = f"case:{'lc' if lowercase else 'mixed'}"
+    counts = {"sentences": len(references), "equal": equal}
+    return Score("exact match", equal / len(references), signature, {}, counts)
+
+
 def sentence_scores(
     hypotheses: Sequence[str],
     references: References,

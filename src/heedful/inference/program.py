@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from heedful.inference.packing import KINDS, Packed, pack
 from heedful.native import library as native
-from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.scores import DotScore, ScaledDotScore
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm

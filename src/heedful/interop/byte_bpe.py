@@ -18,13 +18,20 @@ from tokenizers import Tokenizer as Library
 from heedful.errors import DamagedError, RequestError
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.names import Numbering
+from heedful.interop.tokenizer_files import (
+    SETTINGS,
+    TOKENIZER,
+    all_ids,
+    read_library,
+    refuse_other_ids,
+    spelling,
+)
 from heedful.text.configuration import ByteBpeConfig, ByteSplit
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import as_vocabulary, build, byte_letters, first_space, library_data, reserved
 from heedful.text.subwords import pre_tokenizer as words_of
 from heedful.text.tokenizer import Tokenizer
 
-TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 END = "<|endoftext|>"
 SPLITS: tuple[ByteSplit, ...] = get_args(ByteSplit)
@@ -77,14 +84,7 @@ def read_byte_bpe(checkpoint: Checkpoint, config: Settings) -> tuple[Tokenizer, 
         DamagedError: a file is damaged.
     """
     read = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_parts(checkpoint)
-    n = config.whole("vocab_size", 50257)
-    if sorted(read.ids.values()) != list(range(len(read.ids))):
-        raise RequestError(f"{read.path}: the ids have gaps: they must run from 0 to {len(read.ids) - 1}")
-    if len(read.ids) != n:
-        raise config.wrong(
-            "vocab_size", f"{n}, and {read.path.name} has {len(read.ids):,} entries: they belong to "
-            "different models, or the weights have rows that no token uses"
-        )  # fmt: skip
+    refuse_other_ids(read.path, read.ids, config, 50257)
     names = sorted(read.ids, key=read.ids.__getitem__)
     specials = _specials(read, names, config)
     learned = [name for i, name in enumerate(names) if i not in specials.values()]
@@ -100,12 +100,7 @@ def read_byte_bpe(checkpoint: Checkpoint, config: Settings) -> tuple[Tokenizer, 
 
 def _from_library(checkpoint: Checkpoint) -> _Read:
     """Of tokenizer.json."""
-    path = checkpoint.file(TOKENIZER)
-    try:
-        library = Library.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises plain exceptions
-        raise DamagedError(f"{path}: cannot be read as a tokenizer: {error}") from None
-    whole = json.loads(library.to_str())
+    path, library, whole = read_library(checkpoint)
     model = whole["model"]
     if model["type"] != "BPE":
         raise RequestError(f"{path}: model: {model['type']!r}: GPT-2's is 'BPE', of bytes")
@@ -115,10 +110,9 @@ def _from_library(checkpoint: Checkpoint) -> _Read:
     if library.num_special_tokens_to_add(is_pair=False):
         kind = whole["post_processor"]["type"]
         raise RequestError(f"{path}: post_processor: {kind!r} adds tokens to every text; heedful adds none")
-    ids = {**model["vocab"], **{token["content"]: token["id"] for token in whole["added_tokens"]}}
     merges = [(left, right) for left, right in model["merges"]]
     added = frozenset(token["content"] for token in whole["added_tokens"])
-    return _Read(path, ids, merges, added, _roles(checkpoint), _split(path, whole))
+    return _Read(path, all_ids(whole), merges, added, _roles(checkpoint), _split(path, whole))
 
 
 def _roles(checkpoint: Checkpoint) -> dict[str, str]:
@@ -126,10 +120,8 @@ def _roles(checkpoint: Checkpoint) -> dict[str, str]:
     if not checkpoint.has(SETTINGS):
         return {}
     told = checkpoint.json(SETTINGS)
-    found = {role: told.get(f"{role}_token") for role in _ROLES}
-    # A token is told by its spelling, or by an object that has it.
-    spelled = {role: each.get("content") if isinstance(each, dict) else each for role, each in found.items()}
-    return {role: each for role, each in spelled.items() if isinstance(each, str)}
+    spelled = {role: spelling(told.get(f"{role}_token")) for role in _ROLES}
+    return {role: each for role, each in spelled.items() if each is not None}
 
 
 def _split(path: Path, whole: Mapping[str, Any]) -> ByteSplit:

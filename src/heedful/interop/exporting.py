@@ -34,11 +34,12 @@ def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda l
     refuse_full(folder)
     run = load(path, device="cpu")
     task = run.recipe.task.kind
-    if task != form.task:
-        fitting = [name for name, other in FORMATS.items() if other.task == task]
+    if task not in form.loaders:
+        fitting = [name for name, other in FORMATS.items() if task in other.loaders]
         advice = f"; take --to {' or '.join(fitting)}" if fitting else ""
         raise RequestError(
-            f"--to {to}: holds runs of the task {form.task}, and this is one of {task}{advice}"
+            f"--to {to}: holds runs of the task {' or '.join(form.loaders)}, "
+            f"and this is one of {task}{advice}"
         )
     written = form.write(run)
     for note in written.notes:
@@ -51,5 +52,5 @@ def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda l
         for name, content in written.files.items():
             write_text(folder / name, content)
         write_checkpoint(folder, written.config, written.tensors)
-    say(f'load it:     {form.loader}.from_pretrained("{folder}")')
+    say(f'load it:     {form.loaders[task]}.from_pretrained("{folder}")')
     return folder

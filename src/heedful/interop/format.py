@@ -50,11 +50,8 @@ class Format(Protocol):
     name: ClassVar[str]
     """How the command and ``model_type`` in a configuration call it."""
 
-    task: ClassVar[str]
-    """The task of the runs that it can hold."""
-
-    loader: ClassVar[str]
-    """What loads a folder there."""
+    loaders: ClassVar[Mapping[str, str]]
+    """What loads a folder there, by the task of the run; runs of other tasks it cannot hold."""
 
     def read(self, checkpoint: Checkpoint) -> Found:
         """All that a folder holds.

@@ -1,12 +1,14 @@
 """Every format by name: one line here makes an architecture known to ``import`` and ``export``."""
 
 from heedful.errors import RequestError, nearest
+from heedful.interop.bert import BERT
 from heedful.interop.checkpoint import Checkpoint
 from heedful.interop.format import Format
 from heedful.interop.gpt2 import GPT2
 from heedful.interop.marian import Marian
+from heedful.interop.vit import ViT
 
-FORMATS: dict[str, Format] = {each.name: each for each in (GPT2(), Marian())}
+FORMATS: dict[str, Format] = {each.name: each for each in (GPT2(), Marian(), BERT(), ViT())}
 
 
 def format_called(name: str) -> Format:

@@ -17,22 +17,17 @@ import json
 from typing import Any, ClassVar
 
 from heedful.errors import RequestError
-from heedful.interop.byte_bpe import SETTINGS, TOKENIZER, read_byte_bpe, write_byte_bpe
+from heedful.interop.activations import ACTIVATIONS, WRITTEN
+from heedful.interop.byte_bpe import read_byte_bpe, write_byte_bpe
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
 from heedful.interop.format import Found, Written
 from heedful.interop.names import Numbering, Pair, Rows, Table, Transposed, give, linear, pair, take
 from heedful.interop.refusing import refuse_other_heads, refuse_others
+from heedful.interop.tokenizer_files import SETTINGS, TOKENIZER
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.runs.run import Run
 from heedful.tasks.language_modelling import TextCodec
 from heedful.text.specials import SPECIALS
-
-ACTIVATIONS = {
-    "gelu_new": "gelu-tanh",
-    "gelu": "gelu",
-    "relu": "relu",
-    "gelu_pytorch_tanh": "gelu-tanh",
-}
 
 # What transformers takes where a key is missing.
 _DEFAULTS = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}
@@ -85,8 +80,7 @@ class GPT2:
     """See `heedful.interop.format.Format`."""
 
     name: ClassVar[str] = "gpt2"
-    task: ClassVar[str] = "language-modelling"
-    loader: ClassVar[str] = "transformers.AutoModelForCausalLM"
+    loaders: ClassVar[dict[str, str]] = {"language-modelling": "transformers.AutoModelForCausalLM"}
 
     def read(self, checkpoint: Checkpoint) -> Found:
         """A run that completes text."""
@@ -203,7 +197,6 @@ def _refuse(config: LanguageModelConfig) -> None:
 def _written(config: LanguageModelConfig, numbering: Numbering) -> dict[str, Any]:
     """The content of config.json."""
     end = numbering.theirs[SPECIALS.end]
-    theirs = {ours: their for their, ours in reversed(ACTIVATIONS.items())}
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -213,7 +206,7 @@ def _written(config: LanguageModelConfig, numbering: Numbering) -> dict[str, Any
         "n_layer": config.n_layers,
         "n_head": config.n_heads,
         "n_inner": config.d_ff,
-        "activation_function": theirs[config.activation],
+        "activation_function": WRITTEN[config.activation],
         "layer_norm_epsilon": config.norm_eps,
         "scale_attn_weights": config.score == "scaled-dot",
         "resid_pdrop": config.dropout,

@@ -39,14 +39,20 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
     found = form.read(checkpoint)
     recipe = recipe_from(Tree.of(found.recipe, Mark(str(source))))
     n = sum(parameter.numel() for parameter in found.model.parameters())
-    say(
-        f"{source}: {form.name}, {n:,} parameters, {' and '.join(f'{s:,}' for s in found.codec.sizes)} tokens"
-    )
+    say(f"{source}: {form.name}, {n:,} parameters, {_sizes(found.codec)}")
     for note in found.notes:
         say(f"note: {note}")
     card = {"format": form.name, "name": source.resolve().name, "files": checkpoint.hashes()}
     with nothing_half_made(out, resume=False):
         return _write(RunFolder(out), recipe, found.codec, found.model, {"imported": card})
+
+
+def _sizes(codec: Any) -> str:
+    """How many tokens there are, and labels where there are some."""
+    labels = getattr(codec, "labels", ())
+    tokens = codec.sizes[: -1 if labels else None]
+    told = [f"{' and '.join(f'{size:,}' for size in tokens)} tokens"] if tokens else []
+    return ", ".join(told + ([f"{len(labels)} labels"] if labels else []))
 
 
 def _write(folder: RunFolder, recipe: Any, codec: Any, model: nn.Module, facts: dict[str, Any]) -> RunFolder:

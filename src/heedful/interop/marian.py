@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
+from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
 from heedful.interop.format import Found, Written
 from heedful.interop.names import Numbering, Pair, Rows, Table, give, linear, pair, take
@@ -36,14 +37,6 @@ from heedful.tasks.translation import COLUMNS, Tokenizers
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
-ACTIVATIONS = {
-    "swish": "silu",
-    "silu": "silu",
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_new": "gelu-tanh",
-    "gelu_pytorch_tanh": "gelu-tanh",
-}
 _OWN, _HEAD = "model.", "lm_head.weight"
 BIAS, VOCABULARY, GENERATION = "final_logits_bias", "vocab.json", "generation_config.json"
 
@@ -132,8 +125,7 @@ class Marian:
     """See `heedful.interop.format.Format`."""
 
     name: ClassVar[str] = "marian"
-    task: ClassVar[str] = "translation"
-    loader: ClassVar[str] = "transformers.MarianMTModel"
+    loaders: ClassVar[dict[str, str]] = {"translation": "transformers.MarianMTModel"}
 
     def read(self, checkpoint: Checkpoint) -> Found:
         """A run that translates."""
@@ -350,7 +342,6 @@ def _refuse(config: Any) -> None:
 
 def _written(config: TransformerConfig, sizes: tuple[int, int]) -> dict[str, Any]:
     """The content of config.json."""
-    theirs = {ours: their for their, ours in reversed(ACTIVATIONS.items())}
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -362,7 +353,7 @@ def _written(config: TransformerConfig, sizes: tuple[int, int]) -> dict[str, Any
         "decoder_layers": config.n_decoder_layers or config.n_layers,
         **{f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")},
         **{f"{side}_attention_heads": config.n_heads for side in ("encoder", "decoder")},
-        "activation_function": theirs[config.activation],
+        "activation_function": WRITTEN[config.activation],
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,

@@ -75,6 +75,27 @@ class Stacked:
 
 
 @dataclass(frozen=True)
+class Reshaped:
+    """One tensor whose numbers lie in the same order, under another shape (the kernel of a convolution).
+
+    Args:
+        ours: the shape here.
+        theirs: the shape there.
+    """
+
+    ours: tuple[int, ...]
+    theirs: tuple[int, ...]
+
+    def read(self, theirs: Sequence[Tensor]) -> Tensor:
+        """See `Form`."""
+        return theirs[0].reshape(self.ours)
+
+    def write(self, ours: Tensor) -> list[Tensor]:
+        """See `Form`."""
+        return [ours.reshape(self.theirs)]
+
+
+@dataclass(frozen=True)
 class Numbering:
     """Which of their ids each of our ids has.
 
@@ -157,12 +178,14 @@ class Table:
         copies: their names of tensors that are the same as another, which they may leave out.
         derived: patterns of their names of tensors that hold nothing learned (masks, tables of sines).
         prefix: what their names begin with; a file of a model without its head leaves it out.
+        left: patterns of our names that have no place there: they are neither read nor written.
     """
 
     pairs: Sequence[Pair]
     copies: Mapping[str, str] = field(default_factory=dict)
     derived: Sequence[str] = ()
     prefix: str = ""
+    left: Sequence[str] = ()
 
     def is_derived(self, name: str) -> bool:
         """Whether a tensor of this name holds nothing learned."""
@@ -212,7 +235,7 @@ def give(table: Table, held: Mapping[str, Tensor], model: nn.Module, source: str
         line.ours: line.form.read([held[names[their]].float() for their in line.theirs])
         for line in table.pairs
     }
-    fit(found, aliases, model, source)
+    fit(found | {name: own[name] for name in own.keys() - found.keys()}, aliases, model, source)
 
 
 def take(table: Table, model: nn.Module) -> dict[str, Tensor]:
@@ -234,8 +257,9 @@ def _checked(table: Table, model: nn.Module) -> tuple[dict[str, Tensor], dict[st
     """
     own, aliases = named_tensors(model)
     listed = [line.ours for line in table.pairs]
-    if sorted(listed) != sorted(own):
-        differing = sorted({*listed} ^ {*own}) or sorted(name for name in own if listed.count(name) > 1)
+    wanted = {name for name in own if not any(re.fullmatch(pattern, name) for pattern in table.left)}
+    if sorted(listed) != sorted(wanted):
+        differing = sorted({*listed} ^ wanted) or sorted(name for name in own if listed.count(name) > 1)
         raise ValueError(f"the table of names and the model differ: {', '.join(differing)}")
     return own, aliases
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.nn.attention.compressed import MemoryCompressedAttention
-from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import (
     AdditiveScore,
@@ -19,7 +19,8 @@ from heedful.nn.attention.scores import (
     ScaledDotScore,
     Score,
 )
-from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.positions import (
@@ -105,6 +106,19 @@ def stack_of(config: StackConfig, layers: Iterable[tuple[nn.Module, nn.Module]])
     """A stack of these layers, each a position mixer and a channel mixer."""
     blocks = [EncoderBlock(*(residual(config, part) for part in layer)) for layer in layers]
     return EncoderStack(blocks, last_norm(config))
+
+
+def cross_attention_stack(config: StackConfig, d_ff: int, n_layers: int) -> DecoderStack:
+    """n_layers of causal self-attention, cross-attention and feed-forward, then the norm that they need."""
+    blocks = [
+        DecoderBlock(
+            residual(config, self_attention(config, causal=True)),
+            residual(config, cross_attention(config)),
+            residual(config, feed_forward(config, d_ff)),
+        )
+        for _ in range(n_layers)
+    ]
+    return DecoderStack(blocks, last_norm(config))
 
 
 def self_attention(config: StackConfig, *, causal: bool, **reach: Any) -> SelfAttention:

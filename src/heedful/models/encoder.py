@@ -24,7 +24,7 @@ from heedful.models.attention_stack import (
     positions_of,
 )
 from heedful.models.mixing import MixingConfig, mixing_stack
-from heedful.nn.attention.heads import SelfAttention
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.dropout import Dropout
 from heedful.nn.embeddings import SegmentedEmbedding

@@ -6,18 +6,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.nn.attention.heads import CrossAttention
+from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import blind_to_constants
 from heedful.nn.layout import Tokens
+from heedful.nn.patches import Pictures
 from heedful.nn.state import KeyValueCache, State
 
 
 class EncoderDecoder(nn.Module):
-    """Source tokens → encoder → memories; target prefix → decoder → hidden states.
+    """Source → encoder → memories; target prefix → decoder → hidden states.
 
     Args:
-        source_embedding: called on packed source tokens.
+        source_embedding: called on what is read, packed tokens or pictures.
         encoder: blocks over the source.
         target_embedding: called on packed target tokens.
         decoder: causal blocks with cross-attention.
@@ -40,16 +41,16 @@ class EncoderDecoder(nn.Module):
         self.target_embedding, self.decoder = target_embedding, decoder
         self.heads = nn.ModuleDict({"token": head})
 
-    def encode(self, source: Tokens) -> Float[Tensor, "T_s d"]:
+    def encode(self, source: Tokens | Pictures) -> Float[Tensor, "T_s d"]:
         """The encoder's top, packed."""
         return self.encoder(self.source_embedding(source), source.layout)
 
-    def forward(self, inputs: Tokens, source: Tokens) -> Float[Tensor, "T d"]:
+    def forward(self, inputs: Tokens, source: Tokens | Pictures) -> Float[Tensor, "T d"]:
         """Hidden states of all target positions at once, teacher forced."""
         memories = self.decoder.remember(self.encode(source), source.layout)
         return self.decoder(self.target_embedding(inputs), inputs.layout, memories)
 
-    def start(self, source: Tokens) -> State:
+    def start(self, source: Tokens | Pictures) -> State:
         """Encode the source once; nothing is written yet."""
         memories = self.decoder.remember(self.encode(source), source.layout)
         caches: list[Any] = [KeyValueCache() for _ in self.decoder.blocks]

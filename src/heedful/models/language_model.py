@@ -51,7 +51,7 @@ from heedful.models.attention_stack import (
 )
 from heedful.models.encoder_decoder import token_head
 from heedful.nn.attention.compressed import MemoryCompressedAttention
-from heedful.nn.attention.heads import SelfAttention
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.experts import Gate, MixtureOfExperts, NoisyTopKGate, TopKGate

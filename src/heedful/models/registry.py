@@ -7,7 +7,8 @@ from pydantic import Field
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.models import encoder, language_model, recurrent, resnet, transformer, vision
+from heedful.models import captioner, encoder, language_model, recurrent, resnet, transformer, vision
+from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
@@ -16,7 +17,13 @@ from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
 
 AnyConfig = (
-    TransformerConfig | RecurrentConfig | LanguageModelConfig | EncoderConfig | VisionConfig | ResNetConfig
+    TransformerConfig
+    | RecurrentConfig
+    | LanguageModelConfig
+    | EncoderConfig
+    | VisionConfig
+    | ResNetConfig
+    | CaptionerConfig
 )
 
 ModelConfig = Annotated[AnyConfig, Field(discriminator="kind")]
@@ -28,6 +35,7 @@ BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "encoder": encoder.build,
     "vision": vision.build,
     "resnet": resnet.build,
+    "captioner": captioner.build,
 }
 
 SIZES: dict[str, tuple[str, ...]] = {
@@ -37,6 +45,7 @@ SIZES: dict[str, tuple[str, ...]] = {
     "encoder": ("vocab_size",),
     "vision": (),
     "resnet": (),
+    "captioner": ("vocab_size",),
 }
 """What the data decide of each family, by the names of its builder's arguments."""
 
@@ -47,6 +56,7 @@ PRESETS: dict[str, AnyConfig] = {
     **encoder.PRESETS,
     **vision.PRESETS,
     **resnet.PRESETS,
+    **captioner.PRESETS,
 }
 
 

@@ -20,16 +20,12 @@ from torch import nn
 from heedful.models.attention_stack import (
     Positive,
     StackConfig,
-    cross_attention,
-    feed_forward,
-    last_norm,
+    cross_attention_stack,
     positions_of,
-    residual,
-    self_attention,
     self_attention_stack,
 )
 from heedful.models.encoder_decoder import EncoderDecoder, embedding_table, token_head
-from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderStack
+from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.positions import Added, Concatenated
 
@@ -124,15 +120,7 @@ def encoder_stack(config: TransformerConfig) -> EncoderStack:
 
 def decoder_stack(config: TransformerConfig) -> DecoderStack:
     """Layers of causal self-attention, cross-attention and feed-forward."""
-    blocks = [
-        DecoderBlock(
-            residual(config, self_attention(config, causal=True)),
-            residual(config, cross_attention(config)),
-            residual(config, feed_forward(config, config.d_ff)),
-        )
-        for _ in range(config.n_decoder_layers or config.n_layers)
-    ]
-    return DecoderStack(blocks, last_norm(config))
+    return cross_attention_stack(config, config.d_ff, config.n_decoder_layers or config.n_layers)
 
 
 def _embedding(config: TransformerConfig, weight: nn.Parameter) -> TokenEmbedding:

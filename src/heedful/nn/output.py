@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from heedful.nn.norms import LayerNorm
 
 
-def _transform(d_in: int, d_out: int, activation: nn.Module) -> nn.Sequential:
+def _transform(d_in: int, d_out: int, activation: nn.Module, eps: float = 1e-5) -> nn.Sequential:
     """``LayerNorm(f(W x + b))``."""
-    return nn.Sequential(nn.Linear(d_in, d_out), activation, LayerNorm(d_out))
+    return nn.Sequential(nn.Linear(d_in, d_out), activation, LayerNorm(d_out, eps))
 
 
 class MaskedHead(nn.Module):
@@ -21,12 +21,13 @@ class MaskedHead(nn.Module):
     Args:
         table: E, ``[V, d]``.
         activation: f; GELU by default.
+        eps: ε of the norm.
     """
 
-    def __init__(self, table: nn.Parameter, activation: nn.Module | None = None) -> None:
+    def __init__(self, table: nn.Parameter, activation: nn.Module | None = None, eps: float = 1e-5) -> None:
         super().__init__()
         n_tokens, d_model = table.shape
-        self.transform = _transform(d_model, d_model, nn.GELU() if activation is None else activation)
+        self.transform = _transform(d_model, d_model, nn.GELU() if activation is None else activation, eps)
         self.out = nn.Linear(d_model, n_tokens)
         self.out.weight = table
         nn.init.zeros_(self.out.bias)

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from heedful.nn.layout import Tokens
+from heedful.nn.patches import Pictures
 
 
 @runtime_checkable
@@ -35,7 +36,7 @@ class Supervised(Protocol):
     """What an objective reads of a batch."""
 
     @property
-    def inputs(self) -> Tokens:
+    def inputs(self) -> Tokens | Pictures:
         """What the model read."""
         ...
 
@@ -56,6 +57,16 @@ class Supervised(Protocol):
     @property
     def spans(self) -> Spanned | None:
         """Where the spans of wanted tokens lie, where they have some."""
+        ...
+
+    @property
+    def values(self) -> Float[Tensor, " B"] | None:
+        """The number of every sequence, where it has one."""
+        ...
+
+    @property
+    def answers(self) -> Int[Tensor, "B 2"] | None:
+        """Where in ``[T]`` the answer of every sequence begins and ends, where it has one."""
         ...
 
 

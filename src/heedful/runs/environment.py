@@ -12,7 +12,7 @@ import torch
 from heedful import __version__
 from heedful.errors import RequestError
 
-PACKAGES = ("torch", "tokenizers", "numpy", "safetensors", "sacrebleu", "sacremoses", "pydantic")
+PACKAGES = ("torch", "tokenizers", "numpy", "safetensors", "sacrebleu", "sacremoses", "pydantic", "pillow")
 
 
 def choose_device(wanted: str) -> torch.device:

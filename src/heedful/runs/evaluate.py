@@ -18,7 +18,7 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
         RequestError: there is no such split.
     """
     if files:
-        return {files[0].name: run.kind.source_of(run.recipe, files)}
+        return {files[0].resolve().name: run.kind.source_of(run.recipe, files)}
     own = run.recipe.data
     known = {**own.test, "valid": own.valid, "train": own.train}
     if split == "test" and "test" not in own.test:
@@ -63,7 +63,6 @@ def evaluate(
     """
     if stride is not None and not run.kind.strides:
         raise RequestError(f"--stride {stride}: a run of the task {run.recipe.task.kind} has no windows")
-    rows = rows_of(source, Path(run.recipe.root or "."), run.kind.columns(run.recipe))
     how = Scoring(decoding, limit, stride, progress, precision)
-    found: Evaluation = run.kind.scored(run, split, rows, how)
+    found: Evaluation = run.kind.scored(run, split, rows_of(run.recipe, source), how)
     return found

@@ -2,8 +2,10 @@
 
 run.json              what this is: format version, task, created, files with their hashes
 recipe.yaml           the resolved recipe
-source.tokenizer.json, target.tokenizer.json (text.tokenizer.json where there is one text)
-labels.json           of a classifier
+source.tokenizer.json, target.tokenizer.json (text.tokenizer.json of one text, caption… of captions)
+labels.json           of a classifier or tagger
+scale.json            of a regression: the mean and the deviation of its numbers
+pictures.json         how pictures are read, where some are
 weights.safetensors   what predict uses: best, last or averaged, as the recipe says
 metrics.jsonl         what happened, one JSON object a line
 data.json             the data report, with hashes of what was read
@@ -75,8 +77,18 @@ class RunFolder:
 
     @property
     def labels(self) -> Path:
-        """The labels of a classifier, in the order of their numbers."""
+        """The labels of a classifier or tagger, in the order of their numbers."""
         return self.path / "labels.json"
+
+    @property
+    def scale(self) -> Path:
+        """The mean and the deviation of the numbers that a regression learned from."""
+        return self.path / "scale.json"
+
+    @property
+    def pictures(self) -> Path:
+        """How pictures are read: their size, mean and deviation."""
+        return self.path / "pictures.json"
 
     def require(self) -> dict[str, Any]:
         """The run's card; an error that says what is missing when this is no run."""

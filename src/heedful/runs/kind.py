@@ -39,7 +39,7 @@ Rows = Callable[[], Iterator[Located[Row]]]
 
 @runtime_checkable
 class Codec(Protocol):
-    """What a run learns from its training rows before it has a model: its tokenizers."""
+    """What a run learns from its training rows before it has a model: its tokenizers, or labels."""
 
     @property
     def fingerprint(self) -> str:
@@ -144,8 +144,17 @@ class Kind(ABC):
     own_data: ClassVar[str]
     """How the command is given a user's own data set."""
 
+    learning: ClassVar[str] = "training the tokenizer"
+    """What one waits for while `learn` works."""
+
+    encoding: ClassVar[str] = "tokenising the data"
+    """What one waits for while `encode` works."""
+
     options: ClassVar[tuple[str, ...]] = ()
     """What its `predictor` takes besides the decoding."""
+
+    reads_words: ClassVar[bool] = False
+    """Whether an input in JSON lines may also be a list of words."""
 
     strides: ClassVar[bool] = False
     """Whether it is scored in windows, which may slide."""
@@ -157,6 +166,10 @@ class Kind(ABC):
     @abstractmethod
     def inputs(self, recipe: Any) -> tuple[str, ...]:
         """What the texts of an input are called in JSON lines: most tasks have one."""
+
+    def pictures(self, recipe: Any) -> tuple[str, ...]:
+        """Which of the columns hold pictures: a path in their place is opened."""
+        return ()
 
     # What is learned before the model ---------------------------------------------------------------------
 
@@ -187,6 +200,10 @@ class Kind(ABC):
         self, recipe: Any, codec: Any, rows: Iterable[Located[Row]], report: DataReport
     ) -> Iterator[Encoded]:
         """The ids of the rows that are kept."""
+
+    def n_ids(self, recipe: Any, codec: Any) -> int | Mapping[str, int]:
+        """One more than the greatest id, of all columns or by column."""
+        return max(codec.sizes)
 
     def keeps_rows(self, recipe: Any) -> bool:
         """Whether validation reads the text of its rows, and not their ids alone."""

@@ -1,13 +1,14 @@
 """From a recipe's sources to what training reads: tokenizers, token ids, and a report of what was kept."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from heedful.data.digest import RowDigest
-from heedful.data.sources import Located, SourceConfig, open_source
+from heedful.data.pictures import opened
+from heedful.data.sources import Located, Row, SourceConfig, open_source
 from heedful.data.store import TokenStore
 from heedful.errors import DataError
 from heedful.runs.folder import RunFolder, read_json, write_json
@@ -15,18 +16,23 @@ from heedful.runs.kind import Prepared, Say
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
 
+_OF_FILES = {"files", "text", "tsv", "jsonl", "idx", "folder", "beside"}
+"""Sources whose files are looked for when they are opened, and cost nothing until they are read."""
 
-def rows_of(source: SourceConfig, root: Path, columns: Sequence[str]) -> Iterator[Located]:
-    """The rows of a source, each with all the columns.
+
+def rows_of(recipe: Recipe, source: SourceConfig) -> Iterator[Located]:
+    """The rows of a source, each with all the columns that the recipe's task reads.
 
     Raises:
         DataError: a row lacks a column.
     """
+    kind, root = kind_of(recipe), Path(recipe.root or ".")
+    columns, pictures = kind.columns(recipe), kind.pictures(recipe)
     for row in open_source(source, root):
         for column in columns:
             if column not in row.row:
                 raise DataError(f"{row.where}: there is no column {column!r}; the row has {sorted(row.row)}")
-        yield row
+        yield opened(row, pictures, root)
 
 
 def find_sources(recipe: Recipe, root: Path) -> None:
@@ -37,7 +43,7 @@ def find_sources(recipe: Recipe, root: Path) -> None:
     """
     tests = {f"data.test.{name}": source for name, source in recipe.data.test.items()}
     for key, source in {"data.train": recipe.data.train, "data.valid": recipe.data.valid, **tests}.items():
-        if source.kind in {"files", "text", "tsv", "jsonl"}:
+        if source.kind in _OF_FILES:
             with _naming(key):
                 open_source(source, root)
 
@@ -67,27 +73,26 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     kind = kind_of(recipe)
     codec = kind.load(folder) if kind.files(folder)[-1].exists() else None
     if codec is None:
-        say("training the tokenizer")
+        say(kind.learning)
         with _naming("data.train"):
-            codec = kind.learn(recipe, lambda: rows_of(recipe.data.train, root, kind.columns(recipe)))
+            codec = kind.learn(recipe, lambda: rows_of(recipe, recipe.data.train))
         kind.save(codec, folder)
-    key, n_ids = codec.fingerprint, max(codec.sizes)
-    valid_rows: list[dict[str, str]] = []
+    key, n_ids = codec.fingerprint, kind.n_ids(recipe, codec)
+    valid_rows: list[Row] = []
     done = [folder.cache / "train", folder.cache / "valid", folder.data_report]
     if all(path.exists() for path in done):
         if kind.keeps_rows(recipe):
             digest = RowDigest()
-            rows = rows_of(recipe.data.valid, root, kind.columns(recipe))
-            valid_rows = [r.row for r in digest.through(rows)]
+            valid_rows = [r.row for r in digest.through(rows_of(recipe, recipe.data.valid))]
             _refuse_others("valid", digest, before)
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
         return Prepared(codec, train, valid, valid_rows)
-    say("tokenising the data")
+    say(kind.encoding)
     reports: dict[str, Any] = {}
     stores = {}
     for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
         report, digest = kind.report(codec), RowDigest()
-        rows = digest.through(rows_of(source, root, kind.columns(recipe)))
+        rows = digest.through(rows_of(recipe, source))
         if part == "valid" and kind.keeps_rows(recipe):
             rows = _noting(rows, valid_rows)
         kept = kind.encode(recipe, codec, rows, report)
@@ -115,7 +120,7 @@ def _refuse_others(part: str, digest: RowDigest, report: Any) -> None:
         )
 
 
-def _noting(rows: Iterator[Located], into: list[dict[str, str]]) -> Iterator[Located]:
+def _noting(rows: Iterator[Located], into: list[Row]) -> Iterator[Located]:
     for row in rows:
         into.append(row.row)
         yield row

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_v
 from heedful.config import Config
 from heedful.data.sources import SourceConfig
 from heedful.errors import nearest
-from heedful.objectives.registry import NEXT_TOKEN, Losses
+from heedful.objectives.registry import CLASS, NEXT_TOKEN, Losses
 from heedful.objectives.terms import Objective
 from heedful.training.optimizers import AdamConfig, OptimizerConfig
 from heedful.training.schedules import InverseSqrtConfig, ScheduleConfig
@@ -54,6 +54,14 @@ class ObjectiveConfig(Config):
         return self.losses[self.loss](self)
 
 
+class ClassObjectiveConfig(ObjectiveConfig):
+    """What is minimised of the class of a sequence or picture; ``chunk`` is not used."""
+
+    losses: ClassVar[Losses] = CLASS
+
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+
+
 class Expected(Config):
     """What a shipped recipe reaches, as measured.
 
@@ -73,8 +81,8 @@ class Expected(Config):
 class StartConfig(Config):
     """Another run whose tokenizers and weights this one goes on from.
 
-    Its sections ``model`` and ``tokenizer`` stand below those of the recipe, which may leave them away. Heads
-    that it has not begin afresh.
+    Its sections ``model`` and ``tokenizer`` (where it has one) stand below those of the recipe, which may
+    leave them away. Heads that it has not begin afresh.
 
     Args:
         run: its folder.
@@ -89,13 +97,12 @@ class StartConfig(Config):
 
 
 class Recipe(Config):
-    """What recipes of all tasks have."""
+    """What recipes of all tasks have. Those that read or write text have a ``tokenizer`` besides."""
 
     description: str = ""
     root: str | None = None
     task: Any
     data: Any
-    tokenizer: Any
     model: Any
     objective: ObjectiveConfig = ObjectiveConfig()
     start: StartConfig | None = None

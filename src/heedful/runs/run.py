@@ -60,7 +60,8 @@ class Run:
         """The run's task on each text: as many predictions as texts, in their order.
 
         Args:
-            texts: the inputs; of a task that reads pairs, a tuple of both for each.
+            texts: the inputs; of a task that reads pairs, a tuple of both for each; of one that reads
+                pictures, paths, arrays (`heedful.data.pictures.Picture`) or pictures of Pillow's.
             beam: hypotheses kept in the search; 1 is greedy. By default as the recipe says.
             n_best: how many answers to give; those after the first are ``alternatives``.
             decoding: a whole configuration, instead of the recipe's.
@@ -72,7 +73,9 @@ class Run:
                 (`heedful.inference.choosing`).
             **options: of a language model, ``max_new_tokens`` and ``stop`` (a list of texts).
 
-        A classifier's answer is a label, with its log-probability as the score.
+        A classifier's answer is a label, with its log-probability as the score; a tagger's has ``words`` and
+        ``tags`` too (its input may be a list of words), a regression's a ``value``, and an answer that is cut
+        out of a passage the characters where it has its ``start`` and ``end``.
 
         Raises:
             RequestError: the task cannot do what is asked for.

@@ -1,6 +1,8 @@
-"""Going on from another run: its tokenizers, its weights, and how fast which of them may change."""
+"""Going on from another run: its tokenizers and its pictures' mean, its weights, how fast they may change."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,10 @@ from torch import nn
 
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
-from heedful.runs.folder import RunFolder
+from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
+from heedful.runs.folder import RunFolder, read_json
 from heedful.runs.recipe import Recipe
+from heedful.tasks.pictures import PictureReader
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.weights import named_tensors, read_tensors
 
@@ -49,6 +53,25 @@ def tokenizer_of(recipe: Recipe, side: str) -> Tokenizer | None:
     return Tokenizer.load(path)
 
 
+def reader_of(recipe: Recipe, size: int, channels: int) -> PictureReader | None:
+    """How the run that the recipe starts from reads pictures, at this size; None without such a run.
+
+    Its weights were learned around its own mean; those of other pictures would be others.
+
+    Raises:
+        RequestError: that run reads no pictures, or with other channels.
+    """
+    folder = folder_of(recipe)
+    if folder is None:
+        return None
+    if not folder.pictures.is_file():
+        raise RequestError(f"start.run: {folder.path} reads no pictures: its task is another")
+    reader = PictureReader.from_dict(read_json(folder.pictures)["reader"])
+    if reader.channels != channels:
+        raise RequestError(f"start.run: {folder.path} reads {reader.channels} channels, not {channels}")
+    return replace(reader, size=size, first="")
+
+
 def take_weights(recipe: Recipe, model: nn.Module) -> list[str]:
     """Give the model the weights of the run that the recipe starts from, by their names.
 
@@ -64,6 +87,7 @@ def take_weights(recipe: Recipe, model: nn.Module) -> list[str]:
     held, aliases = read_tensors(folder.weights)
     held |= {name: held[other] for name, other in aliases.items()}
     own, _ = named_tensors(model)
+    held |= dict(_other_grids(held, model))
     fresh = {name for name in own if name.startswith(HEADS) and _differs(held, name, own)}
     wrong = [name for name in own if name not in fresh and _differs(held, name, own)]
     if wrong:
@@ -78,6 +102,18 @@ def take_weights(recipe: Recipe, model: nn.Module) -> list[str]:
             if name not in fresh:
                 tensor.copy_(held[name])
     return sorted({name.removeprefix(HEADS).split(".")[0] for name in fresh})
+
+
+def _other_grids(held: Mapping[str, torch.Tensor], model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tables of the places of squares in a picture, where the run's pictures have another size."""
+    for name, part in model.named_modules():
+        key = f"{name}.positions.positions.weight"
+        if not isinstance(part, PatchEmbedding) or key not in held:
+            continue
+        table, first = held[key], int(part.class_token is not None)
+        side = math.isqrt(max(0, len(table) - first))
+        if side**2 == len(table) - first:
+            yield key, resize_positions(table, (side, side), grid_of(*part.size, part.patches.patch))
 
 
 def _differs(held: Mapping[str, torch.Tensor], name: str, own: Mapping[str, torch.Tensor]) -> bool:

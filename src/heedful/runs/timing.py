@@ -49,7 +49,10 @@ class Timing:
         updates_timed: how many there were.
         memory: bytes that model, optimizer and updates took at their peak, or None where the system does
             not tell. What Python and torch themselves take comes on top.
+        process: bytes of the whole process at its peak: with Python, torch and, where it compiles, what
+            compiling takes; on a GPU that is the memory beside the device's.
         max_updates: of the whole training, or None where the recipe does not say.
+        max_epochs: likewise; how many updates an epoch has, the data decide.
         max_minutes: likewise.
     """
 
@@ -61,7 +64,9 @@ class Timing:
     seconds: float
     updates_timed: int
     memory: int | None
+    process: int | None
     max_updates: int | None
+    max_epochs: int | None
     max_minutes: float | None
 
     @property
@@ -136,6 +141,7 @@ def time_updates(
         choose_fast_way(recipe, step, data, place, say)
         _warm_up(work)
         seconds = list(_timed(work, place))
+        process = peak.of_process()
     return Timing(
         device=place.type,
         precision=step.precision,
@@ -145,7 +151,9 @@ def time_updates(
         seconds=statistics.median(seconds),
         updates_timed=len(seconds),
         memory=memory,
+        process=process,
         max_updates=settings.max_updates,
+        max_epochs=settings.max_epochs,
         max_minutes=settings.max_minutes,
     )
 
@@ -184,8 +192,12 @@ class _Peak:
         """Bytes; None where the system does not tell."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) - self.before
-        highest = _status("VmHWM")
+        highest = self.of_process()
         return max(0, highest - self.before) if self.before and highest else None
+
+    def of_process(self) -> int | None:
+        """Bytes that the process has had at most; None where the system does not tell."""
+        return _status("VmHWM") or None
 
 
 def _status(key: str) -> int:

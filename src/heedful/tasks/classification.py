@@ -6,8 +6,6 @@ text -> token ids -> hidden states -> class -> label                           `
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import torch
@@ -15,25 +13,12 @@ import torch
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row, Where
-from heedful.errors import DataError, RequestError, nearest
-from heedful.nn.layout import Ids
+from heedful.errors import RequestError
 from heedful.objectives.classification import class_logits
-from heedful.tasks.grouping import longest_first
+from heedful.tasks.labels import LABEL, answer, number_of
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.texts import BUDGET, TextReader, encoded
 from heedful.text.tokenizer import Tokenizer
-
-TEXT, PAIR, LABEL = "text", "pair", "label"
-
-# Tokens that are read together: of the rectangle [texts, longest].
-BUDGET = 8192
-
-# The special tokens around one text; a second one needs one more.
-N_SPECIALS = 2
-
-
-def text_columns(pairs: bool) -> tuple[str, ...]:
-    """The columns that hold text."""
-    return (TEXT, PAIR) if pairs else (TEXT,)
 
 
 @dataclass(frozen=True)
@@ -58,34 +43,16 @@ class LabelCodec:
         """The sizes of the vocabulary and of the set of labels."""
         return self.tokenizer.vocab_size, len(self.labels)
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {label: number for number, label in enumerate(self.labels)}
-
     def number(self, label: str, where: Where) -> int:
-        """The number of a label.
-
-        Raises:
-            DataError: it is not among those that the run knows.
-        """
-        if label not in self._numbers:
-            known = ", ".join(self.labels[:10]) + (", ..." if len(self.labels) > 10 else "")
-            raise DataError(
-                f"{where}: the label {label!r} is not among those of the training data"
-                f"{nearest(label, self.labels)}; they are {known}"
-            )
-        return self._numbers[label]
+        """The number of a label; see `heedful.tasks.labels.number_of`."""
+        return number_of(label, self.labels, where)
 
     def encode(
         self, rows: Iterable[Located[Row]], columns: Sequence[str], chunk: int = 1000
     ) -> Iterator[Encoded]:
         """The ids of the texts and the number of the label, row by row."""
-        rows = iter(rows)
-        while block := list(islice(rows, chunk)):
-            texts = [self.tokenizer.encode_batch([r.row[column] for r in block]) for column in columns]
-            for row, *ids in zip(block, *texts, strict=True):
-                label = [self.number(row.row[LABEL], row.where)]
-                yield Located({**dict(zip(columns, ids, strict=True)), LABEL: label}, row.where)
+        for row, ids in encoded(self.tokenizer, rows, columns, chunk):
+            yield Located({**ids, LABEL: [self.number(row.row[LABEL], row.where)]}, row.where)
 
     def collate(
         self, parts: Sequence[Sequence[Any]], labels: Sequence[int], samples: Sequence[int] = ()
@@ -95,18 +62,6 @@ class LabelCodec:
         return Batch.labelled(
             parts, labels, classify=specials.classify, separate=specials.separate, samples=samples
         )
-
-
-def fitted(texts: Sequence[Ids], longest: int) -> list[Ids]:
-    """The texts cut, the longer one first, so that they and their special tokens are ``longest`` together."""
-    room = longest - N_SPECIALS - (len(texts) - 1)
-    kept = [len(text) for text in texts]
-    while sum(kept) > room:
-        most = max(range(len(kept)), key=lambda i: kept[i])
-        others = max((n for i, n in enumerate(kept) if i != most), default=0)
-        # Down to the other's length at once, then evenly.
-        kept[most] -= max(1, min(sum(kept) - room, kept[most] - others))
-    return [text[:n] for text, n in zip(texts, kept, strict=True)]
 
 
 class Classifier:
@@ -126,11 +81,9 @@ class Classifier:
     def __init__(
         self, model: Any, codec: LabelCodec, *, longest: int, n_best: int = 1, budget: int = BUDGET
     ) -> None:
-        self.model, self.codec = model.eval(), codec
-        self.longest, self.n_best, self.budget = longest, n_best, budget
-        self.device = next(model.parameters()).device
+        self.codec, self.n_best = codec, n_best
+        self.reader = TextReader(model, codec.tokenizer, longest=longest, answer=class_logits, budget=budget)
 
-    @torch.inference_mode()
     def predict(
         self,
         texts: Sequence[str | Sequence[str]],
@@ -149,34 +102,7 @@ class Classifier:
         """
         if alignment:
             raise RequestError("a classifier writes nothing, so there is no alignment")
-        parts = [(text,) if isinstance(text, str) else tuple(text) for text in texts]
-        encoded = [self.codec.tokenizer.encode_batch(part) for part in parts]
-        results: list[Prediction] = [Prediction("") for _ in texts]
-        for group in self._groups(encoded):
-            batch = self.codec.collate([fitted(encoded[i], self.longest) for i in group], [0] * len(group))
-            batch = batch.to(self.device)
-            hidden = self.model(batch.inputs)
-            log_probs = class_logits(hidden, self.model.heads, batch.inputs.layout).log_softmax(-1).cpu()
-            for i, row in zip(group, log_probs, strict=True):
-                results[i] = self._prediction(row, sum(map(len, encoded[i])), len(encoded[i]))
-            progress(len(group))
-        return results
+        return [self._prediction(*found) for found in self.reader.read(texts, progress)]
 
-    def _groups(self, encoded: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[int]]:
-        """Indices of inputs, longest first, cut into groups of bounded size."""
-        sizes = (sum(map(len, parts)) + N_SPECIALS + 1 for parts in encoded)
-        return longest_first({i: min(n, self.longest) for i, n in enumerate(sizes)}, self.budget)
-
-    def _prediction(self, log_probs: torch.Tensor, n_tokens: int, n_texts: int) -> Prediction:
-        values, numbers = log_probs.sort(descending=True, stable=True)
-        best = [
-            Prediction(self.codec.labels[number], score=value)
-            for value, number in list(zip(values.tolist(), numbers.tolist(), strict=True))[: self.n_best]
-        ]
-        room = self.longest - N_SPECIALS - (n_texts - 1)
-        note = None
-        if n_tokens == 0:
-            note = "the input is empty"
-        elif n_tokens > room:
-            note = f"cut from {n_tokens} to {room} tokens"
-        return Prediction(best[0].text, best[0].score, alternatives=best[1:], note=note)
+    def _prediction(self, logits: torch.Tensor, note: str | None) -> Prediction:
+        return answer(logits.log_softmax(-1), self.codec.labels, self.n_best, note)

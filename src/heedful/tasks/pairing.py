@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from heedful.data.batch import Batch
 from heedful.decoding.protocol import StepOutput
 from heedful.nn.layout import Ids, Tokens
+from heedful.nn.patches import Pictures
 from heedful.tasks.generation import Generator
 from heedful.text.specials import SPECIALS
 
@@ -35,7 +36,7 @@ class Pairing(Protocol):
 
     def begin(
         self, generator: Generator, sources: Sequence[Ids], device: torch.device
-    ) -> tuple[StepOutput, Tokens | None]:
+    ) -> tuple[StepOutput, Tokens | Pictures | None]:
         """Let the model read the sources: logits of the first tokens; and the sources as it read them."""
         ...
 

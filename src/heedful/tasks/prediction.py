@@ -20,6 +20,9 @@ class Prediction:
         alignment: attention over the source, ``[layer][head][target token][source token]``; the last
             target row belongs to the end token.
         note: what was out of the ordinary, such as an input that was cut.
+        error: why there is no answer: the input could not be read. ``text`` is empty then.
+        grid: rows and columns of squares, where an alignment with a picture is given: its tokens are the
+            squares, row by row.
     """
 
     text: str
@@ -30,12 +33,10 @@ class Prediction:
     source_tokens: list[str] | None = None
     alignment: list[Any] | None = None
     note: str | None = None
+    error: str | None = None
+    grid: tuple[int, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what was not asked for is left out."""
-        plain = asdict(self)
-        plain["alternatives"] = [a.to_dict() for a in self.alternatives]
-        for key in ("source_tokens", "alignment", "note"):
-            if plain[key] is None:
-                del plain[key]
-        return plain
+        plain = {key: value for key, value in asdict(self).items() if value is not None}
+        return {**plain, "alternatives": [a.to_dict() for a in self.alternatives]}

@@ -36,23 +36,74 @@ class MaskedLanguageModellingTask(Config):
     next_sentence: bool = False
 
 
-class ClassificationTask(Config):
+class _Labelling(Config):
+    """A task that gives labels.
+
+    Args:
+        labels: all labels in their order; those of the training data, sorted, where none are given.
+    """
+
+    labels: list[str] | None = Field(default=None, min_length=2)
+
+    @model_validator(mode="after")
+    def _different(self) -> "_Labelling":
+        if self.labels and len(set(self.labels)) < len(self.labels):
+            raise ValueError("labels: one is given twice")
+        return self
+
+
+class ClassificationTask(_Labelling):
     """A label for a text; the data have the columns ``text`` and ``label``, and ``pair`` for a second text.
 
     Args:
         pairs: whether two texts have a label together.
-        labels: all labels in their order; those of the training data, sorted, where none are given.
     """
 
     kind: Literal["classification"] = "classification"
     pairs: bool = False
-    labels: list[str] | None = Field(default=None, min_length=2)
 
-    @model_validator(mode="after")
-    def _different(self) -> "ClassificationTask":
-        if self.labels and len(set(self.labels)) < len(self.labels):
-            raise ValueError("labels: one is given twice")
-        return self
+
+class PictureClassificationTask(_Labelling):
+    """A label for a picture; the data have the columns ``picture`` and ``label``."""
+
+    kind: Literal["picture-classification"] = "picture-classification"
+
+
+class TaggingTask(Config):
+    """A tag for every word; the data have the columns ``words`` and ``tags``, with blanks between them."""
+
+    kind: Literal["tagging"] = "tagging"
+
+
+class QuestionAnsweringTask(Config):
+    """An answer cut out of a passage; the data have the columns ``question``, ``passage`` and ``answer``.
+
+    A column ``start``, where there is one, says at which character of the passage the answer begins;
+    otherwise it is where it first occurs.
+
+    Args:
+        unanswerable: whether there may be no answer, which an empty one says.
+    """
+
+    kind: Literal["question-answering"] = "question-answering"
+    unanswerable: bool = False
+
+
+class RegressionTask(Config):
+    """A number for a text; the data have the columns ``text`` and ``label``, and ``pair`` for a second text.
+
+    Args:
+        pairs: whether two texts have a number together.
+    """
+
+    kind: Literal["regression"] = "regression"
+    pairs: bool = False
+
+
+class CaptioningTask(Config):
+    """What a picture shows, in words; the data have the columns ``picture`` and ``caption``."""
+
+    kind: Literal["captioning"] = "captioning"
 
 
 TaskConfig = Annotated[
@@ -60,6 +111,11 @@ TaskConfig = Annotated[
     | SummarisationTask
     | LanguageModellingTask
     | MaskedLanguageModellingTask
-    | ClassificationTask,
+    | ClassificationTask
+    | PictureClassificationTask
+    | TaggingTask
+    | QuestionAnsweringTask
+    | RegressionTask
+    | CaptioningTask,
     Field(discriminator="kind"),
 ]

@@ -13,21 +13,17 @@ import torch
 
 from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row
-from heedful.decoding.config import BeamConfig, DecodingConfig, decode
+from heedful.decoding.config import DecodingConfig
 from heedful.decoding.protocol import Hypothesis
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
-from heedful.tasks.forced import forced
-from heedful.tasks.generation import Generator, n_hypotheses
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.pairing import TWO_SIDES, Pairing
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.writing import DECODING_BUDGET, Writer
 from heedful.text.tokenizer import Tokenizer
 
 SOURCE, TARGET = COLUMNS = ("source", "target")
-
-# Sentences that are decoded together: so many tokens of the rectangle [sentences, beams, longest].
-DECODING_BUDGET = 8192
 
 # Longest source in tokens, where the recipe sets no limit of its own.
 MAX_SOURCE = 1024
@@ -84,10 +80,9 @@ class Translator:
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
-        self.model, self.tokenizers, self.decoding = model.eval(), tokenizers, decoding
+        self.model, self.tokenizers = model.eval(), tokenizers
         self.pairing, self.max_source, self.budget = pairing, max_source, budget
-        self.device = next(model.parameters()).device
-        self.inference = inference or Inference(self.model)
+        self.writer = Writer(model, tokenizers.target, decoding, pairing, inference)
 
     @torch.inference_mode()
     def predict(
@@ -112,9 +107,8 @@ class Translator:
         results: list[Prediction] = [Prediction("") for _ in texts]
         for group in self._groups(sources):
             cut = [sources[i][: self.max_source] for i in group]
-            for i, ids, hypotheses in zip(
-                group, cut, self._decode(cut, [first + i for i in group]), strict=True
-            ):
+            answers = self.writer.write(cut, [len(ids) for ids in cut], [first + i for i in group])
+            for i, ids, hypotheses in zip(group, cut, answers, strict=True):
                 prediction = self._prediction(ids, hypotheses, alignment)
                 if len(sources[i]) > self.max_source:
                     note = f"source cut from {len(sources[i])} to {self.max_source} tokens"
@@ -125,56 +119,18 @@ class Translator:
 
     def _groups(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Indices of non-empty sources, longest first, cut into groups of bounded size."""
-        width = n_hypotheses(self.decoding)
+        width = self.writer.width
         lengths = {i: len(source) for i, source in enumerate(sources) if source}
         return longest_first(lengths, self.budget, lambda n: (min(n, self.max_source) + 1) * width)
-
-    def _decode(self, sources: Sequence[Sequence[int]], ordinals: Sequence[int]) -> list[list[Hypothesis]]:
-        specials = self.tokenizers.target.specials
-        coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
-        generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
-        first, read = self.pairing.begin(generator, sources, self.device)
-        return decode(
-            self.decoding,
-            first.logits,
-            first.state,
-            generator.step,
-            end=specials.end,
-            max_lengths=[self._most(len(s)) for s in sources],
-            forbidden=specials.never_written,
-            attention=first.attention,
-            source_lengths=None if read is None else read.layout.lengths,
-            ordinals=ordinals,
-        )
-
-    def _most(self, source_length: int) -> int:
-        """The most tokens to write."""
-        wanted, room = self.decoding.max_length.of(source_length), self.pairing.room(source_length)
-        return wanted if room is None else min(wanted, room)
 
     def _prediction(
         self, source: Sequence[int], hypotheses: Sequence[Hypothesis], alignment: bool
     ) -> Prediction:
-        first, *others = [self._one(h) for h in hypotheses]
-        if alignment:
-            first = replace(
-                first,
-                source_tokens=[*self.tokenizers.source.tokens(source), "</s>"],
-                alignment=self._alignment(source, hypotheses[0]),
-            )
-        return replace(first, alternatives=others)
-
-    def _one(self, hypothesis: Hypothesis) -> Prediction:
-        target = self.tokenizers.target
-        return Prediction(
-            text=target.decode(hypothesis.ids),
-            score=hypothesis.score,
-            tokens=target.tokens(hypothesis.ids),
-            log_probs=list(hypothesis.log_probs),
+        prediction = self.writer.prediction(hypotheses)
+        if not alignment:
+            return prediction
+        return replace(
+            prediction,
+            source_tokens=[*self.tokenizers.source.tokens(source), "</s>"],
+            alignment=self.writer.alignment(source, hypotheses[0]),
         )
-
-    def _alignment(self, source: Sequence[int], hypothesis: Hypothesis) -> list[Any] | None:
-        """From one forced pass over the finished hypothesis: ``[layer][head][target][source]``."""
-        batch = self.pairing.collate([source], [hypothesis.ids]).to(self.device)
-        weights = forced(self.model, batch, alignment=True)[0].alignment
-        return None if weights is None else weights.float().tolist()

@@ -85,6 +85,23 @@ class UnigramConfig(Config):
     byte_fallback: bool = True
 
 
+class CleaningConfig(Config):
+    """What BERT does to text before words are cut (Devlin 2019, released code), in this order; nothing
+    of it by default.
+
+    Args:
+        clean: control characters are left out, and all white space becomes spaces.
+        chinese: every Chinese character is a word of its own.
+        strip_accents: letters lose their accents (NFD, without its nonspacing marks).
+        lowercase: character by character, so that every sigma is the same.
+    """
+
+    clean: bool = False
+    chinese: bool = False
+    strip_accents: bool = False
+    lowercase: bool = False
+
+
 class WordPieceConfig(Config):
     """BERT's greedy longest match (Devlin 2019, section 3), learned by merging the most frequent pair.
 
@@ -95,6 +112,7 @@ class WordPieceConfig(Config):
     vocab_size: Count
     min_frequency: Count = 2
     alphabet: Count = 1000
+    cleaning: CleaningConfig = CleaningConfig()
 
 
 class WordConfig(Config):

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tokenizers import Regex, models, pre_tokenizers
+from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
-from heedful.text.configuration import ByteConfig, CharacterConfig, TokenizerConfig
+from heedful.text.configuration import ByteConfig, CharacterConfig, CleaningConfig, TokenizerConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.storage import sha256
 
@@ -69,6 +69,19 @@ def pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:
     elif config.split == "space":
         steps.append(pre_tokenizers.Split(Regex("<(?=0x)"), "merged_with_previous"))
     return pre_tokenizers.Sequence(steps)
+
+
+def normalizer(config: TokenizerConfig) -> normalizers.Normalizer | None:
+    """What is done to text before it is cut into words; None where that is nothing."""
+    cleaning = getattr(config, "cleaning", CleaningConfig())
+    if cleaning == CleaningConfig():
+        return None
+    return normalizers.BertNormalizer(
+        clean_text=cleaning.clean,
+        handle_chinese_chars=cleaning.chinese,
+        strip_accents=cleaning.strip_accents,
+        lowercase=cleaning.lowercase,
+    )
 
 
 def first_space(config: TokenizerConfig) -> str:
@@ -204,6 +217,8 @@ def library_data(config: TokenizerConfig, model: models.Model) -> dict[str, Any]
     """A library's model with the words of this kind, as plain JSON values."""
     library = Library(model)
     library.pre_tokenizer = pre_tokenizer(config)
+    if (cleaned := normalizer(config)) is not None:
+        library.normalizer = cleaned
     data: dict[str, Any] = json.loads(library.to_str())
     return data
 

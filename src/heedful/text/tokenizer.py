@@ -61,6 +61,17 @@ class Tokenizer:
             refuse_surrogates(text)
         return self.model.encode([self._text.apply(text) for text in texts])
 
+    def encode_parts(self, parts: Sequence[str], between: str) -> list[list[int]]:
+        """The ids of the parts of one text, with ``between`` before all but the first.
+
+        Raises:
+            DataError: a part holds a lone surrogate, so it has no UTF-8 form.
+        """
+        for part in parts:
+            refuse_surrogates(part)
+        plain = [self._text.apply(part) for part in parts]
+        return self.model.encode([*plain[:1], *(between + part for part in plain[1:])])
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, as a person would write it. Specials add nothing.
 

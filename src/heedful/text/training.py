@@ -38,6 +38,7 @@ from heedful.text.subwords import (
     byte_letters,
     first_space,
     library_data,
+    normalizer,
     pre_tokenizer,
     reserved,
 )
@@ -119,8 +120,9 @@ def _learn(config: TokenizerConfig, lines: Iterable[str]) -> dict[str, Any]:
 
 def _cutter(config: TokenizerConfig) -> Callable[[str], list[str]]:
     """Cut lines into words exactly as the finished model will."""
-    cut, space = pre_tokenizer(config).pre_tokenize_str, first_space(config)
-    return lambda line: [word for word, _ in cut(space + line)] if line else []
+    cut, space, cleaned = pre_tokenizer(config).pre_tokenize_str, first_space(config), normalizer(config)
+    clean = cleaned.normalize_str if cleaned else str
+    return lambda line: [word for word, _ in cut(space + clean(line))] if line else []
 
 
 def _counted(lines: Iterable[str], cut: Callable[[str], list[str]]) -> Words:

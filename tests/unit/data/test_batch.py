@@ -1,10 +1,12 @@
 """The batch owns the shift: what is read, what is wanted, and that both stay aligned when packed."""
 
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.batch import Batch
+from heedful.nn.patches import Pictures
 
 ids = st.lists(st.integers(7, 50), max_size=6)
 
@@ -22,6 +24,18 @@ def test_inputs_are_targets_shifted_by_one_within_every_sequence(pairs):
         assert seen == [*source, 2]
     assert batch.samples == tuple(range(len(pairs)))
     assert batch.n_tokens == sum(len(s) + len(t) + 2 for s, t in pairs)
+
+
+def test_a_batch_of_pictures_has_classes_and_wants_no_token():
+    pictures = Pictures.of(torch.zeros(3, 2, 5, 5), 7)
+    batch = Batch.of_pictures(pictures, [2, 0, 1], [11, 13, 17])
+    assert batch.inputs is pictures
+    assert (batch.n_tokens, batch.samples, batch.n_answers) == (21, (11, 13, 17), (0, 0, 0))
+    assert batch.classes.tolist() == [2, 0, 1]
+    assert batch.picked(torch.ones(21, 4)).shape == (0, 4)
+    batch.prepare()
+    moved = batch.to("cpu")
+    assert torch.equal(moved.inputs.pixels, pictures.pixels)
 
 
 def test_without_a_source_there_is_none():

@@ -3,12 +3,14 @@
 import gzip
 import hashlib
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.digest import RowDigest
 from heedful.data.files import FilesSource, open_files
 from heedful.data.lines import Located, Where
+from heedful.data.pictures import Picture
 
 row_lists = st.lists(
     st.dictionaries(st.text(max_size=3), st.text(st.characters(), max_size=3), max_size=3), max_size=5
@@ -48,6 +50,19 @@ def test_the_bytes_that_are_hashed():
 
     content = number(1) + number(1) + b"a" + number(2) + "é".encode()
     assert digest([{"a": "é"}]) == hashlib.sha256(content).hexdigest()
+
+
+def test_a_picture_counts_by_its_bytes_and_is_no_text():
+    pixels = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    variants = [
+        [{"a": Picture(pixels, "x")}],
+        [{"a": Picture(pixels.reshape(3, 2), "x")}],
+        [{"a": Picture(pixels[::-1], "x")}],
+        [{"a": Picture(b"abc", "x")}],
+        [{"a": "abc"}],
+    ]
+    assert len({digest(rows) for rows in variants}) == len(variants)
+    assert digest([{"a": Picture(pixels.copy(), "y")}]) == digest(variants[0])
 
 
 def test_rows_pass_through_and_storage_does_not_matter(tmp_path):

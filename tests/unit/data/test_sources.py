@@ -3,7 +3,9 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
+from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
 from heedful.data.sources import OPENERS, SourceConfig, open_source
@@ -157,6 +159,24 @@ class TestJsonl:
         with pytest.raises(DataError, match=message):
             self.read(folder, f'{{"text": "fine"}}\n{line}\n', t="text")
 
+    def test_a_list_of_texts_may_stay_one(self, folder):
+        content = '{"text": "x", "all": ["y", "z"]}\n{"text": "u", "all": "v"}\n'
+        got = rows_of(
+            folder(a_jsonl=content), kind="jsonl", paths="a.jsonl", columns={"s": "text"}, lists={"r": "all"}
+        )
+        assert [row.row for row in got] == [{"s": "x", "r": ["y", "z"]}, {"s": "u", "r": ["v"]}]
+
+    @pytest.mark.parametrize("content", ['{"text": "x", "all": [["y"], null]}', '{"text": "x", "all": null}'])
+    def test_what_is_no_text_in_a_list_is_named(self, folder, content):
+        with pytest.raises(DataError, match=r"a\.jsonl:1: field 'all"):
+            rows_of(
+                folder(a_jsonl=content + "\n"),
+                kind="jsonl",
+                paths="a.jsonl",
+                columns={"s": "text"},
+                lists={"r": "all"},
+            )
+
     def test_a_dotted_field_that_stops_short(self, folder):
         with pytest.raises(DataError, match=r"a\.jsonl:1: no field 'a\.b\.c'"):
             self.read(folder, '{"a": {"b": "x"}}\n', t="a.b.c")
@@ -213,6 +233,33 @@ class TestDatasets:
             {"s": "a", "t": "b", "label": "good"},
             {"s": "c", "t": "d", "label": "bad"},
         ]
+
+    @pytest.mark.parametrize("streaming", [False, True])
+    def test_images_become_pictures(self, tmp_path, streaming):
+        import datasets
+
+        array = np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3), dtype=np.uint8)
+        features = datasets.Features(
+            {"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}
+        )
+        table = datasets.Dataset.from_dict(
+            {"image": [Image.fromarray(x) for x in array], "label": [1, 0]}, features
+        )
+        table.to_parquet(tmp_path / "file")
+        columns = {"picture": "image", "label": "label"}
+        config = {"path": "parquet", "data_files": "file", "streaming": streaming}
+        rows = list(rows_of(tmp_path, kind="datasets", columns=columns, **config))
+        for (row, where), expected, label in zip(rows, array, "ba", strict=True):
+            assert np.array_equal(row["picture"].pixels(4, 3), expected.transpose(2, 0, 1))
+            assert (row["label"], str(row["picture"])) == (label, str(where))
+
+    def test_a_missing_image_is_named(self, tmp_path):
+        import datasets
+
+        table = datasets.Dataset.from_dict({"image": [None]}, datasets.Features({"image": datasets.Image()}))
+        table.save_to_disk(tmp_path / "saved")
+        with pytest.raises(DataError, match=r"saved\[train\]:1: there is no picture"):
+            list(rows_of(tmp_path, kind="datasets", path="saved", columns={"picture": "image"}))
 
     def test_a_saved_dictionary_has_splits(self, tmp_path, saved):
         import datasets

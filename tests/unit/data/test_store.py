@@ -87,11 +87,22 @@ def test_what_goes_in_comes_out_wherever_it_was_cut(tmp_path, monkeypatch, rows,
     assert [row["text"] for row in as_lists(store)] == rows
 
 
-@pytest.mark.parametrize(("n_ids", "size"), [(65_536, 2), (65_537, 4)])
-def test_ids_take_two_bytes_where_the_vocabulary_allows(tmp_path, n_ids, size):
+@pytest.mark.parametrize(("n_ids", "size"), [(256, 1), (257, 2), (65_536, 2), (65_537, 4)])
+def test_ids_take_few_bytes_where_the_vocabulary_allows(tmp_path, n_ids, size):
     store = TokenStore.build([{"text": [0, n_ids - 1]}], ["text"], tmp_path / "s", n_ids=n_ids)
     assert (tmp_path / "s" / "0.ids").stat().st_size == 2 * size
     assert store[0]["text"].tolist() == [0, n_ids - 1]
+
+
+def test_columns_may_have_ranges_of_their_own(place):
+    pixels = np.arange(12, dtype=np.uint8).reshape(2, 6)
+    rows = [{"picture": row, "label": [n * 299]} for n, row in enumerate(pixels)]
+    store = TokenStore.build(rows, ["picture", "label"], place, n_ids={"picture": 256, "label": 300})
+    assert (store.stream("picture").dtype, store.stream("label").dtype) == (np.uint8, np.dtype("<u2"))
+    assert np.array_equal(store.stream("picture").reshape(2, 6), pixels)
+    assert store.stream("label").tolist() == [0, 299]
+    with pytest.raises(ValueError, match="must be 0 to 9"):
+        TokenStore.build(rows, ["picture"], place and place / "new", n_ids={"picture": 10})
 
 
 @pytest.mark.parametrize("bad", [-1, 10])

@@ -10,6 +10,7 @@ from heedful.errors import RequestError
 from heedful.evaluation.score import comparable
 from heedful.evaluation.translation import (
     Preparation,
+    exact_match,
     quick_scores,
     sentence_scores,
     tokenised_bleu,
@@ -208,3 +209,13 @@ def test_a_language_without_its_tokeniser_is_named():
             translation_scores(["a"], ["a"], language="ja")
     else:
         assert "ja-mecab" in translation_scores(["a"], ["a"], language="ja")["BLEU"].signature
+
+
+def test_exact_matches_are_counted_letter_by_letter():
+    found = exact_match(["a dog", "A dog", "", "a  dog"], ["a dog", "a dog", "", "a dog"])
+    assert (found.value, found.signature) == (0.5, "case:mixed")
+    assert found.counts == {"sentences": 4, "equal": 2}
+    without_case = exact_match(["A dog", "cat"], ["a DOG", "cats"], lowercase=True)
+    assert (without_case.value, without_case.signature) == (0.5, "case:lc")
+    with pytest.raises(RequestError, match="1 texts but 2 references"):
+        exact_match(["a"], ["a", "b"])

@@ -7,6 +7,7 @@ from torch import nn
 from heedful.errors import RequestError
 from heedful.interop.names import (
     Numbering,
+    Reshaped,
     Rows,
     Same,
     Stacked,
@@ -91,10 +92,24 @@ def test_what_was_read_is_written_bit_for_bit():
     assert len({t.untyped_storage().data_ptr() for t in written.values()}) == len(written)
 
 
-@pytest.mark.parametrize("form", [Same(), Transposed(), Stacked(2)])
+@pytest.mark.parametrize("form", [Same(), Transposed(), Stacked(2), Reshaped((6, 5), (2, 3, 5, 1))])
 def test_a_form_undoes_itself(form):
     ours = torch.randn(6, 5)
     assert torch.equal(form.read(form.write(ours)), ours)
+
+
+def test_what_has_no_place_there_is_neither_read_nor_written():
+    pairs = [line for line in table().pairs if not line.ours.startswith("out.")]
+    part = Table(pairs, {"head.weight": "own.tokens.weight"}, left=[r"out\..*"])
+    held, model = tensors(), Small()
+    own = model.out.weight.clone()
+    del held["own.out.weight"]
+    give(part, held, model, "x")
+    assert torch.equal(model.out.weight, own)
+    assert torch.equal(model.qkv.bias[:2], held["own.q.bias"])
+    assert take(part, model).keys() == held.keys()
+    with pytest.raises(ValueError, match=r"the table of names and the model differ: out\.weight"):
+        take(Table(pairs), model)
 
 
 def test_a_row_for_each_token_may_lie_in_a_single_row():

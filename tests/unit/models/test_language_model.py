@@ -12,7 +12,7 @@ from heedful.errors import RequestError
 from heedful.models import language_model
 from heedful.models.language_model import PRESETS, LanguageModelConfig, build
 from heedful.nn.attention.compressed import CompressedCache, MemoryCompressedAttention
-from heedful.nn.attention.heads import SelfAttention
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.experts import MixtureOfExperts, TopKGate
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.positions import LearnedPositions

@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.cross_attention import CrossAttention
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Layout

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.nn.attention.heads import CrossAttention, SelfAttention
+from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.scores import AdditiveScore
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
 from heedful.nn.cells import GRUCell
 from heedful.nn.declarations import DECLARATIONS, blind_to_constants, declared, without_gradient

@@ -29,7 +29,7 @@ def test_a_kind_has_a_recipe_of_its_own_task_and_words_for_what_it_does(name):
         assert isinstance(word, str)
         assert word
     # What verbs read of every recipe is not left to the base, where it may be anything.
-    for section in ("data", "tokenizer", "model", "validation", "decoding", "evaluation"):
+    for section in ("data", "model", "validation", "decoding", "evaluation"):
         assert kind.recipe.model_fields[section].annotation is not Recipe.model_fields[section].annotation
 
 
@@ -48,9 +48,27 @@ def test_made_up_batches_hold_what_was_asked_for(name):
     recipe, _ = read_recipe(name)
     sizes, n, length, source_length = (101, 53), 11, 7, 5
     batch = kind_of(recipe).example(recipe, sizes, n, length, source_length)
+    if recipe.task.kind == "picture-classification":
+        assert len(batch.classes) == n
+        assert batch.classes.max() < sizes[-1]
+        assert batch.inputs.layout.lengths == (recipe.model.n_tokens,) * n
+        assert batch.inputs.pixels.shape[1:] == (recipe.model.channels, *[recipe.model.picture_size] * 2)
+        return
     if recipe.task.kind == "classification":
         assert len(batch.classes) == len(batch.inputs.layout.lengths) == n
         assert sum(batch.inputs.layout.lengths) / n == pytest.approx(length, abs=0.5)
+        return
+    if recipe.task.kind in ("tagging", "question-answering", "regression"):
+        layout = batch.inputs.layout
+        assert layout.n_sequences == n
+        assert layout.n_tokens / n == pytest.approx(length, abs=0.5)
+        if recipe.task.kind == "tagging":
+            assert len(batch.rows) == len(batch.targets) > n
+            assert batch.targets.max() < sizes[-1]
+        elif recipe.task.kind == "regression":
+            assert len(batch.values) == n
+        else:
+            assert (layout.sequence[batch.answers] == torch.arange(n)[:, None]).all()
         return
     if recipe.task.kind == "masked-language-modelling":
         assert set(batch.inputs.layout.lengths) == {recipe.model.max_length}
@@ -68,6 +86,11 @@ def test_made_up_batches_hold_what_was_asked_for(name):
     if context is not None:
         assert set(batch.inputs.layout.lengths) == {context}
         assert torch.equal(batch.inputs.ids.view(n, -1)[:, 1:], batch.targets.view(n, -1)[:, :-1])
+        return
+    if recipe.task.kind == "captioning":
+        assert sum(batch.inputs.layout.lengths) / n == pytest.approx(length, abs=0.5)
+        assert batch.source.layout.lengths == (recipe.model.n_tokens,) * n
+        assert batch.source.pixels.shape == (n, 3, recipe.model.picture_size, recipe.model.picture_size)
         return
     for tokens, around in ((batch.inputs, length), (batch.source, source_length)):
         assert sum(tokens.layout.lengths) / n == pytest.approx(around, abs=0.5)

@@ -27,7 +27,7 @@ from heedful.models.recurrent import (
 )
 from heedful.models.registry import PRESETS, SIZES, build_model
 from heedful.models.transformer import TransformerConfig
-from heedful.nn.attention.heads import SelfAttention
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.cells import LSTMCell, ResetAfterGRUCell
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
@@ -167,12 +167,12 @@ def line(ledger, *names):
 
 
 def test_a_model_of_pictures_says_how_many_tokens_a_picture_is():
-    ledger = describe("vit-b-16", length=197)
+    ledger = describe("vit-b-16")
     assert ledger.parameters == 85_798_656
     squares = 196 * 16 * 16 * 3 * 768
     layer = 197 * (4 * 768 * 768 + 2 * 768 * 3072) + 2 * 197 * 197 * 768
     assert ledger.total.flops == 2 * (squares + 12 * layer)
-    assert ledger.notes == ("a picture becomes 197 tokens: count for one with a length of 197",)
+    assert ledger.notes == ("a picture becomes 197 tokens",)
     assert "no FLOPs" in describe("resnet-mini").notes[1]
 
 

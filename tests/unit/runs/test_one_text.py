@@ -130,3 +130,25 @@ def test_recipes_that_cannot_work_are_refused(sections, message):
 
 def test_the_longest_source_leaves_room_for_the_longest_target():
     assert recipe().max_source == 15 - 2 - 7
+
+
+def test_rouge_is_to_the_nearest_of_several_references(tmp_path):
+    sections = {"task": {"kind": "summarisation"}}
+    rows = [{"text": line, "summaries": ["z z z", line[::-1], line]} for line in LINES]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    several = {
+        "kind": "jsonl",
+        "paths": "rows.jsonl",
+        "columns": {"source": "text", "target": "summaries.0"},
+        "lists": {"references": "summaries"},
+    }
+    first = {**several, "lists": {}}
+    data = {**plain()["data"], "test": {"several": several, "first": first}}
+    run = into(tmp_path, **sections, data=data)
+    found = {split: evaluate(run, split, chosen_splits(run, split, None)[split]) for split in data["test"]}
+    assert found["first"].scores[0].value == 0
+    assert found["several"].scores[0].value > 20
+    assert "refs:3" in found["several"].scores[0].signature
+    # The likelihood is that of the target alone.
+    assert found["several"].scores[3] == found["first"].scores[3]
+    assert next(iter(found["several"].rows()))["references"] == rows[0]["summaries"]

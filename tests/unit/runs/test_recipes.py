@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.sources import BuiltInSource, FilesSource, JsonlSource, TextSource, TsvSource, open_source
+from heedful.data.sources import (
+    BuiltInSource,
+    FilesSource,
+    FolderSource,
+    IdxSource,
+    JsonlSource,
+    TextSource,
+    TsvSource,
+    open_source,
+)
 from heedful.errors import RequestError
 from heedful.models.registry import PRESETS, SIZES, build_model
 from heedful.runs.building import on_device
@@ -17,11 +26,13 @@ from heedful.runs.trees import Mark, Tree
 from heedful.runs.yaml import dump_yaml, read_yaml
 
 NAMES = list(shipped_recipes())
-OWN = ["my-own-files", "my-own-text", "my-own-labels"]
+OWN = ["my-own-files", "my-own-text", "my-own-labels", "my-own-pictures", "my-own-captions"]
+KINDS = BuiltInSource | FilesSource | TextSource | TsvSource | JsonlSource | IdxSource | FolderSource
 
 
 def sources(recipe: Recipe):
-    return [recipe.data.train, recipe.data.valid, *recipe.data.test.values()]
+    named = [recipe.data.train, recipe.data.valid, *recipe.data.test.values()]
+    return [part for source in named for part in getattr(source, "sources", [source])]
 
 
 def test_the_promised_recipes_are_there():
@@ -36,8 +47,12 @@ def test_the_promised_recipes_are_there():
         "my-own-files",
         "my-own-text",
         "phrasebook-lm",
+        "phrasebook-tags",
+        "phrasebook-questions",
         "shakespeare-char",
         "shakespeare-char-cpu",
+        "scenes",
+        "my-own-captions",
     }
     assert promised <= set(NAMES)
 
@@ -47,8 +62,8 @@ def test_a_shipped_recipe_is_valid_and_has_a_description(name):
     recipe, _ = read_recipe(name)
     assert 40 < len(recipe.description) < 400
     for source in sources(recipe):
-        assert isinstance(source, BuiltInSource | FilesSource | TextSource | TsvSource | JsonlSource)
-        if isinstance(source, FilesSource) and name != "my-own-files":
+        assert isinstance(source, KINDS)
+        if isinstance(source, FilesSource | IdxSource) and name != "my-own-files":
             assert all("$HEEDFUL_DATA/" in str(path) for path in source.columns.values())
         if isinstance(source, TextSource | TsvSource | JsonlSource) and name not in OWN:
             assert str(source.paths).startswith("$HEEDFUL_DATA/")
@@ -86,6 +101,14 @@ def test_a_recipe_tells_how_many_parameters_its_model_has(name):
 )
 def test_every_preset_can_be_put_into_a_recipe(name):
     recipe, _ = read_recipe("phrasebook-ta", [f"model.preset={name}", "tokenizer.shared=true"])
+    assert recipe.model == PRESETS[name]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, preset in PRESETS.items() if preset.kind in {"vision", "resnet"}]
+)
+def test_every_preset_of_pictures_can_be_put_into_a_recipe(name):
+    recipe, _ = read_recipe("my-own-pictures", [f"model.preset={name}"])
     assert recipe.model == PRESETS[name]
 
 

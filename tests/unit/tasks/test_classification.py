@@ -10,7 +10,8 @@ from heedful.data.sources import Located
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.classification import Classifier, LabelCodec, fitted
+from heedful.tasks.classification import Classifier, LabelCodec
+from heedful.tasks.texts import fitted
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 

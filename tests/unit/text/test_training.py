@@ -131,6 +131,16 @@ def test_wordpiece_takes_the_longest_match_from_the_left():
         assert tokenizer.tokens(tokenizer.encode(word)) == expected
 
 
+def test_wordpiece_learns_and_reads_cleaned_text():
+    cleaning = {"clean": True, "chinese": True, "strip_accents": True, "lowercase": True}
+    lines = ["ÉÉN\u200bÉÉN eenéén", "猫犬\x00猫"] * 3
+    tokenizer = train(lines, kind="wordpiece", vocab_size=40, cleaning=cleaning)
+    assert set("".join(tokenizer.model.labels[len(SPECIALS) :]).replace("##", "")) == set("en猫犬")
+    assert tokenizer.decode(tokenizer.encode("Eénéén\t猫犬")) == "eeneen 猫 犬"
+    plain = train(lines, kind="wordpiece", vocab_size=40)
+    assert plain.decode(plain.encode("ÉÉN")) == plain.decode(plain.encode("ÉÉN")).upper()
+
+
 def test_words_are_numbered_by_frequency():
     tokenizer = train(["b b b a c c", "a d"], kind="word", vocab_size=len(SPECIALS) + 3)
     assert tokenizer.model.labels[len(SPECIALS) :] == ("b", "a", "c")

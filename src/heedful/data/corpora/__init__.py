@@ -1,24 +1,39 @@
-"""Corpora that come with the package: they are generated, always the same, and need no download."""
+"""Corpora that come with the package, generated or in a dependency: always the same, without a download."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
-from heedful.data.corpora import phrasebook, repeats, reverse
+from heedful.data.corpora import digits, phrasebook, repeats, reverse, scenes
 from heedful.data.corpora.grammar import Pair
+from heedful.data.corpora.questions import questions
 from heedful.errors import RequestError, nearest
 
-CORPORA: dict[str, Callable[..., Iterator[Pair] | Sequence[Pair]]] = {
-    "phrasebook-ta": partial(phrasebook.phrasebook, "ta"),
-    "phrasebook-de": partial(phrasebook.phrasebook, "de"),
-    "reverse": partial(reverse.reverse, task="reverse"),
-    "copy": partial(reverse.reverse, task="copy"),
-    "sort": partial(reverse.reverse, task="sort"),
-    "repeats": partial(repeats.repeats, shortest=4, longest=16),
-    "repeats-long": partial(repeats.repeats, shortest=17, longest=32),
+
+def _written(pairs: Callable[..., Iterator[Pair] | Sequence[Pair]], split: str, seed: int) -> Iterator[Any]:
+    return map(row, pairs(split, seed=seed))
+
+
+def _asked(split: str, seed: int, *, unanswerable: bool) -> Iterator[dict[str, Any]]:
+    return (question._asdict() for question in questions(split, seed, unanswerable=unanswerable))
+
+
+CORPORA: dict[str, Callable[[str, int], Iterator[dict[str, Any]]]] = {
+    "phrasebook-ta": partial(_written, partial(phrasebook.phrasebook, "ta")),
+    "phrasebook-de": partial(_written, partial(phrasebook.phrasebook, "de")),
+    "phrasebook-questions": partial(_asked, unanswerable=False),
+    "phrasebook-questions-unanswerable": partial(_asked, unanswerable=True),
+    "reverse": partial(_written, partial(reverse.reverse, task="reverse")),
+    "copy": partial(_written, partial(reverse.reverse, task="copy")),
+    "sort": partial(_written, partial(reverse.reverse, task="sort")),
+    "repeats": partial(_written, partial(repeats.repeats, shortest=4, longest=16)),
+    "repeats-long": partial(_written, partial(repeats.repeats, shortest=17, longest=32)),
+    "digits": digits.digits,
+    "scenes": scenes.rows,
 }
 
 
-def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, str]]:
+def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, Any]]:
     """Return the rows of a built-in corpus.
 
     Args:
@@ -27,8 +42,10 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, s
         seed: which of the possible corpora; 0 is the one that published scores refer to.
 
     Returns:
-        Rows with the columns ``source``, ``target``, ``alignment`` (Pharaoh format, ``0-0 1-2``),
-        ``source_tags`` and ``target_tags`` (one tag a word, separated by blanks).
+        Of texts, rows with the columns ``source``, ``target``, ``alignment`` (Pharaoh format, ``0-0 1-2``),
+        ``source_tags`` and ``target_tags`` (one tag a word, separated by blanks); of questions, with
+        ``question``, ``passage``, ``answer`` and ``start`` (its first character in the passage); of
+        pictures, with ``picture`` and ``label`` or ``caption``.
 
     Raises:
         RequestError: for a name or split that is not there.
@@ -36,7 +53,7 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, s
     if name not in CORPORA:
         known = ", ".join(CORPORA)
         raise RequestError(f"there is no built-in corpus {name!r}{nearest(name, CORPORA)}; there are {known}")
-    return map(row, CORPORA[name](split, seed=seed))
+    return CORPORA[name](split, seed)
 
 
 def row(pair: Pair) -> dict[str, str]:

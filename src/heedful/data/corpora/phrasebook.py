@@ -146,8 +146,9 @@ def _partners(language: str) -> dict[str, tuple[tuple[str, str], ...]]:
     return partners
 
 
-def _split_of(found: frozenset[str], partners: dict[str, tuple[tuple[str, str], ...]]) -> str | None:
-    """Return the split of a sentence with these lemmas, or None if it has pairs of both."""
+def split_of(s: Sentence, language: Language) -> str | None:
+    """Return the split of a sentence by the held-out pairs it has, or None if it has pairs of two splits."""
+    found, partners = lexemes(s), _partners(language)
     held = {
         split for word in found if word in partners for second, split in partners[word] if second in found
     }
@@ -238,9 +239,8 @@ def derivations(language: Language, seed: int, count: int) -> Iterable[Sentence]
 def _derive(language: Language, seed: int) -> dict[str, list[Pair]]:
     written: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
     sources = {LECTURE_SENTENCE.source}
-    partners = _partners(language)
     for s in derivations(language, seed, DERIVATIONS):
-        split = _split_of(lexemes(s), partners)
+        split = split_of(s, language)
         if split is None:
             continue
         made = write(s, language)

@@ -1,96 +1,69 @@
 """What runs of classifiers do in their own way."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import torch
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.data.plan import plan
-from heedful.data.report import DataReport, Encoded, keep
-from heedful.data.sources import JsonlSource, Located, Row, TsvSource
+from heedful.data.report import DataReport, Encoded
+from heedful.data.sources import Located, Row
 from heedful.data.store import TokenStore
-from heedful.errors import DataError, RequestError
 from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
-from heedful.models.registry import build_model
 from heedful.objectives.terms import Objective
 from heedful.runs.classification.recipe import ClassificationRecipe
 from heedful.runs.classification.scoring import Evaluation, scored
+from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
 from heedful.runs.folder import RunFolder, read_json, write_json
-from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
-from heedful.runs.measuring import means, micro_batch
-from heedful.runs.starting import tokenizer_of
-from heedful.tasks.classification import (
-    LABEL,
-    N_SPECIALS,
-    TEXT,
-    Classifier,
-    LabelCodec,
-    fitted,
-    text_columns,
-)
-from heedful.text.specials import SPECIALS
+from heedful.runs.kind import Rows, Say, Scoring
+from heedful.tasks.classification import Classifier, LabelCodec
+from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed
+from heedful.tasks.texts import PAIR, TEXT, text_columns
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.training import train_tokenizer
-from heedful.training.feed import PlannedData
-from heedful.training.step import Step
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
 
-FEWEST_LABELS = 2
 
-
-class Classification(Kind):
+class Classification(EncoderKind):
     """See `heedful.runs.kind.Kind`."""
 
     recipe = ClassificationRecipe
     unit = "examples"
     scoring = "labelling"
-    scored_by_writing = False
-    own_data = "--table FILE"
-    shorter = "lower model.max_length"
     options = ("n_best",)
+    readable = (TEXT, PAIR)
+    answer = LABEL
+    measures = {"loss": "class", "accuracy": "correct"}  # noqa: RUF012 (never changed)
 
-    def columns(self, recipe: ClassificationRecipe) -> tuple[str, ...]:
-        """One or two texts, and the label."""
-        return (*self.inputs(recipe), LABEL)
-
-    def inputs(self, recipe: ClassificationRecipe) -> tuple[str, ...]:
-        """One or two texts."""
+    def texts(self, recipe: ClassificationRecipe) -> tuple[str, ...]:
+        """One or two."""
         return text_columns(recipe.task.pairs)
 
     def sizes(self, recipe: ClassificationRecipe, vocabularies: Sequence[int]) -> tuple[int, ...]:
         """With the number of labels; two where the recipe does not name them."""
         return (*vocabularies, len(recipe.task.labels or ()) or FEWEST_LABELS)
 
-    def model(self, recipe: ClassificationRecipe, sizes: Sequence[int]) -> nn.Module:
-        """The encoder, with a layer that makes the classes' logits."""
-        vocabulary, n_classes = sizes
-        encoder: Any = build_model(recipe.model, vocabulary)
-        encoder.heads["class"] = class_head(recipe.model.d_model, n_classes, recipe.model.dropout)
-        return encoder
+    def heads(self, recipe: ClassificationRecipe, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """A layer that makes the classes' logits."""
+        return {"class": class_head(recipe.model.d_model, sizes[-1], recipe.model.dropout)}
 
-    def files(self, folder: RunFolder) -> list[Path]:
-        """The tokenizer and the labels."""
-        return [folder.tokenizer(TEXT), folder.labels]
-
-    def learn(self, recipe: ClassificationRecipe, rows: Rows) -> LabelCodec:
-        """A tokenizer for all texts, and the labels.
+    def codec(self, recipe: ClassificationRecipe, tokenizer: Tokenizer, rows: Rows) -> LabelCodec:
+        """With the labels.
 
         Raises:
             DataError: a label that the recipe does not name, or fewer than two.
         """
-        columns = text_columns(recipe.task.pairs)
-        texts = (row.row[column] for row in rows() for column in columns)
-        tokenizer = tokenizer_of(recipe, TEXT)
-        if tokenizer is None:
-            tokenizer = train_tokenizer(recipe.tokenizer.subwords, texts, recipe.tokenizer.text)
-        return LabelCodec(tokenizer, _labels(recipe, rows()))
+        return LabelCodec(tokenizer, learned(rows(), recipe.task.labels))
+
+    def files(self, folder: RunFolder) -> list[Path]:
+        """The tokenizer and the labels."""
+        return [folder.tokenizer(TEXT), folder.labels]
 
     def save(self, codec: LabelCodec, folder: RunFolder) -> None:
         """Both files."""
@@ -101,20 +74,19 @@ class Classification(Kind):
         """Both files."""
         return LabelCodec(Tokenizer.load(folder.tokenizer(TEXT)), tuple(read_json(folder.labels)["labels"]))
 
-    def report(self, codec: LabelCodec) -> DataReport:
-        """Counts unknown tokens."""
-        return DataReport({TEXT: codec.tokenizer.specials.unknown})
-
-    def encode(
+    def ids(
         self,
         recipe: ClassificationRecipe,
         codec: LabelCodec,
         rows: Iterable[Located[Row]],
         report: DataReport,
     ) -> Iterator[Encoded]:
-        """What passes the filter."""
-        yield from keep(codec.encode(rows, text_columns(recipe.task.pairs)), recipe.data.filter, report)
-        del report.columns[LABEL]  # its lengths say nothing
+        """The ids of the texts, and the number of the label."""
+        return codec.encode(rows, self.texts(recipe))
+
+    def n_answers(self, codec: LabelCodec) -> int:
+        """As many as there are labels."""
+        return len(codec.labels)
 
     def objective(self, recipe: ClassificationRecipe) -> Objective:
         """The class of each text."""
@@ -122,42 +94,19 @@ class Classification(Kind):
 
     def begin(self, recipe: ClassificationRecipe, codec: LabelCodec, model: Any, say: Say) -> None:
         """Say what the classes are."""
-        names = ", ".join(codec.labels[:10]) + (", ..." if len(codec.labels) > 10 else "")
-        say(f"{len(codec.labels)} labels: {names}")
+        say(f"{len(codec.labels)} labels: {listed(codec.labels)}")
 
-    def feed(self, recipe: ClassificationRecipe, prepared: Prepared) -> PlannedData:
-        """Neighbours in length."""
-        make = _Maker(recipe, prepared.codec, prepared.train)
-        return PlannedData(
-            lengths=make.lengths,
-            make=make,
-            tokens_per_update=recipe.training.tokens_per_update,
-            seed=recipe.training.seed,
-        )
-
-    def validator(self, recipe: ClassificationRecipe, prepared: Prepared, step: Step) -> "Validator":
-        """Loss and accuracy."""
-        return Validator(recipe, prepared, step)
+    def batches(self, recipe: ClassificationRecipe, codec: LabelCodec, store: TokenStore) -> TextBatches:
+        """Texts with the numbers of their labels."""
+        collate = partial(_collate, codec)
+        return TextBatches(store, self.texts(recipe), self.answer, recipe.model.max_length, collate)
 
     def example(
         self, recipe: ClassificationRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
     ) -> Batch:
         """Texts that differ by a token or two in length."""
-        draw = np.random.default_rng(0)
-        n_texts = len(text_columns(recipe.task.pairs))
-        shares = [max(0, length - 1 - n_texts + (0, -1, 1)[i % 3]) for i in range(n)]
-        parts = [
-            fitted(
-                [draw.integers(len(SPECIALS), sizes[0], -(-share // n_texts))] * n_texts, share + n_texts + 1
-            )
-            for share in shares
-        ]
-        return Batch.labelled(
-            parts,
-            draw.integers(sizes[-1], size=n).tolist(),
-            classify=SPECIALS.classify,
-            separate=SPECIALS.separate,
-        )
+        batch = made_up(sizes[0], n, length, len(self.texts(recipe)))
+        return replace(batch, classes=torch.arange(n) % sizes[-1])
 
     def predictor(
         self,
@@ -171,77 +120,10 @@ class Classification(Kind):
         """Labels."""
         return Classifier(inference.ready(), codec, longest=recipe.model.max_length, **options)
 
-    def source_of(self, recipe: ClassificationRecipe, files: Sequence[Path]) -> TsvSource | JsonlSource:
-        """A table with a header, or JSON lines, with the columns of the task."""
-        if len(files) != 1:
-            raise RequestError(
-                f"a classifier is scored on one table (--table FILE), not on {len(files)} files"
-            )
-        path, columns = str(files[0].resolve()), {column: column for column in self.columns(recipe)}
-        if files[0].name.removesuffix(".gz").endswith(".jsonl"):
-            return JsonlSource(paths=path, columns=columns)
-        return TsvSource(paths=path, columns=dict(columns), header=True)
-
     def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1."""
         return scored(run, split, rows, how)
 
 
-def _labels(recipe: ClassificationRecipe, rows: Iterable[Located[Row]]) -> tuple[str, ...]:
-    """All labels: those of the recipe, in its order; or those that occur, sorted."""
-    counts: Counter[str] = Counter()
-    given = recipe.task.labels
-    for row in rows:
-        label = row.row[LABEL]
-        if not label.strip():
-            raise DataError(f"{row.where}: the label is empty")
-        if given is not None and label not in given:
-            raise DataError(f"{row.where}: the label {label!r} is not among task.labels")
-        counts[label] += 1
-    if given is None:
-        if len(counts) < FEWEST_LABELS:
-            raise DataError(f"there is only the label {next(iter(counts), None)!r}: two are needed at least")
-        return tuple(sorted(counts))
-    if missing := [label for label in given if not counts[label]]:
-        raise DataError(
-            f"no example has the label {missing[0]!r} of task.labels: nothing could be learned of it; "
-            "give it an example, or leave it away"
-        )
-    return tuple(given)
-
-
-class _Maker:
-    """Batches of a store.
-
-    Args:
-        recipe: says how long a sequence may be.
-        codec: of the run.
-        store: the ids.
-    """
-
-    def __init__(self, recipe: ClassificationRecipe, codec: LabelCodec, store: TokenStore) -> None:
-        self.codec, self.store = codec, store
-        self.longest = recipe.model.max_length
-        self.columns = text_columns(recipe.task.pairs)
-        tokens = sum(store.lengths(column) for column in self.columns)
-        self.lengths = np.minimum(tokens + N_SPECIALS + len(self.columns) - 1, self.longest)
-
-    def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
-        rows = self.store.gather(samples)
-        texts = zip(*(rows[column] for column in self.columns), strict=True)
-        labels = [int(label[0]) for label in rows[LABEL]]
-        return self.codec.collate([fitted(parts, self.longest) for parts in texts], labels, samples)
-
-
-class Validator:
-    """Loss and accuracy on the validation data."""
-
-    def __init__(self, recipe: ClassificationRecipe, prepared: Prepared, step: Step) -> None:
-        self.step, self.make = step, _Maker(recipe, prepared.codec, prepared.valid)
-        budget = micro_batch(recipe)
-        self.batches = plan(self.make.lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
-
-    def __call__(self, model: nn.Module) -> Mapping[str, float]:
-        """See `heedful.training.loop.Validate`."""
-        found = means(self.step, (self.make(samples.tolist(), 0) for samples in self.batches))
-        return {"loss": found["class"], "accuracy": found["correct"]}
+def _collate(codec: LabelCodec, texts: Sequence[Any], labels: Sequence[Any], samples: Sequence[int]) -> Batch:
+    return codec.collate(texts, [int(label[0]) for label in labels], samples)

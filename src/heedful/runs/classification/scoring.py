@@ -1,7 +1,7 @@
 """Scoring a classifier: the same answers as ``predict``, beside the right labels."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from heedful.errors import DataError
 from heedful.evaluation.classification import classification_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring
-from heedful.tasks.classification import LABEL, text_columns
+from heedful.tasks.labels import LABEL
 from heedful.tasks.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Evaluation(kind.Evaluation):
     """Accuracy and F1, with every row.
 
     Args:
-        texts: the input of each row, by column.
+        texts: the input of each row, by column; of a picture its name.
         labels: the right ones.
         predictions: the run's.
     """
@@ -45,21 +45,36 @@ class Evaluation(kind.Evaluation):
             }
 
 
-def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(
+    run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring, *, drop: bool = False
+) -> Evaluation:
     """Label a data set and compare.
 
+    Args:
+        run: a classifier's.
+        split: the name of the data set.
+        rows: inputs and right labels.
+        how: which of them.
+        drop: leave out what cannot be read; the scores' counts say how many were left out.
+
     Raises:
-        DataError: there is nothing to score, or a label is none of the run's.
+        DataError: there is nothing to score, or a label is none of the run's; or an input cannot be read.
     """
     kept = list(islice(rows, how.limit))
     if not kept:
         raise DataError(f"{split}: there is nothing to score")
     for row in kept:
         run.codec.number(row.row[LABEL], row.where)
-    columns = text_columns(run.recipe.task.pairs)
-    texts = [{column: row.row[column] for column in columns} for row in kept]
-    labels = [row.row[LABEL] for row in kept]
-    inputs = [tuple(text.values()) if len(columns) > 1 else text[columns[0]] for text in texts]
+    columns = run.kind.inputs(run.recipe)
+    inputs = [tuple(row.row[c] for c in columns) if len(columns) > 1 else row.row[columns[0]] for row in kept]
     predictions = run.predict(inputs, progress=how.progress, precision=how.precision)
+    errors = [p.error for p in predictions if p.error]
+    if errors and (not drop or len(errors) == len(kept)):
+        raise DataError(f"{split}: {errors[0]}")
+    answered = [(row.row, p) for row, p in zip(kept, predictions, strict=True) if not p.error]
+    predictions, labels = [p for _, p in answered], [row[LABEL] for row, _ in answered]
+    texts = [{column: str(row[column]) for column in columns} for row, _ in answered]
     found = classification_scores([p.text for p in predictions], labels, run.codec.labels)
-    return Evaluation(split, list(found.values()), texts, labels, predictions)
+    left_out = {"unreadable": len(errors)} if errors else {}
+    scores = [replace(score, counts={**score.counts, **left_out}) for score in found.values()]
+    return Evaluation(split, scores, texts, labels, predictions)

@@ -213,7 +213,7 @@ def describe(
     vocab_size: int | None = None,
     source_vocab: int | None = None,
     target_vocab: int | None = None,
-    length: int = LENGTH,
+    length: int | None = None,
     source_length: int | None = None,
     tokens: int | None = None,
     overrides: Sequence[str] = (),
@@ -229,8 +229,9 @@ def describe(
             for a module.
         source_vocab: entries of the source's alone; it stands before ``vocab_size``.
         target_vocab: entries of the target's alone.
-        length: tokens of a target sentence, for which FLOPs are counted.
-        source_length: of a source sentence; ``length`` by default.
+        length: tokens of a target sentence, for which FLOPs are counted; by default 32, or those
+            of a picture.
+        source_length: of a source sentence; ``length`` by default, and of a picture its squares.
         tokens: target tokens of a batch, for which memory is counted; the recipe's, or 4096.
         overrides: ``key=value`` texts: of the configuration (``n_heads=16``), or for a recipe or run, of
             the recipe (``model.n_heads=16``).
@@ -246,8 +247,10 @@ def describe(
     if isinstance(what, nn.Module):
         if overrides or time or any((vocab_size, source_vocab, target_vocab)):
             raise ValueError("a module is described as it is: no vocabulary, no overrides, no time")
-        return ledger_of(what, length=length, source_length=source_length, tokens=tokens or TOKENS)
+        return ledger_of(what, length=length or LENGTH, source_length=source_length, tokens=tokens or TOKENS)
     found = subject(what, Vocabularies(vocab_size, source_vocab, target_vocab), overrides)
+    length = length or found.length or LENGTH
+    source_length = source_length or found.source_length
     ledger = ledger_of(
         found.model,
         found.name,

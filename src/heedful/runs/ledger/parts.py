@@ -6,8 +6,10 @@ from functools import singledispatch
 from torch import nn
 
 from heedful.nn.attention.compressed import Compression, MemoryCompressedAttention
-from heedful.nn.attention.heads import CrossAttention, MultiHead, SelfAttention
+from heedful.nn.attention.cross_attention import CrossAttention
+from heedful.nn.attention.heads import MultiHead
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, Score
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import DecoderBlock, EncoderBlock
 from heedful.nn.embeddings import SegmentedEmbedding, TokenEmbedding
 from heedful.nn.experts import Gate, MixtureOfExperts

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from heedful.errors import RequestError, nearest
+from heedful.models.captioner import CaptionerConfig
 from heedful.models.registry import PRESETS, SIZES
 from heedful.nn.convolutional import StandardisedConvolution
 from heedful.runs.building import Vocabularies, assemble, configured, on_device
@@ -32,6 +33,8 @@ class Subject:
         notes: what was assumed.
         recipe: where there is one.
         sizes: of the vocabularies, and of what else the data decide.
+        length: tokens of what it reads, where the configuration says.
+        source_length: tokens of a source, where the configuration says how many there are.
     """
 
     name: str
@@ -41,6 +44,8 @@ class Subject:
     notes: tuple[str, ...] = ()
     recipe: Recipe | None = None
     sizes: tuple[int, ...] = ()
+    length: int | None = None
+    source_length: int | None = None
 
 
 def subject(what: Any, vocabularies: Vocabularies, overrides: Sequence[str] = ()) -> Subject:
@@ -94,13 +99,30 @@ def _of_config(config: Any, name: str, vocabularies: Vocabularies, overrides: Se
     sizes = vocabularies.sizes(config.kind, [default])
     told = "" if vocabularies.complete(config.kind) else ", by default; change it with vocab_size=…"
     model = assemble(config, *sizes, device="meta")
-    notes = (_sizes_told(sizes, told),) if sizes else tuple(_of_pictures(config, model))
-    return Subject(name, model, notes=notes)
+    notes = tuple(_notes(config, model, sizes, told))
+    length = None if sizes else config.n_tokens
+    return Subject(name, model, notes=notes, length=length, source_length=_squares(config))
+
+
+def _notes(config: Any, model: nn.Module, sizes: tuple[int, ...], told: str) -> Iterator[str]:
+    """What was assumed: of texts that are read or written, and of pictures that are read."""
+    squares = _squares(config)
+    if sizes:
+        yield _sizes_told(sizes, told)
+    if squares is not None:
+        yield f"a picture becomes {squares} squares: they are the source tokens"
+    elif not sizes:
+        yield from _of_pictures(config, model)
+
+
+def _squares(config: Any) -> int | None:
+    """The source tokens of a model that writes of a picture; None of all others."""
+    return config.n_tokens if isinstance(config, CaptionerConfig) else None
 
 
 def _of_pictures(config: Any, model: nn.Module) -> Iterator[str]:
     """What the ledger of a model of pictures counts, and what it does not."""
-    yield f"a picture becomes {config.n_tokens} tokens: count for one with a length of {config.n_tokens}"
+    yield f"a picture becomes {config.n_tokens} tokens"
     if any(isinstance(part, StandardisedConvolution) for part in model.modules()):
         yield "convolutions over pictures are counted by their parameters alone: no FLOPs, no activations"
 
@@ -112,19 +134,24 @@ def _of_recipe(
     from heedful.runs.kinds import kind_of
 
     family, kind = recipe.model.kind, kind_of(recipe)
-    size, why = _expected(recipe.tokenizer.subwords)
+    tokenizer = getattr(recipe, "tokenizer", None)
+    size, why = _expected(tokenizer.subwords) if tokenizer else (VOCABULARY, "")
     n_vocabularies = len(SIZES[family])
     entries = vocabularies.sizes(family, known[:n_vocabularies] if known else [size])
     sizes = (*entries, *known[n_vocabularies:]) if known else kind.sizes(recipe, entries)
-    notes = (_sizes_told(entries, "" if known or vocabularies.complete(family) else why),)
+    model = on_device("meta", kind.model, recipe, sizes)
+    told = "" if known or vocabularies.complete(family) else why
+    notes = tuple(_notes(recipe.model, model, entries, told))
     return Subject(
         name,
-        on_device("meta", kind.model, recipe, sizes),
+        model,
         tokens=max(1, recipe.training.tokens_per_update // recipe.training.accumulate),
         chunk=recipe.objective.chunk,
         notes=notes,
         recipe=recipe,
         sizes=sizes,
+        length=None if entries else recipe.model.n_tokens,
+        source_length=_squares(recipe.model),
     )
 
 

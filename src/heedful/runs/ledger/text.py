@@ -73,8 +73,13 @@ def timing(ledger: Ledger) -> list[str]:
         if found.max_updates is not None and found.training_seconds == found.max_updates * found.seconds:
             reason = f"{found.max_updates:,} updates"
         lines.append(f"  the training {whole} at most ({reason}), and its validations")
+    elif found.max_epochs is not None:
+        lines.append(f"  the training {found.max_epochs} epochs; how many updates they have, the data decide")
     if found.memory is not None:
-        lines.append(f"  memory       {_bytes(found.memory)} at the peak, beside what Python and torch take")
+        whole_process = "" if found.process is None else f"; {_bytes(found.process)} with Python and torch"
+        lines.append(
+            f"  memory       {_bytes(found.memory)} for model and updates at their peak{whole_process}"
+        )
     return lines
 
 

@@ -17,6 +17,7 @@ from heedful.data.sources import Located, Row
 from heedful.data.text import TEXT, TextSource
 from heedful.errors import DataError
 from heedful.inference.choosing import Inference
+from heedful.models.attention_stack import activation_of
 from heedful.models.encoder import class_head
 from heedful.models.registry import build_model
 from heedful.nn.output import BoundaryHead, MaskedHead
@@ -65,7 +66,7 @@ class MaskedLanguageModelling(Kind):
         """The encoder, with heads for hidden tokens and whatever else is asked."""
         encoder: Any = build_model(recipe.model, *sizes)
         table = encoder.embedding.weight
-        encoder.heads["token"] = MaskedHead(table)
+        encoder.heads["token"] = MaskedHead(table, activation_of(recipe.model), recipe.model.norm_eps)
         if recipe.objective.boundary:
             encoder.heads["boundary"] = BoundaryHead(table, recipe.objective.longest_span)
         if recipe.task.next_sentence:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 
+REFERENCES = "references"
+"""The column of a list of references, where a data set has several for a text."""
+
+
 class Summarisation(Translation):
     """See `heedful.runs.kind.Kind`."""
 
@@ -30,19 +34,22 @@ class Summarisation(Translation):
     def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> "Evaluation":
         """ROUGE of its summaries, likelihood of the references.
 
+        Where rows have a list of `REFERENCES`, ROUGE is to the nearest; the likelihood is of the target.
+
         Raises:
             DataError: there is nothing to score.
         """
         kept = [row.row for row in islice(rows, how.limit)]
         if not kept:
             raise DataError(f"{split}: there is nothing to score")
-        sources, references = [r[SOURCE] for r in kept], [r[TARGET] for r in kept]
+        sources, targets = [r[SOURCE] for r in kept], [r[TARGET] for r in kept]
+        references = [r.get(REFERENCES) or [r[TARGET]] for r in kept]
         predictions = run.predict(
             sources, decoding=how.decoding, progress=how.progress, precision=how.precision
         )
         stem = run.recipe.evaluation.rouge == "stems"
         scores = [*rouge_scores([p.text for p in predictions], references, stem=stem).values()]
-        scores += likelihood(run, sources, references)
+        scores += likelihood(run, sources, targets)
         return Evaluation(split, scores, sources, references, predictions, stem)
 
 
@@ -51,25 +58,25 @@ class Evaluation(kind.Evaluation):
     """ROUGE and perplexity, with all texts.
 
     Args:
-        sources, references, predictions: text by text.
+        sources, references, predictions: text by text; of each, one reference or several.
         stem: whether words are stemmed.
     """
 
     sources: Sequence[str]
-    references: Sequence[str]
+    references: Sequence[Sequence[str]]
     predictions: Sequence[Prediction]
     stem: bool
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One record a text, with its own scores."""
         own = sentence_rouge([p.text for p in self.predictions], self.references, stem=self.stem)
-        for source, reference, prediction, scores in zip(
+        for source, references, prediction, scores in zip(
             self.sources, self.references, self.predictions, own, strict=True
         ):
             yield {
                 "version": 1,
                 "source": source,
-                "reference": reference,
+                **({"reference": references[0]} if len(references) == 1 else {"references": references}),
                 **prediction.to_dict(),
                 "scores": scores,
             }

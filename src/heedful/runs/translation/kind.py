@@ -1,7 +1,6 @@
 """What runs of translators do in their own way."""
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,26 +9,22 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.files import FilesSource
-from heedful.data.plan import plan
 from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import Located, Row
-from heedful.data.store import TokenStore
 from heedful.data.vectors import fill_embedding, read_vectors
-from heedful.decoding.config import GreedyConfig
+from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
-from heedful.evaluation.translation import quick_scores
 from heedful.inference.choosing import Inference
 from heedful.models.registry import build_model
 from heedful.objectives.terms import Objective
 from heedful.runs import kind
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
-from heedful.runs.measuring import means, micro_batch
+from heedful.runs.pairs import Validator, planned
 from heedful.runs.recipe import Recipe
 from heedful.runs.starting import tokenizer_of
 from heedful.runs.translation.recipe import TranslationRecipe
 from heedful.runs.translation.scoring import scored
-from heedful.tasks.pairing import Pairing
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
 from heedful.text.configuration import PreprocessingConfig
 from heedful.text.specials import SPECIALS
@@ -125,22 +120,18 @@ class Translation(Kind):
 
     def feed(self, recipe: TranslationRecipe, prepared: Prepared) -> PlannedData:
         """Pairs of neighbours in length."""
-        store, pairing = prepared.train, recipe.pairing
+        return planned(recipe, prepared, COLUMNS)
 
-        def make(samples: Sequence[int], epoch: int) -> Batch:
-            rows = store.gather(samples)
-            return pairing.collate(rows[SOURCE], rows[TARGET], samples)
-
-        return PlannedData(
-            lengths=_lengths(store, pairing),
-            make=make,
-            tokens_per_update=recipe.training.tokens_per_update,
-            seed=recipe.training.seed,
-        )
-
-    def validator(self, recipe: TranslationRecipe, prepared: Prepared, step: Step) -> "Validator":
+    def validator(self, recipe: TranslationRecipe, prepared: Prepared, step: Step) -> Validator:
         """Loss, and where asked for, BLEU and chrF."""
-        return Validator(recipe, prepared, step)
+
+        def translator(model: nn.Module, decoding: DecodingConfig) -> Translator:
+            return Translator(
+                model, prepared.codec, decoding, pairing=recipe.pairing, max_source=recipe.max_source
+            )
+
+        lowercase = recipe.tokenizer.target.lowercase
+        return Validator(recipe, prepared, step, COLUMNS, translator, lowercase=lowercase)
 
     def example(
         self, recipe: TranslationRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
@@ -184,43 +175,3 @@ class Translation(Kind):
     def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> kind.Evaluation:
         """BLEU, chrF and TER of its translations, likelihood of the references."""
         return scored(run, split, rows, how)
-
-
-def _lengths(store: TokenStore, pairing: Pairing) -> Any:
-    """``[N, columns]``: the tokens of batches, special ones included."""
-    return pairing.lengths(store.lengths(SOURCE), store.lengths(TARGET))
-
-
-class Validator:
-    """Loss and perplexity on the validation data, and, where asked for, BLEU and chrF of translations."""
-
-    def __init__(self, recipe: TranslationRecipe, prepared: Prepared, step: Step) -> None:
-        self.recipe, self.prepared, self.step = recipe, prepared, step
-        lengths, budget = _lengths(prepared.valid, recipe.pairing), micro_batch(recipe)
-        self.batches = plan(lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
-
-    def __call__(self, model: nn.Module) -> Mapping[str, float]:
-        """See `heedful.training.loop.Validate`."""
-        return {**self._likelihood(), **self._translations(model)}
-
-    def _likelihood(self) -> dict[str, float]:
-        store, pairing = self.prepared.valid, self.recipe.pairing
-        rows = (store.gather(samples.tolist()) for samples in self.batches)
-        found = means(self.step, (pairing.scored(row[SOURCE], row[TARGET]) for row in rows))
-        return {"loss": found["token"], "perplexity": math.exp(min(found["nll"], 700.0))}
-
-    def _translations(self, model: nn.Module) -> dict[str, float]:
-        settings = self.recipe.validation
-        if settings.decode == 0:
-            return {}
-        rows = self.prepared.valid_rows[: settings.decode]
-        translator = Translator(
-            model,
-            self.prepared.codec,
-            settings.decoding or GreedyConfig(),
-            pairing=self.recipe.pairing,
-            max_source=self.recipe.max_source,
-        )
-        texts = [p.text for p in translator.predict([row[SOURCE] for row in rows])]
-        lowercase = self.recipe.tokenizer.target.lowercase
-        return quick_scores(texts, [row[TARGET] for row in rows], lowercase=lowercase)

@@ -1,6 +1,6 @@
 """Scoring a translator: the same decoding as ``predict``, detokenised text, metrics with signatures."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
@@ -8,6 +8,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
@@ -22,9 +23,11 @@ from heedful.evaluation.translation import (
 from heedful.runs import kind
 from heedful.runs.kind import Scoring
 from heedful.tasks.forced import forced
+from heedful.tasks.pairing import Pairing
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import SOURCE, TARGET
 from heedful.text.normalisation import tokenise_for_bleu
+from heedful.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
@@ -84,38 +87,67 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
 
 
 def likelihood(run: "Run", sources: Sequence[str], references: Sequence[str]) -> list[Score]:
-    """Perplexity of the references, given their sources, per token of the run's own vocabulary.
+    """Perplexity of the references, given their sources; see `likelihood_of`."""
+    longest, codec = run.recipe.max_source, run.codec
+
+    def read(part: Sequence[int]) -> list[Any]:
+        return [ids[:longest] for ids in codec.source.encode_batch([sources[i] for i in part])]
+
+    pairing = run.recipe.pairing
+    return likelihood_of(run.model, pairing, codec.target, read, references, codec.source.fingerprint)
+
+
+def likelihood_of(
+    model: nn.Module,
+    pairing: Pairing,
+    tokenizer: Tokenizer,
+    read: Callable[[Sequence[int]], list[Any]],
+    references: Sequence[str],
+    of_sources: str = "",
+) -> list[Score]:
+    """Perplexity of the references, per token of the run's own vocabulary.
 
     Of a language model that was trained to foretell the sources too (``loss_on: all``), theirs beside it:
     what is gained from one half to the other is what it takes from its context.
 
     References for which the model has no positions are left out; the counts of the scores say how many
     were scored.
+
+    Args:
+        model: of the run.
+        pairing: how a source and its reference are laid before it.
+        tokenizer: of the references.
+        read: gives the sources of some references, by their numbers, as the pairing takes them.
+        references: texts.
+        of_sources: the fingerprint of the sources' tokenizer, where they are texts.
     """
     order = sorted(range(len(references)), key=lambda i: len(references[i]))
-    found = []
+    found: list[tuple[Likelihood, Likelihood | None]] = []
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
-        found += _foretold(run, [sources[i] for i in part], [references[i] for i in part])
-    codec = run.codec
-    scores = _summed([target for target, _ in found], codec.target.fingerprint, "")
-    return scores + _summed([source for _, source in found if source], codec.source.fingerprint, "source ")
+        found += _foretold(model, pairing, tokenizer, read(part), [references[i] for i in part])
+    scores = _summed([target for target, _ in found], tokenizer.fingerprint, "")
+    return scores + _summed([source for _, source in found if source], of_sources, "source ")
 
 
 def _foretold(
-    run: "Run", sources: Sequence[str], references: Sequence[str]
+    model: nn.Module,
+    pairing: Pairing,
+    tokenizer: Tokenizer,
+    sources: Sequence[Any],
+    references: Sequence[str],
 ) -> Iterator[tuple[Likelihood, Likelihood | None]]:
     """Of each target that there is room for; and of its source and the separator, where asked for."""
-    device, pairing = next(run.model.parameters()).device, run.recipe.pairing
-    read = [ids[: run.recipe.max_source] for ids in run.codec.source.encode_batch(list(sources))]
-    wanted = run.codec.target.encode_batch(list(references))
-    rooms = [pairing.room(len(ids)) for ids in read]
-    fit = [k for k, ids in enumerate(wanted) if rooms[k] is None or len(ids) < rooms[k]]
+    wanted = tokenizer.encode_batch(list(references))
+    rooms = [pairing.room(len(source)) for source in sources]
+    fit = [
+        k for k, (ids, room) in enumerate(zip(wanted, rooms, strict=True)) if room is None or len(ids) < room
+    ]
     if not fit:
         return
     with torch.inference_mode():
-        batch = pairing.collate([read[k] for k in fit], [wanted[k] for k in fit])
-        results = forced(run.model, batch.to(device))
+        batch = pairing.collate([sources[k] for k in fit], [wanted[k] for k in fit])
+        results = forced(model, batch.to(next(model.parameters()).device))
     for k, result in zip(fit, results, strict=True):
         log_probs = result.log_probs.double()
         cut = len(log_probs) - len(wanted[k]) - 1

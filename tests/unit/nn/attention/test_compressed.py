@@ -12,8 +12,8 @@ from heedful.nn.attention.compressed import (
     MemoryCompressedAttention,
     memory_layout,
 )
-from heedful.nn.attention.heads import SelfAttention
 from heedful.nn.attention.scores import AdditiveScore, DotScore
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.declarations import declared, without_gradient
 from heedful.nn.layout import Layout
 from heedful.nn.taps import recording

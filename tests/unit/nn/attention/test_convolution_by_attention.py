@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from heedful.nn.attention.heads import SelfAttention
 from heedful.nn.attention.scores import DotScore
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.layout import Layout
 from heedful.nn.taps import recording
 

@@ -6,15 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.nn.attention.heads import (
-    CrossAttention,
-    SelfAttention,
-    init_slices,
-    merge_heads,
-    split_heads,
-    weights_per_hypothesis,
-)
+from heedful.nn.attention.cross_attention import CrossAttention, weights_per_hypothesis
+from heedful.nn.attention.heads import init_slices, merge_heads, split_heads
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore, ScaledDotScore
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.declarations import declared, without_gradient
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache

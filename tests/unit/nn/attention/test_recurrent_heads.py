@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from heedful.nn.attention.heads import CrossAttention
+from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.recurrent import Encoded
 from heedful.nn.attention.recurrent_heads import LocationFeatures, MultiHeadAdditiveAttention, resolutions
 from heedful.nn.attention.scores import AdditiveScore

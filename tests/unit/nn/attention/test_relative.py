@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.nn.attention.heads import SelfAttention
 from heedful.nn.attention.relative import Alibi, Rotary, slopes_of
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore, ScaledDotScore
+from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
 from heedful.nn.taps import recording

@@ -1,0 +1,72 @@
+"""A folder of pictures, with one folder inside for each class."""
+
+from collections.abc import Iterator
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Literal
+
+from heedful.data.lines import Located, Row, Where, expand
+from heedful.data.pictures import PICTURE, SUFFIXES, Picture
+from heedful.data.range import Ranged
+from heedful.errors import DataError, nearest
+
+LABEL = "label"
+
+
+class FolderSource(Ranged):
+    """Every file in a class's folder, and in folders in it, is a picture of that class.
+
+    Rows come from all classes in turn, of each class by the names of its files in order. So where the classes
+    are of one size, ``limit`` and ``skip`` take equal parts of all. Files whose names begin with a dot are
+    not looked at.
+
+    Args:
+        path: the folder; the names of the folders in it are the labels.
+    """
+
+    kind: Literal["folder"] = "folder"
+    path: str
+
+
+def open_folder(config: FolderSource, root: Path) -> Iterator[Located[Row]]:
+    """Rows with a ``picture`` and a ``label``. Files are not opened here.
+
+    Raises:
+        DataError: there is no such folder, it has no folder of a class, or one of them has no file; or a
+            picture lies beside them.
+    """
+    name = expand(config.path)
+    folder = root / name
+    if not folder.is_dir():
+        beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
+        raise DataError(f"{folder}: no such folder{nearest(folder.name, (path.name for path in beside))}")
+    return _rows(_classes(folder), folder, name)
+
+
+def _classes(folder: Path) -> dict[str, list[Path]]:
+    seen = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    classes = {path.name: _files(path) for path in seen if path.is_dir()}
+    if not classes:
+        raise DataError(f"{folder}: there is no folder in it; every class needs one, named by its label")
+    for path in seen:
+        if path.is_file() and path.suffix.lower() in SUFFIXES:
+            raise DataError(f"{path}: lies beside the folders of the classes; put it into one, or elsewhere")
+    if empty := [label for label, files in classes.items() if not files]:
+        raise DataError(
+            f"{folder / empty[0]}: there is no picture of this class; add some, or remove the folder"
+        )
+    return classes
+
+
+def _files(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path for path in found if not any(x.startswith(".") for x in path.relative_to(folder).parts)]
+
+
+def _rows(classes: dict[str, list[Path]], folder: Path, name: str) -> Iterator[Located[Row]]:
+    turns = zip_longest(*([(label, path) for path in files] for label, files in classes.items()))
+    for entry in chain.from_iterable(turns):
+        if entry is not None:
+            label, path = entry
+            shown = str(Path(name) / path.relative_to(folder))
+            yield Located({PICTURE: Picture(path, shown), LABEL: label}, Where(shown))

@@ -1,0 +1,189 @@
+"""Pictures: what a row holds of one, and the numbers that a model reads of it.
+
+A `Picture` is opened when its pixels are asked for, so rows with pictures are as light as rows of text. Files
+of any format that Pillow reads will do.
+"""
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+from heedful.data.lines import Located, Row
+from heedful.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+PICTURE = "picture"
+"""The column of the picture, in every task that reads one."""
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
+"""By which a file is taken for a picture before it is opened; where one is asked for, any name will do."""
+
+MODES = {1: "L", 3: "RGB"}
+"""What Pillow calls pixels of so many numbers: grey, and red, green and blue."""
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A picture that has not been opened yet.
+
+    Args:
+        content: the path of its file, the bytes of one, or its numbers: ``[H, W]``, or ``[H, W, C]`` with one
+            or three channels, from 0 (black) to 255.
+        name: what messages call it.
+    """
+
+    content: Path | bytes | UInt8[np.ndarray, "..."]
+    name: str
+
+    @classmethod
+    def of(cls, given: Any, name: str = "a picture") -> "Picture":
+        """Whatever a caller has in hand: a path, bytes of a file, an array or a picture of Pillow's.
+
+        Raises:
+            DataError: it is nothing of these, or an array of another type or shape.
+        """
+        if isinstance(given, cls):
+            return given
+        if isinstance(given, str | Path):
+            if not str(given):
+                raise DataError("an empty line names no picture")
+            return cls(Path(given), str(given))
+        if isinstance(given, bytes):
+            return cls(given, name)
+        if not isinstance(given, np.ndarray):
+            given = _pixels_of(given, name)
+        if given.dtype != np.uint8 or given.ndim not in {2, 3} or given.shape[2:] not in {(), (1,), (3,)}:
+            raise DataError(
+                f"{name}: an array of {given.dtype} and shape {given.shape} is no picture; give uint8, "
+                "[H, W] or [H, W, 3]"
+            )
+        return cls(given, name)
+
+    def pixels(self, size: int, channels: int) -> UInt8[np.ndarray, "C H W"]:
+        """The picture as a model reads it, ``[channels, size, size]``, 0 to 255.
+
+        It is turned as its EXIF orientation says, laid on white where it is transparent, brought to grey or
+        to colours, and cut to its middle square, which is brought to the size (so the shorter side fills
+        it); bilinearly, smoothed where it becomes smaller. Of several frames, the first is read.
+
+        Args:
+            size: pixels along each side.
+            channels: 1 for grey (0.299 red + 0.587 green + 0.114 blue), 3 for red, green and blue.
+
+        Raises:
+            DataError: it cannot be read; the message names it.
+        """
+        ready = self._ready(size, channels)
+        if ready is not None:
+            return ready
+        from PIL import Image, ImageOps
+
+        image = self._read(lambda opened: _on_white(ImageOps.exif_transpose(opened), MODES[channels]))
+        fitted = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+        return np.ascontiguousarray(np.asarray(fitted).reshape(size, size, channels).transpose(2, 0, 1))
+
+    @property
+    def kind(self) -> str:
+        """Its size and whether it has colours, for people; as it is stored, before it is turned.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        (width, height), mode = self._read(lambda image: (image.size, image.mode))
+        grey = mode in {"1", "L", "LA", "La"} or mode.startswith("I")
+        return f"{width} x {height} pixels in {'grey' if grey else 'colours'}"
+
+    def encoded(self) -> bytes:
+        """Bytes that are alike for the same picture alone: for hashes. None where there is no file."""
+        if isinstance(self.content, bytes):
+            return self.content
+        if isinstance(self.content, Path):
+            try:
+                return self.content.read_bytes()
+            except OSError:  # for whoever reads its pixels to report
+                return b""
+        return f"{self.content.shape}".encode() + self.content.tobytes()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def _ready(self, size: int, channels: int) -> UInt8[np.ndarray, "C H W"] | None:
+        """The numbers, where nothing has to be done to them."""
+        held = self.content
+        if not isinstance(held, np.ndarray) or held.shape[:2] != (size, size):
+            return None
+        planes = held[None] if held.ndim == 2 else held.transpose(2, 0, 1)
+        return planes if len(planes) == channels else None
+
+    def _read(self, use: "Callable[[Image], Any]") -> Any:
+        from PIL import Image
+
+        held = self.content
+        try:
+            if isinstance(held, np.ndarray):
+                return use(Image.fromarray(held[..., 0] if held.shape[2:] == (1,) else held))
+            with Image.open(io.BytesIO(held) if isinstance(held, bytes) else held) as opened:
+                return use(opened)
+        except DataError:
+            raise
+        except Exception as error:  # each of Pillow's readers fails in its own way
+            raise DataError(self._unreadable(error)) from None
+
+    def _unreadable(self, error: Exception) -> str:
+        if isinstance(error, FileNotFoundError):
+            return f"{self.name}: no such file"
+        if type(error).__name__ == "UnidentifiedImageError":
+            return f"{self.name}: is not a picture of a known format"
+        why = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+        return f"{self.name}: cannot be read as a picture ({why})"
+
+
+def _pixels_of(given: Any, name: str) -> UInt8[np.ndarray, "H W C"]:
+    """The numbers of a picture of Pillow's."""
+    from PIL import Image, ImageOps
+
+    if not isinstance(given, Image.Image):
+        raise DataError(f"{name}: a {type(given).__name__} is no picture: give a path, an array or an image")
+    return np.asarray(_on_white(ImageOps.exif_transpose(given), "RGB"))
+
+
+def _on_white(image: "Image", mode: str) -> "Image":
+    """The picture in grey ("L") or in colours ("RGB"), its transparent places white.
+
+    Pillow itself would show what lies hidden there, and cut 16 bits off at 255.
+    """
+    from PIL import Image
+
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in {"I", "F"}:
+        raise ValueError("its pixels are numbers of 32 bits; save it with 8 or 16")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert(mode)
+
+
+def opened(row: Located[Row], columns: Sequence[str], root: Path) -> Located[Row]:
+    """The row with a `Picture` where it had a path.
+
+    A relative path in a table starts at the table's folder.
+
+    Args:
+        row: as its source gives it.
+        columns: those that hold pictures.
+        root: where the paths of the recipe start.
+    """
+    written = {column: row.row[column] for column in columns if isinstance(row.row.get(column), str)}
+    if not written:
+        return row
+    folder = (root / row.where.name).parent
+    pictures = {column: Picture(folder / path, path) for column, path in written.items()}
+    return Located({**row.row, **pictures}, row.where)

@@ -1,0 +1,59 @@
+"""The files in which the transformers library keeps tokenizers, whatever their kind."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Library
+
+from heedful.errors import DamagedError, RequestError
+from heedful.interop.checkpoint import Checkpoint, Settings
+
+TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+
+
+def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, dict[str, Any]]:
+    """Of tokenizer.json: its path, the tokenizer, and all that it says.
+
+    Raises:
+        DamagedError: it holds no tokenizer.
+    """
+    path = checkpoint.file(TOKENIZER)
+    try:
+        library = Library.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises plain exceptions
+        raise DamagedError(f"{path}: cannot be read as a tokenizer: {error}") from None
+    return path, library, json.loads(library.to_str())
+
+
+def all_ids(whole: Mapping[str, Any]) -> dict[str, int]:
+    """The ids of all tokens of a tokenizer.json, by their spelling, those beside the model included."""
+    return {**whole["model"]["vocab"], **{token["content"]: token["id"] for token in whole["added_tokens"]}}
+
+
+def spelling(told: Any) -> str | None:
+    """Of a special token, which tokenizer_config.json tells by its spelling or by an object that has it."""
+    told = told.get("content") if isinstance(told, dict) else told
+    return told if isinstance(told, str) else None
+
+
+def refuse_other_ids(path: Path, ids: Mapping[str, int], config: Settings, default: int) -> None:
+    """Refuse ids that are not those of the rows of the weights.
+
+    Args:
+        path: of the tokenizer.
+        ids: by the spelling of the tokens.
+        config: says under vocab_size how many rows there are.
+        default: of that key.
+
+    Raises:
+        RequestError: they have gaps, or are more or fewer.
+    """
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise RequestError(f"{path}: the ids have gaps: they must run from 0 to {len(ids) - 1}")
+    if len(ids) != (n := config.whole("vocab_size", default)):
+        raise config.wrong(
+            "vocab_size", f"{n}, and {path.name} has {len(ids):,} entries: they belong to "
+            "different models, or the weights have rows that no token uses"
+        )  # fmt: skip

@@ -1,0 +1,98 @@
+"""Cross-attention: the tokens of one sequence look at those of another."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from heedful.nn.attention.heads import MultiHead, init_slices, merge_heads, split_heads
+from heedful.nn.attention.kernels import attend
+from heedful.nn.attention.scores import Score
+from heedful.nn.layout import Layout
+
+
+class AttentionMemory:
+    """What cross-attention reads: keys (prepared for the score) and values of each sentence."""
+
+    def __init__(
+        self, keys: Float[Tensor, "B G S d_p"], values: Float[Tensor, "B G S d_v"], layout: Layout
+    ) -> None:
+        self.keys, self.values, self.layout = keys, values, layout
+
+    def select(self, sentences: Int[Tensor, " M"]) -> "AttentionMemory":
+        """The memory of some of the sentences; columns that are padding for all of them go."""
+        layout = self.layout.select(sentences.tolist())
+        keys, values = self.keys.index_select(0, sentences), self.values.index_select(0, sentences)
+        return AttentionMemory(keys[:, :, : layout.max_length], values[:, :, : layout.max_length], layout)
+
+
+class CrossAttention(MultiHead):
+    """Multi-head attention of one sequence (queries) over another (keys and values).
+
+    Errors in the lectures: S0 titles it "Masked", but no causal mask belongs here (the whole source is
+    known), and drops the factor 1 / sqrt(d_k); the padding of the source must stay invisible here too.
+
+    Arguments as `SelfAttention`; ``d_memory`` is the width of what is attended to.
+    """
+
+    fused = "kv"
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        d_memory: int | None = None,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        n_kv_heads: int | None = None,
+        score: Score | None = None,
+        qkv_bias: bool = False,
+        out_bias: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(
+            d_model,
+            n_heads,
+            d_k=d_k,
+            d_v=d_v,
+            n_kv_heads=n_kv_heads,
+            score=score,
+            qkv_bias=qkv_bias,
+            out_bias=out_bias,
+            dropout=dropout,
+        )
+        self.q = nn.Linear(d_model, self.sizes[0], bias=qkv_bias)
+        self.kv = nn.Linear(d_memory or d_model, sum(self.sizes[1:]), bias=qkv_bias)
+        init_slices(self.q.weight, self.sizes[:1])
+        init_slices(self.kv.weight, self.sizes[1:])
+        for projection in (self.q, self.kv):
+            if qkv_bias:
+                nn.init.zeros_(projection.bias)
+
+    def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> AttentionMemory:
+        """Project what will be attended to; done once for a sentence, however many queries follow."""
+        k, v = layout.pad(self.kv(encoded)).split(self.sizes[1:], dim=-1)
+        return AttentionMemory(*self._keys_and_values(k, v), layout)
+
+    def forward(
+        self, x: Float[Tensor, "T d"], layout: Layout, memory: AttentionMemory
+    ) -> Float[Tensor, "T d"]:
+        """Attend; where several sequences share a sentence, they are its queries side by side."""
+        if memory.layout.n_sequences:
+            layout = layout.merge(layout.n_sequences // memory.layout.n_sequences)
+        z = attend(
+            split_heads(layout.pad(self.q(x)), self.n_heads),
+            memory.keys,
+            memory.values,
+            layout.sees(memory.layout),
+            self.score,
+            dropout=self.dropout,
+            scores_tap=self.scores,
+            weights_tap=self.weights,
+        )
+        return self.out(layout.unpad(merge_heads(z)))
+
+
+def weights_per_hypothesis(weights: Float[Tensor, "B H Q K"]) -> Float[Tensor, "N H K"]:
+    """Weights of one-token steps, where row b holds the queries of all hypotheses of sentence b."""
+    return torch.flatten(weights.transpose(1, 2), 0, 1)

@@ -1,0 +1,183 @@
+"""Self-attention: the tokens of a sequence look at each other."""
+
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heedful.nn.attention.heads import MultiHead, init_slices, merge_heads, split_heads
+from heedful.nn.attention.kernels import attend
+from heedful.nn.attention.relative import Alibi, Rotary
+from heedful.nn.attention.scores import Score
+from heedful.nn.attention.windows import Window
+from heedful.nn.layout import Layout
+from heedful.nn.state import KeyValueCache
+from heedful.nn.visibility import Visibility
+
+
+class SelfAttention(MultiHead):
+    """Multi-head self-attention: queries, keys and values from the same tokens.
+
+    Args:
+        d_model: width of the tokens.
+        n_heads: h.
+        d_k, d_v: widths of a query or key, and of a value; d_model / n_heads by default.
+        n_kv_heads: heads of keys and values, each shared by n_heads / n_kv_heads heads of queries
+            (Ainslie et al. 2023); n_heads by default.
+        score: how a query and a key are compared; scaled dot product by default.
+        causal: a token sees itself and what is before it.
+        window, block, earlier_blocks: see `Visibility`. Local attention (Liu et al. 2018, section 4.2.3) is
+            causal with a block: a token sees its own block, up to itself. With one earlier block it also
+            sees all of the block before, as the authors' released code has it.
+        qkv_bias, out_bias: whether the projections have a bias (the paper's have none).
+        dropout: on the attention weights.
+        rotary: turns queries and prepared keys by their positions.
+        score_bias: what is added to the scores for the distance of query and key.
+
+    Cost: 4 d_model^2 parameters with split heads and no bias. Padding does not exist here; pads of the
+    rectangle are zero and invisible. Blocks are computed as sequences of their own, with the keys of earlier
+    blocks before theirs, so that time and memory grow with the block and not with the sequence.
+    """
+
+    fused = "qkv"
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        n_kv_heads: int | None = None,
+        score: Score | None = None,
+        causal: bool = False,
+        window: int | None = None,
+        block: int | None = None,
+        earlier_blocks: int = 0,
+        qkv_bias: bool = False,
+        out_bias: bool = False,
+        dropout: float = 0.0,
+        rotary: Rotary | None = None,
+        score_bias: Alibi | None = None,
+    ) -> None:
+        super().__init__(
+            d_model,
+            n_heads,
+            d_k=d_k,
+            d_v=d_v,
+            n_kv_heads=n_kv_heads,
+            score=score,
+            qkv_bias=qkv_bias,
+            out_bias=out_bias,
+            dropout=dropout,
+        )
+        if rotary is not None and not self.score.ignores_rotation:
+            raise ValueError(
+                f"rotary positions need a score that depends on products alone, not {type(score).__name__}"
+            )
+        if block is None and earlier_blocks:
+            raise ValueError(f"earlier_blocks={earlier_blocks} needs the length of a block")
+        self.causal, self.window = causal, window
+        self.block, self.earlier_blocks = block, earlier_blocks
+        self.rotary, self.score_bias = rotary, score_bias
+        self.qkv = nn.Linear(d_model, sum(self.sizes), bias=qkv_bias)
+        init_slices(self.qkv.weight, self.sizes)
+        if qkv_bias:
+            nn.init.zeros_(self.qkv.bias)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether a token sees later ones (`heedful.nn.declarations`)."""
+        return not self.causal
+
+    @property
+    def _keys_at_rest(self) -> Sequence[int]:
+        if self.rotary is None:
+            return super()._keys_at_rest
+        # A score with a matrix mixes the rows before they are turned.
+        turned = self.d_k if list(self.score.parameters()) else self.rotary.d_rotated
+        heads = range(self._first_key, self._first_key + self.sizes[1], self.d_k)
+        return [first + row for first in heads for row in range(turned, self.d_k)]
+
+    @property
+    def eager(self) -> bool:
+        """Whether it reads lengths one by one: compiled, every batch would be a graph of its own."""
+        return self.block is not None
+
+    @property
+    def q_heads(self) -> Float[Tensor, "H d_model d_k"]:
+        """W_Q of each head, a view of the fused matrix."""
+        return self.qkv.weight.split(self.sizes)[0].unflatten(0, (self.n_heads, -1)).mT
+
+    @property
+    def k_heads(self) -> Float[Tensor, "G d_model d_k"]:
+        """W_K of each head of keys, a view."""
+        return self.qkv.weight.split(self.sizes)[1].unflatten(0, (self.n_kv_heads, -1)).mT
+
+    @property
+    def v_heads(self) -> Float[Tensor, "G d_model d_v"]:
+        """W_V of each head of values, a view."""
+        return self.qkv.weight.split(self.sizes)[2].unflatten(0, (self.n_kv_heads, -1)).mT
+
+    def new_cache(self) -> KeyValueCache:
+        """What it remembers of sequences of which nothing is written yet."""
+        return KeyValueCache()
+
+    def forward(
+        self, x: Float[Tensor, "T d"], layout: Layout, cache: KeyValueCache | None = None
+    ) -> Float[Tensor, "T d"]:
+        """Mix the tokens of each sequence; with a cache, they continue the sequences held there."""
+        if cache is not None and not self.causal:
+            raise ValueError("attention that reads ahead cannot continue from a cache: it needs causal=True")
+        if self.block is not None and cache is None and self._blocks_may_part:
+            return self._by_blocks(x, layout, self.block)
+        q, k, v = layout.pad(self.qkv(x)).split(self.sizes, dim=-1)
+        queries = split_heads(q, self.n_heads)
+        keys, values = self._keys_and_values(k, v)
+        if self.rotary is not None:
+            queries, keys = self.rotary(queries, layout), self.rotary(keys, layout)
+        if cache is not None:
+            keys, values = cache.append(keys, values, layout)
+        held = layout if cache is None else layout.through
+        seen = layout.sees(
+            held, causal=self.causal, window=self.window, block=self.block, earlier_blocks=self.earlier_blocks
+        )
+        return self.out(layout.unpad(self._attend(queries, keys, values, seen)))
+
+    def _attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, seen: Visibility
+    ) -> Float[Tensor, "B Q hd"]:
+        z = attend(
+            queries,
+            keys,
+            values,
+            seen,
+            self.score,
+            dropout=self.dropout,
+            scores_tap=self.scores,
+            weights_tap=self.weights,
+            bias=None if self.score_bias is None else self.score_bias(seen.queries, seen.keys),
+        )
+        return merge_heads(z)
+
+    @property
+    def _blocks_may_part(self) -> bool:
+        """Whether blocks can be taken for sequences; whoever looks at weights wants those of whole ones."""
+        return self.window is None and not (self.scores.active or self.weights.active)
+
+    def _by_blocks(self, x: Tensor, layout: Layout, block: int) -> Float[Tensor, "T d"]:
+        """The same block by block."""
+        blocks, earlier = layout.cut(block), self.earlier_blocks if layout.max_length > block else 0
+        q, k, v = blocks.pad(self.qkv(x)).split(self.sizes, dim=-1)
+        queries = split_heads(q, self.n_heads)
+        keys, values = self._keys_and_values(k, v)
+        if earlier:
+            window = layout._memo(("window", block, earlier), lambda: Window.of(layout, block, earlier))
+            keys, values = window.over(keys), window.over(values)
+            seen = window.queries.sees(window.keys, causal=self.causal, allowed=window.real)
+        else:
+            seen = blocks.sees(blocks, causal=self.causal)
+        if self.rotary is not None:
+            # Places in the window will do: only offsets matter.
+            queries, keys = self.rotary(queries, seen.queries), self.rotary(keys, seen.keys)
+        return self.out(blocks.unpad(self._attend(queries, keys, values, seen)))

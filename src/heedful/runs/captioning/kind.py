@@ -1,0 +1,158 @@
+"""What runs of captioners do in their own way."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.data.pictures import PICTURE
+from heedful.data.report import DataReport, Encoded, keep
+from heedful.data.sources import JsonlSource, Located, Row, TsvSource
+from heedful.decoding.config import DecodingConfig
+from heedful.errors import RequestError
+from heedful.inference.choosing import Inference
+from heedful.objectives.cross_entropy import NextToken
+from heedful.runs.captioning.recipe import CaptioningRecipe
+from heedful.runs.captioning.scoring import Evaluation, scored
+from heedful.runs.folder import RunFolder
+from heedful.runs.kind import Kind, Prepared, Rows, Scoring
+from heedful.runs.pairs import Validator, planned
+from heedful.runs.recipe import Recipe
+from heedful.runs.starting import tokenizer_of
+from heedful.tasks.captioning import CAPTION, COLUMNS, CaptionCodec, Captioner
+from heedful.tasks.pictures import LEVELS
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.training import train_tokenizer
+from heedful.training.feed import PlannedData
+from heedful.training.step import Step
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+class Captioning(Kind):
+    """See `heedful.runs.kind.Kind`."""
+
+    recipe: ClassVar[type[Recipe]] = CaptioningRecipe
+    unit = "sentences"
+    scoring = "captioning"
+    scored_by_writing = True
+    own_data = "--table FILE"
+    shorter = "lower data.filter.max_length"
+    encoding = "reading the pictures"
+
+    def columns(self, recipe: CaptioningRecipe) -> tuple[str, ...]:
+        """Picture and caption."""
+        return COLUMNS
+
+    def inputs(self, recipe: CaptioningRecipe) -> tuple[str, ...]:
+        """The picture."""
+        return (PICTURE,)
+
+    def pictures(self, recipe: CaptioningRecipe) -> tuple[str, ...]:
+        """The picture."""
+        return (PICTURE,)
+
+    def files(self, folder: RunFolder) -> list[Path]:
+        """The tokenizer."""
+        return [folder.tokenizer(CAPTION)]
+
+    def learn(self, recipe: CaptioningRecipe, rows: Rows) -> CaptionCodec:
+        """A tokenizer for the captions."""
+        tokenizer = tokenizer_of(recipe, CAPTION)
+        if tokenizer is None:
+            texts = (row.row[CAPTION] for row in rows())
+            tokenizer = train_tokenizer(recipe.tokenizer.subwords, texts, recipe.tokenizer.text)
+        return CaptionCodec(tokenizer)
+
+    def save(self, codec: CaptionCodec, folder: RunFolder) -> None:
+        """The tokenizer."""
+        codec.tokenizer.save(folder.tokenizer(CAPTION))
+
+    def load(self, folder: RunFolder) -> CaptionCodec:
+        """The tokenizer."""
+        return CaptionCodec(Tokenizer.load(folder.tokenizer(CAPTION)))
+
+    def report(self, codec: CaptionCodec) -> DataReport:
+        """Counts unknown tokens."""
+        return DataReport({CAPTION: codec.tokenizer.specials.unknown})
+
+    def encode(
+        self,
+        recipe: CaptioningRecipe,
+        codec: CaptionCodec,
+        rows: Iterable[Located[Row]],
+        report: DataReport,
+    ) -> Iterator[Encoded]:
+        """What passes the filter."""
+        filter = recipe.data.filter
+        read = codec.encode(rows, recipe.reader, report, drop=filter.unreadable == "drop")
+        yield from keep(read, filter.of_captions, report)
+        del report.columns[PICTURE]  # all have the same length
+
+    def n_ids(self, recipe: CaptioningRecipe, codec: CaptionCodec) -> Mapping[str, int]:
+        """A byte for each number of a picture."""
+        return {PICTURE: LEVELS, CAPTION: codec.tokenizer.vocab_size}
+
+    def keeps_rows(self, recipe: CaptioningRecipe) -> bool:
+        """Where captions are scored, against those that were given."""
+        return recipe.validation.decode != 0
+
+    def objective(self, recipe: CaptioningRecipe) -> NextToken:
+        """The next token, teacher forced."""
+        return NextToken(recipe.objective.label_smoothing, recipe.objective.chunk)
+
+    def feed(self, recipe: CaptioningRecipe, prepared: Prepared) -> PlannedData:
+        """Pictures whose captions are neighbours in length."""
+        return planned(recipe, prepared, COLUMNS)
+
+    def validator(self, recipe: CaptioningRecipe, prepared: Prepared, step: Step) -> Validator:
+        """Loss, and where asked for, BLEU and chrF."""
+
+        def captioner(model: nn.Module, decoding: DecodingConfig) -> Captioner:
+            return Captioner(model, prepared.codec, decoding, recipe.pairing)
+
+        lowercase = recipe.tokenizer.text.lowercase
+        return Validator(recipe, prepared, step, COLUMNS, captioner, lowercase=lowercase)
+
+    def example(
+        self, recipe: CaptioningRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
+    ) -> Batch:
+        """Noise, with captions that differ by a token or two in length."""
+        draw, reader = np.random.default_rng(0), recipe.reader
+        pictures = draw.integers(LEVELS, size=(n, reader.channels * reader.size**2))
+        # With the start token that is added.
+        lengths = (max(0, length - 1 + (0, -1, 1)[i % 3]) for i in range(n))
+        captions = [draw.integers(len(SPECIALS), sizes[-1], each) for each in lengths]
+        return recipe.pairing.collate(list(pictures), captions)
+
+    def predictor(
+        self,
+        recipe: CaptioningRecipe,
+        codec: CaptionCodec,
+        model: Any,
+        decoding: Any,
+        inference: Inference,
+        **options: Any,
+    ) -> Captioner:
+        """Captions."""
+        return Captioner(model, codec, decoding, recipe.pairing, inference=inference)
+
+    def source_of(self, recipe: CaptioningRecipe, files: Sequence[Path]) -> TsvSource | JsonlSource:
+        """A table with a header, or JSON lines; paths of pictures start at the table's folder."""
+        if len(files) != 1:
+            raise RequestError(
+                f"a captioner is scored on one table (--table FILE), not on {len(files)} files"
+            )
+        path, columns = str(files[0].resolve()), {column: column for column in COLUMNS}
+        if files[0].name.removesuffix(".gz").endswith(".jsonl"):
+            return JsonlSource(paths=path, columns=columns)
+        return TsvSource(paths=path, columns=dict(columns), header=True)
+
+    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+        """BLEU, chrF, TER, exact matches, likelihood of the given captions."""
+        return scored(run, split, rows, how)

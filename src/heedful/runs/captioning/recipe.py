@@ -1,0 +1,96 @@
+"""The recipe of a captioner."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from heedful.config import Config
+from heedful.data.report import Filter
+from heedful.decoding.config import BeamConfig, DecodingConfig
+from heedful.models.captioner import CaptionerConfig
+from heedful.runs import recipe
+from heedful.runs.translation.recipe import ValidationConfig
+from heedful.tasks.captioning import CAPTION, PictureAndCaption
+from heedful.tasks.pictures import PictureReader
+from heedful.tasks.registry import CaptioningTask
+from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
+
+
+class CaptionFilter(Filter):
+    """What to do with captions that are long or empty, and with pictures that cannot be read.
+
+    Args:
+        unreadable: stop at the first such picture, or leave them out and count them.
+    """
+
+    unreadable: Literal["error", "drop"] = "error"
+
+    @model_validator(mode="after")
+    def _no_ratio(self) -> Self:
+        if self.max_ratio is not None:
+            raise ValueError("max_ratio compares a source with its target: leave it away here")
+        return self
+
+    @property
+    def of_captions(self) -> Filter:
+        """The same, without a limit for pictures."""
+        limit = self.limit(CAPTION)
+        return self.model_copy(update={"max_length": None if limit is None else {CAPTION: limit}})
+
+
+class DataConfig(recipe.DataConfig):
+    """Rows with a picture and a caption, and what to do with those that cannot be used as they are."""
+
+    filter: CaptionFilter = CaptionFilter()
+
+
+class Tokenization(Config):
+    """The subword model, and what is done to the captions before it."""
+
+    subwords: TokenizerConfig
+    text: PreprocessingConfig = PreprocessingConfig()
+
+
+class EvaluationConfig(Config):
+    """``evaluate`` reports BLEU, chrF, TER, exact matches and perplexity; there is nothing to choose."""
+
+
+class CaptioningRecipe(recipe.Recipe):
+    """A whole recipe."""
+
+    task: CaptioningTask
+    data: DataConfig
+    tokenizer: Tokenization
+    model: CaptionerConfig
+    validation: ValidationConfig = ValidationConfig()
+    decoding: DecodingConfig = BeamConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    decoded_metrics: ClassVar[frozenset[str]] = frozenset({"bleu", "chrf"})
+
+    def metrics(self) -> set[str]:
+        """What validation measures."""
+        return super().metrics() | (self.decoded_metrics if self.validation.decode != 0 else set())
+
+    @property
+    def reader(self) -> PictureReader:
+        """How pictures are read: their numbers from -1 to 1, as in ViT's released code."""
+        n = self.model.channels
+        return PictureReader(self.model.picture_size, n, mean=(0.5,) * n, std=(0.5,) * n)
+
+    @property
+    def pairing(self) -> PictureAndCaption:
+        """How a picture and its caption are laid before the model."""
+        return PictureAndCaption(self.reader, self.model.grid, self.model.longest)
+
+    @model_validator(mode="after")
+    def _has_positions_for_all(self) -> Self:
+        """A table of positions ends somewhere, and no caption may be longer; found now, not hours later."""
+        if self.model.longest is None:
+            return self
+        most = self.model.longest - 1
+        table = f"model.positions=learned ends after model.max_length={self.model.longest} tokens"
+        limit = self.data.filter.limit(CAPTION)
+        if limit is None or limit > most:
+            raise ValueError(f"{table}: set data.filter.max_length to at most {most}")
+        return self

@@ -1,0 +1,85 @@
+"""Scoring a captioner: the same captions as ``predict``, beside those that people gave."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from heedful.data.pictures import PICTURE
+from heedful.data.sources import Located, Row
+from heedful.errors import DataError
+from heedful.evaluation.translation import exact_match, sentence_scores, translation_scores
+from heedful.runs import kind
+from heedful.runs.kind import Scoring
+from heedful.runs.translation.scoring import likelihood_of
+from heedful.tasks.captioning import CAPTION
+from heedful.tasks.prediction import Prediction
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Evaluation(kind.Evaluation):
+    """BLEU, chrF, TER, the share of exact matches and perplexity, with all captions.
+
+    Args:
+        pictures: what messages call them.
+        references, predictions: picture by picture.
+        lowercase: whether the scores are without regard to case.
+    """
+
+    pictures: list[str]
+    references: list[str]
+    predictions: list[Prediction]
+    lowercase: bool = False
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One record a picture, with its own scores."""
+        texts = [p.text for p in self.predictions]
+        own = sentence_scores(texts, self.references, lowercase=self.lowercase)
+        for picture, reference, prediction, scores in zip(
+            self.pictures, self.references, self.predictions, own, strict=True
+        ):
+            answer = prediction.to_dict()
+            yield {"version": 1, PICTURE: picture, "reference": reference, **answer, "scores": scores}
+
+
+def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    """Caption the pictures of a data set and score the captions.
+
+    Perplexity is of the given ones, teacher forced. A run that writes lower case is scored without regard to
+    case, as the signatures then say. Pictures that cannot be read are left out where the recipe drops such;
+    the scores' counts say how many were.
+
+    Raises:
+        DataError: there is nothing to score, or a picture cannot be read and is not to be left out.
+    """
+    kept = [row.row for row in islice(rows, how.limit)]
+    if not kept:
+        raise DataError(f"{split}: there is nothing to score")
+    answers = run.predict(
+        [row[PICTURE] for row in kept], decoding=how.decoding, progress=how.progress, precision=how.precision
+    )
+    errors = [p.error for p in answers if p.error]
+    if errors and (run.recipe.data.filter.unreadable == "error" or len(errors) == len(kept)):
+        raise DataError(f"{split}: {errors[0]}")
+    read = [(row, p) for row, p in zip(kept, answers, strict=True) if not p.error]
+    pictures, references = [row[PICTURE] for row, _ in read], [row[CAPTION] for row, _ in read]
+    predictions, lowercase = [p for _, p in read], run.recipe.tokenizer.text.lowercase
+    texts = [p.text for p in predictions]
+    scores = list(translation_scores(texts, references, lowercase=lowercase).values())
+    scores.append(exact_match(texts, references, lowercase=lowercase))
+    scores += _likelihood(run, pictures, references)
+    left_out = {"unreadable": len(errors)} if errors else {}
+    scores = [replace(score, counts={**score.counts, **left_out}) for score in scores]
+    return Evaluation(split, scores, [str(p) for p in pictures], references, predictions, lowercase)
+
+
+def _likelihood(run: "Run", pictures: Sequence[Any], references: Sequence[str]) -> list[Any]:
+    pairing = run.recipe.pairing
+
+    def read(part: Sequence[int]) -> list[Any]:
+        return [pairing.reader.pixels(pictures[i]).reshape(-1) for i in part]
+
+    return likelihood_of(run.model, pairing, run.codec.tokenizer, read, references)

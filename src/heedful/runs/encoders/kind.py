@@ -1,0 +1,190 @@
+"""What runs share whose encoder reads texts and whose heads answer: nothing is written."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.data.plan import Lengths
+from heedful.data.report import DataReport, Encoded, Filter, keep
+from heedful.data.sources import JsonlSource, Located, Row, TsvSource
+from heedful.data.store import TokenStore
+from heedful.errors import RequestError
+from heedful.models.registry import build_model
+from heedful.runs.kind import Kind, Prepared, Rows
+from heedful.runs.measuring import Batches, Validator, micro_batch
+from heedful.runs.starting import tokenizer_of
+from heedful.tasks.texts import N_SPECIALS, TEXT, fitted
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.training import train_tokenizer
+from heedful.training.feed import PlannedData
+from heedful.training.step import Step
+
+
+class EncoderKind(Kind):
+    """See `heedful.runs.kind.Kind`. Rows have texts and one answer; the codec has one tokenizer."""
+
+    scored_by_writing = False
+    own_data = "--table FILE"
+    shorter = "lower model.max_length"
+
+    readable: ClassVar[tuple[str, ...]]
+    """All columns that may hold text."""
+
+    answer: ClassVar[str]
+    """The column of the answer."""
+
+    measures: ClassVar[Mapping[str, str]]
+    """What validation measures, and of which term it is the mean."""
+
+    @abstractmethod
+    def texts(self, recipe: Any) -> tuple[str, ...]:
+        """The columns that hold text."""
+
+    @abstractmethod
+    def heads(self, recipe: Any, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """What the encoder needs besides its pooling."""
+
+    @abstractmethod
+    def codec(self, recipe: Any, tokenizer: Tokenizer, rows: Rows) -> Any:
+        """All that is learned, the tokenizer being known."""
+
+    @abstractmethod
+    def ids(
+        self, recipe: Any, codec: Any, rows: Iterable[Located[Row]], report: DataReport
+    ) -> Iterator[Encoded]:
+        """Each row that can be encoded, under the names of its columns."""
+
+    @abstractmethod
+    def n_answers(self, codec: Any) -> int:
+        """One more than the greatest id by which answers are kept."""
+
+    @abstractmethod
+    def batches(self, recipe: Any, codec: Any, store: TokenStore) -> Batches:
+        """Of the ids of training or validation."""
+
+    def columns(self, recipe: Any) -> tuple[str, ...]:
+        """Texts and answer."""
+        return (*self.texts(recipe), self.answer)
+
+    def inputs(self, recipe: Any) -> tuple[str, ...]:
+        """The texts."""
+        return self.texts(recipe)
+
+    def model(self, recipe: Any, sizes: Sequence[int]) -> nn.Module:
+        """The encoder, with the heads of the task."""
+        encoder: Any = build_model(recipe.model, sizes[0])
+        encoder.heads.update(self.heads(recipe, sizes))
+        return encoder
+
+    def learn(self, recipe: Any, rows: Rows) -> Any:
+        """A tokenizer for all texts, and the rest of the codec.
+
+        Raises:
+            DataError: the rows do not give what is needed.
+        """
+        tokenizer = tokenizer_of(recipe, TEXT)
+        if tokenizer is None:
+            texts = (row.row[column] for row in rows() for column in self.texts(recipe))
+            tokenizer = train_tokenizer(recipe.tokenizer.subwords, texts, recipe.tokenizer.text)
+        return self.codec(recipe, tokenizer, rows)
+
+    def report(self, codec: Any) -> DataReport:
+        """Counts unknown tokens."""
+        return DataReport(dict.fromkeys(self.readable, codec.tokenizer.specials.unknown))
+
+    def encode(
+        self, recipe: Any, codec: Any, rows: Iterable[Located[Row]], report: DataReport
+    ) -> Iterator[Encoded]:
+        """What passes the filter."""
+        found = self.ids(recipe, codec, rows, report)
+        yield from keep(found, _of_texts(recipe.data.filter, self.texts(recipe)), report)
+        del report.columns[self.answer]  # its lengths say nothing
+
+    def n_ids(self, recipe: Any, codec: Any) -> Mapping[str, int]:
+        """Those of the vocabulary, and of answers."""
+        texts = dict.fromkeys(self.texts(recipe), codec.tokenizer.vocab_size)
+        return {**texts, self.answer: self.n_answers(codec)}
+
+    def feed(self, recipe: Any, prepared: Prepared) -> PlannedData:
+        """Neighbours in length."""
+        make = self.batches(recipe, prepared.codec, prepared.train)
+        return PlannedData(
+            lengths=make.lengths,
+            make=make,
+            tokens_per_update=recipe.training.tokens_per_update,
+            seed=recipe.training.seed,
+        )
+
+    def validator(self, recipe: Any, prepared: Prepared, step: Step) -> Validator:
+        """Means of the terms of the loss."""
+        make = self.batches(recipe, prepared.codec, prepared.valid)
+        return Validator(step, make, micro_batch(recipe), self.measures)
+
+    def source_of(self, recipe: Any, files: Sequence[Path]) -> TsvSource | JsonlSource:
+        """A table with a header, or JSON lines, with the columns of the task."""
+        if len(files) != 1:
+            raise RequestError(
+                f"a run of the task {recipe.task.kind} is scored on one table (--table FILE), "
+                f"not on {len(files)} files"
+            )
+        path, columns = str(files[0].resolve()), {column: column for column in self.columns(recipe)}
+        if files[0].name.removesuffix(".gz").endswith(".jsonl"):
+            return JsonlSource(paths=path, columns=columns)
+        return TsvSource(paths=path, columns=dict(columns), header=True)
+
+
+class TextBatches:
+    """`heedful.runs.measuring.Batches` of texts, or pairs, with one answer each; long ones are cut.
+
+    Args:
+        store: the ids.
+        columns: of the texts.
+        answer: the column of the answer.
+        longest: the most tokens of a sequence.
+        collate: makes a batch of texts, the ids of their answers, and the numbers of the samples.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        columns: Sequence[str],
+        answer: str,
+        longest: int,
+        collate: Callable[[Sequence[Any], Sequence[Any], Sequence[int]], Batch],
+    ) -> None:
+        self.store, self.columns, self.answer = store, columns, answer
+        self.longest, self.collate = longest, collate
+        tokens = sum(store.lengths(column) for column in columns)
+        self.lengths: Lengths = np.minimum(tokens + N_SPECIALS + len(columns) - 1, longest)
+
+    def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
+        """The batch of some rows."""
+        rows = self.store.gather(samples)
+        texts = zip(*(rows[column] for column in self.columns), strict=True)
+        return self.collate([fitted(parts, self.longest) for parts in texts], rows[self.answer], samples)
+
+
+def made_up(vocab_size: int, n: int, length: int, n_texts: int) -> Batch:
+    """``n`` sequences of about ``length`` tokens, with as many texts each, for timing."""
+    draw = np.random.default_rng(0)
+    shares = [max(0, length - 1 - n_texts + (0, -1, 1)[i % 3]) for i in range(n)]
+    parts = [
+        fitted(
+            [draw.integers(len(SPECIALS), vocab_size, -(-share // n_texts))] * n_texts, share + n_texts + 1
+        )
+        for share in shares
+    ]
+    return Batch.framed(parts, classify=SPECIALS.classify, separate=SPECIALS.separate)
+
+
+def _of_texts(filter: Filter, columns: Sequence[str]) -> Filter:
+    """The filter, whose limit of all columns is one of texts alone."""
+    if not isinstance(filter.max_length, int):
+        return filter
+    return filter.model_copy(update={"max_length": dict.fromkeys(columns, filter.max_length)})

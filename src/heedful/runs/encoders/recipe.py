@@ -1,0 +1,80 @@
+"""What recipes share whose encoder reads texts and whose heads answer."""
+
+from pydantic import model_validator
+
+from heedful.config import Config
+from heedful.data.report import Filter
+from heedful.models.encoder import EncoderConfig
+from heedful.runs import recipe
+from heedful.tasks.texts import N_SPECIALS
+from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
+
+
+class DataConfig(recipe.DataConfig):
+    """Rows with texts and an answer, and what to do with those that cannot be used as they are."""
+
+    filter: Filter = Filter()
+
+    @model_validator(mode="after")
+    def _no_ratio(self) -> "DataConfig":
+        if self.filter.max_ratio is not None:
+            raise ValueError("filter.max_ratio compares a source with its target: leave it away here")
+        return self
+
+
+class WholeDataConfig(DataConfig):
+    """Of rows that are read whole, in several windows where they are long."""
+
+    @model_validator(mode="after")
+    def _no_cut(self) -> "WholeDataConfig":
+        if self.filter.max_length is not None:
+            raise ValueError("filter.max_length would cut texts that are read whole: leave it away here")
+        return self
+
+
+class Tokenization(Config):
+    """The subword model, and what is done to the text before it."""
+
+    subwords: TokenizerConfig
+    text: PreprocessingConfig = PreprocessingConfig()
+
+
+class ValidationConfig(Config):
+    """Every validation measures all validation rows; there is nothing to choose."""
+
+
+class DecodingConfig(Config):
+    """Nothing is written, so nothing is decoded."""
+
+
+class EvaluationConfig(Config):
+    """``evaluate`` reports all scores of the task; there is nothing to choose."""
+
+
+class EncoderRecipe(recipe.Recipe):
+    """A recipe of such a task."""
+
+    data: DataConfig
+    tokenizer: Tokenization
+    model: EncoderConfig
+    validation: ValidationConfig = ValidationConfig()
+    decoding: DecodingConfig | None = None
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @property
+    def pairs(self) -> bool:
+        """Whether two texts are read together."""
+        return False
+
+    @property
+    def room(self) -> int:
+        """Tokens that the texts of a row may have together."""
+        return self.model.max_length - N_SPECIALS - self.pairs
+
+    @model_validator(mode="after")
+    def _has_room(self) -> "EncoderRecipe":
+        if self.room < 1:
+            raise ValueError(f"model.max_length={self.model.max_length} leaves no room for a text")
+        if self.pairs and self.model.segments < 2:
+            raise ValueError("two texts that are read together need model.segments=2, which tell them apart")
+        return self

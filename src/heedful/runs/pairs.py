@@ -1,0 +1,106 @@
+"""What training and validation do for all tasks that write one text for one source."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.data.plan import plan
+from heedful.data.store import TokenStore
+from heedful.decoding.config import DecodingConfig, GreedyConfig
+from heedful.evaluation.translation import quick_scores
+from heedful.runs.kind import Predictor, Prepared
+from heedful.runs.measuring import means, micro_batch
+from heedful.tasks.pairing import Pairing
+from heedful.training.feed import PlannedData
+from heedful.training.step import Step
+
+Columns = tuple[str, str]
+
+
+class Pairs:
+    """Batches of a store.
+
+    Args:
+        pairing: how source and target are laid before the model.
+        store: the ids.
+        columns: that of the sources, that of the targets.
+    """
+
+    def __init__(self, pairing: Pairing, store: TokenStore, columns: Columns) -> None:
+        self.pairing, self.store, self.columns = pairing, store, columns
+        self.lengths = pairing.lengths(*(store.lengths(column) for column in columns))
+
+    def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
+        """A batch to train on."""
+        return self.pairing.collate(*self._gather(samples), samples)
+
+    def scored(self, samples: Sequence[int]) -> Batch:
+        """A batch that asks for the targets alone."""
+        return self.pairing.scored(*self._gather(samples))
+
+    def _gather(self, samples: Sequence[int]) -> tuple[Any, Any]:
+        rows = self.store.gather(samples)
+        source, target = self.columns
+        return rows[source], rows[target]
+
+
+def planned(recipe: Any, prepared: Prepared, columns: Columns) -> PlannedData:
+    """Pairs of neighbours in length, as the recipe's training reads them."""
+    pairs = Pairs(recipe.pairing, prepared.train, columns)
+    return PlannedData(
+        lengths=pairs.lengths,
+        make=pairs,
+        tokens_per_update=recipe.training.tokens_per_update,
+        seed=recipe.training.seed,
+    )
+
+
+class Validator:
+    """Loss and perplexity on the validation data, and, where asked for, BLEU and chrF of what is written.
+
+    Args:
+        recipe: with a ``pairing`` and a ``validation``.
+        prepared: the data.
+        step: runs the model and its objective.
+        columns: that of the sources, that of the targets.
+        predictor: answers sources with a model, decoding in a way.
+        lowercase: whether the scores are without regard to case.
+    """
+
+    def __init__(
+        self,
+        recipe: Any,
+        prepared: Prepared,
+        step: Step,
+        columns: Columns,
+        predictor: Callable[[nn.Module, DecodingConfig], Predictor],
+        *,
+        lowercase: bool = False,
+    ) -> None:
+        self.settings, self.rows, self.step = recipe.validation, prepared.valid_rows, step
+        self.columns, self.predictor, self.lowercase = columns, predictor, lowercase
+        self.pairs = Pairs(recipe.pairing, prepared.valid, columns)
+        budget = micro_batch(recipe)
+        self.batches = plan(self.pairs.lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
+
+    def __call__(self, model: nn.Module) -> Mapping[str, float]:
+        """See `heedful.training.loop.Validate`."""
+        return {**self._likelihood(), **self._written(model)}
+
+    def _likelihood(self) -> dict[str, float]:
+        found = means(self.step, (self.pairs.scored(samples.tolist()) for samples in self.batches))
+        return {"loss": found["token"], "perplexity": math.exp(min(found["nll"], 700.0))}
+
+    def _written(self, model: nn.Module) -> dict[str, float]:
+        if self.settings.decode == 0:
+            return {}
+        rows = self.rows[: self.settings.decode]
+        source, target = self.columns
+        predictor = self.predictor(model, self.settings.decoding or GreedyConfig())
+        predictions = predictor.predict([row[source] for row in rows])
+        read = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if p.error is None]
+        texts, references = [text for text, _ in read], [reference for _, reference in read]
+        return quick_scores(texts, references, lowercase=self.lowercase)

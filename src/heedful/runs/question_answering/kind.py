@@ -1,0 +1,138 @@
+"""What runs that answer questions do in their own way."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.data.report import DataReport, Encoded, Tally
+from heedful.data.sources import Located, Row
+from heedful.data.store import TokenStore
+from heedful.errors import DataError
+from heedful.inference.choosing import Inference
+from heedful.models.encoder import class_head
+from heedful.objectives.answering import ANSWER, AnswerSpan
+from heedful.runs.encoders.kind import EncoderKind, made_up
+from heedful.runs.folder import RunFolder
+from heedful.runs.kind import Rows, Scoring
+from heedful.runs.question_answering.batches import AnswerBatches
+from heedful.runs.question_answering.recipe import QuestionAnsweringRecipe
+from heedful.runs.question_answering.scoring import Evaluation, scored
+from heedful.tasks.answering import PASSAGE, QUESTION, Answerer, PassageCodec, answer_span
+from heedful.tasks.texts import TEXT
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.words import Span, spelled
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+class QuestionAnswering(EncoderKind):
+    """See `heedful.runs.kind.Kind`."""
+
+    recipe = QuestionAnsweringRecipe
+    unit = "questions"
+    scoring = "answering"
+    options = ("n_best",)
+    readable = (QUESTION, PASSAGE)
+    answer = ANSWER
+    measures = {"loss": ANSWER, "accuracy": "correct"}  # noqa: RUF012 (never changed)
+
+    def texts(self, recipe: QuestionAnsweringRecipe) -> tuple[str, ...]:
+        """Question and passage."""
+        return (QUESTION, PASSAGE)
+
+    def heads(self, recipe: QuestionAnsweringRecipe, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """A layer that makes two logits of a token: begins here, ends here."""
+        return {ANSWER: class_head(recipe.model.d_model, 2, recipe.model.dropout)}
+
+    def files(self, folder: RunFolder) -> list[Path]:
+        """The tokenizer."""
+        return [folder.tokenizer(TEXT)]
+
+    def codec(self, recipe: QuestionAnsweringRecipe, tokenizer: Tokenizer, rows: Rows) -> PassageCodec:
+        """The tokenizer is all."""
+        return PassageCodec(tokenizer)
+
+    def save(self, codec: PassageCodec, folder: RunFolder) -> None:
+        """The tokenizer."""
+        codec.tokenizer.save(folder.tokenizer(TEXT))
+
+    def load(self, folder: RunFolder) -> PassageCodec:
+        """The tokenizer."""
+        return PassageCodec(Tokenizer.load(folder.tokenizer(TEXT)))
+
+    def ids(
+        self,
+        recipe: QuestionAnsweringRecipe,
+        codec: PassageCodec,
+        rows: Iterable[Located[Row]],
+        report: DataReport,
+    ) -> Iterator[Encoded]:
+        """The ids of question and passage, and a mark on each of the answer's."""
+        for row in rows:
+            span = answer_span(row)
+            if span is None and not recipe.task.unanswerable:
+                span = "there is no answer"
+            if not isinstance(span, str):
+                yield _encoded(codec.tokenizer, row, span)
+                continue
+            if recipe.data.missing == "error":
+                raise DataError(f"{row.where}: {span} (`missing: drop` leaves such rows out)")
+            report.rows += 1
+            report.dropped.setdefault(span, Tally()).add(row.where)
+
+    def n_answers(self, codec: PassageCodec) -> int:
+        """A token is a part of the answer, or not."""
+        return 2
+
+    def objective(self, recipe: QuestionAnsweringRecipe) -> AnswerSpan:
+        """Where the answer begins and ends."""
+        return AnswerSpan()
+
+    def batches(
+        self, recipe: QuestionAnsweringRecipe, codec: PassageCodec, store: TokenStore
+    ) -> AnswerBatches:
+        """Windows of the passages."""
+        return AnswerBatches(store, recipe.cutting, unanswerable=recipe.task.unanswerable)
+
+    def example(
+        self, recipe: QuestionAnsweringRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
+    ) -> Batch:
+        """Sequences that differ by a token or two in length; the last token is the answer."""
+        batch = made_up(sizes[0], n, length, 2)
+        return batch.answered([(k - 1, k - 1) for k in batch.inputs.layout.lengths])
+
+    def predictor(
+        self,
+        recipe: QuestionAnsweringRecipe,
+        codec: PassageCodec,
+        model: Any,
+        decoding: Any,
+        inference: Inference,
+        **options: Any,
+    ) -> Answerer:
+        """Answers."""
+        return Answerer(
+            inference.ready(),
+            codec,
+            windows=recipe.cutting,
+            longest_answer=recipe.answering.longest,
+            threshold=recipe.answering.threshold if recipe.task.unanswerable else None,
+            **options,
+        )
+
+    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+        """Exact match and F1."""
+        return scored(run, split, rows, how)
+
+
+def _encoded(tokenizer: Tokenizer, row: Located[Row], span: Span | None) -> Encoded:
+    question, passage = (spelled(tokenizer, row.row[column]) for column in (QUESTION, PASSAGE))
+    marks = [0] * len(passage.ids)
+    if span is not None and (covering := passage.covering(span)) is not None:
+        first, last = covering
+        marks[first : last + 1] = [1] * (last + 1 - first)
+    return Located({QUESTION: question.ids, PASSAGE: passage.ids, ANSWER: marks}, row.where)

@@ -1,0 +1,121 @@
+"""What runs of regressions do in their own way."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.data.report import DataReport, Encoded
+from heedful.data.sources import Located, Row
+from heedful.data.store import TokenStore
+from heedful.errors import DataError
+from heedful.inference.choosing import Inference
+from heedful.models.encoder import class_head
+from heedful.objectives.regression import VALUE, SquaredError
+from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
+from heedful.runs.folder import RunFolder, read_json, write_json
+from heedful.runs.kind import Rows, Say, Scoring
+from heedful.runs.regression.recipe import RegressionRecipe
+from heedful.runs.regression.scoring import Evaluation, scored
+from heedful.tasks.labels import LABEL
+from heedful.tasks.regression import Estimator, NumberCodec, number
+from heedful.tasks.texts import PAIR, TEXT, text_columns
+from heedful.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+class Regression(EncoderKind):
+    """See `heedful.runs.kind.Kind`."""
+
+    recipe = RegressionRecipe
+    unit = "examples"
+    scoring = "estimating"
+    readable = (TEXT, PAIR)
+    answer = LABEL
+    measures = {"loss": VALUE}  # noqa: RUF012 (never changed)
+
+    def texts(self, recipe: RegressionRecipe) -> tuple[str, ...]:
+        """One or two."""
+        return text_columns(recipe.task.pairs)
+
+    def heads(self, recipe: RegressionRecipe, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """A layer that makes one number."""
+        return {VALUE: class_head(recipe.model.d_model, 1, recipe.model.dropout)}
+
+    def files(self, folder: RunFolder) -> list[Path]:
+        """The tokenizer and the scale."""
+        return [folder.tokenizer(TEXT), folder.scale]
+
+    def codec(self, recipe: RegressionRecipe, tokenizer: Tokenizer, rows: Rows) -> NumberCodec:
+        """With the mean and the deviation.
+
+        Raises:
+            DataError: a label is no number, or all are alike.
+        """
+        numbers = np.array([number(row.row[LABEL], row.where) for row in rows()])
+        if len(numbers) == 0 or np.ptp(numbers) == 0:
+            found = f"is {numbers[0]:g}" if len(numbers) else "is missing"
+            raise DataError(f"every label {found}: two different numbers are needed at least")
+        return NumberCodec(tokenizer, float(numbers.mean()), float(numbers.std()))
+
+    def save(self, codec: NumberCodec, folder: RunFolder) -> None:
+        """Both files."""
+        codec.tokenizer.save(folder.tokenizer(TEXT))
+        write_json(folder.scale, {"version": 1, "mean": codec.mean, "deviation": codec.deviation})
+
+    def load(self, folder: RunFolder) -> NumberCodec:
+        """Both files."""
+        scale = read_json(folder.scale)
+        return NumberCodec(Tokenizer.load(folder.tokenizer(TEXT)), scale["mean"], scale["deviation"])
+
+    def ids(
+        self, recipe: RegressionRecipe, codec: NumberCodec, rows: Iterable[Located[Row]], report: DataReport
+    ) -> Iterator[Encoded]:
+        """The ids of the texts, and the number."""
+        return codec.encode(rows, self.texts(recipe))
+
+    def n_answers(self, codec: NumberCodec) -> int:
+        """Numbers are kept as bytes."""
+        return 256
+
+    def objective(self, recipe: RegressionRecipe) -> SquaredError:
+        """The number of each text."""
+        return SquaredError()
+
+    def begin(self, recipe: RegressionRecipe, codec: NumberCodec, model: Any, say: Say) -> None:
+        """Say what the numbers are like."""
+        say(f"numbers around {codec.mean:.6g}, with a deviation of {codec.deviation:.6g}")
+
+    def batches(self, recipe: RegressionRecipe, codec: NumberCodec, store: TokenStore) -> TextBatches:
+        """Texts with their numbers."""
+        return TextBatches(store, self.texts(recipe), self.answer, recipe.model.max_length, codec.collate)
+
+    def example(
+        self, recipe: RegressionRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
+    ) -> Batch:
+        """Texts that differ by a token or two in length."""
+        batch = made_up(sizes[0], n, length, len(self.texts(recipe)))
+        return replace(batch, values=torch.linspace(-1, 1, n))
+
+    def predictor(
+        self,
+        recipe: RegressionRecipe,
+        codec: NumberCodec,
+        model: Any,
+        decoding: Any,
+        inference: Inference,
+        **options: Any,
+    ) -> Estimator:
+        """Numbers."""
+        return Estimator(inference.ready(), codec, longest=recipe.model.max_length, **options)
+
+    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+        """Correlations and the squared error."""
+        return scored(run, split, rows, how)

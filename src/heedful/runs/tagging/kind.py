@@ -1,0 +1,127 @@
+"""What runs of taggers do in their own way."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.data.report import DataReport, Encoded
+from heedful.data.sources import Located, Row
+from heedful.data.store import TokenStore
+from heedful.errors import DataError
+from heedful.inference.choosing import Inference
+from heedful.models.encoder import class_head
+from heedful.objectives.tagging import TAG
+from heedful.objectives.terms import Objective
+from heedful.runs.encoders.kind import EncoderKind, made_up
+from heedful.runs.folder import RunFolder, read_json, write_json
+from heedful.runs.kind import Rows, Say, Scoring
+from heedful.runs.tagging.batches import TagBatches
+from heedful.runs.tagging.recipe import TaggingRecipe
+from heedful.runs.tagging.scoring import Evaluation, scored
+from heedful.tasks.labels import FEWEST_LABELS, listed
+from heedful.tasks.tagging import TAGS, WORDS, TagCodec, Tagger, words_and_tags
+from heedful.tasks.texts import TEXT
+from heedful.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+class Tagging(EncoderKind):
+    """See `heedful.runs.kind.Kind`."""
+
+    recipe = TaggingRecipe
+    unit = "words"
+    scoring = "tagging"
+    reads_words = True
+    readable = (WORDS,)
+    answer = TAGS
+    measures = {"loss": TAG, "accuracy": "correct"}  # noqa: RUF012 (never changed)
+
+    def texts(self, recipe: TaggingRecipe) -> tuple[str, ...]:
+        """The words."""
+        return (WORDS,)
+
+    def sizes(self, recipe: TaggingRecipe, vocabularies: Sequence[int]) -> tuple[int, ...]:
+        """With the number of tags, of which nothing is known before there are data."""
+        return (*vocabularies, FEWEST_LABELS)
+
+    def heads(self, recipe: TaggingRecipe, sizes: Sequence[int]) -> dict[str, nn.Module]:
+        """A layer that makes the tags' logits."""
+        return {TAG: class_head(recipe.model.d_model, sizes[-1], recipe.model.dropout)}
+
+    def files(self, folder: RunFolder) -> list[Path]:
+        """The tokenizer and the tags."""
+        return [folder.tokenizer(TEXT), folder.labels]
+
+    def codec(self, recipe: TaggingRecipe, tokenizer: Tokenizer, rows: Rows) -> TagCodec:
+        """With the tags that occur, sorted.
+
+        Raises:
+            DataError: words and tags of a row are not as many, or there are fewer than two tags.
+        """
+        tags = sorted({tag for row in rows() for tag in words_and_tags(row)[1]})
+        if len(tags) < FEWEST_LABELS:
+            raise DataError(f"there is only the tag {next(iter(tags), None)!r}: two are needed at least")
+        return TagCodec(tokenizer, tuple(tags))
+
+    def save(self, codec: TagCodec, folder: RunFolder) -> None:
+        """Both files."""
+        codec.tokenizer.save(folder.tokenizer(TEXT))
+        write_json(folder.labels, {"version": 1, "labels": list(codec.tags)})
+
+    def load(self, folder: RunFolder) -> TagCodec:
+        """Both files."""
+        tags = tuple(read_json(folder.labels)["labels"])
+        return TagCodec(Tokenizer.load(folder.tokenizer(TEXT)), tags)
+
+    def ids(
+        self, recipe: TaggingRecipe, codec: TagCodec, rows: Iterable[Located[Row]], report: DataReport
+    ) -> Iterator[Encoded]:
+        """The ids of the words, and a mark where each begins."""
+        return codec.encode(rows, recipe.room)
+
+    def n_answers(self, codec: TagCodec) -> int:
+        """Tags, and no tag."""
+        return len(codec.tags) + 1
+
+    def objective(self, recipe: TaggingRecipe) -> Objective:
+        """The tag of each word."""
+        return recipe.objective.make()
+
+    def begin(self, recipe: TaggingRecipe, codec: TagCodec, model: Any, say: Say) -> None:
+        """Say what the tags are."""
+        say(f"{len(codec.tags)} tags: {listed(codec.tags)}")
+
+    def batches(self, recipe: TaggingRecipe, codec: TagCodec, store: TokenStore) -> TagBatches:
+        """Rows, or stretches of long ones."""
+        return TagBatches(store, recipe.model.max_length)
+
+    def example(
+        self, recipe: TaggingRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
+    ) -> Batch:
+        """Rows that differ by a token or two in length; two words of three are one token."""
+        batch = made_up(sizes[0], n, length, 1)
+        marks = [
+            [1 + i % sizes[-1] if i % 4 else 0 for i in range(k - 2)] for k in batch.inputs.layout.lengths
+        ]
+        return batch.tagged(marks)
+
+    def predictor(
+        self,
+        recipe: TaggingRecipe,
+        codec: TagCodec,
+        model: Any,
+        decoding: Any,
+        inference: Inference,
+        **options: Any,
+    ) -> Tagger:
+        """Tags."""
+        return Tagger(inference.ready(), codec, longest=recipe.model.max_length, **options)
+
+    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+        """Accuracy and F1 of words, and of spans where the tags say them."""
+        return scored(run, split, rows, how)

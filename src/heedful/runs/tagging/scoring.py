@@ -1,0 +1,61 @@
+"""Scoring a tagger: the same answers as ``predict``, beside the right tags."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from heedful.data.sources import Located, Row
+from heedful.errors import DataError
+from heedful.evaluation.tagging import tagging_scores
+from heedful.runs import kind
+from heedful.runs.kind import Scoring
+from heedful.tasks.tagging import Tagged, words_and_tags
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Evaluation(kind.Evaluation):
+    """Scores of words and spans, with every row.
+
+    Args:
+        tags: the right ones of each row.
+        predictions: the run's, with the words.
+    """
+
+    tags: list[list[str]]
+    predictions: list[Tagged]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One record a row: words, right tags, the prediction and how many of its tags are right."""
+        for tags, prediction in zip(self.tags, self.predictions, strict=True):
+            yield {
+                "version": 1,
+                "words": prediction.words,
+                "tags": tags,
+                "prediction": prediction.tags,
+                "log_probs": prediction.log_probs,
+                "correct": sum(a == b for a, b in zip(tags, prediction.tags, strict=True)),
+            }
+
+
+def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    """Tag a data set and compare.
+
+    Raises:
+        DataError: there is nothing to score, words and tags of a row are not as many, or a tag is none of
+            the run's.
+    """
+    kept = list(islice(rows, how.limit))
+    pairs = [words_and_tags(row) for row in kept]
+    if not any(words for words, _ in pairs):
+        raise DataError(f"{split}: there is nothing to score")
+    for row, (_, tags) in zip(kept, pairs, strict=True):
+        for tag in tags:
+            run.codec.number(tag, row.where)
+    inputs = [words for words, _ in pairs]
+    found: list[Any] = run.predict(inputs, progress=how.progress, precision=how.precision)
+    right = [tags for _, tags in pairs]
+    return Evaluation(split, tagging_scores([p.tags for p in found], right, run.codec.tags), right, found)

@@ -1,0 +1,232 @@
+"""Extractive question answering: the answer is a stretch of the passage, cut out as it stands there.
+
+question, passage, answer -> ids, marks on the answer's -> windows -> `Batch.answered` -> model -> loss
+question, passage -> ids -> windows -> where answers begin and end -> characters of the passage
+
+A sequence is ``<cls> question <sep> passage <sep>`` (Devlin et al. 2019, section 4.2).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.data.batch import Batch
+from heedful.data.sources import Located, Row
+from heedful.errors import DataError, RequestError
+from heedful.objectives.answering import answer_log_probs
+from heedful.tasks.grouping import longest_first
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.texts import BUDGET
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.words import Span, Spelled, spelled
+
+QUESTION, PASSAGE, ANSWER, START = "question", "passage", "answer", "start"
+
+# The class token and two separators.
+N_SPECIALS = 3
+
+
+@dataclass(frozen=True)
+class Answer(Prediction):
+    """A prediction cut out of a passage; ``score`` is the log-probability of both its ends.
+
+    Args:
+        start: the first character of the passage that is part of it; None where there is no answer.
+        end: the first one after it.
+    """
+
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class PassageCodec:
+    """The tokenizer of questions and passages."""
+
+    tokenizer: Tokenizer
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs where anything is encoded differently."""
+        return self.tokenizer.fingerprint
+
+    @property
+    def sizes(self) -> tuple[int]:
+        """The size of the vocabulary."""
+        return (self.tokenizer.vocab_size,)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How a question and a long passage become sequences.
+
+    Args:
+        longest: the most tokens of a sequence.
+        longest_question: the most of a question; the rest is left out.
+        stride: how many tokens a window begins after the one before; None: half of a window.
+    """
+
+    longest: int
+    longest_question: int
+    stride: int | None = None
+
+    def of(self, n_question: int, n_passage: int) -> list[tuple[int, int]]:
+        """The first token of each window of a passage, and the first one after it. There is one at least."""
+        room = self.longest - N_SPECIALS - min(n_question, self.longest_question)
+        step = min(self.stride or max(1, room // 2), room)
+        n = 1 + max(0, -(-(n_passage - room) // step))
+        return [(i * step, min(i * step + room, n_passage)) for i in range(n)]
+
+
+def answer_span(row: Located[Row]) -> Span | str | None:
+    """The characters of the passage that are the answer; None for no answer; or why they cannot be told.
+
+    Raises:
+        DataError: ``start`` is no whole number.
+    """
+    passage, answer, start = row.row[PASSAGE], row.row[ANSWER], row.row.get(START, "").strip()
+    if not answer.strip():
+        return None
+    if not start:
+        first = passage.find(answer)
+        return "the answer is not in the passage" if first < 0 else (first, first + len(answer))
+    if not start.isdecimal():
+        raise DataError(f"{row.where}: start is {start!r}, which is no whole number")
+    first = int(start)
+    stands = passage[first : first + len(answer)] == answer
+    return (first, first + len(answer)) if stands else "the answer is not where start says"
+
+
+class _Window(NamedTuple):
+    """A question with a window of its passage: the number of the input, ids, and characters of the latter."""
+
+    text: int
+    question: list[int]
+    passage: list[int]
+    spans: list[Span]
+
+    @property
+    def length(self) -> int:
+        return len(self.question) + len(self.passage) + N_SPECIALS
+
+
+class _Found(NamedTuple):
+    """A candidate: its log-probability, and its characters in the passage; None for no answer."""
+
+    score: float
+    span: Span | None
+
+
+class Answerer:
+    """A model with its codec: questions and passages in, answers out, as many and in the same order.
+
+    Of every window of a passage the best stretches are taken, whose ends are not before their beginnings; and
+    of all windows the best (each has the probabilities of its own tokens). Where there may be no answer, that
+    is the class token's score, the lowest of all windows; it is the answer unless the best stretch has
+    ``threshold`` more (Devlin et al. 2019, section 4.3).
+
+    Args:
+        model: has a head ``answer``; put into evaluation mode here.
+        codec: of questions and passages.
+        windows: of long passages.
+        longest_answer: the most tokens of an answer.
+        threshold: see above; None: there is always an answer.
+        n_best: answers to give for each input.
+        budget: tokens of the rectangle that is read together; bounds the memory.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        codec: PassageCodec,
+        *,
+        windows: Windows,
+        longest_answer: int,
+        threshold: float | None = None,
+        n_best: int = 1,
+        budget: int = BUDGET,
+    ) -> None:
+        self.model, self.codec, self.windows = model.eval(), codec, windows
+        self.longest_answer, self.threshold, self.n_best = longest_answer, threshold, n_best
+        self.budget, self.device = budget, next(model.parameters()).device
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        texts: Sequence[Sequence[str]],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Callable[[int], None] = lambda n: None,
+    ) -> list[Prediction]:
+        """Answer the questions.
+
+        Args:
+            texts: pairs of a question and a passage.
+            alignment: refused: nothing is written that could be aligned.
+            first: not used: nothing is drawn.
+            progress: called with the number of inputs just done.
+        """
+        if alignment:
+            raise RequestError("answers are cut out of the passage, so there is no alignment to show")
+        windows = [window for i, pair in enumerate(texts) for window in self._windows(i, *pair)]
+        found: list[list[_Found]] = [[] for _ in texts]
+        nothing: list[list[float]] = [[] for _ in texts]
+        for group in longest_first({i: each.length for i, each in enumerate(windows)}, self.budget):
+            some = [windows[i] for i in group]
+            for window, log_probs in zip(some, self._log_probs(some), strict=True):
+                found[window.text] += self._best(window, log_probs)
+                nothing[window.text].append(log_probs[0].sum().item())
+        progress(len(texts))
+        return [self._answer(*each) for each in zip(texts, found, nothing, strict=True)]
+
+    def _windows(self, text: int, question: str, passage: str) -> Iterator[_Window]:
+        asked = spelled(self.codec.tokenizer, question).ids
+        read: Spelled = spelled(self.codec.tokenizer, passage)
+        for a, b in self.windows.of(len(asked), len(read.ids)):
+            yield _Window(text, asked[: self.windows.longest_question], read.ids[a:b], read.spans[a:b])
+
+    def _log_probs(self, windows: Sequence[_Window]) -> Tensor:
+        """``[B, S, 2]``, on the CPU."""
+        batch = Batch.framed(
+            [(each.question, each.passage) for each in windows],
+            classify=SPECIALS.classify,
+            separate=SPECIALS.separate,
+        ).to(self.device)
+        hidden = self.model(batch.inputs)
+        return answer_log_probs(hidden, self.model.heads, batch.inputs.layout).cpu()
+
+    def _best(self, window: _Window, log_probs: Tensor) -> list[_Found]:
+        """The best stretches of one window."""
+        n, first = len(window.passage), len(window.question) + 2
+        starts, ends = log_probs[first : first + n].unbind(-1)
+        allowed = torch.ones(n, n, dtype=torch.bool).triu().tril(self.longest_answer - 1)
+        scores = (starts[:, None] + ends).masked_fill(~allowed, float("-inf")).flatten()
+        values, places = scores.topk(min(self.n_best, int(allowed.sum())))
+        return [
+            _Found(value, (window.spans[place // n][0], window.spans[place % n][1]))
+            for value, place in zip(values.tolist(), places.tolist(), strict=True)
+        ]
+
+    def _answer(self, texts: Sequence[str], found: list[_Found], nothing: list[float]) -> Answer:
+        question, passage = texts
+        note = None if question.strip() else "the question is empty"
+        # Neighbouring windows share tokens: the better of two equal stretches counts.
+        ranked = {each.span: each for each in sorted(found)}
+        best = sorted(ranked.values(), key=lambda each: -each.score)
+        if not best:
+            return Answer("", min(nothing), note="the passage is empty")
+        if self.threshold is not None:
+            none = _Found(min(nothing), None)
+            at = sum(each.score > none.score + self.threshold for each in best)
+            best.insert(at, none)
+        chosen, *others = [self._cut(passage, each) for each in best[: self.n_best]]
+        return replace(chosen, alternatives=[*others], note=note)
+
+    def _cut(self, passage: str, found: _Found) -> Answer:
+        start, end = found.span or (None, None)
+        return Answer("" if found.span is None else passage[start:end], found.score, start=start, end=end)

@@ -1,0 +1,215 @@
+"""Captioning: a text for a picture; the columns ``picture`` and ``caption``.
+
+row -> numbers of pixels, token ids -> `Batch` -> model -> loss    `CaptionCodec.encode`, `PictureAndCaption`
+picture -> squares -> state and step -> chosen ids -> text         `Captioner.predict`
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from heedful.data.batch import Batch
+from heedful.data.pictures import PICTURE, Picture
+from heedful.data.report import DataReport, Encoded, Tally
+from heedful.data.sources import Located, Row
+from heedful.decoding.config import DecodingConfig
+from heedful.decoding.protocol import Hypothesis, StepOutput
+from heedful.errors import DataError
+from heedful.inference.choosing import Inference
+from heedful.nn.layout import Ids, Tokens
+from heedful.nn.patches import Pictures
+from heedful.tasks.generation import Generator
+from heedful.tasks.pairing import Lengths
+from heedful.tasks.pictures import PictureReader
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.writing import DECODING_BUDGET, Writer
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+
+CAPTION = "caption"
+COLUMNS = (PICTURE, CAPTION)
+
+
+@dataclass(frozen=True)
+class PictureAndCaption:
+    """The encoder reads the squares of a picture, the decoder ``<s> y``. A `heedful.tasks.pairing.Pairing`.
+
+    A source is the numbers of a picture, ``[channels, size, size]`` laid out in one row, from 0 to 255.
+
+    Args:
+        reader: how pictures are read.
+        grid: rows and columns of squares.
+        longest: the most tokens of a caption, or None.
+    """
+
+    reader: PictureReader
+    grid: tuple[int, int]
+    longest: int | None = None
+
+    @property
+    def n_tokens(self) -> int:
+        """Squares of a picture."""
+        return self.grid[0] * self.grid[1]
+
+    def pictures(self, sources: Sequence[Ids]) -> Pictures:
+        """What the model reads."""
+        size, channels = self.reader.size, self.reader.channels
+        levels = np.stack([np.asarray(source, np.uint8).reshape(channels, size, size) for source in sources])
+        return Pictures.of(self.reader.normalised(levels), self.n_tokens)
+
+    def collate(self, sources: Sequence[Ids], targets: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
+        """Teacher forcing."""
+        batch = Batch.forced(None, targets, start=SPECIALS.start, end=SPECIALS.end, samples=samples)
+        return replace(batch, source=self.pictures(sources))
+
+    def scored(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Batch:
+        """The same."""
+        return self.collate(sources, targets)
+
+    def lengths(self, sources: Lengths, targets: Lengths) -> Lengths:
+        """Squares, and words with the start token; ``sources`` counts numbers, and is not read."""
+        return np.stack([np.full_like(targets, self.n_tokens), targets + 1], axis=1)
+
+    def begin(
+        self, generator: Generator, sources: Sequence[Ids], device: torch.device
+    ) -> tuple[StepOutput, Pictures]:
+        """The encoder reads."""
+        read = self.pictures(sources).to(device)
+        start = Tokens.of([[SPECIALS.start]] * len(sources), device=device)
+        return generator.prefill(read, start), read
+
+    def room(self, source_length: int) -> int | None:
+        """What the decoder has positions for."""
+        return self.longest
+
+
+@dataclass(frozen=True)
+class CaptionCodec:
+    """The tokenizer of the captions; pictures are read as they are."""
+
+    tokenizer: Tokenizer
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs where a caption is encoded differently."""
+        return self.tokenizer.fingerprint
+
+    @property
+    def sizes(self) -> tuple[int]:
+        """The size of the vocabulary."""
+        return (self.tokenizer.vocab_size,)
+
+    def encode(
+        self, rows: Iterable[Located[Row]], reader: PictureReader, report: DataReport, *, drop: bool
+    ) -> Iterator[Encoded]:
+        """The numbers of each picture and the ids of its caption, in order.
+
+        Args:
+            rows: with both columns.
+            reader: how pictures are read.
+            report: is told of rows that are left out.
+            drop: leave out rows whose picture cannot be read; else such a row is refused.
+
+        Raises:
+            DataError: a picture cannot be read.
+        """
+        rows = iter(rows)
+        while block := list(islice(rows, 1000)):
+            captions = self.tokenizer.encode_batch([row.row[CAPTION] for row in block])
+            for row, caption in zip(block, captions, strict=True):
+                try:
+                    pixels = reader.pixels(row.row[PICTURE])
+                except DataError as error:
+                    if not drop:
+                        advice = "`unreadable: drop` leaves such rows out"
+                        raise DataError(f"{row.where}: {error} ({advice})") from None
+                    report.rows += 1
+                    report.dropped.setdefault("unreadable", Tally()).add(row.where)
+                    continue
+                numbers: Any = pixels.reshape(-1)  # a sequence to everybody but the type checker
+                yield Located({PICTURE: numbers, CAPTION: caption}, row.where)
+
+
+class Captioner:
+    """A model with its tokenizer: pictures in, captions out, as many and in the same order.
+
+    Args:
+        model: keeps the model contract, with pictures as sources; put into evaluation mode here.
+        codec: of the run.
+        decoding: how to decode; it measures by the number of squares.
+        pairing: how a picture and its caption are laid before the model.
+        budget: tokens of the rectangle that is decoded together; bounds the memory.
+        inference: the model made ready for decoding; by default it is made so here.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        codec: CaptionCodec,
+        decoding: DecodingConfig,
+        pairing: PictureAndCaption,
+        *,
+        budget: int = DECODING_BUDGET,
+        inference: Inference | None = None,
+    ) -> None:
+        self.pairing, self.budget = pairing, budget
+        self.writer = Writer(model, codec.tokenizer, decoding, pairing, inference)
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        texts: Sequence[Any],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Callable[[int], None] = lambda n: None,
+    ) -> list[Prediction]:
+        """Caption pictures; one that cannot be read has an empty caption, and an error that says why.
+
+        Args:
+            texts: the pictures: paths, or whatever `Picture.of` takes.
+            alignment: also return the attention over the squares of every layer and head.
+            first: the number of the first picture; sampling draws for each number on its own.
+            progress: called with the number of pictures just done.
+        """
+        results: list[Prediction] = []
+        size = max(1, self.budget // (self.pairing.n_tokens * self.writer.width))
+        for begin in range(0, len(texts), size):
+            group = self._read(texts[begin : begin + size])
+            sources = {begin + i: source for i, source in enumerate(group) if not isinstance(source, str)}
+            answers = self._written(sources, first, alignment)
+            for i, source in enumerate(group, begin):
+                results.append(Prediction("", error=source) if isinstance(source, str) else answers[i])
+            progress(len(group))
+        return results
+
+    def _read(self, given: Sequence[Any]) -> list[Ids | str]:
+        """The numbers of each picture, or why it cannot be read."""
+        read: list[Ids | str] = []
+        for each in given:
+            try:
+                read.append(self.pairing.reader.pixels(Picture.of(each)).reshape(-1))
+            except DataError as error:
+                read.append(str(error))
+        return read
+
+    def _written(self, sources: dict[int, Any], first: int, alignment: bool) -> dict[int, Prediction]:
+        if not sources:
+            return {}
+        lengths = [self.pairing.n_tokens] * len(sources)
+        answers = self.writer.write(list(sources.values()), lengths, [first + i for i in sources])
+        return {
+            i: self._prediction(source, hypotheses, alignment)
+            for (i, source), hypotheses in zip(sources.items(), answers, strict=True)
+        }
+
+    def _prediction(self, source: Any, hypotheses: Sequence[Hypothesis], alignment: bool) -> Prediction:
+        prediction = self.writer.prediction(hypotheses)
+        if not alignment:
+            return prediction
+        weights = self.writer.alignment(source, hypotheses[0])
+        return replace(prediction, alignment=weights, grid=self.pairing.grid)

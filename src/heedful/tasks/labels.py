@@ -1,0 +1,86 @@
+"""Labels: which there are, their numbers, and the answer that is made of their probabilities."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from jaxtyping import Float
+from torch import Tensor
+
+from heedful.data.sources import Located, Row, Where
+from heedful.errors import DataError, nearest
+from heedful.tasks.prediction import Prediction
+
+LABEL = "label"
+"""The column of the label."""
+
+FEWEST_LABELS = 2
+
+Labels = tuple[str, ...]
+"""All there are, in the order of their numbers."""
+
+_SHOWN = 10
+
+
+def learned(rows: Iterable[Located[Row]], given: Sequence[str] | None) -> Labels:
+    """All labels: those that are given, in their order; or those that occur, sorted.
+
+    Raises:
+        DataError: a label that is empty or not among those given, one given that does not occur, or fewer
+            than two.
+    """
+    counts: Counter[str] = Counter()
+    for row in rows:
+        label = row.row[LABEL]
+        if not label.strip():
+            raise DataError(f"{row.where}: the label is empty")
+        if given is not None and label not in given:
+            raise DataError(f"{row.where}: the label {label!r} is not among task.labels")
+        counts[label] += 1
+    if given is None:
+        if len(counts) < FEWEST_LABELS:
+            raise DataError(f"there is only the label {next(iter(counts), None)!r}: two are needed at least")
+        return tuple(sorted(counts))
+    if missing := [label for label in given if not counts[label]]:
+        raise DataError(
+            f"no example has the label {missing[0]!r} of task.labels: nothing could be learned of it; "
+            "give it an example, or leave it away"
+        )
+    return tuple(given)
+
+
+@lru_cache(maxsize=8)
+def _numbers(labels: Labels) -> dict[str, int]:
+    return {label: number for number, label in enumerate(labels)}
+
+
+def number_of(label: str, labels: Labels, where: Where, name: str = LABEL) -> int:
+    """The number of a label, which messages call ``name``.
+
+    Raises:
+        DataError: it is not among those that the run knows.
+    """
+    numbers = _numbers(labels)
+    if label not in numbers:
+        raise DataError(
+            f"{where}: the {name} {label!r} is not among those of the training data"
+            f"{nearest(label, labels)}; they are {listed(labels)}"
+        )
+    return numbers[label]
+
+
+def listed(labels: Sequence[str]) -> str:
+    """The first of them, for messages."""
+    return ", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "")
+
+
+def answer(
+    log_probs: Float[Tensor, " C"], labels: Labels, n_best: int = 1, note: str | None = None
+) -> Prediction:
+    """The most probable label, with its log-probability as the score; the next ones are alternatives."""
+    values, numbers = log_probs.sort(descending=True, stable=True)
+    best = [
+        Prediction(labels[number], score=value)
+        for value, number in list(zip(values.tolist(), numbers.tolist(), strict=True))[:n_best]
+    ]
+    return Prediction(best[0].text, best[0].score, alternatives=best[1:], note=note)

@@ -1,0 +1,149 @@
+"""Classification of pictures.
+
+row -> pixels, number of the label -> `Batch.of_pictures` -> model -> loss     `PictureCodec`
+path -> pixels -> hidden states -> class -> label                              `PictureClassifier.predict`
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from heedful.data.pictures import PICTURE, Picture
+from heedful.data.report import DataReport, Encoded, Tally
+from heedful.data.sources import Located, Row
+from heedful.errors import DataError, RequestError
+from heedful.nn.patches import Pictures
+from heedful.objectives.classification import class_logits
+from heedful.tasks.labels import LABEL, Labels, answer, number_of
+from heedful.tasks.pictures import PictureReader
+from heedful.tasks.prediction import Prediction
+
+BUDGET = 8192
+"""Tokens of the pictures that are read together."""
+
+
+@dataclass(frozen=True)
+class PictureCodec:
+    """How pictures are read, and the labels in the order of their numbers."""
+
+    reader: PictureReader
+    labels: Labels
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs where anything is encoded differently."""
+        return f"{self.reader.fingerprint}-{'|'.join(map(repr, self.labels))}"
+
+    @property
+    def sizes(self) -> tuple[int]:
+        """The size of the set of labels."""
+        return (len(self.labels),)
+
+    def number(self, label: str, where: Any) -> int:
+        """The number of a label; see `heedful.tasks.labels.number_of`."""
+        return number_of(label, self.labels, where)
+
+    def encode(self, rows: Iterable[Located[Row]], report: DataReport, *, drop: bool) -> Iterator[Encoded]:
+        """The pixels of the pictures, in one row of numbers each, and the number of the label.
+
+        Args:
+            rows: with pictures and labels.
+            report: counts rows, those dropped, and the labels.
+            drop: leave out a picture that cannot be read.
+
+        Raises:
+            DataError: a label is unknown, a picture cannot be read and is not to be dropped, or none is left.
+        """
+        for row in rows:
+            report.rows += 1
+            number = self.number(row.row[LABEL], row.where)
+            try:
+                pixels = self.reader.pixels(row.row[PICTURE])
+            except DataError:
+                if not drop:
+                    raise
+                report.dropped.setdefault("unreadable", Tally()).add(row.where)
+                continue
+            report.kept += 1
+            report.classes[row.row[LABEL]] += 1
+            ids: dict[str, Any] = {PICTURE: pixels.reshape(-1), LABEL: [number]}
+            yield Located(ids, row.where)
+        if report.kept == 0:
+            raise DataError("\n".join(["no row can be used", *report.lines()]))
+
+
+def readable(pictures: Iterable[Picture], reader: Callable[[Picture], Any]) -> Iterator[Picture]:
+    """Those that can be read."""
+    for picture in pictures:
+        try:
+            reader(picture)
+        except DataError:
+            continue
+        yield picture
+
+
+class PictureClassifier:
+    """A model with its codec: pictures in, labels out, as many and in the same order.
+
+    A prediction's ``text`` is the label, its ``score`` the label's log-probability, its ``alternatives``
+    the next labels. Of a picture that cannot be read, the prediction has an ``error`` and no text.
+
+    Args:
+        model: has heads ``pooled`` and ``class``; put into evaluation mode here.
+        codec: of pictures and labels.
+        n_tokens: of a picture.
+        n_best: labels to give for each input.
+        budget: tokens of the pictures that are read together; bounds the memory.
+    """
+
+    def __init__(
+        self, model: Any, codec: PictureCodec, *, n_tokens: int, n_best: int = 1, budget: int = BUDGET
+    ) -> None:
+        self.model, self.codec = model.eval(), codec
+        self.n_tokens, self.n_best = n_tokens, n_best
+        self.size = max(1, budget // n_tokens)
+        self.device = next(model.parameters()).device
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        texts: Sequence[Any],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Callable[[int], None] = lambda n: None,
+    ) -> list[Prediction]:
+        """Label the inputs.
+
+        Args:
+            texts: paths of files, `Picture` objects, arrays or pictures of Pillow's.
+            alignment: refused: nothing is written that could be aligned.
+            first: not used: nothing is drawn.
+            progress: called with the number of inputs just done.
+        """
+        if alignment:
+            raise RequestError("a classifier writes nothing, so there is no alignment")
+        results: list[Prediction] = []
+        for start in range(0, len(texts), self.size):
+            group = texts[start : start + self.size]
+            results += self._answers(group)
+            progress(len(group))
+        return results
+
+    def _answers(self, group: Sequence[Any]) -> list[Prediction]:
+        results, pixels = [Prediction("") for _ in group], {}
+        for i, given in enumerate(group):
+            try:
+                pixels[i] = self.codec.reader.pixels(Picture.of(given))
+            except DataError as error:
+                results[i] = Prediction("", error=str(error))
+        if pixels:
+            normalised = self.codec.reader.normalised(np.stack(list(pixels.values())))
+            pictures = Pictures.of(normalised, self.n_tokens).to(self.device)
+            logits = class_logits(self.model(pictures), self.model.heads, pictures.layout)
+            for i, row in zip(pixels, logits.log_softmax(-1).cpu(), strict=True):
+                results[i] = answer(row, self.codec.labels, self.n_best)
+        return results

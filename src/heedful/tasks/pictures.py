@@ -1,0 +1,97 @@
+"""How a run reads pictures: to which size, in grey or in colours, and around which mean."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from heedful.data.pictures import Picture
+from heedful.errors import DataError
+
+LEVELS = 256
+
+
+@dataclass(frozen=True)
+class PictureReader:
+    """Pictures to pixels, and pixels to what a model reads: ``(x / 255 - mean) / std``, channel by channel.
+
+    Args:
+        size: pixels along each side.
+        channels: 1 for grey, 3 for colours.
+        mean, std: of all pixels of the training data in each channel, of 1.
+        first: what the first training picture was like, for people.
+    """
+
+    size: int
+    channels: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    first: str = ""
+
+    @classmethod
+    def measured(cls, pictures: Iterable[Picture], size: int, channels: int) -> "PictureReader":
+        """A reader with the mean and standard deviation of these pictures.
+
+        They come from counts of all levels, so no order of the pictures changes a bit of them.
+
+        Raises:
+            DataError: a picture cannot be read, or there is none.
+        """
+        counts = np.zeros((channels, LEVELS), dtype=np.int64)
+        first = ""
+        for picture in pictures:
+            for channel, plane in enumerate(picture.pixels(size, channels)):
+                counts[channel] += np.bincount(plane.reshape(-1), minlength=LEVELS)
+            first = first or picture.kind
+        if not first:
+            raise DataError("no picture can be read")
+        levels = np.arange(LEVELS) / (LEVELS - 1)
+        shares = counts / counts.sum(1, keepdims=True)
+        mean = shares @ levels
+        variance = shares @ levels**2 - mean**2
+        # Of pictures without any contrast, nothing is to be made larger than one level is.
+        std = np.sqrt(np.maximum(variance, (LEVELS - 1) ** -2.0))
+        return cls(size, channels, tuple(mean.tolist()), tuple(std.tolist()), first)
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs where `pixels` does."""
+        return f"{self.channels}x{self.size}x{self.size}"
+
+    @property
+    def middle(self) -> UInt8[np.ndarray, " C"]:
+        """The level that is nearest to the mean, in each channel: what tells a model nothing."""
+        return np.round(np.array(self.mean) * (LEVELS - 1)).astype(np.uint8)
+
+    def pixels(self, picture: Picture) -> UInt8[np.ndarray, "C H W"]:
+        """A picture's numbers, as they are kept.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        return picture.pixels(self.size, self.channels)
+
+    def normalised(self, pixels: UInt8[np.ndarray, "B C H W"]) -> Float[Tensor, "B C H W"]:
+        """What the model reads."""
+        mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (self.mean, self.std))
+        scale = 1 / ((LEVELS - 1) * std)
+        return torch.from_numpy(np.ascontiguousarray(pixels)).float().mul_(scale).sub_(mean / std)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> "PictureReader":
+        """What `to_dict` gave, after JSON."""
+        return cls(**{**plain, "mean": tuple(plain["mean"]), "std": tuple(plain["std"])})
+
+    def __str__(self) -> str:
+        """What is done to pictures, for people."""
+        colours = "in grey" if self.channels == 1 else "in colours"
+        seen = f"the first has {self.first}; " if self.first else ""
+        return f"{seen}all are brought to {self.size} x {self.size} pixels {colours}"

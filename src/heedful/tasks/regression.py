@@ -1,0 +1,126 @@
+"""Regression: a number for a text, or for a pair of texts.
+
+row -> token ids, the number -> batch with standardised values -> model -> loss     `NumberCodec`
+text -> token ids -> hidden states -> value -> number                               `Estimator.predict`
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from heedful.data.batch import Batch
+from heedful.data.report import Encoded
+from heedful.data.sources import Located, Row, Where
+from heedful.errors import DataError, RequestError
+from heedful.objectives.regression import values
+from heedful.tasks.labels import LABEL
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.texts import BUDGET, TextReader, encoded
+from heedful.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Estimate(Prediction):
+    """A prediction whose answer is a number; ``text`` has six of its digits, nothing is ranked by ``score``.
+
+    Args:
+        value: the number, in the unit of the training data.
+    """
+
+    value: float = 0.0
+
+
+def number(text: str, where: Where) -> float:
+    """The number that a label is.
+
+    Raises:
+        DataError: it is none, or not finite.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        raise DataError(f"{where}: the label {text!r} is not a number") from None
+    if not math.isfinite(found):
+        raise DataError(f"{where}: the label {text!r} is not a finite number; leave the row out")
+    return found
+
+
+@dataclass(frozen=True)
+class NumberCodec:
+    """The tokenizer of the texts, and the scale of the numbers: z = (number - mean) / deviation.
+
+    Args:
+        tokenizer: of both texts of a pair.
+        mean: of the training data's numbers.
+        deviation: their standard deviation (over n).
+    """
+
+    tokenizer: Tokenizer
+    mean: float
+    deviation: float
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs where anything is encoded differently."""
+        return f"{self.tokenizer.fingerprint}-{self.mean!r}-{self.deviation!r}"
+
+    @property
+    def sizes(self) -> tuple[int]:
+        """The size of the vocabulary."""
+        return (self.tokenizer.vocab_size,)
+
+    def encode(self, rows: Iterable[Located[Row]], columns: Sequence[str]) -> Iterator[Encoded]:
+        """The ids of the texts and the eight bytes of the number, row by row."""
+        for row, ids in encoded(self.tokenizer, rows, columns):
+            plain = np.array([number(row.row[LABEL], row.where)], dtype="<f8")
+            yield Located({**ids, LABEL: plain.view(np.uint8).tolist()}, row.where)
+
+    def collate(self, parts: Sequence[Sequence[Any]], labels: Sequence[Any], samples: Sequence[int]) -> Batch:
+        """A batch of texts with their numbers, standardised; ``labels`` are as `encode` gives them."""
+        plain = np.concatenate([np.asarray(label, dtype=np.uint8).view("<f8") for label in labels])
+        specials = self.tokenizer.specials
+        batch = Batch.framed(parts, classify=specials.classify, separate=specials.separate, samples=samples)
+        return replace(batch, values=torch.from_numpy((plain - self.mean) / self.deviation).float())
+
+
+class Estimator:
+    """A model with its codec: texts in, numbers out, as many and in the same order.
+
+    Args:
+        model: has heads ``pooled`` and ``value``; put into evaluation mode here.
+        codec: of texts and numbers.
+        longest: the most tokens of a sequence; longer texts are cut, and the prediction says so.
+        budget: tokens of the rectangle that is read together; bounds the memory.
+    """
+
+    def __init__(self, model: Any, codec: NumberCodec, *, longest: int, budget: int = BUDGET) -> None:
+        self.codec = codec
+        self.reader = TextReader(model, codec.tokenizer, longest=longest, answer=values, budget=budget)
+
+    def predict(
+        self,
+        texts: Sequence[str | Sequence[str]],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Callable[[int], None] = lambda n: None,
+    ) -> list[Prediction]:
+        """Give each input, a text or a pair of texts, its number.
+
+        Args:
+            texts: the inputs.
+            alignment: refused: nothing is written that could be aligned.
+            first: not used: nothing is drawn.
+            progress: called with the number of inputs just done.
+        """
+        if alignment:
+            raise RequestError("a regression writes nothing, so there is no alignment")
+        return [self._estimate(*found) for found in self.reader.read(texts, progress)]
+
+    def _estimate(self, standardised: torch.Tensor, note: str | None) -> Estimate:
+        found = self.codec.mean + self.codec.deviation * standardised.item()
+        return Estimate(f"{found:.6g}", note=note, value=found)

@@ -1,0 +1,207 @@
+"""Tagging: a tag for every word, told at the word's first token (Devlin et al. 2019, section 5.3).
+
+words, tags -> ids of the words, a mark on each first one -> stretches -> `Batch.tagged` -> model -> loss
+words -> ids -> stretches -> hidden states of first tokens -> tags                        `Tagger.predict`
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+
+from heedful.data.batch import Batch
+from heedful.data.report import Encoded
+from heedful.data.sources import Located, Row, Where
+from heedful.errors import DataError, RequestError
+from heedful.tasks.grouping import longest_first
+from heedful.tasks.labels import Labels, number_of
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.texts import BUDGET, N_SPECIALS
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.words import word_ids
+
+WORDS, TAGS = "words", "tags"
+
+# Other spaces, such as those that do not break, may stand in a word.
+_WORD = re.compile(r"[^ \t\n\r\f\v]+")
+
+
+@dataclass(frozen=True)
+class Tagged(Prediction):
+    """A prediction of tags: ``text`` has them with blanks between, ``score`` is the sum of ``log_probs``.
+
+    Args:
+        words: what was read.
+        tags: one for each word, as ``log_probs``.
+    """
+
+    words: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
+
+
+def split(line: str) -> list[str]:
+    """The words, or tags, of a line: what blanks separate."""
+    return _WORD.findall(line)
+
+
+def words_and_tags(row: Located[Row]) -> tuple[list[str], list[str]]:
+    """The words of a row and their tags.
+
+    Raises:
+        DataError: they are not as many.
+    """
+    words, tags = split(row.row[WORDS]), split(row.row[TAGS])
+    if len(words) != len(tags):
+        raise DataError(f"{row.where}: {len(words)} words but {len(tags)} tags: every word needs one")
+    return words, tags
+
+
+@dataclass(frozen=True)
+class TagCodec:
+    """The tokenizer of the words, and the tags in the order of their numbers."""
+
+    tokenizer: Tokenizer
+    tags: Labels
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs where anything is encoded differently."""
+        return f"{self.tokenizer.fingerprint}-{'|'.join(map(repr, self.tags))}"
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The sizes of the vocabulary and of the set of tags."""
+        return self.tokenizer.vocab_size, len(self.tags)
+
+    def number(self, tag: str, where: Where) -> int:
+        """The number of a tag; see `heedful.tasks.labels.number_of`."""
+        return number_of(tag, self.tags, where, "tag")
+
+    def encode(self, rows: Iterable[Located[Row]], room: int) -> Iterator[Encoded]:
+        """The ids of the words, and for each id 0, or where a word begins the number of its tag plus 1.
+
+        Args:
+            rows: with words and tags.
+            room: the most tokens of a word; the rest of it is left out.
+
+        Raises:
+            DataError: words and tags are not as many, or a tag is not known.
+        """
+        for row in rows:
+            words, tags = words_and_tags(row)
+            ids = [own[:room] for own in word_ids(self.tokenizer, words)]
+            numbers = [self.number(tag, row.where) + 1 for tag in tags]
+            marks = [
+                number * (i == 0) for number, own in zip(numbers, ids, strict=True) for i in range(len(own))
+            ]
+            yield Located({WORDS: [i for own in ids for i in own], TAGS: marks}, row.where)
+
+
+def stretches(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
+    """Cut a row of words of so many tokens into as few stretches of at most ``room`` tokens as possible.
+
+    Returns:
+        Of each stretch its first word and the first one after it; a longer word is one by itself.
+    """
+    cuts, held = [0], 0
+    for i, length in enumerate(lengths):
+        if held and held + length > room:
+            cuts.append(i)
+            held = 0
+        held += length
+    return list(pairwise([*cuts, len(lengths)])) if len(lengths) else []
+
+
+class _Stretch(NamedTuple):
+    """Some words of an input: its number, the number of the first word, and their ids."""
+
+    text: int
+    first: int
+    ids: list[list[int]]
+
+    @property
+    def flat(self) -> list[int]:
+        return [i for own in self.ids for i in own]
+
+    @property
+    def marks(self) -> list[int]:
+        return [int(i == 0) for own in self.ids for i in range(len(own))]
+
+
+class Tagger:
+    """A model with its codec: words in, tags out, as many and in the same order.
+
+    Inputs that are too long for the model are read in stretches of whole words, and the prediction says so.
+
+    Args:
+        model: has a head ``tag``; put into evaluation mode here.
+        codec: of words and tags.
+        longest: the most tokens of a sequence.
+        budget: tokens of the rectangle that is read together; bounds the memory.
+    """
+
+    def __init__(self, model: Any, codec: TagCodec, *, longest: int, budget: int = BUDGET) -> None:
+        self.model, self.codec = model.eval(), codec
+        self.room, self.budget = longest - N_SPECIALS, budget
+        self.device = next(model.parameters()).device
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        texts: Sequence[str | Sequence[str]],
+        *,
+        alignment: bool = False,
+        first: int = 0,
+        progress: Callable[[int], None] = lambda n: None,
+    ) -> list[Prediction]:
+        """Tag the inputs, each a line of words with blanks between, or a list of words.
+
+        Args:
+            texts: the inputs.
+            alignment: refused: nothing is written that could be aligned.
+            first: not used: nothing is drawn.
+            progress: called with the number of inputs just done.
+        """
+        if alignment:
+            raise RequestError("a tagger writes nothing, so there is no alignment")
+        words = [split(text) if isinstance(text, str) else list(text) for text in texts]
+        pieces = [piece for i, own in enumerate(words) for piece in self._stretches(i, own)]
+        found = [[(0, 0.0)] * len(own) for own in words]
+        left = Counter(piece.text for piece in pieces)
+        parts = dict(left)
+        progress(len(words) - len(left))
+        lengths = {i: len(piece.flat) + N_SPECIALS for i, piece in enumerate(pieces)}
+        for group in longest_first(lengths, self.budget):
+            for piece, tags in zip((pieces[i] for i in group), self._tags(pieces, group), strict=True):
+                found[piece.text][piece.first : piece.first + len(tags)] = tags
+                left[piece.text] -= 1
+                progress(int(left[piece.text] == 0))
+        return [self._tagged(own, found[i], parts.get(i, 0)) for i, own in enumerate(words)]
+
+    def _stretches(self, text: int, words: Sequence[str]) -> Iterator[_Stretch]:
+        ids = [own[: self.room] for own in word_ids(self.codec.tokenizer, words)]
+        for first, last in stretches([len(own) for own in ids], self.room):
+            yield _Stretch(text, first, ids[first:last])
+
+    def _tags(self, pieces: Sequence[_Stretch], group: Sequence[int]) -> Iterator[list[tuple[int, float]]]:
+        """For each piece the number and the log-probability of each of its words' tags."""
+        some = [pieces[i] for i in group]
+        framed = Batch.framed(
+            [[piece.flat] for piece in some], classify=SPECIALS.classify, separate=SPECIALS.separate
+        )
+        batch = framed.tagged([piece.marks for piece in some]).to(self.device)
+        logits = self.model.heads["tag"](batch.picked(self.model(batch.inputs))).float()
+        values, numbers = logits.log_softmax(-1).max(-1)
+        every = iter(zip(numbers.tolist(), values.tolist(), strict=True))
+        for piece in some:
+            yield [next(every) for _ in piece.ids]
+
+    def _tagged(self, words: list[str], found: Sequence[tuple[int, float]], n_parts: int) -> Tagged:
+        tags, log_probs = [self.codec.tags[number] for number, _ in found], [value for _, value in found]
+        note = f"read in {n_parts} parts" if n_parts > 1 else None if words else "the input is empty"
+        return Tagged(" ".join(tags), sum(log_probs), log_probs=log_probs, note=note, words=words, tags=tags)

@@ -1,0 +1,107 @@
+"""What tasks share that answer to a whole text, or to a pair of texts: columns, ids, cutting, reading."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.data.batch import Batch
+from heedful.data.sources import Located, Row
+from heedful.nn.layout import Ids, Layout
+from heedful.tasks.grouping import longest_first
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+
+TEXT, PAIR = "text", "pair"
+
+# Tokens that are read together: of the rectangle [texts, longest].
+BUDGET = 8192
+
+# The special tokens around one text; a second one needs one more.
+N_SPECIALS = 2
+
+
+def text_columns(pairs: bool) -> tuple[str, ...]:
+    """The columns that hold text."""
+    return (TEXT, PAIR) if pairs else (TEXT,)
+
+
+def encoded(
+    tokenizer: Tokenizer, rows: Iterable[Located[Row]], columns: Sequence[str], chunk: int = 1000
+) -> Iterator[tuple[Located[Row], dict[str, list[int]]]]:
+    """Each row with the ids of its texts, by column."""
+    rows = iter(rows)
+    while block := list(islice(rows, chunk)):
+        texts = [tokenizer.encode_batch([r.row[column] for r in block]) for column in columns]
+        for row, *ids in zip(block, *texts, strict=True):
+            yield row, dict(zip(columns, ids, strict=True))
+
+
+def fitted(texts: Sequence[Ids], longest: int) -> list[Ids]:
+    """The texts cut, the longer one first, so that they and their special tokens are ``longest`` together."""
+    room = longest - N_SPECIALS - (len(texts) - 1)
+    kept = [len(text) for text in texts]
+    while sum(kept) > room:
+        most = max(range(len(kept)), key=lambda i: kept[i])
+        others = max((n for i, n in enumerate(kept) if i != most), default=0)
+        # Down to the other's length at once, then evenly.
+        kept[most] -= max(1, min(sum(kept) - room, kept[most] - others))
+    return [text[:n] for text, n in zip(texts, kept, strict=True)]
+
+
+class TextReader:
+    """Reads one or two texts for each input with an encoder, neighbours in length together.
+
+    Args:
+        model: put into evaluation mode here.
+        tokenizer: of all texts.
+        longest: the most tokens of a sequence; longer texts are cut, and a note says so.
+        answer: what is made of hidden states, heads and layout: a row for each sequence.
+        budget: tokens of the rectangle that is read together; bounds the memory.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        *,
+        longest: int,
+        answer: Callable[[Tensor, Any, Layout], Tensor],
+        budget: int = BUDGET,
+    ) -> None:
+        self.model, self.tokenizer = model.eval(), tokenizer
+        self.longest, self.answer, self.budget = longest, answer, budget
+        self.device = next(model.parameters()).device
+
+    @torch.inference_mode()
+    def read(
+        self, inputs: Sequence[str | Sequence[str]], progress: Callable[[int], None] = lambda n: None
+    ) -> list[tuple[Tensor, str | None]]:
+        """For each input its row of the answer, on the CPU, and what was out of the ordinary, or None."""
+        parts = [(text,) if isinstance(text, str) else tuple(text) for text in inputs]
+        ids = [self.tokenizer.encode_batch(part) for part in parts]
+        results: list[tuple[Tensor, str | None]] = [(torch.zeros(0), None)] * len(ids)
+        for group in self._groups(ids):
+            batch = Batch.framed(
+                [fitted(ids[i], self.longest) for i in group],
+                classify=SPECIALS.classify,
+                separate=SPECIALS.separate,
+            ).to(self.device)
+            answers = self.answer(self.model(batch.inputs), self.model.heads, batch.inputs.layout).cpu()
+            for i, row in zip(group, answers, strict=True):
+                results[i] = row, self._note(sum(map(len, ids[i])), len(ids[i]))
+            progress(len(group))
+        return results
+
+    def _groups(self, ids: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[int]]:
+        """Indices of inputs, longest first, cut into groups of bounded size."""
+        sizes = (sum(map(len, parts)) + N_SPECIALS + 1 for parts in ids)
+        return longest_first({i: min(n, self.longest) for i, n in enumerate(sizes)}, self.budget)
+
+    def _note(self, n_tokens: int, n_texts: int) -> str | None:
+        room = self.longest - N_SPECIALS - (n_texts - 1)
+        if n_tokens == 0:
+            return "the input is empty"
+        return f"cut from {n_tokens} to {room} tokens" if n_tokens > room else None

@@ -1,0 +1,72 @@
+"""The words of a text, each with its ids, and which of its characters every id stands for."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from heedful.text.tokenizer import Tokenizer
+
+Span = tuple[int, int]
+"""The first character of a stretch of text, and the first one after it."""
+
+_WORD = re.compile(r"\S+")
+
+
+def word_ids(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[int]]:
+    """The ids of every word of a text, as they stand in ``" ".join(words)``.
+
+    Joined, they are the ids of that text, if the kind cuts words at blanks, as all but ``unigram`` of the
+    subword kinds surely do. A word that leaves no id behind (a lone control character, say) is ``<unk>``.
+
+    Raises:
+        DataError: a word holds a lone surrogate.
+    """
+    # A kind that puts a space before every text does so before every word by itself.
+    blank = "" if tokenizer.model.space else " "
+    ids = tokenizer.encode_batch(words) if not blank else tokenizer.encode_parts(words, blank)
+    return [own or [tokenizer.specials.unknown] for own in ids]
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """The ids of a text, with the stretch of the text that each stands for.
+
+    Args:
+        ids: of all words.
+        spans: of each id, its characters; all of its word where the ids do not tell.
+    """
+
+    ids: list[int]
+    spans: list[Span]
+
+    def covering(self, span: Span) -> Span | None:
+        """The first and the last id that have characters of a stretch of text; None if none has."""
+        touched = [i for i, (a, b) in enumerate(self.spans) if a < span[1] and b > span[0]]
+        return (touched[0], touched[-1]) if touched else None
+
+
+def spelled(tokenizer: Tokenizer, text: str) -> Spelled:
+    """Read a text word by word, as white space parts them."""
+    found = Spelled([], [])
+    places = [match.span() for match in _WORD.finditer(text)]
+    words = [text[first:last] for first, last in places]
+    for (first, _), word, ids in zip(places, words, word_ids(tokenizer, words), strict=True):
+        found.ids.extend(ids)
+        found.spans.extend((first + a, first + b) for a, b in spans(tokenizer, word, ids))
+    return found
+
+
+def spans(tokenizer: Tokenizer, word: str, ids: Sequence[int]) -> list[Span]:
+    """The characters of a word that each of its ids stands for.
+
+    Pre-processing, unknown pieces and normalisation may change how long a word is; then every id stands for
+    the whole of it.
+    """
+    sizes = [len(tokenizer.model.pieces[i].strip()) for i in ids]
+    owners = [number for number, sign in enumerate(word) for _ in sign.encode()]
+    if sum(sizes) != len(owners):
+        return [(0, len(word))] * len(ids)
+    bounds = list(accumulate(sizes, initial=0))
+    # A piece of blanks alone has no character of the word.
+    return [(owners[a], owners[b - 1] + 1) if b > a else (0, 0) for a, b in pairwise(bounds)]

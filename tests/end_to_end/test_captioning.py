@@ -1,0 +1,122 @@
+"""Captioners by the real command: trained on files, used on paths, scored, described; what they refuse."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+from PIL import Image
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255)}
+RECIPE = """\
+task: {kind: captioning}
+data:
+  train: {kind: tsv, paths: rows.tsv, columns: {picture: 0, caption: 1}}
+  valid: {kind: tsv, paths: rows.tsv, columns: {picture: 0, caption: 1}}
+  test:
+    own: {kind: tsv, paths: rows.tsv, columns: {picture: 0, caption: 1}}
+  filter: {unreadable: drop}
+tokenizer: {subwords: {kind: word}}
+model: {kind: captioner, picture_size: 12, patch_size: 6, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 1}
+schedule: {kind: constant, peak: 1e-2}
+training: {max_updates: 40, tokens_per_update: 60, validate_every: 20, save_every: 20, precision: fp32}
+"""
+
+
+def check(name, value):
+    text = (SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")
+    Draft202012Validator(json.loads(text)).validate(value)
+
+
+@pytest.fixture(scope="module")
+def folder(heedful, tmp_path_factory):
+    """A trained run; nobody may change it."""
+    folder = tmp_path_factory.mktemp("captions")
+    (folder / "pictures").mkdir()
+    lines = []
+    for i in range(24):
+        colour = list(COLOURS)[i % 3]
+        array = np.full((15, 13, 3), COLOURS[colour], np.uint8)
+        Image.fromarray(array).save(folder / "pictures" / f"{i}.png")
+        lines.append(f"pictures/{i}.png\tall is {colour}\n")
+    (folder / "rows.tsv").write_text("".join(lines), "utf-8")
+    (folder / "recipe.yaml").write_text(RECIPE, "utf-8")
+    done = heedful("train", "recipe.yaml", "--out", "run", cwd=folder)
+    assert done.status == 0, done.err
+    return folder
+
+
+def test_paths_become_captions_one_line_for_each(heedful, folder):
+    done = heedful("predict", "run", cwd=folder, stdin="pictures/0.png\npictures/1.png\npictures/2.png\n")
+    assert done.status == 0, done.err
+    assert done.out.splitlines() == ["all is red", "all is green", "all is blue"]
+    assert "fp32 on the plain path" in done.err
+
+
+def test_a_picture_that_cannot_be_read_has_an_empty_line_and_is_named(heedful, folder):
+    done = heedful("predict", "run", cwd=folder, stdin="pictures/0.png\nrows.tsv\ngone.png\npictures/1.png\n")
+    assert done.status == 1
+    assert done.out.splitlines() == ["all is red", "", "", "all is green"]
+    assert "rows.tsv: is not a picture" in done.err
+    assert "gone.png: no such file" in done.err
+    assert "2 of 4 inputs could not be read" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_json_lines_with_answers_and_weights_over_the_squares(heedful, folder):
+    lines = '{"picture": "pictures/0.png", "id": 7}\n{"picture": "gone.png", "id": 8}\n'
+    done = heedful("predict", "run", "--jsonl", "--n-best", "2", "--alignment", cwd=folder, stdin=lines)
+    assert done.status == 1
+    first, second = map(json.loads, done.out.splitlines())
+    assert (first["id"], first["picture"], first["text"]) == (7, "pictures/0.png", "all is red")
+    assert len(first["alternatives"]) == 1
+    assert first["grid"] == [2, 2]
+    weights = np.array(first["alignment"])
+    assert weights.shape == (1, 3, len(first["tokens"]) + 1, 4)
+    assert second["error"] == "gone.png: no such file"
+    for record in (first, second):
+        check("prediction", record)
+
+
+def test_evaluation_is_what_the_schema_says(heedful, folder):
+    done = heedful("evaluate", "run", "--json", "--output", "scored.jsonl", cwd=folder)
+    assert done.status == 0, done.err
+    check("evaluation", done.json())
+    names = [score["name"] for score in done.json()["splits"][0]["scores"]]
+    assert names[:4] == ["BLEU", "chrF2", "TER", "exact match"]
+    records = [json.loads(line) for line in (folder / "scored.jsonl").read_text("utf-8").splitlines()]
+    assert [r["picture"] for r in records] == [f"pictures/{i}.png" for i in range(24)]
+
+
+def test_a_users_own_table_is_scored(heedful, folder, tmp_path):
+    path = folder / "pictures" / "0.png"
+    (tmp_path / "own.jsonl").write_text(json.dumps({"picture": str(path), "caption": "all is red"}) + "\n")
+    done = heedful("evaluate", "run", "--table", tmp_path / "own.jsonl", cwd=folder)
+    assert done.status == 0, done.err
+    assert "own.jsonl: 1 sentences" in done.out
+
+
+def test_a_run_is_described(heedful, folder):
+    done = heedful("describe", "run", "--json", cwd=folder)
+    assert done.status == 0, done.err
+    check("ledger", done.json())
+    assert done.json()["source_length"] == 4
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        (["predict", "run", "--stream"], "cannot be watched"),
+        (["predict", "run", "--precision", "int8"], "needs the native engine"),
+        (["predict", "run", "--jsonl"], 'an object with a text under "picture"'),
+        (["evaluate", "run", "--data", "rows.tsv", "rows.tsv"], "one table (--table FILE), not on 2 files"),
+        (["train", "recipe.yaml", "model.patch_size=5", "--out", "x"], "does not divide picture_size=12"),
+    ],
+)
+def test_wrong_requests_are_told(heedful, folder, command, message):
+    done = heedful(*command, cwd=folder, stdin='{"text": "a"}\n')
+    assert done.status in (1, 2), done.out
+    assert message in done.err
+    assert "Traceback" not in done.err

@@ -1,0 +1,141 @@
+"""Classifiers of pictures by the real command, with files among the pictures that are none."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+from PIL import Image
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+RECIPE = """\
+task: {kind: picture-classification}
+data:
+  train: {kind: folder, path: pictures, skip: 4}
+  valid: {kind: folder, path: pictures, limit: 4}
+  test:
+    own: {kind: folder, path: test}
+  filter: {unreadable: drop}
+augmentation: {shift: 1, flip: true, erase: 0.2}
+model:
+  {kind: vision, picture_size: 8, channels: 3, patch_size: 4, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 1}
+schedule: {kind: constant, peak: 1e-2}
+training: {max_updates: 40, tokens_per_update: 60, validate_every: 20, save_every: 20, precision: fp32}
+"""
+
+
+def write(folder):
+    draw = np.random.default_rng(0)
+    for part in ("pictures", "test"):
+        for label, colour in (("red", (200, 40, 40)), ("blue", (40, 40, 200))):
+            (folder / part / label).mkdir(parents=True)
+            for i in range(8):
+                noise = draw.integers(0, 40, (9, 12, 3))
+                Image.fromarray((np.array(colour) + noise).astype(np.uint8)).save(
+                    folder / part / label / f"{i}.png"
+                )
+    (folder / "pictures" / "red" / "notes.txt").write_text("no picture")
+    (folder / "test" / "blue" / "cut.png").write_bytes((folder / "test/blue/0.png").read_bytes()[:60])
+    (folder / "recipe.yaml").write_text(RECIPE)
+
+
+def check(name, value):
+    text = (SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")
+    Draft202012Validator(json.loads(text)).validate(value)
+
+
+@pytest.fixture(scope="module")
+def folder(heedful, tmp_path_factory):
+    """With the trained run ``run``; nobody may change it."""
+    folder = tmp_path_factory.mktemp("pictures")
+    write(folder)
+    done = heedful("train", "recipe.yaml", "--out", "run", cwd=folder)
+    assert done.status == 0, done.err
+    assert "unreadable: 1 (pictures/red/notes.txt)" in done.err
+    assert "the first has 12 x 9 pixels in colours; all are brought to 8 x 8 pixels in colours" in done.err
+    return folder
+
+
+def test_paths_are_answered_one_line_for_each(heedful, folder):
+    done = heedful("predict", "run", cwd=folder, stdin="test/red/1.png\ntest/blue/2.png\n")
+    assert done.status == 0, done.err
+    assert done.out == "red\nblue\n"
+
+
+def test_one_picture_may_be_named_itself(heedful, folder):
+    done = heedful("predict", "run", "test/blue/2.png", cwd=folder)
+    assert (done.status, done.out) == (0, "blue\n"), done.err
+    gone = heedful("predict", "run", "test/blue/none.png", cwd=folder)
+    assert gone.status == 2
+    assert "none.png: no such file" in gone.err
+
+
+def test_what_cannot_be_read_has_an_empty_line_and_is_named(heedful, folder):
+    paths = "test/red/1.png\ntest/blue/cut.png\nnone.png\n\ntest/blue/2.png\n"
+    done = heedful("predict", "run", cwd=folder, stdin=paths)
+    assert done.status == 1
+    assert done.out == "red\n\n\n\nblue\n"
+    for message in ("test/blue/cut.png: ", "none.png: no such file", "3 of 5 inputs could not be read"):
+        assert message in done.err
+    assert "Traceback" not in done.err
+
+
+def test_json_lines_have_the_labels_or_the_error(heedful, folder):
+    lines = "".join(
+        json.dumps({"picture": path, "id": n}) + "\n" for n, path in enumerate(["test/red/1.png", "x"])
+    )
+    done = heedful("predict", "run", "--jsonl", "--n-best", "2", cwd=folder, stdin=lines)
+    assert done.status == 1
+    first, second = map(json.loads, done.out.splitlines())
+    for record in (first, second):
+        check("prediction", record)
+    assert (first["text"], first["id"], first["alternatives"][0]["text"]) == ("red", 0, "blue")
+    assert (second["text"], second["id"], second["error"]) == ("", 1, "x: no such file")
+
+
+def test_it_is_scored_on_its_test_set_and_on_a_users_folder(heedful, folder):
+    done = heedful("evaluate", "run", "--json", "--output", "rows.jsonl", cwd=folder)
+    assert done.status == 0, done.err
+    check("evaluation", done.json())
+    (split,) = done.json()["splits"]
+    score = split["scores"][0]
+    assert (score["name"], score["value"]) == ("accuracy", 1.0)
+    assert score["counts"] == {"examples": 16, "classes": 2, "unreadable": 1}
+    assert score["details"]["confusion"] == [[8, 0], [0, 8]]
+    records = [json.loads(line) for line in (folder / "rows.jsonl").read_text("utf-8").splitlines()]
+    assert records[0]["picture"] == "test/blue/0.png"
+    own = heedful("evaluate", "run", "--folder", "test", cwd=folder)
+    assert own.status == 0, own.err
+    assert own.out.startswith("test: 16 examples\n")
+
+
+def test_runs_and_recipes_are_described(heedful, folder):
+    for what in ("run", "recipe.yaml"):
+        done = heedful("describe", what, "--json", cwd=folder)
+        assert done.status == 0, done.err
+        check("ledger", done.json())
+    timed = heedful("describe", "recipe.yaml", "--time", "--device", "cpu", "--json", cwd=folder)
+    assert timed.status == 0, timed.err
+    assert timed.json()["timing"]["tokens"] == 60
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        (["train", "recipe.yaml", "data.filter.unreadable=error", "--out", "x"], "pictures/red/notes.txt"),
+        (["train", "recipe.yaml", "model.patch_size=3", "--out", "x"], "patch_size=3 does not divide"),
+        (["train", "recipe.yaml", "data.train.path=petz", "--out", "x"], "data.train: "),
+        (["train", "recipe.yaml", "data.train.skip=99", "--out", "x"], "skip: 99 leaves nothing"),
+        (["predict", "run", "--beam", "3"], "writes nothing"),
+        (["predict", "run", "--jsonl", "--alignment"], "no alignment"),
+        (["evaluate", "run", "--folder", "none"], "none"),
+        (["evaluate", "run", "--folder", "test", "--text", "x"], "give one of them"),
+    ],
+)
+def test_wrong_requests_are_told(heedful, folder, command, message):
+    done = heedful(*command, cwd=folder, stdin='{"picture": "a"}\n')
+    assert done.status in (1, 2), done.out
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert not (folder / "x").exists()

@@ -1,0 +1,292 @@
+"""BERT of transformers: what it saves is imported, what is exported it loads, and both compute the same."""
+
+import json
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer as Library
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+from heedful.data.batch import Batch
+from heedful.interop.bert import BERT
+from heedful.interop.checkpoint import Checkpoint
+from heedful.interop.exporting import export_run
+from heedful.interop.importing import import_run
+from heedful.interop.wordpiece import read_wordpiece
+from heedful.objectives.classification import class_logits
+from heedful.runs.run import load
+from heedful.text.specials import SPECIALS
+
+transformers = pytest.importorskip("transformers")
+
+D, FF, HEADS, LAYERS, LONGEST, V = 22, 31, 2, 3, 23, 211
+SPELLED = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TEXT = [
+    "The Cat sat on the mat, and it's the cat's mat.",
+    "  We'll see 1234 dogs!\n\nÜBER façade, 猫が好き",
+    "Ναι, ο Σίσυφος! ΌΣΟΣ (na\u0301ive) \u200b \x00 \u00a0 don't",
+]
+GAPS = ["the [MASK] sat on the [MASK].", "[MASK]!", "façade [MASK] we'll see [MASK] dogs"]
+PAIRS = [("the cat sat", "on the mat"), ("dogs", "we'll see, and see"), ("", "mat")]
+
+TOKENIZERS = {
+    "uncased": {},
+    "cased": {"do_lower_case": False},
+    "cased without accents": {"do_lower_case": False, "strip_accents": True},
+    "uncased with accents": {"strip_accents": False, "tokenize_chinese_chars": False},
+}
+
+
+def tokenizer_of(name="uncased", first=SPELLED):
+    """A WordPiece as BERT's, learned from the texts above."""
+    library = Library(models.WordPiece(unk_token="[UNK]"))
+    library.normalizer = normalizers.BertNormalizer(lowercase=TOKENIZERS[name].get("do_lower_case", True))
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=V, special_tokens=list(first), show_progress=False)
+    library.train_from_iterator(TEXT * 3, trainer)
+    return transformers.BertTokenizer(vocab=library.get_vocab(), **TOKENIZERS[name])
+
+
+CASES = {
+    "as published": {},
+    "wide epsilon, relu": {"layer_norm_eps": 1e-2, "hidden_act": "relu"},
+    "approximate gelu": {"hidden_act": "gelu_new", "type_vocab_size": 3},
+}
+
+
+def make(kind, folder, tokenizer, **options):
+    """A folder that transformers saved, and the model."""
+    torch.manual_seed(1)
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer), hidden_size=D, intermediate_size=FF, num_attention_heads=HEADS,
+        num_hidden_layers=LAYERS, max_position_embeddings=LONGEST, **options,
+    )  # fmt: skip
+    model = getattr(transformers, kind)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model
+
+
+def close(ours, theirs):
+    """Whole tensors, in fp32, relative to the largest number."""
+    scale = max(1.0, float(theirs.abs().max()))
+    torch.testing.assert_close(ours, theirs, rtol=0.0, atol=1e-5 * scale)
+
+
+def numbers_of(folder):
+    """Their id, by ours."""
+    checkpoint = Checkpoint(folder)
+    return read_wordpiece(checkpoint, checkpoint.config)[1].theirs
+
+
+def batch_of(run, inputs):
+    """Texts, or pairs of them, with the special tokens around them."""
+    tokenizer = getattr(run.codec, "tokenizer", None) or run.codec.text
+    parts = [[tokenizer.encode(text) for text in each] for each in inputs]
+    return Batch.labelled(
+        parts, [0] * len(parts), classify=SPECIALS.classify, separate=SPECIALS.separate
+    ).inputs
+
+
+def read_by(model, tokenizer, inputs):
+    """What transformers computes of the same, padded."""
+    texts = [list(each) for each in zip(*inputs, strict=True)]
+    return model(**tokenizer(*texts, padding=True, return_tensors="pt"))
+
+
+def columns(theirs):
+    """Their logits' columns in the order of our learned ids, then of our specials'."""
+    return [*theirs[len(SPECIALS) :], *(i for i in theirs[: len(SPECIALS)] if i is not None)]
+
+
+def our_columns(theirs):
+    return [
+        *range(len(SPECIALS), len(theirs)),
+        *(our for our in range(len(SPECIALS)) if theirs[our] is not None),
+    ]
+
+
+def agrees(run, model, tokenizer, theirs, inputs):
+    """Hidden states and the logits of every head that both have."""
+    batch = batch_of(run, inputs)
+    layout, heads = batch.layout, run.model.heads
+    with torch.no_grad():
+        out, hidden = read_by(model, tokenizer, inputs), run.model(batch)
+        if "prediction_logits" in out or ("logits" in out and "token" in heads):
+            wanted = layout.unpad(out.get("prediction_logits", out.get("logits")))
+            close(heads["token"](hidden)[:, our_columns(theirs)], wanted[:, columns(theirs)])
+        if "seq_relationship_logits" in out:
+            close(class_logits(hidden, heads, layout, "next"), out.seq_relationship_logits)
+        if "logits" in out and "class" in heads:
+            close(class_logits(hidden, heads, layout), out.logits)
+        if "last_hidden_state" in out:
+            close(hidden, layout.unpad(out.last_hidden_state))
+            close(heads["pooled"](hidden, layout), out.pooler_output)
+
+
+KINDS = ["BertForMaskedLM", "BertForPreTraining", "BertModel", "BertForSequenceClassification"]
+INPUTS = {"texts": [(text,) for text in TEXT[:2]], "pairs": PAIRS}
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_compute_the_same_in_both_directions(kind, options, tmp_path):
+    tokenizer = tokenizer_of()
+    model = make(kind, tmp_path / "their", tokenizer, **options)
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    for inputs in INPUTS.values():
+        agrees(run, model, tokenizer, numbers_of(tmp_path / "their"), inputs)
+
+    out = export_run(tmp_path / "run", "bert", tmp_path / "back")
+    again, told = getattr(transformers, kind).from_pretrained(out, output_loading_info=True)
+    assert not any(told[each] for each in ("missing_keys", "mismatched_keys", "error_msgs")), told
+    # BertModel has no head for hidden tokens, which every masked language model of heedful's has.
+    assert all(kind == "BertModel" and name.startswith("cls.") for name in told["unexpected_keys"]), told
+    own = transformers.AutoTokenizer.from_pretrained(out)
+    for inputs in INPUTS.values():
+        agrees(run, again.eval(), own, numbers_of(out), inputs)
+    state = again.state_dict()
+    moved = {name for name in state if state[name].shape[:1] == (len(tokenizer),)}
+    for name, tensor in model.state_dict().items():
+        assert name in moved or torch.equal(tensor, state[name]), name
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("file", ["tokenizer.json", "vocab.txt"])
+def test_text_has_the_same_tokens(name, file, tmp_path):
+    tokenizer = tokenizer_of(name)
+    make("BertModel", tmp_path / "their", tokenizer)
+    if file == "vocab.txt":
+        names = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
+        (tmp_path / "their" / file).write_text("\n".join(names) + "\n", "utf-8")
+        (tmp_path / "their" / "tokenizer.json").unlink()
+        settings_of = {**TOKENIZERS[name], "tokenizer_class": "BertTokenizer"}
+        (tmp_path / "their" / "tokenizer_config.json").write_text(json.dumps(settings_of), "utf-8")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "their")
+    checkpoint = Checkpoint(tmp_path / "their")
+    ours, numbering = read_wordpiece(checkpoint, checkpoint.config)
+    run = import_run(tmp_path / "their", tmp_path / "run").path
+    exported = transformers.AutoTokenizer.from_pretrained(export_run(run, "bert"))
+    back = numbers_of(tmp_path / "run-bert")
+
+    @settings(max_examples=200)
+    @given(st.text() | st.text(alphabet=sorted({*"".join(TEXT), "İ", "ß", "́", "\t", "﷐"})))
+    def same(text):
+        ids = ours.encode(text)
+        wanted = tokenizer(text, add_special_tokens=False).input_ids
+        assert [numbering.theirs[i] for i in ids] == wanted
+        assert [back[i] for i in ids] == exported(text, add_special_tokens=False).input_ids
+
+    same()
+    for text in TEXT:
+        same.hypothesis.inner_test(text)
+        assert ours.encode(text).count(SPECIALS.unknown) < len(ours.encode(text)) / 2
+
+
+def filled(model, tokenizer, text):
+    """The texts of the gaps, each by its most probable token."""
+    inputs = tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**inputs).logits[0][inputs.input_ids[0] == tokenizer.mask_token_id]
+    logits[:, tokenizer.all_special_ids] = float("-inf")
+    return tokenizer.convert_ids_to_tokens(logits.argmax(-1))
+
+
+def test_gaps_are_filled_alike(tmp_path):
+    tokenizer = tokenizer_of()
+    model = make("BertForMaskedLM", tmp_path / "their", tokenizer)
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    for text, prediction in zip(GAPS, run.predict(GAPS), strict=True):
+        assert prediction.tokens == filled(model, tokenizer, text)
+
+
+def test_classes_have_their_names(tmp_path):
+    tokenizer = tokenizer_of()
+    labels = {0: "bad", 1: "so so", 2: "good"}
+    model = make(
+        "BertForSequenceClassification", tmp_path / "their", tokenizer, id2label=labels,
+        label2id={name: i for i, name in labels.items()}, finetuning_task="MRPC",
+    )  # fmt: skip
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    assert run.recipe.task.pairs
+    with torch.no_grad():
+        wanted = read_by(model, tokenizer, PAIRS).logits
+    found = run.predict(PAIRS)
+    assert [prediction.text for prediction in found] == [labels[i] for i in wanted.argmax(-1).tolist()]
+    close(torch.tensor([p.score for p in found]), wanted.log_softmax(-1).amax(-1))
+    out = export_run(tmp_path / "run", "bert")
+    assert transformers.AutoConfig.from_pretrained(out).id2label == labels
+    # heedful writes down that inputs are pairs, for which transformers has no key.
+    assert load(import_run(out, tmp_path / "again").path).recipe.task.pairs
+
+
+def test_old_names_copies_and_half_precision(tmp_path):
+    """As published in 2018: the names of the norms, and both heads beside a configuration of one."""
+    tokenizer = tokenizer_of()
+    model = make("BertForPreTraining", tmp_path / "their", tokenizer)
+    path = tmp_path / "their" / "model.safetensors"
+    held = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): t.half()
+        for name, t in load_file(path).items()
+    }
+    held["bert.embeddings.position_ids"] = torch.arange(LONGEST)[None]
+    held["cls.predictions.decoder.weight"] = held["bert.embeddings.word_embeddings.weight"].clone()
+    save_file(held, path)
+    config = json.loads((tmp_path / "their" / "config.json").read_text("utf-8"))
+    config["architectures"] = ["BertForMaskedLM"]
+    (tmp_path / "their" / "config.json").write_text(json.dumps(config), "utf-8")
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    assert run.recipe.task.next_sentence
+    assert {p.dtype for p in run.model.parameters()} == {torch.float32}
+    agrees(run, model.half().float(), tokenizer, numbers_of(tmp_path / "their"), PAIRS)
+
+
+def test_specials_may_stand_anywhere(tmp_path):
+    """As in published vocabularies, where [UNK] has the number 100."""
+    usual = tokenizer_of()
+    names = sorted(usual.get_vocab(), key=usual.get_vocab().get)
+    others = names[len(SPELLED) :]
+    order = ["[PAD]", *others[:7], "[MASK]", "[UNK]", *others[7:50], "[SEP]", "[CLS]", *others[50:]]
+    tokenizer = transformers.BertTokenizer(vocab={name: i for i, name in enumerate(order)})
+    model = make("BertForMaskedLM", tmp_path / "their", tokenizer)
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    agrees(run, model, tokenizer, numbers_of(tmp_path / "their"), PAIRS)
+
+
+RECIPE = {
+    "task": {"kind": "masked-language-modelling"},
+    "tokenizer": {"subwords": {"kind": "wordpiece", "vocab_size": 120, "min_frequency": 1}},
+    "model": {"kind": "encoder", "d_model": D, "n_layers": 2, "n_heads": 2, "max_length": LONGEST},
+}
+
+
+@pytest.mark.parametrize(
+    "cleaning", [{}, {"clean": True, "chinese": True, "strip_accents": True, "lowercase": True}]
+)
+def test_a_run_that_was_trained_here_computes_the_same_there(make_run, tmp_path, cleaning):
+    recipe = {**RECIPE, "tokenizer": {"subwords": {**RECIPE["tokenizer"]["subwords"], "cleaning": cleaning}}}
+    folder = make_run(tmp_path / "run", recipe, [{"text": text} for text in TEXT])
+    out = export_run(folder, "bert")
+    with warnings.catch_warnings():
+        model, told = transformers.AutoModelForMaskedLM.from_pretrained(out, output_loading_info=True)
+    assert not any(told[each] for each in ("missing_keys", "mismatched_keys", "error_msgs")), told
+    # The layer over the first token, of which transformers' masked models have none.
+    assert told["unexpected_keys"] == {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    run = load(folder)
+    agrees(run, model.eval(), tokenizer, numbers_of(out), INPUTS["texts"])
+    for text, prediction in zip(GAPS, run.predict(GAPS), strict=True):
+        assert prediction.tokens == filled(model, tokenizer, text)
+
+
+def test_every_loader_is_one_of_transformers():
+    assert all(hasattr(transformers, name.split(".")[1]) for name in BERT.loaders.values())

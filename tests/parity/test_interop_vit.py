@@ -1,0 +1,123 @@
+"""ViT of transformers: what it saves is imported, what is exported it loads, and both compute the same."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from heedful.interop.exporting import export_run
+from heedful.interop.importing import import_run
+from heedful.nn.patches import Pictures
+from heedful.runs.run import load
+
+transformers = pytest.importorskip("transformers")
+
+D, FF, HEADS, LAYERS, SIDE, PATCH = 22, 31, 2, 3, 15, 5
+LABELS = {0: "cat", 1: "dog", 2: "none of them"}
+MEAN, STD = [0.2, 0.3, 0.7], [0.5, 0.25, 0.125]
+
+CASES = {
+    "as published": {},
+    "wide epsilon, relu": {"layer_norm_eps": 1e-2, "hidden_act": "relu"},
+    "grey, sides told twice": {"num_channels": 1, "image_size": [SIDE, SIDE], "patch_size": [PATCH, PATCH]},
+}
+
+
+def make(kind, folder, **options):
+    """A folder that transformers saved, and the model."""
+    torch.manual_seed(1)
+    sizes = {"num_channels": 3, "image_size": SIDE, "patch_size": PATCH, **options}
+    config = transformers.ViTConfig(
+        hidden_size=D, intermediate_size=FF, num_attention_heads=HEADS, num_hidden_layers=LAYERS,
+        id2label=LABELS, label2id={name: i for i, name in LABELS.items()}, **sizes,
+    )  # fmt: skip
+    model = getattr(transformers, kind)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    model.save_pretrained(folder)
+    channels = sizes["num_channels"]
+    reader = {"image_mean": MEAN[:channels], "image_std": STD[:channels], "size": SIDE, "resample": 2}
+    (folder / "preprocessor_config.json").write_text(json.dumps(reader), "utf-8")
+    return model
+
+
+def close(ours, theirs):
+    """Whole tensors, in fp32, relative to the largest number."""
+    scale = max(1.0, float(theirs.abs().max()))
+    torch.testing.assert_close(ours, theirs, rtol=0.0, atol=1e-5 * scale)
+
+
+def agrees(run, model):
+    config = run.recipe.model
+    pixels = torch.randn(4, config.channels, SIDE, SIDE, generator=torch.Generator().manual_seed(2))
+    inputs = Pictures.of(pixels, config.n_tokens)
+    with torch.no_grad():
+        out, hidden = model(pixels), run.model(inputs)
+        if "logits" in out:
+            pooled = run.model.heads["pooled"](hidden, inputs.layout)
+            close(run.model.heads["class"](pooled), out.logits)
+        else:
+            close(hidden, out.last_hidden_state.flatten(0, 1))
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("kind", ["ViTForImageClassification", "ViTModel"])
+def test_both_compute_the_same_in_both_directions(kind, options, tmp_path):
+    model, lines = make(kind, tmp_path / "their", **options), []
+    run = load(import_run(tmp_path / "their", tmp_path / "run", lines.append).path)
+    assert run.codec.labels == tuple(LABELS.values())
+    assert any("the source has no classifier" in line for line in lines) == (kind == "ViTModel")
+    agrees(run, model)
+    out = export_run(tmp_path / "run", "vit")
+    again, told = getattr(transformers, kind).from_pretrained(out, output_loading_info=True)
+    if kind == "ViTForImageClassification":
+        assert not any(told.values()), told
+        assert again.config.id2label == LABELS
+        theirs, ours = (load_file(f / "model.safetensors") for f in (tmp_path / "their", out))
+        assert theirs.keys() == ours.keys()
+        assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
+    agrees(run, again.eval())
+
+
+def squares(channels):
+    draw = np.random.default_rng(5)
+    shape = (SIDE, SIDE) if channels == 1 else (SIDE, SIDE, channels)
+    return [Image.fromarray(draw.integers(0, 256, shape, dtype=np.uint8)) for _ in range(3)]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_channels": 1}])
+def test_pictures_get_the_same_labels(options, tmp_path):
+    """Pictures of the model's own size: nothing is resized."""
+    model = make("ViTForImageClassification", tmp_path / "their", **options)
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    channels = run.recipe.model.channels
+    pictures = squares(channels)
+    processor = transformers.AutoImageProcessor.from_pretrained(
+        export_run(tmp_path / "run", "vit"), use_fast=False
+    )
+    if channels == 3:
+        theirs = processor(pictures, return_tensors="pt").pixel_values
+        ours = run.codec.reader.normalised(np.stack([np.asarray(p).transpose(2, 0, 1) for p in pictures]))
+        close(ours, theirs)
+    pixels = torch.stack([torch.from_numpy(np.asarray(p, np.float32)) / 255 for p in pictures])
+    pixels = pixels[:, None] if channels == 1 else pixels.permute(0, 3, 1, 2)
+    mean, std = (torch.tensor(each[:channels])[:, None, None] for each in (MEAN, STD))
+    with torch.no_grad():
+        wanted = model((pixels - mean) / std).logits
+    found = run.predict(pictures)
+    assert [p.text for p in found] == [LABELS[i] for i in wanted.argmax(-1).tolist()]
+    close(torch.tensor([p.score for p in found]), wanted.log_softmax(-1).amax(-1))
+
+
+def test_what_was_exported_cuts_the_middle_as_heedful_does(tmp_path):
+    make("ViTForImageClassification", tmp_path / "their")
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    out = export_run(tmp_path / "run", "vit")
+    processor = transformers.AutoImageProcessor.from_pretrained(out, use_fast=False)
+    wide = Image.fromarray(np.random.default_rng(7).integers(0, 256, (SIDE, 2 * SIDE + 1, 3), dtype=np.uint8))
+    ours = run.codec.reader.normalised(np.asarray(wide)[None, :, 8 : 8 + SIDE].transpose(0, 3, 1, 2))
+    close(ours, processor([wide], return_tensors="pt").pixel_values)

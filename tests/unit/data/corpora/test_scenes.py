@@ -1,0 +1,196 @@
+"""The drawn scenes: read back from their pixels, they say what their captions say."""
+
+from collections import Counter
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from heedful.data.corpora import open_corpus
+from heedful.data.corpora.scenes import (
+    COLOURS,
+    HELD_OUT,
+    N_PICTURES,
+    SHAPES,
+    Box,
+    Group,
+    Scene,
+    caption,
+    pixels,
+    relation,
+    rows,
+    scene,
+    split_of,
+)
+from heedful.errors import RequestError
+
+SOME = 120
+
+
+def head(split, n=SOME, seed=0):
+    return list(islice(rows(split, seed), n))
+
+
+# What is on a picture, found without knowing how it was drawn -----------------------------------------------
+
+
+def shape_of(mask):
+    """By its corners: a square has all, a triangle the lower ones; a cross leaves more free than a circle."""
+    if mask[0, 0] and mask[-1, -1]:
+        return "square"
+    if mask[-1, 0] and mask[-1, -1]:
+        return "triangle"
+    return "circle" if mask[len(mask) // 6, len(mask) // 6] else "cross"
+
+
+def things_of(pixels):
+    """Size, colour and shape of each thing, with the rows and columns that it fills."""
+    apart = abs(pixels.astype(int) - pixels[:, :1, :1]).max(0)
+    labels, _ = ndimage.label(apart > 60, np.ones((3, 3)))
+    for number, (down, across) in enumerate(ndimage.find_objects(labels), 1):
+        mask = labels[down, across] == number
+        pure = pixels[:, down, across][:, mask][:, apart[down, across][mask].argmax()].astype(int)
+        distances = {c: abs(pure - rgb).sum() for c, rgb in COLOURS.items()}
+        size = "small" if mask.shape[1] < 10 else "large"
+        what = size, min(distances, key=distances.get), shape_of(mask)
+        yield what, (down.start, down.stop, across.start, across.stop)
+
+
+def described(pixels):
+    """The caption that this picture should have."""
+    groups = {}
+    for what, box in things_of(pixels):
+        groups.setdefault(what, []).append(box)
+
+    def words(what):
+        n = len(groups[what])
+        noun = what[2] + ("" if n == 1 else "es" if what[2] == "cross" else "s")
+        return " ".join([("a", "two", "three")[n - 1], *what[:2], noun])
+
+    if len(groups) == 1:
+        return words(*groups)
+    one, two = groups
+    top, bottom, left, right = (
+        {g: pick(box[i] for box in boxes) for g, boxes in groups.items()}
+        for i, pick in enumerate((min, max, min, max))
+    )
+    tests = {
+        ("above", "below"): lambda a, b: bottom[a] < top[b],
+        ("to the left of", "to the right of"): lambda a, b: right[a] < left[b],
+    }
+    (found,) = [
+        (a, b, pair) for pair, holds in tests.items() for a, b in ((one, two), (two, one)) if holds(a, b)
+    ]
+    first, second, (forward, backward) = found
+    rank = {g: (g[0] == "large", len(groups[g])) for g in groups}
+    if rank[second] > rank[first]:
+        return f"{words(second)} {backward} {words(first)}"
+    return f"{words(first)} {forward} {words(second)}"
+
+
+@pytest.mark.parametrize("split", N_PICTURES)
+def test_a_caption_is_what_the_pixels_show(split):
+    for row in head(split):
+        assert described(row["picture"].pixels(48, 3)) == row["caption"]
+
+
+# Captions ------------------------------------------------------------------------------------------------
+
+
+def group(n, size, colour, shape, left, top, step=(0, 0)):
+    side = {"small": 6, "large": 12}[size]
+    boxes = tuple(Box(left + i * step[0], top + i * step[1], side) for i in range(n))
+    return Group(size, colour, shape, COLOURS[colour], boxes)
+
+
+BLUE = group(1, "large", "blue", "square", 20, 30)
+
+
+@pytest.mark.parametrize(
+    "first, second, wanted",
+    [
+        (
+            group(2, "small", "red", "circle", 15, 2, (12, 1)),
+            BLUE,
+            "a large blue square below two small red circles",
+        ),
+        (group(1, "large", "red", "circle", 15, 2), BLUE, "a large red circle above a large blue square"),
+        (
+            group(3, "large", "red", "cross", 2, 2, (15, 0)),
+            BLUE,
+            "three large red crosses above a large blue square",
+        ),
+        (
+            group(1, "small", "blue", "cross", 2, 30),
+            BLUE,
+            "a large blue square to the right of a small blue cross",
+        ),
+        (
+            group(1, "large", "black", "cross", 3, 35),
+            BLUE,
+            "a large black cross to the left of a large blue square",
+        ),
+    ],
+)
+def test_captions_by_hand(first, second, wanted):
+    assert caption(Scene((first, second), 255)) == wanted
+
+
+def test_a_relation_holds_where_one_line_direction_parts_the_groups():
+    low = group(1, "small", "red", "circle", 20, 36)
+    assert relation(BLUE, low) is None  # the same height
+    assert relation(group(1, "small", "red", "circle", 2, 2), BLUE) is None  # above, and to the left
+    assert relation(group(1, "small", "red", "circle", 22, 24), BLUE) == "above"  # they touch
+    assert relation(BLUE, group(1, "small", "red", "circle", 22, 24)) == "below"
+
+
+def test_every_word_and_every_relation_occurs():
+    words = Counter(word for n in range(600) for word in caption(scene("train", n)).split())
+    wanted = {"a", "two", "three", "small", "large", "above", "below", "left", "right", *COLOURS, *SHAPES}
+    assert wanted | {*SHAPES.values()} | {"to", "the", "of"} == words.keys()
+    assert min(words.values()) > 15
+
+
+# Splits --------------------------------------------------------------------------------------------------
+
+
+def combinations(text):
+    words = text.split()
+    singular = {plural: one for one, plural in SHAPES.items()} | {one: one for one in SHAPES}
+    return {(a, singular[b]) for a, b in pairwise(words) if b in singular}
+
+
+def test_combinations_of_colour_and_shape_are_held_out():
+    for split in N_PICTURES:
+        found = [combinations(caption(scene(split, n))) for n in range(300)]
+        for other, held in HELD_OUT.items():
+            assert [bool(pairs & held) for pairs in found] == [other == split] * 300
+    assert split_of(scene("train", 0)) == "train"
+    both = tuple(
+        group(1, "small", *min(HELD_OUT[split]), 20, top) for split, top in (("valid", 2), ("test", 30))
+    )
+    assert split_of(Scene(both, 255)) is None
+
+
+def test_a_picture_is_a_function_of_seed_split_and_number():
+    first = head("train", 3)
+    assert [row["caption"] for row in first] == FIRST
+    for n, row in enumerate(first):
+        assert np.array_equal(pixels(scene("train", n)), row["picture"].content)
+        assert row["picture"].name == f"scenes/train:{n + 1}"
+    others = [head("valid", 3), head("test", 3), head("train", 3, seed=1)]
+    assert len({tuple(row["caption"] for row in rows) for rows in [first, *others]}) == 4
+
+
+FIRST = [
+    "a large black triangle to the right of two small green triangles",
+    "a small yellow triangle to the left of a small black square",
+    "two large yellow triangles to the left of a large green triangle",
+]
+
+
+def test_sizes_of_splits_and_errors():
+    assert sum(1 for _ in open_corpus("scenes", "valid")) == 500
+    with pytest.raises(RequestError, match=r"'dev'.*'train', 'valid', 'test'"):
+        open_corpus("scenes", "dev")

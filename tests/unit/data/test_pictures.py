@@ -1,0 +1,148 @@
+"""Pictures: what a model reads of a file, an array or an image, and what is said of one it cannot read."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from heedful.data.lines import Located, Where
+from heedful.data.pictures import Picture, opened
+from heedful.errors import DataError
+
+DRAW = np.random.default_rng(3)
+
+
+def noise(*shape):
+    return DRAW.integers(0, 256, shape, dtype=np.uint8)
+
+
+def png(image):
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("channels, shape", [(1, (5, 5)), (3, (5, 5, 3)), (1, (5, 5, 1))])
+def test_a_picture_of_the_size_that_is_wanted_is_read_as_it_is(channels, shape, tmp_path):
+    array = noise(*shape)
+    planes = array.reshape(5, 5, channels).transpose(2, 0, 1)
+    Image.fromarray(array.squeeze()).save(tmp_path / "a.png")
+    for content in (array, tmp_path / "a.png", (tmp_path / "a.png").read_bytes()):
+        assert np.array_equal(Picture(content, "a").pixels(5, channels), planes)
+
+
+def test_colours_become_grey_as_eyes_see_them():
+    array = noise(3, 3, 3)
+    grey = Picture(array, "a").pixels(3, 1)[0]
+    assert np.abs(grey - array @ [0.299, 0.587, 0.114]).max() <= 1
+
+
+def test_grey_becomes_three_equal_channels():
+    array = noise(3, 3)
+    assert np.array_equal(Picture(array, "a").pixels(3, 3), np.stack([array] * 3))
+
+
+@pytest.mark.parametrize("shape, middle", [((4, 10), np.s_[:, 3:7]), ((11, 5), np.s_[3:8, :])])
+def test_the_middle_square_is_kept(shape, middle):
+    array = noise(*shape)
+    assert np.array_equal(Picture(array, "a").pixels(min(shape), 1)[0], array[middle])
+
+
+def test_a_smaller_picture_is_a_smoothed_one():
+    stripes = np.tile(np.array([0, 200], dtype=np.uint8), (8, 4))
+    small = Picture(stripes, "a").pixels(2, 1)
+    assert np.abs(small.astype(int) - 100).max() <= 15
+    flat = np.full((7, 7), 93, dtype=np.uint8)
+    assert np.array_equal(Picture(flat, "a").pixels(13, 1), np.full((1, 13, 13), 93))
+
+
+def test_a_picture_is_turned_as_its_file_says(tmp_path):
+    array = noise(4, 4)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter, clockwise
+    Image.fromarray(array).save(tmp_path / "a.png", exif=exif)
+    turned = Picture(tmp_path / "a.png", "a").pixels(4, 1)[0]
+    assert np.array_equal(turned, np.rot90(array, -1))
+
+
+def test_what_is_transparent_is_white():
+    array = np.zeros((3, 3, 4), dtype=np.uint8)
+    array[0, 0] = (10, 20, 30, 255)
+    pixels = Picture(png(Image.fromarray(array)), "a").pixels(3, 3)
+    assert pixels[:, 0, 0].tolist() == [10, 20, 30]
+    assert (pixels.reshape(3, -1)[:, 1:] == 255).all()
+
+
+def test_sixteen_bits_keep_their_highest_eight():
+    array = np.array([[0, 256], [40_000, 65_535]], dtype=np.uint16)
+    pixels = Picture(png(Image.fromarray(array)), "a").pixels(2, 1)
+    assert pixels[0].tolist() == [[0, 1], [156, 255]]
+
+
+def test_callers_may_give_what_they_have(tmp_path):
+    array = noise(3, 3, 3)
+    Image.fromarray(array).save(tmp_path / "a.png")
+    given = [
+        array,
+        Image.fromarray(array),
+        tmp_path / "a.png",
+        str(tmp_path / "a.png"),
+        png(Image.fromarray(array)),
+    ]
+    for each in given:
+        assert np.array_equal(Picture.of(each).pixels(3, 3), array.transpose(2, 0, 1))
+    picture = Picture(array, "a")
+    assert Picture.of(picture) is picture
+    assert str(Picture.of("x/a.png")) == "x/a.png"
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (np.zeros((3, 3)), "float64"),
+        (np.zeros((3, 3, 2), dtype=np.uint8), r"\(3, 3, 2\)"),
+        (7, "a int is no picture"),
+        ("", "empty line"),
+    ],
+)
+def test_what_is_no_picture_is_refused(given, message):
+    with pytest.raises(DataError, match=message):
+        Picture.of(given)
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path):
+    whole = png(Image.fromarray(noise(40, 40)))
+    contents = {"text.png": b"no picture", "cut.png": whole[:500], "empty.png": b"", "float.tif": None}
+    for name, content in contents.items():
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+    Image.fromarray(np.zeros((3, 3), dtype=np.float32)).save(tmp_path / "float.tif")
+    reasons = {"text.png": "known format", "cut.png": "cannot be read", "empty.png": "known format"}
+    reasons |= {"float.tif": "32 bits", "none.png": "no such file", ".": "cannot be read"}
+    for name, reason in reasons.items():
+        with pytest.raises(DataError, match=reason) as caught:
+            Picture(tmp_path / name, f"it/{name}").pixels(8, 1)
+        assert str(caught.value).startswith(f"it/{name}: ")
+
+
+def test_pictures_hash_alike_where_they_are_the_same(tmp_path):
+    array = noise(4, 6)
+    assert Picture(array, "a").encoded() == Picture(array.copy(), "b").encoded()
+    assert Picture(array, "a").encoded() != Picture(array.reshape(6, 4), "a").encoded()
+    (tmp_path / "a").write_bytes(b"xyz")
+    assert Picture(tmp_path / "a", "a").encoded() == Picture(b"xyz", "a").encoded()
+
+
+def test_the_kind_of_a_picture_is_told():
+    assert Picture(noise(3, 5), "a").kind == "5 x 3 pixels in grey"
+    assert Picture(png(Image.fromarray(noise(3, 5, 3))), "a").kind == "5 x 3 pixels in colours"
+
+
+def test_a_path_in_a_table_starts_at_the_tables_folder(tmp_path):
+    row = Located({"picture": "x/1.png", "label": "x"}, Where("tables/train.tsv", 2))
+    picture = opened(row, ["picture"], tmp_path).row["picture"]
+    assert picture.content == tmp_path / "tables" / "x" / "1.png"
+    assert str(picture) == "x/1.png"
+    ready = Located({"picture": Picture(b"", "a")}, Where("f"))
+    assert opened(ready, ["picture"], tmp_path) is ready

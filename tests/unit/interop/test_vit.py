@@ -1,0 +1,205 @@
+"""ViT without transformers: configurations, how pictures are read, round trips, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from heedful.errors import RequestError
+from heedful.interop.exporting import export_run
+from heedful.interop.importing import import_run
+from heedful.interop.names import take
+from heedful.interop.vit import table
+from heedful.models.registry import build_model
+from heedful.models.vision import PRESETS, VisionConfig
+from heedful.runs.folder import RunFolder, write_json, write_text
+from heedful.runs.kinds import kind_of
+from heedful.runs.reading import recipe_from
+from heedful.runs.run import load
+from heedful.runs.train import seal
+from heedful.runs.trees import Mark, Tree
+from heedful.runs.yaml import dump_yaml
+from heedful.tasks.picture_classification import PictureCodec
+from heedful.tasks.pictures import PictureReader
+
+LABELS = ("cat", "dog", "none of them")
+SIZES = {
+    "kind": "vision", "d_model": 14, "n_layers": 2, "n_heads": 2, "d_ff": 17, "picture_size": 15,
+    "patch_size": 5, "channels": 3, "norm_eps": 1e-12, "dropout": 0.0,
+}  # fmt: skip
+
+
+@pytest.fixture
+def own_run(tmp_path):
+    """Makes a run of heedful's with such a model."""
+
+    def make(**model):
+        columns = {"picture": "picture", "label": "label"}
+        data = {
+            part: {"kind": "tsv", "paths": "x", "columns": columns, "header": True}
+            for part in ("train", "valid")
+        }
+        plain = {"task": {"kind": "picture-classification"}, "data": data, "model": {**SIZES, **model}}
+        recipe = recipe_from(Tree.of({**plain, "training": {"max_updates": 1}}, Mark("here")))
+        channels, side = recipe.model.channels, recipe.model.picture_size
+        reader = PictureReader(side, channels, (0.25, 0.5, 0.75)[:channels], (0.5, 0.25, 0.125)[:channels])
+        codec, folder = PictureCodec(reader, LABELS), RunFolder(tmp_path / "run")
+        folder.path.mkdir()
+        write_json(folder.environment, {})
+        write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
+        kind_of(recipe).save(codec, folder)
+        torch.manual_seed(3)
+        net = kind_of(recipe).model(recipe, codec.sizes)
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter += 0.2 * torch.randn_like(parameter)
+        seal(folder, recipe, net, {})
+        return folder.path
+
+    return make
+
+
+@pytest.fixture
+def vit(own_run, tmp_path):
+    """A folder that can be imported."""
+    return export_run(own_run(), "vit", tmp_path / "their-vit")
+
+
+def change(folder, name, **values):
+    """Give a file of a folder other values; None takes a key away."""
+    path = folder / name
+    held = {**json.loads(path.read_text("utf-8")), **values}
+    path.write_text(json.dumps({k: v for k, v in held.items() if v is not None}), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_run_comes_back_bit_for_bit(own_run, tmp_path, channels):
+    run, lines = own_run(channels=channels), []
+    out = export_run(run, "vit", say=lines.append)
+    assert len(lines) == 1
+    again = import_run(out, tmp_path / "again", lines.append)
+    assert any(line.endswith("parameters, 3 labels") for line in lines)
+    assert not any(line.startswith("note: ") for line in lines)
+    before, after = load(run), load(again.path)
+    assert after.recipe.model == before.recipe.model
+    assert after.codec == before.codec
+    for name, tensor in before.model.state_dict().items():
+        assert torch.equal(tensor, after.model.state_dict()[name]), name
+    pictures = list(np.random.default_rng(1).integers(0, 256, (3, 20, 15, 3), dtype=np.uint8))
+    first, second = (run.predict(pictures) for run in (before, after))
+    assert [p.text for p in first] == [p.text for p in second]
+
+
+def test_a_configuration_becomes_a_model(vit, tmp_path):
+    change(
+        vit, "config.json", hidden_act="relu", layer_norm_eps=1e-3, hidden_dropout_prob=0.25,
+        attention_probs_dropout_prob=0.5, image_size=[15, 15], my_own_key=1,
+    )  # fmt: skip
+    lines = []
+    run = load(import_run(vit, tmp_path / "again", lines.append).path)
+    changes = {"activation": "relu", "norm_eps": 1e-3, "dropout": 0.25, "attention_dropout": 0.5}
+    assert run.recipe.model == VisionConfig.model_validate({**SIZES, **changes})
+    assert any("keys that heedful does not know: my_own_key" in line for line in lines)
+
+
+def test_how_pictures_are_read_is_told_or_usual(vit, tmp_path):
+    (vit / "preprocessor_config.json").unlink()
+    lines = []
+    reader = load(import_run(vit, tmp_path / "usual", lines.append).path).codec.reader
+    assert (reader.mean, reader.std) == ((0.5,) * 3, (0.5,) * 3)
+    assert any("pictures that are not square are cut here" in line for line in lines)
+    told = {"do_normalize": False, "size": {"height": 15, "width": 15}, "resample": 3}
+    (vit / "preprocessor_config.json").write_text(json.dumps(told), "utf-8")
+    reader = load(import_run(vit, tmp_path / "told", lines.append).path).codec.reader
+    assert (reader.mean, reader.std) == ((0.0,) * 3, (1.0,) * 3)
+    assert any("resample=3: heedful resizes bilinearly" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"do_rescale": False}, "do_rescale: False: heedful reads pixels from 0 to 1"),
+        ({"rescale_factor": 1 / 127}, "rescale_factor: 0.00787"),
+        ({"crop_size": {"height": 16, "width": 16}}, "is not the model's image_size=15"),
+        ({"image_mean": [0.5]}, "image_mean: expected 3 numbers, one for each channel, found [0.5]"),
+        ({"image_std": [0.5, 0, 1]}, "image_std: [0.5, 0.0, 1.0]: must be above 0"),
+    ],
+)
+def test_other_ways_to_read_pictures_are_refused(vit, tmp_path, values, message):
+    change(vit, "preprocessor_config.json", **values)
+    with pytest.raises(RequestError) as error:
+        import_run(vit, tmp_path / "again")
+    assert message in str(error.value)
+    assert "preprocessor_config.json: " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"qkv_bias": False}, "qkv_bias: False: heedful's attention has biases"),
+        ({"patch_size": 4}, "patch_size: 4 does not divide image_size=15"),
+        ({"image_size": [15, 20]}, "image_size: [15, 20]: heedful's pictures are square"),
+        ({"num_attention_heads": 3}, "num_attention_heads: 3 does not divide hidden_size=14"),
+        ({"architectures": ["ViTForMaskedImageModeling"]}, "ViTForMaskedImageModeling is no task"),
+        ({"problem_type": "regression"}, "problem_type: 'regression': "),
+        ({"num_channels": 1}, "expected 1 numbers, one for each channel"),
+        ({"patch_size": 3}, "projection.weight is [14, 3, 5, 5] in the file, and should be [14, 3, 3, 3]"),
+        ({"num_hidden_layers": 3}, "missing: vit.encoder.layer.2."),
+        ({"id2label": {"0": "a", "1": "b"}}, "classifier.weight is [3, 14] in the file"),
+    ],
+)
+def test_what_heedful_cannot_express_is_refused_by_its_key(vit, tmp_path, values, message):
+    with pytest.raises(RequestError) as error:
+        import_run(change(vit, "config.json", **values), tmp_path / "again")
+    assert message in str(error.value)
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_model_without_a_classifier_is_one_to_start_from(vit, tmp_path):
+    path = vit / "model.safetensors"
+    held = {
+        name.removeprefix("vit."): tensor
+        for name, tensor in load_file(path).items()
+        if "classifier" not in name
+    }
+    held |= {"pooler.dense.weight": torch.ones(14, 14), "pooler.dense.bias": torch.ones(14)}
+    save_file(held, path)
+    lines = []
+    run = load(import_run(vit, tmp_path / "again", lines.append).path)
+    assert any("the source has no classifier" in line for line in lines)
+    assert any("(pooler) stays behind" in line for line in lines)
+    assert torch.equal(run.model.embedding.class_token[None], held["embeddings.cls_token"])
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        ({"norm_placement": "post"}, "model.norm_placement=post: ViT cannot hold this model: its norms"),
+        ({"mixer": "fourier"}, "model.mixer=fourier: "),
+        ({"pooling": "mean"}, "model.pooling=mean: "),
+        ({"positions": "none"}, "model.positions=none: "),
+        ({"norm": "rms"}, "model.norm=rms: "),
+        ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
+        ({"d_k": 5}, "model.d_k=5: "),
+    ],
+)
+def test_what_vit_has_not_is_refused_by_the_recipes_key(own_run, tmp_path, model, message):
+    run = own_run(**model)
+    with pytest.raises(RequestError) as error:
+        export_run(run, "vit")
+    assert message in str(error.value)
+    assert not (tmp_path / "run-vit").exists()
+
+
+@pytest.mark.parametrize("name, n", [("vit-b-16", 12), ("vit-l-16", 24), ("vit-h-14", 32)])
+def test_the_table_knows_every_name_of_the_published_sizes(name, n):
+    patch = PRESETS[name].patch_size
+    own = PRESETS[name].model_copy(
+        update={"d_model": 4, "d_ff": 3, "n_heads": 2, "channels": 1, "picture_size": 2 * patch}
+    )
+    written = take(table(own, set()), build_model(own))
+    assert len(written) == 4 + 16 * n + 2
+    assert written["vit.embeddings.patch_embeddings.projection.weight"].shape == (4, 1, patch, patch)

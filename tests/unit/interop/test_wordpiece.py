@@ -1,0 +1,158 @@
+"""Tokenizers of BERT's kind: what the files may say, and what is refused. (The same tokens: tests/parity.)"""
+
+import json
+
+import pytest
+from tokenizers import Tokenizer as Library
+from tokenizers import models, normalizers, pre_tokenizers, processors
+
+from heedful.errors import RequestError
+from heedful.interop.checkpoint import Checkpoint
+from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
+from heedful.text.configuration import CleaningConfig, WordPieceConfig
+from heedful.text.specials import SPECIALS
+from heedful.text.training import train_tokenizer
+
+NAMES = ["[PAD]", "the", "cat", "[UNK]", "##s", "[MASK]", "é", "e", "É", "[SEP]", "[CLS]", "猫", "##e"]
+UNCASED = CleaningConfig(clean=True, chinese=True, strip_accents=True, lowercase=True)
+
+
+def library(**cleaning):
+    made = Library(models.WordPiece({name: i for i, name in enumerate(NAMES)}, unk_token="[UNK]"))
+    if cleaning:
+        made.normalizer = normalizers.BertNormalizer(**cleaning)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    return made
+
+
+def read(folder, content, told=None, **config):
+    """What becomes of such files; ``content`` is a tokenizer, or the text of vocab.txt."""
+    folder.mkdir(exist_ok=True)
+    if isinstance(content, str):
+        (folder / "vocab.txt").write_text(content, "utf-8")
+    else:
+        (folder / "tokenizer.json").write_text(
+            json.dumps(content) if isinstance(content, dict) else content.to_str(), "utf-8"
+        )
+    if told is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(told), "utf-8")
+    (folder / "config.json").write_text(json.dumps({"vocab_size": len(NAMES), **config}), "utf-8")
+    checkpoint = Checkpoint(folder)
+    return read_wordpiece(checkpoint, checkpoint.config)
+
+
+def test_the_entries_move_behind_heedfuls_specials(tmp_path):
+    tokenizer, numbering = read(tmp_path, "\n".join(NAMES) + "\n")
+    assert numbering.theirs == (0, None, None, 3, 10, 9, 5, 1, 2, 4, 6, 7, 8, 11, 12)
+    assert tokenizer.vocab_size == 15
+    assert tokenizer.model.config.cleaning == UNCASED
+    ids = tokenizer.encode("The CATS É\x00 猫猫 [SEP]")
+    assert tokenizer.tokens(ids) == ["the", "cat", "##s", "e", "猫", "猫", *["<unk>"] * 3]
+    assert tokenizer.decode(ids[:3]) == "the cats"
+
+
+@pytest.mark.parametrize(
+    "cleaning, told, wanted",
+    [
+        ({"lowercase": True}, None, UNCASED),
+        ({"lowercase": False}, None, UNCASED.model_copy(update={"lowercase": False, "strip_accents": False})),
+        (
+            {"lowercase": True, "strip_accents": False},
+            None,
+            UNCASED.model_copy(update={"strip_accents": False}),
+        ),
+        ({"lowercase": True, "clean_text": False}, {}, UNCASED.model_copy(update={"clean": False})),
+        ({"lowercase": True}, {"do_lower_case": False}, CleaningConfig(clean=True, chinese=True)),
+        (
+            {"lowercase": True},
+            {"tokenize_chinese_chars": False},
+            UNCASED.model_copy(update={"chinese": False}),
+        ),
+        ({"lowercase": False}, {"strip_accents": True}, UNCASED.model_copy(update={"lowercase": False})),
+        ({}, None, CleaningConfig()),
+    ],
+)
+def test_both_files_say_how_text_is_cleaned(tmp_path, cleaning, told, wanted):
+    tokenizer, _ = read(tmp_path, library(**cleaning), told)
+    assert tokenizer.model.config.cleaning == wanted
+
+
+def test_special_tokens_may_be_spelt_otherwise(tmp_path):
+    names = [name.replace("[UNK]", "<huh>") for name in NAMES]
+    told = {"unk_token": {"content": "<huh>"}, "mask_token": "[MASK]"}
+    assert read(tmp_path, "\n".join(names), told)[1].theirs[SPECIALS.unknown] == 3
+
+
+def changed(key, **values):
+    """A tokenizer.json with other values: those of a section, or, without their names, a section."""
+    whole = json.loads(library(lowercase=True).to_str())
+    whole[key] = {**(whole[key] if key == "model" else {}), **values}
+    return whole
+
+
+def entries(**others):
+    return "\n".join(others.get(name.strip("[]"), name) for name in NAMES)
+
+
+FRAME = library(lowercase=True)
+FRAME.post_processor = processors.TemplateProcessing("[CLS] $A", "[CLS] $A $B", [("[CLS]", 10)])
+FRAME = json.loads(FRAME.to_str())["post_processor"]
+
+
+@pytest.mark.parametrize(
+    "content, told, message",
+    [
+        (entries() + "\ncat", None, "vocab.txt:14: the entry 'cat' stands in line 3 too"),
+        (entries() + "\ndog", None, "vocab_size: 13, and vocab.txt has 14 entries"),
+        (entries(SEP="x"), None, "no entry for the special token '[SEP]'"),
+        (entries(), {"do_basic_tokenize": False}, "tokenizer_config.json: do_basic_tokenize: False"),
+        (entries(), {"do_lower_case": "no"}, "do_lower_case: expected true or false, found 'no'"),
+        (changed("model", max_input_chars_per_word=7), None, "model.max_input_chars_per_word: 7"),
+        (changed("model", continuing_subword_prefix="@"), None, "model.continuing_subword_prefix: '@'"),
+        (changed("pre_tokenizer", type="WhitespaceSplit"), None, "pre_tokenizer: 'WhitespaceSplit'"),
+        (changed("normalizer", type="NFC"), None, "normalizer: 'NFC'"),
+        (changed("post_processor", **FRAME), None, "post_processor: puts other tokens around texts"),
+    ],
+)
+def test_what_heedful_cannot_do_is_refused(tmp_path, content, told, message):
+    with pytest.raises(RequestError) as error:
+        read(tmp_path / "x", content, told)
+    assert message in str(error.value)
+
+
+def test_words_that_were_added_are_refused(tmp_path):
+    more = library(lowercase=True)
+    more.add_tokens(["heed"])
+    with pytest.raises(
+        RequestError, match=r"the token 'heed' \(id 13\) is found in text before words are cut"
+    ):
+        read(tmp_path, more, vocab_size=14)
+
+
+def test_a_folder_without_a_tokenizer_is_told(tmp_path):
+    (tmp_path / "config.json").write_text("{}", "utf-8")
+    checkpoint = Checkpoint(tmp_path)
+    with pytest.raises(RequestError, match=r"has no tokenizer: neither tokenizer.json nor vocab.txt"):
+        read_wordpiece(checkpoint, checkpoint.config)
+
+
+def test_an_entry_that_is_spelt_as_a_special_is_refused(tmp_path):
+    names = [name.replace("[UNK]", "<huh>") for name in NAMES] + ["[UNK]"]
+    tokenizer, _ = read(tmp_path, "\n".join(names), {"unk_token": "<huh>"}, vocab_size=14)
+    with pytest.raises(RequestError, match=r"has an entry '\[UNK\]', which is a special token of BERT"):
+        write_wordpiece(tokenizer, 7)
+
+
+def test_what_is_written_says_all(tmp_path):
+    config = WordPieceConfig(kind="wordpiece", vocab_size=60, min_frequency=1, cleaning=UNCASED)
+    tokenizer = train_tokenizer(config, ["The cat sat on the mat, and it's ÜBER."])
+    files, numbering = write_wordpiece(tokenizer, 17)
+    told = json.loads(files["tokenizer_config.json"])
+    assert told["model_max_length"] == 17
+    assert all(told[key] for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"))
+    written = Library.from_str(files["tokenizer.json"])
+    assert written.encode("the cat", "sat").type_ids[-1] == 1
+    ids = tokenizer.encode("The cát")
+    assert [numbering.theirs[i] for i in ids] == written.encode("The cát", add_special_tokens=False).ids
+    assert numbering.theirs[: len(SPECIALS)] == (0, None, None, 1, 2, 3, 4)

@@ -1,0 +1,256 @@
+"""Captioners as runs: trained on a user's own pictures, resumed, scored; what recipes and data refuse."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from heedful.data.corpora.scenes import caption, pixels, scene
+from heedful.data.sources import JsonlSource, TsvSource
+from heedful.errors import DataError, RequestError
+from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.ledger.ledger import describe
+from heedful.runs.reading import recipe_from
+from heedful.runs.run import Run, load
+from heedful.runs.train import train_run
+from heedful.runs.trees import Mark, Tree
+from heedful.training.listeners import JsonLines, read_metrics
+
+COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255)}
+N = {"train": 47, "valid": 11, "test": 13}
+
+
+def painted(draw):
+    """Half of the picture in one colour, half in another, and what that is."""
+    first, second = draw.choice(list(COLOURS), 2, replace=False)
+    array = np.zeros((12, 12, 3), np.uint8)
+    array[:6], array[6:] = COLOURS[first], COLOURS[second]
+    return array, f"{first} above {second}"
+
+
+def write(folder):
+    """Tables of JSON lines beside a folder of pictures."""
+    (folder / "pictures").mkdir()
+    draw = np.random.default_rng(1)
+    for name, n in N.items():
+        lines = []
+        for i in range(n):
+            array, text = painted(draw)
+            Image.fromarray(array).save(folder / "pictures" / f"{name}{i}.png")
+            lines.append(json.dumps({"picture": f"pictures/{name}{i}.png", "caption": text}))
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def plain(**sections):
+    columns = {"picture": "picture", "caption": "caption"}
+    sources = {name: {"kind": "jsonl", "paths": f"{name}.jsonl", "columns": columns} for name in N}
+    model = {
+        "kind": "captioner",
+        "picture_size": 12,
+        "patch_size": 6,
+        "d_model": 12,
+        "d_ff": 17,
+        "n_heads": 3,
+    }
+    training = {"max_updates": 6, "tokens_per_update": 60, "validate_every": 3, "save_every": 2}
+    data = {"train": sources["train"], "valid": sources["valid"], "test": {"test": sources["test"]}}
+    return {
+        "task": {"kind": "captioning"},
+        "tokenizer": {"subwords": {"kind": "word"}},
+        "schedule": {"kind": "constant", "peak": 1e-2},
+        "validation": {"decode": 5},
+        **sections,
+        "data": {**data, **sections.get("data", {})},
+        "model": {**model, "n_layers": 1, "dropout": 0.0, **sections.get("model", {})},
+        "training": {**training, "precision": "fp32", **sections.get("training", {})},
+    }
+
+
+def recipe(**sections):
+    return recipe_from(Tree.of(plain(**sections), Mark("r")))
+
+
+def into(folder, **sections):
+    if not (folder / "train.jsonl").exists():
+        write(folder)
+    settings = recipe(**sections).model_copy(update={"root": str(folder)})
+    return train_run(settings, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    into(folder, training={"max_updates": 120, "validate_every": 40, "save_every": 40})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    return load(folder / "run", device="cpu")
+
+
+# Training --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_holds_its_tokenizer_and_bytes_of_pictures(folder):
+    card = json.loads((folder / "run" / "run.json").read_text())
+    assert card["task"] == "captioning"
+    assert set(card["files"]) == {"recipe.yaml", "caption.tokenizer.json", "weights.safetensors"}
+    header = json.loads((folder / "run" / "cache" / "train" / "header.json").read_text())
+    columns = {column["name"]: column for column in header["columns"]}
+    assert (columns["picture"]["dtype"], columns["picture"]["tokens"]) == ("|u1", N["train"] * 12 * 12 * 3)
+    report = json.loads((folder / "run" / "data.json").read_text())
+    assert report["train"]["columns"].keys() == {"caption"}
+    assert report["train"]["kept"] == N["train"]
+
+
+def test_training_learns_and_validation_writes_captions(folder):
+    validated = [x for x in read_metrics(folder / "run" / "metrics.jsonl") if x["event"] == "validated"]
+    assert validated[-1]["metrics"].keys() == {"loss", "perplexity", "bleu", "chrf"}
+    assert validated[-1]["metrics"]["chrf"] > 95
+    assert validated[-1]["metrics"]["loss"] < validated[0]["metrics"]["loss"]
+
+
+def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    for place, n in ((straight, 11), (stopped, 6)):
+        place.mkdir()
+        into(place, training={"max_updates": n, "save_every": 4, "validate_every": 100})
+    settings = recipe(training={"max_updates": 11, "save_every": 4, "validate_every": 100})
+    settings = settings.model_copy(update={"root": str(stopped)})
+    train_run(settings, stopped / "run", resume=True, device="cpu")
+    one, other = (load(f / "run", device="cpu").model.state_dict() for f in (straight, stopped))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+# Use -------------------------------------------------------------------------------------------------------
+
+
+def test_the_captions_are_right_and_decoding_goes_the_plain_way(run):
+    found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+    scores = {score.name: score for score in found.scores}
+    assert scores.keys() >= {"BLEU", "chrF2", "TER", "exact match", "perplexity"}
+    assert scores["exact match"].value > 0.9
+    assert scores["exact match"].counts["sentences"] == N["test"]
+    assert scores["perplexity"].value < 1.3
+    records = list(found.rows())
+    assert [r["picture"] for r in records] == [f"pictures/test{i}.png" for i in range(N["test"])]
+    assert all(set(r) >= {"version", "reference", "text", "scores"} for r in records)
+    assert run.inference().chosen.startswith("fp32 on the plain path")
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_a_users_own_table_is_scored_with_paths_beside_it(run, tmp_path, kind):
+    array, text = painted(np.random.default_rng(7))
+    Image.fromarray(array).save(tmp_path / "one.png")
+    path = tmp_path / f"own.{kind}"
+    path.write_text(
+        f"caption\tpicture\n{text}\tone.png\n"
+        if kind == "tsv"
+        else json.dumps({"picture": "one.png", "caption": text}) + "\n"
+    )
+    ((name, source),) = chosen_splits(run, "test", [path]).items()
+    assert isinstance(source, TsvSource if kind == "tsv" else JsonlSource)
+    assert evaluate(run, name, source).scores[0].counts["sentences"] == 1
+
+
+def test_n_best_sampling_and_alignment(run, folder):
+    path = str(folder / "pictures" / "test0.png")
+    (first,) = run.predict([path], beam=3, n_best=3, alignment=True)
+    assert len(first.alternatives) == 2
+    assert first.grid == (2, 2)
+    assert len(first.alignment[0][0][0]) == 4
+    with pytest.raises(RequestError, match="cannot be watched"):
+        next(run.stream(path))
+
+
+# Bad input -------------------------------------------------------------------------------------------------
+
+
+def test_an_unreadable_picture_is_named_or_skipped_as_asked(tmp_path):
+    write(tmp_path)
+    (tmp_path / "pictures" / "train3.png").write_text("not a picture")
+    with pytest.raises(DataError, match=r"data.train: train.jsonl:4: pictures/train3.png: is not a picture"):
+        into(tmp_path)
+    into(tmp_path, data={"filter": {"unreadable": "drop"}})
+    report = json.loads((tmp_path / "run" / "data.json").read_text())["train"]
+    assert (report["rows"], report["kept"]) == (N["train"], N["train"] - 1)
+    assert report["dropped"]["unreadable"]["examples"] == ["train.jsonl:4"]
+
+
+def test_an_unreadable_picture_of_a_test_set_is_named(run, tmp_path):
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps({"picture": "gone.png", "caption": "red above blue"}) + "\n")
+    ((name, source),) = chosen_splits(run, "test", [path]).items()
+    with pytest.raises(DataError, match=r"own.jsonl: gone.png: no such file"):
+        evaluate(run, name, source)
+
+
+def test_unreadable_pictures_of_a_test_set_are_left_out_where_the_recipe_drops_such(folder, run):
+    lines = [
+        json.dumps({"picture": p, "caption": "red above blue"}) for p in ("gone.png", "pictures/test0.png")
+    ]
+    (folder / "some.jsonl").write_text("\n".join(lines) + "\n")
+    ((name, source),) = chosen_splits(run, "test", [folder / "some.jsonl"]).items()
+    filter = run.recipe.data.filter.model_copy(update={"unreadable": "drop"})
+    data = run.recipe.data.model_copy(update={"filter": filter})
+    dropping = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.codec, run.model)
+    found = evaluate(dropping, name, source)
+    assert [score.counts["unreadable"] for score in found.scores] == [1] * len(found.scores)
+    assert [row["picture"] for row in found.rows()] == ["pictures/test0.png"]
+    (folder / "some.jsonl").write_text(lines[0] + "\n")
+    with pytest.raises(DataError, match=r"some.jsonl: gone.png: no such file"):
+        evaluate(dropping, name, source)
+
+
+@pytest.mark.parametrize(
+    "sections, message",
+    [
+        ({"model": {"patch_size": 5}}, "does not divide picture_size=12"),
+        ({"model": {"positions": "learned", "max_length": 9}}, "max_length to at most 8"),
+        ({"data": {"filter": {"max_ratio": 3}}}, "leave it away here"),
+        ({"training": {"metric": "bleu"}}, "direction=higher"),
+        ({"validation": {"decode": 0}, "training": {"metric": "bleu"}}, "validation.decode"),
+        ({"model": {"kind": "vision"}}, "captioner"),
+    ],
+)
+def test_recipes_that_cannot_work_are_refused(sections, message):
+    with pytest.raises(RequestError, match=message):
+        recipe(**sections)
+
+
+def test_the_filter_is_of_captions_alone():
+    lengths = recipe(data={"filter": {"max_length": 7}}).data.filter.of_captions
+    assert (lengths.limit("caption"), lengths.limit("picture")) == (7, None)
+    assert recipe().data.filter.of_captions.limit("caption") is None
+
+
+# The ledger and the built-in scenes -----------------------------------------------------------------------
+
+
+def test_a_ledger_counts_squares_as_source_tokens():
+    ledger = describe("captioner-mini", vocab_size=100, length=11)
+    assert ledger.parameters == 692_352 + 100 * 128
+    assert (ledger.source_length, ledger.target_length) == (36, 11)
+    assert "a picture becomes 36 squares: they are the source tokens" in ledger.notes
+    assert describe("captioner-mini", vocab_size=100, source_length=5).source_length == 5
+    squares = next(row.line for row in ledger.lines() if row.line.name == "squares")
+    assert squares.flops == 2 * 36 * 192 * 128
+
+
+def test_scenes_are_read_by_a_recipe(tmp_path):
+    parts = {"train": ("train", 23), "valid": ("valid", 5), "test": ("test", 3)}
+    sources = {
+        name: {"kind": "built-in", "name": "scenes", "split": split, "limit": n}
+        for name, (split, n) in parts.items()
+    }
+    data = {"train": sources["train"], "valid": sources["valid"], "test": {"test": sources["test"]}}
+    model = {"picture_size": 48, "patch_size": 8}
+    settings = recipe(data=data, model=model).model_copy(update={"root": str(tmp_path)})
+    train_run(settings, tmp_path / "run", device="cpu")
+    run = load(tmp_path / "run", device="cpu")
+    found = evaluate(run, "test", run.recipe.data.test["test"])
+    assert found.references == [caption(scene("test", n)) for n in range(3)]
+    assert found.predictions == run.predict([pixels(scene("test", n)) for n in range(3)])

@@ -1,0 +1,256 @@
+"""Classifiers of pictures as runs: trained, resumed, scored, carried on; what recipes and data refuse."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from heedful.data.sources import FolderSource, TsvSource
+from heedful.errors import DataError, RequestError
+from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.ledger.ledger import describe
+from heedful.runs.reading import read_recipe, recipe_from
+from heedful.runs.run import load
+from heedful.runs.train import train_run
+from heedful.runs.trees import Mark, Tree
+from heedful.runs.yaml import dump_yaml
+from heedful.training.listeners import JsonLines, read_metrics
+
+LABELS = ["across", "down", "flat"]
+MODEL = {"kind": "vision", "picture_size": 6, "channels": 1, "patch_size": 3, "d_model": 12, "d_ff": 17}
+MODEL |= {"n_heads": 3, "n_layers": 1, "dropout": 0.0, "attention_dropout": 0.0}
+TRAINING = {"max_updates": 6, "tokens_per_update": 55, "validate_every": 3, "save_every": 2}
+
+
+def picture(label, draw):
+    """Stripes across, stripes down, or none, with noise."""
+    array = np.full((6, 6), 100)
+    array[::2] += 90 * (label == "across")
+    array[:, ::2] += 90 * (label == "down")
+    return (array + draw.integers(0, 30, (6, 6))).astype(np.uint8)
+
+
+def write(folder, n=10):
+    draw = np.random.default_rng(0)
+    for part in ("train", "valid", "test"):
+        for label in LABELS:
+            (folder / part / label).mkdir(parents=True)
+            for i in range(n):
+                Image.fromarray(picture(label, draw)).save(folder / part / label / f"{i}.png")
+
+
+def plain(**sections):
+    return {
+        "task": {"kind": "picture-classification"},
+        "schedule": {"kind": "constant", "peak": 1e-2},
+        **sections,
+        "data": {
+            "train": {"kind": "folder", "path": "train"},
+            "valid": {"kind": "folder", "path": "valid"},
+            "test": {"test": {"kind": "folder", "path": "test"}},
+            **sections.get("data", {}),
+        },
+        "model": {**MODEL, **sections.get("model", {})},
+        "training": {**TRAINING, "precision": "fp32", **sections.get("training", {})},
+    }
+
+
+def recipe(**sections):
+    return recipe_from(Tree.of(plain(**sections), Mark("r")))
+
+
+def into(folder, name="run", say=lambda line: None, **sections):
+    if not (folder / "train").exists():
+        write(folder)
+    settings = recipe(**sections).model_copy(update={"root": str(folder)})
+    train_run(settings, folder / name, device="cpu", say=say, listeners=lambda f: [JsonLines(f.metrics)])
+    return load(folder / name, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """With the run ``run``; nobody may change it."""
+    folder = tmp_path_factory.mktemp("trained")
+    into(folder, training={"max_updates": 60, "validate_every": 20, "save_every": 20})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    return load(folder / "run", device="cpu")
+
+
+# Training --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_holds_its_labels_and_how_it_reads_pictures(folder, run):
+    card = json.loads((folder / "run" / "run.json").read_text())
+    assert set(card["files"]) == {"recipe.yaml", "pictures.json", "labels.json", "weights.safetensors"}
+    report = json.loads((folder / "run" / "data.json").read_text())
+    assert report["train"]["classes"] == dict.fromkeys(LABELS, 10)
+    files = sorted((folder / "train").rglob("*.png"))
+    pixels = np.stack([np.asarray(Image.open(file)) for file in files]) / 255
+    assert run.codec.reader.mean == pytest.approx([pixels.mean()])
+    assert run.codec.reader.std == pytest.approx([pixels.std()])
+
+
+def test_training_learns_and_validation_measures_accuracy(folder):
+    validated = [x for x in read_metrics(folder / "run" / "metrics.jsonl") if x["event"] == "validated"]
+    assert validated[-1]["metrics"]["accuracy"] > 0.9
+
+
+def test_one_says_what_becomes_of_the_pictures_and_what_the_classes_are(tmp_path):
+    said = []
+    into(tmp_path, say=said.append, training={"max_updates": 1})
+    assert "pictures: the first has 6 x 6 pixels in grey; all are brought to 6 x 6 pixels in grey" in said
+    assert "3 labels: across, down, flat" in said
+
+
+@pytest.mark.parametrize("kind", ["attention", "mlp", "resnet"])
+def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, kind):
+    models = {
+        "attention": {"dropout": 0.1},
+        "mlp": {"mixer": "mlp", "d_tokens": 7, "pooling": "mean", "positions": "none"},
+        "resnet": None,
+    }
+    model = models[kind]
+    sections = {"augmentation": {"shift": 1, "flip": True, "erase": 0.5}}
+    if model is not None:
+        sections["model"] = model
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    for part, n in ((straight, 11), (stopped, 5)):
+        part.mkdir()
+        write(part, 5)
+        train_run(_of(part, kind, n, sections), part / "run", device="cpu")
+    train_run(_of(stopped, kind, 11, sections), stopped / "run", resume=True, device="cpu")
+    one, other = (load(f / "run", device="cpu").model.state_dict() for f in (straight, stopped))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def _of(folder, kind, n, sections):
+    tree = plain(**sections, training={"max_updates": n, "save_every": 3, "validate_every": 100})
+    if kind == "resnet":
+        tree["model"] = {"kind": "resnet", "picture_size": 6, "channels": 1, "n_blocks": [1, 1], "width": 4}
+        tree["model"] |= {"n_groups": 2, "root_kernel": 3, "root_stride": 1, "root_pool": False}
+    return recipe_from(Tree.of(tree, Mark("r"))).model_copy(update={"root": str(folder)})
+
+
+# Use -------------------------------------------------------------------------------------------------------
+
+
+def test_predictions_are_labels_with_their_probabilities(folder, run):
+    draw = np.random.default_rng(9)
+    paths = [str(folder / "test" / label / "3.png") for label in LABELS]
+    found = run.predict([*paths, picture("down", draw)], n_best=3)
+    assert [p.text for p in found] == [*LABELS, "down"]
+    for prediction in found:
+        scores = [prediction.score, *(p.score for p in prediction.alternatives)]
+        assert np.exp(scores).sum() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_scores_are_those_of_the_predictions(folder, run):
+    found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+    records = list(found.rows())
+    assert [record["picture"] for record in records[:3]] == [f"test/{label}/0.png" for label in LABELS]
+    predicted = [p.text for p in run.predict([str(folder / r["picture"]) for r in records])]
+    assert [record["prediction"] for record in records] == predicted
+    scores = {score.name: score for score in found.scores}
+    right = [p == r["label"] for p, r in zip(predicted, records, strict=True)]
+    assert scores["accuracy"].value == np.mean(right)
+    assert scores["accuracy"].counts == {"examples": 30, "classes": 3}
+
+
+@pytest.mark.parametrize("kind", ["folder", "tsv"])
+def test_a_users_own_pictures_are_scored(folder, run, kind):
+    path = folder / "test"
+    if kind == "tsv":
+        path = folder / "own.tsv"
+        path.write_text("picture\tlabel\n" + "".join(f"test/{x}/1.png\t{x}\n" for x in LABELS))
+    ((name, source),) = chosen_splits(run, "test", [path]).items()
+    assert isinstance(source, FolderSource if kind == "folder" else TsvSource)
+    assert evaluate(run, name, source).scores[0].counts["examples"] == (30 if kind == "folder" else 3)
+
+
+def test_it_goes_on_at_another_resolution(folder, run):
+    file = folder / "larger.yaml"
+    tree = plain(start={"run": "run"}, training={"max_updates": 1})
+    tree["schedule"] = {"kind": "constant", "peak": 1e-9}
+    tree["model"] = {"picture_size": 12}
+    file.write_text(dump_yaml(tree))
+    settings, _ = read_recipe(str(file))
+    assert (settings.model.d_model, settings.model.n_tokens) == (12, 17)
+    train_run(settings, folder / "larger", device="cpu")
+    larger = load(folder / "larger", device="cpu")
+    assert (larger.codec.reader.size, larger.codec.reader.mean) == (12, run.codec.reader.mean)
+    table, old = (r.model.embedding.positions.positions.weight for r in (larger, run))
+    assert table.shape == (17, 12)
+    # The class token keeps its place; every old place has four new ones around it.
+    torch.testing.assert_close(table[0], old[0], rtol=0, atol=1e-6)
+    mean = table[1:].mean(0), old[1:].mean(0)
+    torch.testing.assert_close(*mean, rtol=0, atol=1e-5)
+
+
+def test_a_run_is_described(folder):
+    ledger = describe(str(folder / "run"))
+    assert ledger.total.parameters == sum(
+        p.numel() for p in load(folder / "run", device="cpu").model.parameters()
+    )
+    assert any("a picture becomes 5 tokens" in note for note in ledger.notes)
+
+
+# Bad input -------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_read_is_named_or_dropped_and_counted(tmp_path):
+    write(tmp_path, 4)
+    for part in ("train", "test"):
+        (tmp_path / part / "flat" / "bad.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"data.train: train/flat/bad.png: is not a picture"):
+        into(tmp_path)
+    assert not (tmp_path / "run").exists()
+    run = into(tmp_path, data={"filter": {"unreadable": "drop"}})
+    report = json.loads((tmp_path / "run" / "data.json").read_text())["train"]
+    assert report["dropped"] == {"unreadable": {"count": 1, "examples": ["train/flat/bad.png"]}}
+    assert (report["rows"], report["kept"], report["classes"]["flat"]) == (13, 12, 4)
+    counts = evaluate(run, "test", chosen_splits(run, "test", None)["test"]).scores[0].counts
+    assert counts == {"examples": 12, "classes": 3, "unreadable": 1}
+    strict = run.recipe.model_copy(update={"data": recipe().data})
+    run.recipe = strict
+    with pytest.raises(DataError, match=r"test: test/flat/bad.png: is not a picture"):
+        evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+
+
+def test_a_label_in_a_test_set_that_training_has_not_is_named(folder, run, tmp_path):
+    (tmp_path / "own" / "slant").mkdir(parents=True)
+    Image.fromarray(np.zeros((6, 6), dtype=np.uint8)).save(tmp_path / "own" / "slant" / "1.png")
+    ((name, source),) = chosen_splits(run, "test", [tmp_path / "own"]).items()
+    with pytest.raises(DataError, match=r"own/slant/1.png: the label 'slant' is not among"):
+        evaluate(run, name, source)
+
+
+def test_a_run_that_reads_texts_is_no_start(folder, tmp_path):
+    bare = recipe(start={"run": "run"}).model_copy(update={"root": str(folder)})
+    (folder / "run" / "pictures.json").rename(tmp_path / "kept.json")
+    try:
+        with pytest.raises(RequestError, match="reads no pictures"):
+            train_run(bare, tmp_path / "new", device="cpu")
+    finally:
+        (tmp_path / "kept.json").rename(folder / "run" / "pictures.json")
+
+
+@pytest.mark.parametrize(
+    "sections, message",
+    [
+        ({"model": {"patch_size": 4}}, "patch_size=4 does not divide picture_size=6"),
+        ({"augmentation": {"erase": 1.5}}, "less than or equal to 1"),
+        ({"augmentation": {"flp": True}}, "did you mean 'flip'"),
+        ({"tokenizer": {}}, "tokenizer"),
+        ({"training": {"metric": "accuracy"}}, "direction=higher"),
+        ({"data": {"filter": {"unreadable": "skip"}}}, "error"),
+    ],
+)
+def test_recipes_that_cannot_work_are_refused(sections, message):
+    with pytest.raises(RequestError, match=message):
+        recipe(**sections)

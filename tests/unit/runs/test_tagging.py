@@ -1,0 +1,237 @@
+"""Taggers as runs: trained, resumed, scored; what their recipes and data refuse."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.errors import DataError, RequestError
+from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.reading import recipe_from
+from heedful.runs.run import load
+from heedful.runs.train import train_run
+from heedful.runs.trees import Mark, Tree
+from heedful.training.listeners import JsonLines, read_metrics
+
+TAGS = {
+    "Anna": "B-PER",
+    "Maria": "B-PER",
+    "Weber": "I-PER",
+    "Berlin": "B-LOC",
+    "London": "B-LOC",
+    **dict.fromkeys(("sees", "loves", "the"), "O"),
+}
+
+
+def rows(n, seed):
+    """Tags hang on the word alone."""
+    draw = np.random.default_rng(seed)
+    for _ in range(n):
+        words = [str(word) for word in draw.choice(list(TAGS), draw.integers(1, 12))]
+        yield " ".join(words), " ".join(TAGS[word] for word in words)
+
+
+def plain(**sections):
+    source = {"kind": "tsv", "columns": {"words": 0, "tags": 1}}
+    training = {"max_updates": 6, "tokens_per_update": 80, "validate_every": 3, "save_every": 2}
+    model = {"kind": "encoder", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1, "max_length": 19}
+    return {
+        "task": {"kind": "tagging"},
+        "data": {
+            "train": {**source, "paths": "train.tsv"},
+            "valid": {**source, "paths": "valid.tsv"},
+            "test": {"test": {**source, "paths": "test.tsv"}},
+            **sections.pop("data", {}),
+        },
+        "tokenizer": {"subwords": {"kind": "bpe", "merges": 9}},
+        "schedule": {"kind": "constant", "peak": 1e-2},
+        **sections,
+        "model": {**model, "segments": 0, **sections.get("model", {})},
+        "training": {**training, "precision": "fp32", **sections.get("training", {})},
+    }
+
+
+def recipe(**sections):
+    return recipe_from(Tree.of(plain(**sections), Mark("r")))
+
+
+def write(folder):
+    for seed, (name, n) in enumerate({"train": 97, "valid": 23, "test": 31}.items()):
+        lines = ["\t".join(row) for row in rows(n, seed)]
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+
+
+def into(folder, **sections):
+    if not (folder / "train.tsv").exists():
+        write(folder)
+    settings = recipe(**sections).model_copy(update={"root": str(folder)})
+    return train_run(settings, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    into(
+        folder,
+        model={"dropout": 0.0, "attention_dropout": 0.0},
+        training={"max_updates": 150, "tokens_per_update": 160, "validate_every": 50, "save_every": 50},
+    )
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return load(trained, device="cpu")
+
+
+# Training --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_holds_its_tags_and_says_what_it_is(trained):
+    card = json.loads((trained / "run.json").read_text())
+    assert card["task"] == "tagging"
+    assert set(card["files"]) == {"recipe.yaml", "text.tokenizer.json", "labels.json", "weights.safetensors"}
+    assert json.loads((trained / "labels.json").read_text())["labels"] == ["B-LOC", "B-PER", "I-PER", "O"]
+
+
+def test_training_learns_and_validation_measures_accuracy(trained):
+    validated = [x for x in read_metrics(trained / "metrics.jsonl") if x["event"] == "validated"]
+    assert validated[-1]["metrics"]["accuracy"] > 0.9
+    assert validated[-1]["metrics"]["loss"] < validated[0]["metrics"]["loss"]
+
+
+def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    for folder, n in ((straight, 17), (stopped, 8)):
+        folder.mkdir()
+        into(folder, training={"max_updates": n, "save_every": 4, "validate_every": 100})
+    settings = recipe(training={"max_updates": 17, "save_every": 4, "validate_every": 100})
+    train_run(settings.model_copy(update={"root": str(stopped)}), stopped / "run", resume=True, device="cpu")
+    one, other = (load(f / "run", device="cpu").model.state_dict() for f in (straight, stopped))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+# Use -------------------------------------------------------------------------------------------------------
+
+
+def test_predictions_have_a_tag_for_every_word(run):
+    found = run.predict(["Anna Weber sees Berlin", "", ["the", "Weber"]])
+    assert found[0].text == "B-PER I-PER O B-LOC"
+    assert [len(p.tags) for p in found] == [4, 0, 2]
+
+
+def test_scores_are_those_of_the_predictions_with_their_spans(run):
+    found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+    lines, right = zip(*rows(31, 2), strict=True)
+    predicted = [p.tags for p in run.predict(list(lines))]
+    pairs = [
+        (a, b)
+        for own, tags in zip(predicted, right, strict=True)
+        for a, b in zip(own, tags.split(), strict=True)
+    ]
+    scores = {score.name: score for score in found.scores}
+    assert scores["accuracy"].value == np.mean([a == b for a, b in pairs])
+    assert scores["accuracy"].counts["words"] == len(pairs)
+    assert {"macro F1", "span precision", "span recall", "span F1"} < set(scores)
+    records = list(found.rows())
+    assert [r["prediction"] for r in records] == predicted
+    assert [" ".join(r["words"]) for r in records] == list(lines)
+    assert sum(r["correct"] for r in records) == sum(a == b for a, b in pairs)
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_a_users_own_table_is_scored(run, tmp_path, kind):
+    path = tmp_path / f"own.{kind}"
+    if kind == "tsv":
+        path.write_text("words\ttags\n" + "".join("\t".join(row) + "\n" for row in rows(7, 5)))
+    else:
+        lines = [{"words": words.split(), "tags": tags.split()} for words, tags in rows(7, 5)]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ((name, source),) = chosen_splits(run, "test", [path]).items()
+    assert evaluate(run, name, source).scores[0].counts["sentences"] == 7
+
+
+def test_long_rows_are_trained_in_stretches(tmp_path):
+    write(tmp_path)
+    words, tags = zip(*rows(60, 9), strict=True)
+    (tmp_path / "train.tsv").write_text(f"{' '.join(words)}\t{' '.join(tags)}\nAnna\tB-PER\n")
+    into(tmp_path, training={"max_updates": 3})
+    run = load(tmp_path / "run", device="cpu")
+    assert run.predict([" ".join(words)])[0].note.startswith("read in")
+
+
+def test_a_run_starts_from_a_masked_language_model(tmp_path):
+    write(tmp_path)
+    (tmp_path / "text.txt").write_text("".join(words + "\n" for words, _ in rows(97, 0)))
+    text = {"kind": "text", "paths": "text.txt"}
+    masked = plain(task={"kind": "masked-language-modelling"}, training={"max_updates": 3})
+    masked["data"] = {"train": text, "valid": text}
+    settings = recipe_from(Tree.of(masked, Mark("r"))).model_copy(update={"root": str(tmp_path)})
+    train_run(settings, tmp_path / "masked", device="cpu")
+    into(tmp_path, start={"run": "masked", "frozen": "body"})
+    one, other = (load(tmp_path / name, device="cpu").model.state_dict() for name in ("masked", "run"))
+    kept = [name for name in other if not name.startswith("heads.")]
+    assert kept
+    assert all(torch.equal(one[name], other[name]) for name in kept)
+    assert "heads.tag.1.weight" in other
+
+
+# Bad input -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "part, line, message",
+    [
+        ("train", "Anna sees\tB-PER", r"train.tsv:2: 2 words but 1 tags"),
+        ("valid", "Anna\tB-PRE", r"valid.tsv:2: the tag 'B-PRE' .*'B-PER'"),
+        ("valid", "Anna\t", r"valid.tsv:2: 1 words but 0 tags"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path, part, line, message):
+    write(tmp_path)
+    (tmp_path / f"{part}.tsv").write_text(f"Anna sees\tB-PER O\n{line}\n")
+    with pytest.raises(DataError, match=message):
+        into(tmp_path)
+
+
+def test_empty_lines_are_left_out_or_refused(tmp_path):
+    write(tmp_path)
+    (tmp_path / "train.tsv").write_text("Anna sees\tB-PER O\n\t\nWeber sees Berlin\tB-PER O B-LOC\n")
+    (tmp_path / "valid.tsv").write_text("Anna sees\tB-PER O\n")
+    into(tmp_path)
+    dropped = json.loads((tmp_path / "run" / "data.json").read_text())["train"]["dropped"]
+    assert dropped == {"empty words": {"count": 1, "examples": ["train.tsv:2"]}}
+    (tmp_path / "strict").mkdir()
+    (tmp_path / "strict" / "train.tsv").write_text((tmp_path / "train.tsv").read_text())
+    (tmp_path / "strict" / "valid.tsv").write_text((tmp_path / "valid.tsv").read_text())
+    with pytest.raises(DataError, match=r"train.tsv:2: words is empty"):
+        into(tmp_path / "strict", data={"filter": {"empty": "error"}})
+
+
+def test_an_unknown_tag_in_a_test_set_is_named(run, tmp_path):
+    path = tmp_path / "own.tsv"
+    path.write_text("words\ttags\nAnna sees\tB-PER O\nAnna sees\tB-PER X\n")
+    ((name, source),) = chosen_splits(run, "test", [path]).items()
+    with pytest.raises(DataError, match=r"own.tsv:3: the tag 'X'"):
+        evaluate(run, name, source)
+
+
+def test_one_tag_is_not_enough(tmp_path):
+    write(tmp_path)
+    (tmp_path / "train.tsv").write_text("the sees\tO O\n")
+    with pytest.raises(DataError, match="only the tag 'O'"):
+        into(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sections, message",
+    [
+        ({"model": {"max_length": 2}}, "leaves no room"),
+        ({"data": {"filter": {"max_length": 5}}}, "would cut texts that are read whole"),
+        ({"training": {"metric": "accuracy"}}, "direction=higher"),
+    ],
+)
+def test_recipes_that_cannot_work_are_refused(sections, message):
+    with pytest.raises(RequestError, match=message):
+        recipe(**sections)

@@ -1,0 +1,180 @@
+"""Pictures in, captions out: what the model reads, order, unreadable files, independence of the batch."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from heedful.data.lines import Located, Where
+from heedful.data.pictures import Picture
+from heedful.data.report import DataReport
+from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.errors import DataError
+from heedful.models.captioner import CaptionerConfig, build
+from heedful.tasks.captioning import CaptionCodec, Captioner, PictureAndCaption
+from heedful.tasks.forced import forced
+from heedful.tasks.pairing import Pairing
+from heedful.tasks.pictures import PictureReader
+from heedful.text.configuration import WordConfig
+from heedful.text.training import train_tokenizer
+
+SIZE, CHANNELS, GRID = 12, 3, (3, 3)
+READER = PictureReader(SIZE, CHANNELS, (0.5,) * 3, (0.5,) * 3)
+PAIRING = PictureAndCaption(READER, GRID)
+SHORT = MaxLength(ratio=0.0, extra=5)
+WORDS = "a red blue circle square above below"
+
+
+def tokenizer():
+    return train_tokenizer(WordConfig(kind="word"), [WORDS])
+
+
+def arrays(n, size=SIZE):
+    return list(np.random.default_rng(3).integers(256, size=(n, size, size, 3), dtype=np.uint8))
+
+
+def captioner(decoding=None, **options):
+    codec = CaptionCodec(tokenizer())
+    torch.manual_seed(11)
+    config = CaptionerConfig(picture_size=SIZE, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=2)
+    model = build(config, *codec.sizes)
+    return Captioner(model, codec, decoding or GreedyConfig(max_length=SHORT), PAIRING, **options)
+
+
+def numbers(array):
+    return array.transpose(2, 0, 1).reshape(-1)
+
+
+# What the model reads --------------------------------------------------------------------------------------
+
+
+def test_numbers_of_pictures_lie_between_minus_one_and_one():
+    black, white = np.zeros((SIZE, SIZE, 3), np.uint8), np.full((SIZE, SIZE, 3), 255, np.uint8)
+    coloured = black.copy()
+    coloured[5, 7] = (255, 0, 51)  # row 5, column 7
+    read = PAIRING.pictures([numbers(each) for each in (black, white, coloured)])
+    assert read.layout.lengths == (9, 9, 9)
+    assert read.pixels.shape == (3, 3, SIZE, SIZE)
+    assert (read.pixels[0] == -1).all()
+    assert (read.pixels[1] == 1).all()
+    torch.testing.assert_close(read.pixels[2, :, 5, 7], torch.tensor([1.0, -1.0, -0.6]))
+
+
+def test_batches_are_teacher_forced_and_lengths_are_those_of_both_sides():
+    assert isinstance(PAIRING, Pairing)
+    sources = [numbers(each) for each in arrays(2)]
+    batch = PAIRING.collate(sources, [[7, 8], []], samples=[4, 9])
+    assert batch.inputs.split() == [[1, 7, 8], [1]]
+    assert batch.targets.tolist() == [7, 8, 2, 2]
+    assert batch.samples == (4, 9)
+    lengths = PAIRING.lengths(np.array([432, 432]), np.array([2, 0]))
+    assert lengths.tolist() == [[9, 3], [9, 1]]
+    sides = [batch.source.layout.lengths, batch.inputs.layout.lengths]
+    assert lengths.T.tolist() == [list(side) for side in sides]
+    assert PAIRING.room(9) is None
+    assert PictureAndCaption(READER, GRID, longest=6).room(9) == 6
+
+
+def located(*pictures):
+    return [
+        Located({"picture": p, "caption": "a red circle"}, Where("t", n)) for n, p in enumerate(pictures, 1)
+    ]
+
+
+def test_rows_become_numbers_and_ids(tmp_path):
+    (array,) = arrays(1)
+    Image.fromarray(array).save(tmp_path / "one.png")
+    rows = located(Picture.of(array), Picture.of(tmp_path / "one.png"))
+    codec, report = CaptionCodec(tokenizer()), DataReport()
+    for row in codec.encode(rows, READER, report, drop=False):
+        assert row.row["picture"].dtype == np.uint8
+        assert np.array_equal(row.row["picture"], numbers(array))
+        assert codec.tokenizer.decode(row.row["caption"]) == "a red circle"
+    grey = next(codec.encode(rows, PictureReader(4, 1, (0.5,), (0.5,)), report, drop=False))
+    assert grey.row["picture"].shape == (16,)
+
+
+def test_an_unreadable_picture_is_refused_by_name_or_left_out_and_counted(tmp_path):
+    (tmp_path / "no.png").write_text("text")
+    (good,) = arrays(1)
+    rows = located(Picture.of(good), Picture(tmp_path / "no.png", "no.png"), Picture.of(good))
+    codec, report = CaptionCodec(tokenizer()), DataReport()
+    with pytest.raises(DataError, match=r"t:2: no.png: is not a picture.*`unreadable: drop`"):
+        list(codec.encode(rows, READER, report, drop=False))
+    kept = list(codec.encode(rows, READER, report, drop=True))
+    assert [row.where.line for row in kept] == [1, 3]
+    assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}
+
+
+# Captions ------------------------------------------------------------------------------------------------
+
+DECODINGS = [
+    GreedyConfig(max_length=SHORT),
+    BeamConfig(beam=3, n_best=2, max_length=SHORT),
+    BeamConfig(beam=3, coverage=0.4, max_length=SHORT),
+    SampleConfig(seed=5, max_length=SHORT),
+]
+
+
+@pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: f"{d.kind}-{getattr(d, 'coverage', 0)}")
+def test_as_many_captions_as_pictures_in_order_whatever_the_batch(decoding):
+    pictures = arrays(5)
+    together, small = captioner(decoding).predict(pictures), captioner(decoding, budget=1).predict(pictures)
+    assert len({tuple(p.tokens) for p in together}) > 1
+    for ours, alone in zip(together, small, strict=True):
+        assert ours.tokens == alone.tokens
+        assert ours.score == pytest.approx(alone.score, abs=1e-5)
+        assert len(ours.alternatives) == getattr(decoding, "n_best", 1) - 1
+        assert len(ours.tokens) <= 5
+    assert captioner(decoding).predict([]) == []
+
+
+def test_paths_arrays_and_pictures_are_the_same_and_of_others_the_error_is_told(tmp_path):
+    (array,) = arrays(1)
+    Image.fromarray(array).save(tmp_path / "one.png")
+    (tmp_path / "no.png").write_text("text")
+    given = [
+        array,
+        tmp_path / "gone.png",
+        str(tmp_path / "one.png"),
+        tmp_path / "no.png",
+        Image.fromarray(array),
+    ]
+    done = []
+    found = captioner(budget=20).predict(given, progress=done.append)
+    assert [p.error is None for p in found] == [True, False, True, False, True]
+    assert found[0] == found[2] == found[4]
+    assert found[0].text
+    assert [found[1].text, found[3].text] == ["", ""]
+    assert found[1].error.endswith("gone.png: no such file")
+    assert "no.png: is not a picture" in found[3].error
+    assert sum(done) == 5
+
+
+def test_a_picture_is_brought_to_the_size_of_the_model():
+    (large,) = arrays(1, size=3 * SIZE)
+    (prediction,) = captioner().predict([large])
+    assert prediction.error is None
+
+
+def test_log_probabilities_are_those_of_a_forced_pass():
+    it, pictures = captioner(BeamConfig(beam=4, max_length=SHORT)), arrays(3)
+    model = it.writer.model
+    for array, prediction in zip(pictures, it.predict(pictures), strict=True):
+        ids = it.writer.tokenizer.encode(prediction.text)
+        wanted = forced(model, PAIRING.collate([numbers(array)], [ids]))[0].log_probs
+        got = torch.tensor(prediction.log_probs)
+        torch.testing.assert_close(got, wanted[: len(got)], rtol=0, atol=1e-5)
+
+
+def test_alignments_are_weights_over_the_squares():
+    it, pictures = captioner(BeamConfig(beam=3, max_length=SHORT)), arrays(2)
+    plain, shown = it.predict(pictures), it.predict(pictures, alignment=True)
+    assert [p.tokens for p in plain] == [p.tokens for p in shown]
+    assert [p.alignment for p in plain] == [None, None]
+    for prediction in shown:
+        weights = torch.tensor(prediction.alignment)
+        assert weights.shape == (2, 3, len(prediction.tokens) + 1, 9)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+        assert prediction.grid == GRID
+        assert "source_tokens" not in prediction.to_dict()

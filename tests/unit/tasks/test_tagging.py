@@ -1,0 +1,142 @@
+"""From words to marks, from long rows to stretches, and from words to tags."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.data.lines import Where
+from heedful.data.sources import Located
+from heedful.errors import DataError, RequestError
+from heedful.models.encoder import EncoderConfig, build, class_head
+from heedful.nn.layout import Tokens
+from heedful.tasks.tagging import TagCodec, Tagger, split, stretches
+from heedful.text.configuration import BpeConfig
+from heedful.text.training import train_tokenizer
+from heedful.text.words import word_ids
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
+CLS, SEP = 4, 5
+
+
+@pytest.fixture(scope="module")
+def codec():
+    tokenizer = train_tokenizer(BpeConfig(kind="bpe", merges=7), [" ".join(WORDS)] * 3)
+    return TagCodec(tokenizer, ("odd", "even", "other"))
+
+
+@pytest.fixture(scope="module")
+def model(codec):
+    torch.manual_seed(3)
+    config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, max_length=17, segments=0)
+    made = build(config, codec.sizes[0])
+    made.heads["tag"] = class_head(14, codec.sizes[1], 0.1)
+    for parameter in made.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return made
+
+
+def row(words, tags):
+    return Located({"words": words, "tags": tags}, Where("corpus.tsv", 7))
+
+
+def test_a_mark_stands_on_the_first_token_of_every_word(codec):
+    (encoded,) = codec.encode([row("three  one", "odd even")], room=99)
+    three, one = word_ids(codec.tokenizer, ["three", "one"])
+    assert len(three) > 1
+    assert encoded.row["words"] == [*three, *one]
+    assert encoded.row["tags"] == [1, *[0] * (len(three) - 1), 2, *[0] * (len(one) - 1)]
+
+
+def test_of_a_word_that_is_too_long_the_beginning_is_kept(codec):
+    (encoded,) = codec.encode([row("seven one", "odd even")], room=2)
+    assert encoded.row["tags"] == [1, 0, 2, 0]
+
+
+@pytest.mark.parametrize(
+    "words, tags, message",
+    [
+        ("one two three", "odd even", r"corpus.tsv:7: 3 words but 2 tags"),
+        ("", "odd", r"corpus.tsv:7: 0 words but 1 tags"),
+        ("one two", "odd eve", r"corpus.tsv:7: the tag 'eve' .*'even'"),
+    ],
+)
+def test_bad_rows_are_named(codec, words, tags, message):
+    with pytest.raises(DataError, match=message):
+        list(codec.encode([row(words, tags)], room=9))
+
+
+def test_only_plain_blanks_part_words():
+    assert split(" a\u00a0b \t c\n") == ["a\u00a0b", "c"]
+    assert split("") == []
+
+
+@given(st.lists(st.integers(1, 9), max_size=20), st.integers(1, 12))
+def test_stretches_hold_all_words_in_order_and_fit(lengths, room):
+    found = stretches(lengths, room)
+    assert [i for a, b in found for i in range(a, b)] == list(range(len(lengths)))
+    for a, b in found:
+        assert b > a
+        assert sum(lengths[a:b]) <= room or b == a + 1
+    # No stretch could have taken the next word too.
+    for a, b in found[:-1]:
+        assert sum(lengths[a : b + 1]) > room
+
+
+def expected(model, codec, words):
+    """The tags of words that fit into one sequence, by the model itself."""
+    ids = word_ids(codec.tokenizer, words)
+    tokens = Tokens.of([[CLS, *(i for own in ids for i in own), SEP]])
+    with torch.no_grad():
+        log_probs = model.heads["tag"](model(tokens)).log_softmax(-1)
+    place, found = 1, []
+    for own in ids:
+        found.append((codec.tags[log_probs[place].argmax()], log_probs[place].max().item()))
+        place += len(own)
+    return found
+
+
+def test_every_word_has_the_models_own_tag_whatever_the_batch(model, codec):
+    lines = ["one two", "", "seven", "six five four", "two two two", "one two"]
+    done = []
+    found = Tagger(model, codec, longest=17, budget=20).predict(lines, progress=done.append)
+    assert sum(done) == len(lines)
+    for line, prediction in zip(lines, found, strict=True):
+        own = expected(model, codec, line.split())
+        assert prediction.words == line.split()
+        assert prediction.tags == [tag for tag, _ in own]
+        assert prediction.text == " ".join(prediction.tags)
+        assert prediction.log_probs == pytest.approx([value for _, value in own], abs=1e-5)
+        assert prediction.score == pytest.approx(sum(prediction.log_probs))
+    assert found[1].note == "the input is empty"
+    assert found[0].note is None
+    assert found[0].to_dict()["tags"] == found[0].tags
+
+
+def test_long_inputs_are_read_in_parts_and_every_word_has_a_tag(model, codec):
+    words = WORDS * 5
+    (found,) = Tagger(model, codec, longest=17).predict([words])
+    assert len(found.tags) == len(found.log_probs) == len(words)
+    lengths = [len(own) for own in word_ids(codec.tokenizer, words)]
+    parts = stretches(lengths, 15)
+    assert found.note == f"read in {len(parts)} parts"
+    own = [tag for a, b in parts for tag, _ in expected(model, codec, words[a:b])]
+    assert found.tags == own
+
+
+def test_a_word_longer_than_the_model_reads_has_one_tag(model, codec):
+    (found,) = Tagger(model, codec, longest=17).predict([["one", "seven" * 30, "two"]])
+    assert len(found.tags) == 3
+
+
+def test_words_of_a_list_may_hold_blanks_or_nothing(model, codec):
+    (found,) = Tagger(model, codec, longest=17).predict([["one two", "", "six"]])
+    assert found.words == ["one two", "", "six"]
+    assert len(found.tags) == 3
+
+
+def test_no_input_no_output_and_no_alignment(model, codec):
+    tagger = Tagger(model, codec, longest=17)
+    assert tagger.predict([]) == []
+    with pytest.raises(RequestError, match="alignment"):
+        tagger.predict(["one"], alignment=True)

@@ -1,0 +1,48 @@
+"""What writes answers: how much it may write, and the order of its answers."""
+
+import torch
+
+from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.models.transformer import TransformerConfig, build
+from heedful.tasks.pairing import TWO_SIDES, TwoSides
+from heedful.tasks.writing import Writer
+from heedful.text.configuration import WordConfig
+from heedful.text.training import train_tokenizer
+
+
+def writer(decoding, pairing=TWO_SIDES):
+    tokenizer = train_tokenizer(WordConfig(kind="word"), ["one two three four five"])
+    torch.manual_seed(3)
+    config = TransformerConfig(d_model=12, d_ff=17, n_heads=3, n_layers=1)
+    model = build(config, tokenizer.vocab_size, tokenizer.vocab_size)
+    return Writer(model, tokenizer, decoding, pairing)
+
+
+@torch.no_grad()
+def test_lengths_and_the_pairings_room_bound_what_is_written():
+    decoding = GreedyConfig(max_length=MaxLength(ratio=1.0, extra=1))
+    sources = [[7, 8], [9], [7, 9, 8, 7]]
+    for lengths, longest in (([2, 1, 4], None), ([6, 0, 3], None), ([6, 0, 3], 4)):
+        answers = writer(decoding, TwoSides(longest)).write(sources, lengths, [0, 1, 2])
+        most = [n + 1 if longest is None else min(n + 1, longest) for n in lengths]
+        for (hypothesis,), bound in zip(answers, most, strict=True):
+            written = len(hypothesis.log_probs)
+            assert written == bound or (hypothesis.finished and written < bound)
+
+
+@torch.no_grad()
+def test_the_best_answer_comes_first_and_the_others_are_its_alternatives():
+    it = writer(BeamConfig(beam=4, n_best=3))
+    (hypotheses,) = it.write([[7, 8, 9]], [3], [0])
+    prediction = it.prediction(hypotheses)
+    scores = [prediction.score, *(p.score for p in prediction.alternatives)]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) == 3
+    assert [prediction.tokens, *(p.tokens for p in prediction.alternatives)] == [
+        it.tokenizer.tokens(h.ids) for h in hypotheses
+    ]
+
+
+def test_hypotheses_that_run_side_by_side():
+    decodings = (GreedyConfig(), BeamConfig(beam=5), SampleConfig(n=3))
+    assert [writer(decoding).width for decoding in decodings] == [1, 5, 3]

@@ -1,0 +1,92 @@
+"""Words with their ids, and the characters that each id stands for."""
+
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
+from heedful.text.specials import SPECIALS
+from heedful.text.training import train_tokenizer
+from heedful.text.words import spans, spelled, word_ids
+
+LINES = ["the old man sleeps in the blue room , he said .", "schöne Bäume und alte Häuser 1923-24"] * 3
+KINDS = {
+    "bpe": {"kind": "bpe", "merges": 40},
+    "bpe-space": {"kind": "bpe", "merges": 40, "split": "space"},
+    "byte-bpe": {"kind": "byte-bpe", "merges": 40},
+    "byte-bpe-gpt2": {"kind": "byte-bpe", "merges": 40, "split": "gpt2"},
+    "unigram-space": {"kind": "unigram", "vocab_size": 300, "split": "space"},
+    "wordpiece": {"kind": "wordpiece", "vocab_size": 80},
+    "word": {"kind": "word"},
+    "character": {"kind": "character"},
+    "byte": {"kind": "byte"},
+}
+WORDS = st.lists(st.text("theomansÄäé1,.-'", min_size=1, max_size=6), min_size=1, max_size=5)
+
+
+@cache
+def tokenizer(name, lowercase=False):
+    config = TypeAdapter(TokenizerConfig).validate_python(KINDS[name])
+    return train_tokenizer(config, iter(LINES), PreprocessingConfig(lowercase=lowercase))
+
+
+@pytest.mark.parametrize("name", KINDS)
+@given(WORDS)
+def test_the_ids_of_words_are_those_of_their_text(name, words):
+    made = tokenizer(name)
+    assert [i for own in word_ids(made, words) for i in own] == made.encode(" ".join(words))
+
+
+@pytest.mark.parametrize("name", KINDS)
+@given(WORDS)
+def test_ids_lie_on_their_words_one_after_another(name, words):
+    made, text = tokenizer(name), "  ".join(words)
+    found = spelled(made, text)
+    assert len(found.ids) == len(found.spans)
+    place = 0
+    for word, ids in zip(words, word_ids(made, words), strict=True):
+        own = spans(made, word, ids)
+        first = text.index(word, place)
+        assert found.spans[: len(ids)] == [(first + a, first + b) for a, b in own]
+        found = type(found)(found.ids[len(ids) :], found.spans[len(ids) :])
+        place = first + len(word)
+        assert max(b for _, b in own) == len(word)
+        assert all(0 <= a <= b <= len(word) for a, b in own)
+        assert [a for a, _ in own] == sorted(a for a, _ in own)
+
+
+@pytest.mark.parametrize("name", ["bpe", "byte-bpe", "byte-bpe-gpt2", "wordpiece", "word"])
+def test_punctuation_is_told_from_the_word_that_it_ends(name):
+    made, text = tokenizer(name), "he sleeps in the room."
+    found = spelled(made, text)
+    first, last = found.covering((17, 21))
+    assert text[found.spans[first][0] : found.spans[last][1]] == "room"
+
+
+def test_an_unknown_word_is_one_unknown_token_that_is_all_of_it():
+    found = spelled(tokenizer("word"), "the zebra sleeps")
+    assert found.ids[1] == SPECIALS.unknown
+    assert found.spans == [(0, 3), (4, 9), (10, 16)]
+
+
+def test_lower_case_keeps_places_and_what_changes_length_is_taken_whole():
+    made = tokenizer("bpe", lowercase=True)
+    assert spelled(made, "THE Old") == spelled(made, "the old")
+    # The capital I with a dot takes two bytes, in lower case three.
+    ids = word_ids(made, ["\u0130the"])[0]
+    assert spans(made, "\u0130the", ids) == [(0, 4)] * len(ids)
+
+
+def test_a_word_that_leaves_nothing_behind_is_unknown():
+    assert word_ids(tokenizer("wordpiece"), ["the", "\u0000"])[1] == [SPECIALS.unknown]
+    assert word_ids(tokenizer("word"), [""]) == [[SPECIALS.unknown]]
+    assert word_ids(tokenizer("word"), []) == []
+
+
+def test_what_no_id_touches_is_not_covered():
+    found = spelled(tokenizer("word"), "the  man")
+    assert found.covering((3, 5)) is None
+    assert found.covering((2, 6)) == (0, 1)
