@@ -111,7 +111,7 @@ def test_scores_and_descriptions_are_what_the_schemas_say(heedful, folder, run):
     own = heedful("evaluate", run, "--table", f"{run}.jsonl", "--output", f"{run}.out", cwd=folder)
     assert own.status == 0, own.err
     assert len((folder / f"{run}.out").read_text("utf-8").splitlines()) == 18
-    described = heedful("describe", run, "--time", "--json", cwd=folder)
+    described = heedful("describe", run, "--time", "--length", "9", "--json", cwd=folder)
     assert described.status == 0, described.err
     check("ledger", described.json())
     recipe = heedful("describe", f"{run}.yaml", cwd=folder)

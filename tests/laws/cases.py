@@ -447,7 +447,7 @@ def start(model: Any, sources: Sequence[Any]) -> Any:
 
 def batch_for(model: Any, sources: Sequence[Any], targets: Sequence[Any]) -> Batch:
     """Teacher forcing."""
-    source = source_of(model, sources)
+    source = source_of(model, [[*each, END] for each in sources])
     if isinstance(source, Pictures):
         return replace(Batch.forced(None, targets, start=START, end=END), source=source)
     return Batch.forced(None if source is None else sources, targets, start=START, end=END)

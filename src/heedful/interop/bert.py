@@ -203,7 +203,7 @@ def _refuse_others(settings: Settings) -> None:
     """Refuse a BERT that computes something else than heedful's tasks."""
     for architecture in settings.get("architectures", list, []):
         if architecture in _OTHERS:
-            raise settings.wrong("architectures", f"{architecture} is no task of heedful's")
+            raise settings.wrong("architectures", f"{architecture}: heads of this kind are not imported")
     settings.refuse("is_decoder", "heedful's BERT sees the whole sequence")
     settings.refuse("add_cross_attention", "heedful's encoders read no second sequence")
     settings.refuse("quantization_config", "quantised weights are not read", (None,))

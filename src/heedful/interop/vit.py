@@ -145,7 +145,7 @@ def _configuration(settings: Settings) -> VisionConfig:
     """The model that a configuration describes."""
     for architecture in settings.get("architectures", list, []):
         if architecture == "ViTForMaskedImageModeling":
-            raise settings.wrong("architectures", f"{architecture} is no task of heedful's")
+            raise settings.wrong("architectures", f"{architecture}: heads of this kind are not imported")
     settings.refuse("quantization_config", "quantised weights are not read", (None,))
     settings.refuse("qkv_bias", "heedful's attention has biases in all projections", (None, True))
     side, patch = _square(settings, "image_size", 224), _square(settings, "patch_size", 16)

@@ -11,6 +11,7 @@ from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import blind_to_constants
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Pictures
+from heedful.nn.residual import PostNorm
 from heedful.nn.state import KeyValueCache, State
 
 
@@ -64,6 +65,19 @@ class EncoderDecoder(nn.Module):
 
     @property
     def without_gradient(self) -> dict[str, range]:
+        """Biases at both ends of the encoder, where a vector added to all tokens there changes nothing."""
+        return {**self._first_bias(), **self._last_bias()}
+
+    def _first_bias(self) -> dict[str, range]:
+        """What adds a vector to all tokens, undropped, that the norm before each part takes away again."""
+        embedding: Any = self.source_embedding
+        added = getattr(embedding, "adds_constant", {})
+        kept = any(isinstance(part, PostNorm) for part in self.encoder.modules())
+        if not added or kept or embedding.dropout.p > 0 or not blind_to_constants(self.encoder):
+            return {}
+        return {f"source_embedding.{name}": rows for name, rows in added.items()}
+
+    def _last_bias(self) -> dict[str, range]:
         """The bias of the encoder's last norm, if a vector added to all of its output changes nothing.
 
         So it is where the decoder is blind to constants and its cross-attention scores by products: the

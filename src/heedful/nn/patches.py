@@ -137,6 +137,16 @@ class PatchEmbedding(nn.Module):
         self.class_token, self.dropout = class_token, Dropout(dropout)
         self.n_tokens = rows * columns + (class_token is not None)
 
+    @property
+    def adds_constant(self) -> dict[str, range]:
+        """The bias of the projection adds the same vector to all tokens, where none is a class token."""
+        bias = self.patches.projection.bias
+        return (
+            {}
+            if bias is None or self.class_token is not None
+            else {"patches.projection.bias": range(len(bias))}
+        )
+
     def forward(self, pictures: Pictures) -> Float[Tensor, "T d"]:
         """Embed pictures, as packed tokens in the layout of ``pictures``.
 

@@ -204,13 +204,19 @@ class Answerer:
         """The best stretches of one window."""
         n, first = len(window.passage), len(window.question) + 2
         starts, ends = log_probs[first : first + n].unbind(-1)
+        written = torch.tensor([a < b for a, b in window.spans], dtype=torch.bool)
         allowed = torch.ones(n, n, dtype=torch.bool).triu().tril(self.longest_answer - 1)
+        allowed &= written[:, None] & written
         scores = (starts[:, None] + ends).masked_fill(~allowed, float("-inf")).flatten()
-        values, places = scores.topk(min(self.n_best, int(allowed.sum())))
-        return [
-            _Found(value, (window.spans[place // n][0], window.spans[place % n][1]))
-            for value, place in zip(values.tolist(), places.tolist(), strict=True)
-        ]
+        n_allowed = int(allowed.sum())
+        # Several tokens may stand for the same characters, so more than n_best may be needed.
+        found: dict[Span, float] = {}
+        values, places = scores.topk(min(n_allowed, 1) if self.n_best == 1 else n_allowed)
+        for value, place in zip(values.tolist(), places.tolist(), strict=True):
+            found.setdefault((window.spans[place // n][0], window.spans[place % n][1]), value)
+            if len(found) == self.n_best:
+                break
+        return [_Found(value, span) for span, value in found.items()]
 
     def _answer(self, texts: Sequence[str], found: list[_Found], nothing: list[float]) -> Answer:
         question, passage = texts

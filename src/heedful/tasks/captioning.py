@@ -122,7 +122,7 @@ class CaptionCodec:
             captions = self.tokenizer.encode_batch([row.row[CAPTION] for row in block])
             for row, caption in zip(block, captions, strict=True):
                 try:
-                    pixels = reader.pixels(row.row[PICTURE])
+                    pixels: Any = reader.pixels(row.row[PICTURE])
                 except DataError as error:
                     if not drop:
                         advice = "`unreadable: drop` leaves such rows out"

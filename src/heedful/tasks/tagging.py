@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -23,9 +23,12 @@ from heedful.tasks.prediction import Prediction
 from heedful.tasks.texts import BUDGET, N_SPECIALS
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.words import word_ids
+from heedful.text.words import word_ids, word_ids_of_all
 
 WORDS, TAGS = "words", "tags"
+
+# Rows whose words are encoded together.
+CHUNK = 1000
 
 # Other spaces, such as those that do not break, may stand in a word.
 _WORD = re.compile(r"[^ \t\n\r\f\v]+")
@@ -92,14 +95,20 @@ class TagCodec:
         Raises:
             DataError: words and tags are not as many, or a tag is not known.
         """
-        for row in rows:
-            words, tags = words_and_tags(row)
-            ids = [own[:room] for own in word_ids(self.tokenizer, words)]
-            numbers = [self.number(tag, row.where) + 1 for tag in tags]
-            marks = [
-                number * (i == 0) for number, own in zip(numbers, ids, strict=True) for i in range(len(own))
-            ]
-            yield Located({WORDS: [i for own in ids for i in own], TAGS: marks}, row.where)
+        rows = iter(rows)
+        while block := list(islice(rows, CHUNK)):
+            pairs = [words_and_tags(row) for row in block]
+            ids = word_ids_of_all(self.tokenizer, [words for words, _ in pairs])
+            for row, (_, tags), each in zip(block, pairs, ids, strict=True):
+                yield Located(self._marked(each, tags, row.where, room), row.where)
+
+    def _marked(
+        self, ids: Sequence[list[int]], tags: Sequence[str], where: Where, room: int
+    ) -> dict[str, list[int]]:
+        kept = [own[:room] for own in ids]
+        numbers = [self.number(tag, where) + 1 for tag in tags]
+        marks = [[number, *[0] * (len(own) - 1)] for number, own in zip(numbers, kept, strict=True)]
+        return {WORDS: list(chain(*kept)), TAGS: list(chain(*marks))}
 
 
 def stretches(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:

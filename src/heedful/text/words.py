@@ -22,10 +22,21 @@ def word_ids(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[int]]:
     Raises:
         DataError: a word holds a lone surrogate.
     """
+    return word_ids_of_all(tokenizer, [words])[0]
+
+
+def word_ids_of_all(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+    """`word_ids` of several texts; what occurs often is encoded once."""
     # A kind that puts a space before every text does so before every word by itself.
     blank = "" if tokenizer.model.space else " "
-    ids = tokenizer.encode_batch(words) if not blank else tokenizer.encode_parts(words, blank)
-    return [own or [tokenizer.specials.unknown] for own in ids]
+    first = list({words[0]: None for words in texts if words})
+    later = list({word: None for words in texts for word in words[1:]})
+    tables = (
+        dict(zip(first, tokenizer.encode_batch(first), strict=True)),
+        dict(zip(later, tokenizer.encode_parts(["", *later], blank)[1:], strict=True)),
+    )
+    unknown = [tokenizer.specials.unknown]
+    return [[tables[i > 0][word] or unknown for i, word in enumerate(words)] for words in texts]
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ def test_unknown_tensors_are_listed(bert, tmp_path):
         ({"position_embedding_type": "relative_key"}, "position_embedding_type: 'relative_key': "),
         (
             {"architectures": ["BertForTokenClassification"]},
-            "architectures: BertForTokenClassification is no",
+            "architectures: BertForTokenClassification: heads of this",
         ),
         ({"hidden_act": "mish"}, "hidden_act: 'mish' is not known to heedful"),
         ({"num_attention_heads": 3}, "num_attention_heads: 3 does not divide hidden_size=14"),

@@ -143,7 +143,7 @@ def test_other_ways_to_read_pictures_are_refused(vit, tmp_path, values, message)
         ({"patch_size": 4}, "patch_size: 4 does not divide image_size=15"),
         ({"image_size": [15, 20]}, "image_size: [15, 20]: heedful's pictures are square"),
         ({"num_attention_heads": 3}, "num_attention_heads: 3 does not divide hidden_size=14"),
-        ({"architectures": ["ViTForMaskedImageModeling"]}, "ViTForMaskedImageModeling is no task"),
+        ({"architectures": ["ViTForMaskedImageModeling"]}, "ViTForMaskedImageModeling: heads of this kind"),
         ({"problem_type": "regression"}, "problem_type: 'regression': "),
         ({"num_channels": 1}, "expected 1 numbers, one for each channel"),
         ({"patch_size": 3}, "projection.weight is [14, 3, 5, 5] in the file, and should be [14, 3, 3, 3]"),

@@ -244,7 +244,7 @@ def test_a_run_that_reads_texts_is_no_start(folder, tmp_path):
     "sections, message",
     [
         ({"model": {"patch_size": 4}}, "patch_size=4 does not divide picture_size=6"),
-        ({"augmentation": {"erase": 1.5}}, "less than or equal to 1"),
+        ({"augmentation": {"erase": 1.5}}, "augmentation.erase: expected a number of at most 1.0"),
         ({"augmentation": {"flp": True}}, "did you mean 'flip'"),
         ({"tokenizer": {}}, "tokenizer"),
         ({"training": {"metric": "accuracy"}}, "direction=higher"),

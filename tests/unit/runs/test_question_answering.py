@@ -152,8 +152,8 @@ def test_rows_without_the_answer_are_counted_or_refused(tmp_path, change, reason
     assert report["dropped"] == {reason: {"count": 1, "examples": ["valid.jsonl:4"]}}
     assert (report["rows"], report["kept"]) == (4, 3)
     (tmp_path / "strict").mkdir()
-    for name in ("train", "valid"):
-        (tmp_path / "strict" / f"{name}.jsonl").write_text((tmp_path / f"{name}.jsonl").read_text())
+    write(tmp_path / "strict")
+    (tmp_path / "strict" / "valid.jsonl").write_text((tmp_path / "valid.jsonl").read_text())
     with pytest.raises(DataError, match=rf"valid.jsonl:4: {reason}"):
         into(tmp_path / "strict", data={"missing": "error"})
 

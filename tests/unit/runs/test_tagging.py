@@ -203,8 +203,9 @@ def test_empty_lines_are_left_out_or_refused(tmp_path):
     dropped = json.loads((tmp_path / "run" / "data.json").read_text())["train"]["dropped"]
     assert dropped == {"empty words": {"count": 1, "examples": ["train.tsv:2"]}}
     (tmp_path / "strict").mkdir()
-    (tmp_path / "strict" / "train.tsv").write_text((tmp_path / "train.tsv").read_text())
-    (tmp_path / "strict" / "valid.tsv").write_text((tmp_path / "valid.tsv").read_text())
+    write(tmp_path / "strict")
+    for name in ("train.tsv", "valid.tsv"):
+        (tmp_path / "strict" / name).write_text((tmp_path / name).read_text())
     with pytest.raises(DataError, match=r"train.tsv:2: words is empty"):
         into(tmp_path / "strict", data={"filter": {"empty": "error"}})
 

@@ -137,7 +137,7 @@ def _of_recipe(
     tokenizer = getattr(recipe, "tokenizer", None)
     size, why = _expected(tokenizer.subwords) if tokenizer else (VOCABULARY, "")
     n_vocabularies = len(SIZES[family])
-    entries = vocabularies.sizes(family, known[:n_vocabularies] if known else [size])
+    entries = vocabularies.sizes(family, known[:n_vocabularies] if known and n_vocabularies else [size])
     sizes = (*entries, *known[n_vocabularies:]) if known else kind.sizes(recipe, entries)
     model = on_device("meta", kind.model, recipe, sizes)
     told = "" if known or vocabularies.complete(family) else why

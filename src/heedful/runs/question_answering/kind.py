@@ -28,6 +28,8 @@ from heedful.text.words import Span, spelled
 if TYPE_CHECKING:
     from heedful.runs.run import Run
 
+MEASURES = {"loss": ANSWER, "accuracy": "correct"}
+
 
 class QuestionAnswering(EncoderKind):
     """See `heedful.runs.kind.Kind`."""
@@ -38,7 +40,7 @@ class QuestionAnswering(EncoderKind):
     options = ("n_best",)
     readable = (QUESTION, PASSAGE)
     answer = ANSWER
-    measures = {"loss": ANSWER, "accuracy": "correct"}  # noqa: RUF012 (never changed)
+    measures = MEASURES
 
     def texts(self, recipe: QuestionAnsweringRecipe) -> tuple[str, ...]:
         """Question and passage."""

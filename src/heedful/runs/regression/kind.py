@@ -30,6 +30,8 @@ from heedful.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from heedful.runs.run import Run
 
+MEASURES = {"loss": VALUE}
+
 
 class Regression(EncoderKind):
     """See `heedful.runs.kind.Kind`."""
@@ -39,7 +41,7 @@ class Regression(EncoderKind):
     scoring = "estimating"
     readable = (TEXT, PAIR)
     answer = LABEL
-    measures = {"loss": VALUE}  # noqa: RUF012 (never changed)
+    measures = MEASURES
 
     def texts(self, recipe: RegressionRecipe) -> tuple[str, ...]:
         """One or two."""
