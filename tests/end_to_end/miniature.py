@@ -33,7 +33,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "language-model": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
     "encoder": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
     "vision": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
-    "resnet": {"width": 4},
+    "resnet": {"width": 8, "n_blocks": [1]},
+    "captioner": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
 }
 SHORT = {"max_updates": 4, "validate_every": 2, "save_every": 2, "tokens_per_update": 400}
 
@@ -78,8 +79,15 @@ def miniature(name: str, folder: Path) -> Miniature:
     return Miniature(name, recipe, list(_overrides(recipe)), rows)
 
 
+def _parts(recipe: Recipe) -> dict[str, Any]:
+    """Every source by its key."""
+    tests = {f"data.test.{name}": source for name, source in recipe.data.test.items()}
+    return {"data.train": recipe.data.train, "data.valid": recipe.data.valid, **tests}
+
+
 def _sources(recipe: Recipe) -> list[Any]:
-    return [recipe.data.train, recipe.data.valid, *recipe.data.test.values()]
+    """Those that stand beside each other one by one."""
+    return [one for source in _parts(recipe).values() for one in getattr(source, "sources", [source])]
 
 
 def _overrides(recipe: Recipe) -> Iterator[str]:
@@ -93,10 +101,12 @@ def _overrides(recipe: Recipe) -> Iterator[str]:
         yield "validation.decode=3"
     if hasattr(recipe, "completion"):
         yield "completion.max_new_tokens=5"
-    for part in ("train", "valid"):
+    for key, source in _parts(recipe).items():
+        if source.skip:
+            yield f"{key}.skip=0"
         # The whole of a built-in corpus is more than a few updates need.
-        if getattr(recipe.data, part).kind == "built-in":
-            yield f"data.{part}.split=valid"
+        if source.kind == "built-in" and key == "data.train":
+            yield f"{key}.split=valid"
 
 
 # Rows --------------------------------------------------------------------------------------------------

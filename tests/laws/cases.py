@@ -57,12 +57,14 @@ from heedful.nn.recurrent import (
     ResidualRecurrence,
 )
 from heedful.nn.state import KeyValueCache
+from heedful.objectives.answering import AnswerSpan
 from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
-from heedful.objectives.registry import CLASS, NEXT_TOKEN
-from heedful.runs.classification.recipe import ObjectiveConfig as ClassConfig
-from heedful.runs.recipe import ObjectiveConfig
+from heedful.objectives.registry import CLASS, NEXT_TOKEN, TAG
+from heedful.objectives.regression import SquaredError
+from heedful.runs.recipe import ClassObjectiveConfig, ObjectiveConfig
+from heedful.runs.tagging.recipe import ObjectiveConfig as TagConfig
 
 # The one tolerance of all laws, in fp32: the largest difference between two whole tensors, relative to
 # the largest number expected (or to 1, where all are smaller).
@@ -822,6 +824,25 @@ def _labelled_texts(rows: Sequence[int]) -> Batch:
     return labelled([TEXTS[row] for row in rows], [LABELS[row] for row in rows])
 
 
+def _framed(rows: Sequence[int]) -> Batch:
+    return Batch.framed([TEXTS[row] for row in rows], classify=4, separate=5)
+
+
+def _valued(rows: Sequence[int]) -> Batch:
+    return replace(_framed(rows), values=torch.tensor([0.5 * row - 1 for row in rows]))
+
+
+def _answered(rows: Sequence[int]) -> Batch:
+    answers = [(1, 3), None, (2, 2), (4, 5)]
+    return _framed(rows).answered([answers[row] for row in rows])
+
+
+def _tagged(rows: Sequence[int]) -> Batch:
+    """Every second word has a tag."""
+    framed = Batch.framed([[PROMPTS[row]] for row in rows], classify=4, separate=5)
+    return framed.tagged([[(row + 1) * (i % 2 == 0) for i in range(len(PROMPTS[row]))] for row in rows])
+
+
 def _masked(rows: Sequence[int]) -> Batch:
     """Spans are hidden, and whether the second text follows is asked."""
     masking = Masking(3, 7, V_TARGET, rate=0.4, begins_word=np.ones(V_TARGET, bool), spans=SpanLengths())
@@ -838,6 +859,19 @@ def _class_heads() -> nn.ModuleDict:
     return nn.ModuleDict({"pooled": FirstPooling(), "class": nn.Linear(D, N_CLASSES)})
 
 
+def _tag_head() -> nn.ModuleDict:
+    return nn.ModuleDict({"tag": nn.Linear(D, N_CLASSES)})
+
+
+def _answer_head() -> nn.ModuleDict:
+    # A bias would be the same for all tokens, and change no softmax over them.
+    return nn.ModuleDict({"answer": nn.Linear(D, 2, bias=False)})
+
+
+def _value_heads() -> nn.ModuleDict:
+    return nn.ModuleDict({"pooled": FirstPooling(), "value": nn.Linear(D, 1)})
+
+
 def _masked_heads() -> nn.ModuleDict:
     table = nn.Parameter(torch.randn(V_TARGET, D))
     heads = {"token": MaskedHead(table), "boundary": BoundaryHead(table, 10)}
@@ -851,7 +885,13 @@ def _named(config: type[ObjectiveConfig], word: str) -> Callable[[], Any]:
 OBJECTIVES: dict[str, Minimised] = {
     # Every loss that recipes know.
     **{f"token, {w}": Minimised(_named(ObjectiveConfig, w), _token_head, _forced) for w in NEXT_TOKEN},
-    **{f"class, {w}": Minimised(_named(ClassConfig, w), _class_heads, _labelled_texts) for w in CLASS},
+    **{
+        f"class, {w}": Minimised(_named(ClassObjectiveConfig, w), _class_heads, _labelled_texts)
+        for w in CLASS
+    },
+    **{f"tag, {w}": Minimised(_named(TagConfig, w), _tag_head, _tagged) for w in TAG},
+    "place of an answer": Minimised(AnswerSpan, _answer_head, _answered),
+    "number": Minimised(SquaredError, _value_heads, _valued),
     "answers": Minimised(lambda: NextToken(), _token_head, _delimited),
     "chunks": Minimised(lambda: NextToken(0.2, chunk=2), _token_head, _forced),
     "smoothed class": Minimised(lambda: SequenceClass(0.2), _class_heads, _labelled_texts),

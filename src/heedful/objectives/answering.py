@@ -31,6 +31,9 @@ class AnswerSpan:
         """Apply ``heads["answer"]`` to all tokens, and compare."""
         layout, answers = batch.inputs.layout, batch.answers
         assert answers is not None
+        if not layout.n_sequences:
+            nothing = hidden.sum()
+            return [Term(ANSWER, nothing, 0), Term("correct", nothing.detach(), 0, weight=0.0)]
         log_probs = answer_log_probs(hidden, heads, layout)
         wanted = (answers - layout.offsets[:-1, None])[:, None]
         n, loss = len(log_probs), -log_probs.gather(1, wanted).sum() / 2
