@@ -52,9 +52,9 @@ def tagging_scores(
     Raises:
         RequestError: there are no words, or a tag is none of the labels.
     """
-    given, right = ([tag for sentence in side for tag in sentence] for side in (predictions, truths))
+    found, right = ([tag for sentence in side for tag in sentence] for side in (predictions, truths))
     counts = {"words": len(right), "sentences": len(truths), "classes": len(labels)}
-    words = classification_scores(given, right, labels).values()
+    words = classification_scores(found, right, labels).values()
     spans = span_scores(predictions, truths) if is_bio(labels) else []
     return [replace(score, counts=counts) for score in words] + spans
 

@@ -230,8 +230,9 @@ class Answerer:
             none = _Found(min(nothing), None)
             at = sum(each.score > none.score + self.threshold for each in best)
             best.insert(at, none)
-        chosen, *others = [self._cut(passage, each) for each in best[: self.n_best]]
-        return replace(chosen, alternatives=[*others], note=note)
+        chosen = self._cut(passage, best[0])
+        others: list[Prediction] = [self._cut(passage, each) for each in best[1 : self.n_best]]
+        return replace(chosen, alternatives=others, note=note)
 
     def _cut(self, passage: str, found: _Found) -> Answer:
         start, end = found.span or (None, None)
