@@ -89,9 +89,8 @@ def test_the_walks_are_two_files_and_three_lines():
 def test_what_was_added_trains_and_predicts(python, copy):
     source = "{kind: tsv, paths: rows.tsv, columns: {label: 0, text: 1}}"
     overrides = [
-        *(f"data.{part}={source}" for part in ("train", "valid")),
+        *(f"data.{part}={source}" for part in ("train", "valid", "test.test")),
         *(f"model.{size}" for size in SMALL),
-        "data.test={}",
         "model.mixer=moving-average",
         "objective.loss=focal",
         "tokenizer.subwords={kind: word}",
@@ -110,8 +109,8 @@ def test_what_was_added_trains_and_predicts(python, copy):
 @pytest.mark.slow
 def test_the_laws_hold_what_was_added(python):
     chosen = "moving or focal or registry or every_mixer or every_objective"
-    done = python("-m", "pytest", "tests/laws", "-k", chosen, "-p", "no:cacheprovider", "-q", "-rN")
-    assert "passed" in done.stdout
-    listed = python("-m", "pytest", "tests/laws", "-k", "moving or focal", "--collect-only", "-q").stdout
+    done = python("-m", "pytest", "tests/laws", "-k", chosen, "-p", "no:cacheprovider")
+    assert "[100%]" in done.stdout
+    listed = python("-m", "pytest", "tests/laws", "-k", "moving or focal", "--collect-only").stdout
     for name in ("encoder, moving-average", "vit, moving-average", "moving average", "class, focal"):
         assert name in listed

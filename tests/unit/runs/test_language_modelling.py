@@ -296,7 +296,7 @@ WRONG = {
     "a filter": ({"data": {**plain()["data"], "filter": {}}}, "data.filter: unknown key"),
     "a metric of translation": ({"training": {"metric": "bleu"}}, "gives loss, perplexity"),
     "another task": ({"task": {"kind": "language-modeling"}}, "did you mean 'language-modelling'?"),
-    "no task": ({"task": {}}, "the kinds are classification, language-modelling, masked-language-modelling"),
+    "no task": ({"task": {}}, "the kinds are captioning, classification, language-modelling, "),
 }
 
 

@@ -12,9 +12,9 @@ from heedful.cli.train import train_into
 from heedful.errors import DataError, RequestError
 from heedful.runs import train as module
 from heedful.runs.kind import Prepared
+from heedful.runs.pairs import Validator
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.translation.kind import Validator
 from heedful.runs.translation.recipe import PretrainedConfig, TranslationRecipe
 from heedful.text.configuration import WordConfig
 from heedful.training.averaging import average
@@ -140,7 +140,8 @@ class Stored:
 
 def test_validation_runs_micro_batches(tmp_path):
     prepared = Prepared(None, None, Stored([9] * 12), [])
-    validator = Validator(recipe(tokens_per_update=80, accumulate=4), prepared, None)
+    columns = ("source", "target")
+    validator = Validator(recipe(tokens_per_update=80, accumulate=4), prepared, None, columns, None)
     assert [len(samples) for samples in validator.batches] == [2] * 6
 
 
@@ -215,9 +216,9 @@ def test_a_folder_without_a_checkpoint_says_so(run):
         load(run, device="cpu")
 
 
-def test_the_cache_takes_two_bytes_for_each_token_of_a_small_vocabulary(run):
+def test_the_cache_takes_a_byte_for_each_token_of_a_tiny_vocabulary(run):
     sizes = [path.stat().st_size for path in (run / "cache" / "train").glob("*.ids")]
-    assert sizes == [2 * len("a bb a cc")] * 2
+    assert sizes == [len("a bb a cc")] * 2
 
 
 # What is told ---------------------------------------------------------------------------------------------
