@@ -425,7 +425,7 @@ def source_of(model: Any, sources: Sequence[Any]) -> Tokens | Pictures | None:
     """What the model is given beside the targets: the sources, pictures made of them, or nothing."""
     if isinstance(model, LanguageModel):
         return None
-    if not isinstance(model.source_embedding, PatchEmbedding):
+    if not isinstance(getattr(model, "source_embedding", None), PatchEmbedding):
         return Tokens.of(sources)
     embedding = model.source_embedding
     numbers = embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
