@@ -6,7 +6,7 @@ question, passage -> ids -> windows -> where answers begin and end -> characters
 A sequence is ``<cls> question <sep> passage <sep>`` (Devlin et al. 2019, section 4.2).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,10 +15,11 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.data.sources import Located, Row
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError
 from heedful.objectives.answering import answer_log_probs
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.texts import BUDGET
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -121,7 +122,7 @@ class _Found(NamedTuple):
     span: Span | None
 
 
-class Answerer:
+class Answerer(Reader):
     """A model with its codec: questions and passages in, answers out, as many and in the same order.
 
     Of every window of a passage the best stretches are taken, whose ends are not before their beginnings; and
@@ -139,6 +140,8 @@ class Answerer:
         budget: tokens of the rectangle that is read together; bounds the memory.
     """
 
+    unaligned = "answers are cut out of the passage"
+
     def __init__(
         self,
         model: Any,
@@ -155,34 +158,18 @@ class Answerer:
         self.budget, self.device = budget, next(model.parameters()).device
 
     @torch.inference_mode()
-    def predict(
-        self,
-        texts: Sequence[Sequence[str]],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-    ) -> list[Prediction]:
-        """Answer the questions.
-
-        Args:
-            texts: pairs of a question and a passage.
-            alignment: refused: nothing is written that could be aligned.
-            first: not used: nothing is drawn.
-            progress: called with the number of inputs just done.
-        """
-        if alignment:
-            raise RequestError("answers are cut out of the passage, so there is no alignment to show")
-        windows = [window for i, pair in enumerate(texts) for window in self._windows(i, *pair)]
-        found: list[list[_Found]] = [[] for _ in texts]
-        nothing: list[list[float]] = [[] for _ in texts]
+    def answers(self, inputs: Sequence[Sequence[str]], progress: Progress) -> list[Prediction]:
+        """Answer the questions: pairs of a question and a passage."""
+        windows = [window for i, pair in enumerate(inputs) for window in self._windows(i, *pair)]
+        found: list[list[_Found]] = [[] for _ in inputs]
+        nothing: list[list[float]] = [[] for _ in inputs]
         for group in longest_first({i: each.length for i, each in enumerate(windows)}, self.budget):
             some = [windows[i] for i in group]
             for window, log_probs in zip(some, self._log_probs(some), strict=True):
                 found[window.text] += self._best(window, log_probs)
                 nothing[window.text].append(log_probs[0].sum().item())
-        progress(len(texts))
-        return [self._answer(*each) for each in zip(texts, found, nothing, strict=True)]
+        progress(len(inputs))
+        return [self._answer(*each) for each in zip(inputs, found, nothing, strict=True)]
 
     def _windows(self, text: int, question: str, passage: str) -> Iterator[_Window]:
         asked = spelled(self.codec.tokenizer, question).ids

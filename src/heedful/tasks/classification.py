@@ -4,7 +4,7 @@ row -> token ids, number of the label -> `Batch.labelled` -> model -> loss     `
 text -> token ids -> hidden states -> class -> label                           `Classifier.predict`
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,10 @@ import torch
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row, Where
-from heedful.errors import RequestError
 from heedful.objectives.classification import class_logits
 from heedful.tasks.labels import LABEL, answer, number_of
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.texts import BUDGET, TextReader, encoded
 from heedful.text.tokenizer import Tokenizer
 
@@ -64,7 +64,7 @@ class LabelCodec:
         )
 
 
-class Classifier:
+class Classifier(Reader):
     """A model with its codec: texts in, labels out, as many and in the same order.
 
     A prediction's ``text`` is the label, its ``score`` the label's log-probability, its ``alternatives``
@@ -78,31 +78,17 @@ class Classifier:
         budget: tokens of the rectangle that is read together; bounds the memory.
     """
 
+    unaligned = "a classifier writes nothing"
+
     def __init__(
         self, model: Any, codec: LabelCodec, *, longest: int, n_best: int = 1, budget: int = BUDGET
     ) -> None:
         self.codec, self.n_best = codec, n_best
         self.reader = TextReader(model, codec.tokenizer, longest=longest, answer=class_logits, budget=budget)
 
-    def predict(
-        self,
-        texts: Sequence[str | Sequence[str]],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-    ) -> list[Prediction]:
-        """Label the inputs, each a text or a pair of texts.
-
-        Args:
-            texts: the inputs.
-            alignment: refused: nothing is written that could be aligned.
-            first: not used: nothing is drawn.
-            progress: called with the number of inputs just done.
-        """
-        if alignment:
-            raise RequestError("a classifier writes nothing, so there is no alignment")
-        return [self._prediction(*found) for found in self.reader.read(texts, progress)]
+    def answers(self, inputs: Sequence[str | Sequence[str]], progress: Progress) -> list[Prediction]:
+        """Label the inputs, each a text or a pair of inputs."""
+        return [self._prediction(*found) for found in self.reader.read(inputs, progress)]
 
     def _prediction(self, logits: torch.Tensor, note: str | None) -> Prediction:
         return answer(logits.log_softmax(-1), self.codec.labels, self.n_best, note)

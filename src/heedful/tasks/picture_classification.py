@@ -14,12 +14,13 @@ import torch
 from heedful.data.pictures import PICTURE, Picture
 from heedful.data.report import DataReport, Encoded, Tally
 from heedful.data.sources import Located, Row
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError
 from heedful.nn.patches import Pictures
 from heedful.objectives.classification import class_logits
 from heedful.tasks.labels import LABEL, Labels, answer, number_of
 from heedful.tasks.pictures import PictureReader
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.reading import Progress, Reader
 
 BUDGET = 8192
 """Tokens of the pictures that are read together."""
@@ -85,7 +86,7 @@ def readable(pictures: Iterable[Picture], reader: Callable[[Picture], Any]) -> I
         yield picture
 
 
-class PictureClassifier:
+class PictureClassifier(Reader):
     """A model with its codec: pictures in, labels out, as many and in the same order.
 
     A prediction's ``text`` is the label, its ``score`` the label's log-probability, its ``alternatives``
@@ -99,6 +100,8 @@ class PictureClassifier:
         budget: tokens of the pictures that are read together; bounds the memory.
     """
 
+    unaligned = "a classifier writes nothing"
+
     def __init__(
         self, model: Any, codec: PictureCodec, *, n_tokens: int, n_best: int = 1, budget: int = BUDGET
     ) -> None:
@@ -108,27 +111,11 @@ class PictureClassifier:
         self.device = next(model.parameters()).device
 
     @torch.inference_mode()
-    def predict(
-        self,
-        texts: Sequence[Any],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-    ) -> list[Prediction]:
-        """Label the inputs.
-
-        Args:
-            texts: paths of files, `Picture` objects, arrays or pictures of Pillow's.
-            alignment: refused: nothing is written that could be aligned.
-            first: not used: nothing is drawn.
-            progress: called with the number of inputs just done.
-        """
-        if alignment:
-            raise RequestError("a classifier writes nothing, so there is no alignment")
+    def answers(self, inputs: Sequence[Any], progress: Progress) -> list[Prediction]:
+        """Label the inputs: paths of files, `Picture` objects, arrays or pictures of Pillow's."""
         results: list[Prediction] = []
-        for start in range(0, len(texts), self.size):
-            group = texts[start : start + self.size]
+        for start in range(0, len(inputs), self.size):
+            group = inputs[start : start + self.size]
             results += self._answers(group)
             progress(len(group))
         return results

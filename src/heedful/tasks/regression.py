@@ -5,7 +5,7 @@ text -> token ids -> hidden states -> value -> number                           
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +15,11 @@ import torch
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row, Where
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError
 from heedful.objectives.regression import values
 from heedful.tasks.labels import LABEL
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.texts import BUDGET, TextReader, encoded
 from heedful.text.tokenizer import Tokenizer
 
@@ -87,7 +88,7 @@ class NumberCodec:
         return replace(batch, values=torch.from_numpy((plain - self.mean) / self.deviation).float())
 
 
-class Estimator:
+class Estimator(Reader):
     """A model with its codec: texts in, numbers out, as many and in the same order.
 
     Args:
@@ -97,29 +98,15 @@ class Estimator:
         budget: tokens of the rectangle that is read together; bounds the memory.
     """
 
+    unaligned = "a regression writes nothing"
+
     def __init__(self, model: Any, codec: NumberCodec, *, longest: int, budget: int = BUDGET) -> None:
         self.codec = codec
         self.reader = TextReader(model, codec.tokenizer, longest=longest, answer=values, budget=budget)
 
-    def predict(
-        self,
-        texts: Sequence[str | Sequence[str]],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-    ) -> list[Prediction]:
-        """Give each input, a text or a pair of texts, its number.
-
-        Args:
-            texts: the inputs.
-            alignment: refused: nothing is written that could be aligned.
-            first: not used: nothing is drawn.
-            progress: called with the number of inputs just done.
-        """
-        if alignment:
-            raise RequestError("a regression writes nothing, so there is no alignment")
-        return [self._estimate(*found) for found in self.reader.read(texts, progress)]
+    def answers(self, inputs: Sequence[str | Sequence[str]], progress: Progress) -> list[Prediction]:
+        """Give each input, a text or a pair of inputs, its number."""
+        return [self._estimate(*found) for found in self.reader.read(inputs, progress)]
 
     def _estimate(self, standardised: torch.Tensor, note: str | None) -> Estimate:
         found = self.codec.mean + self.codec.deviation * standardised.item()

@@ -6,7 +6,7 @@ words -> ids -> stretches -> hidden states of first tokens -> tags              
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
@@ -16,10 +16,11 @@ import torch
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row, Where
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.labels import Labels, number_of
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.texts import BUDGET, N_SPECIALS
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -142,7 +143,7 @@ class _Stretch(NamedTuple):
         return [int(i == 0) for own in self.ids for i in range(len(own))]
 
 
-class Tagger:
+class Tagger(Reader):
     """A model with its codec: words in, tags out, as many and in the same order.
 
     Inputs that are too long for the model are read in stretches of whole words, and the prediction says so.
@@ -154,31 +155,17 @@ class Tagger:
         budget: tokens of the rectangle that is read together; bounds the memory.
     """
 
+    unaligned = "a tagger writes nothing"
+
     def __init__(self, model: Any, codec: TagCodec, *, longest: int, budget: int = BUDGET) -> None:
         self.model, self.codec = model.eval(), codec
         self.room, self.budget = longest - N_SPECIALS, budget
         self.device = next(model.parameters()).device
 
     @torch.inference_mode()
-    def predict(
-        self,
-        texts: Sequence[str | Sequence[str]],
-        *,
-        alignment: bool = False,
-        first: int = 0,
-        progress: Callable[[int], None] = lambda n: None,
-    ) -> list[Prediction]:
-        """Tag the inputs, each a line of words with blanks between, or a list of words.
-
-        Args:
-            texts: the inputs.
-            alignment: refused: nothing is written that could be aligned.
-            first: not used: nothing is drawn.
-            progress: called with the number of inputs just done.
-        """
-        if alignment:
-            raise RequestError("a tagger writes nothing, so there is no alignment")
-        words = [split(text) if isinstance(text, str) else list(text) for text in texts]
+    def answers(self, inputs: Sequence[str | Sequence[str]], progress: Progress) -> list[Prediction]:
+        """Tag the inputs, each a line of words with blanks between, or a list of words."""
+        words = [split(text) if isinstance(text, str) else list(text) for text in inputs]
         pieces = [piece for i, own in enumerate(words) for piece in self._stretches(i, own)]
         found = [[(0, 0.0)] * len(own) for own in words]
         left = Counter(piece.text for piece in pieces)
