@@ -15,7 +15,11 @@ def register(app: typer.Typer) -> None:
 def export(
     run: Path = typer.Argument(..., metavar="RUN", help="A run's folder."),
     to: str = typer.Option(
-        ..., "--to", metavar="FORMAT", help="gpt2 (language models) or marian (translators)."
+        ...,
+        "--to",
+        metavar="FORMAT",
+        help="gpt2 (language models), marian (translators), bert (masked models, classifiers) or vit "
+        "(classifiers of pictures).",
     ),
     out: Path = typer.Option(None, help="The folder to write. [default: RUN-FORMAT]"),
 ) -> None:

@@ -87,7 +87,7 @@ def predict(
         records = _records(lines, file, keys, listed) if structured else _fields(lines, file, keys)
         for block in _blocks(records):
             predictions = loaded.predict(
-                [_input(record, keys) for record in block],
+                [loaded.kind.input_of(loaded.recipe, record) for record in block],
                 decoding=settings,
                 n_best=None if searched else n_best,
                 alignment=alignment,
@@ -154,11 +154,6 @@ def _standard_input(stream: IO[bytes]) -> Iterator[str]:
             place = f"standard input:{number}: byte {error.start + 1} of the line"
             raise DataError(f"{place} is not UTF-8; convert it to UTF-8") from None
         yield line.removeprefix("\ufeff") if number == 1 else line
-
-
-def _input(record: dict[str, Any], keys: Sequence[str]) -> Any:
-    """The text, or the texts that belong together."""
-    return record[keys[0]] if len(keys) == 1 else tuple(record[key] for key in keys)
 
 
 def _fields(lines: Iterable[str], file: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -120,6 +120,10 @@ class DataReport:
     classes: Counter[str] = field(default_factory=Counter)
     """How many rows of each class were kept, where classes are counted."""
 
+    def drop(self, reason: str, where: Where) -> None:
+        """Take in that a row is left out."""
+        self.dropped.setdefault(reason, Tally()).add(where)
+
     def count(self, row: Mapping[str, Sequence[int]]) -> None:
         """Take in a row that is kept."""
         self.kept += 1
@@ -186,7 +190,7 @@ def keep(rows: Iterable[Encoded], filter: Filter, report: DataReport) -> Iterato
         report.rows += 1
         reason = _reason_to_drop(located, filter)
         if reason is not None:
-            report.dropped.setdefault(reason, Tally()).add(located.where)
+            report.drop(reason, located.where)
             continue
         cut = _cut(located, filter, report)
         report.count(cut.row)

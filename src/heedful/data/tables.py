@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -62,6 +62,14 @@ class JsonlSource(Ranged):
         if twice := self.columns.keys() & self.lists.keys():
             raise ValueError(f"the column {min(twice)!r} stands under columns and under lists")
         return self
+
+
+def own_table(path: Path, columns: Sequence[str]) -> TsvSource | JsonlSource:
+    """A user's file with the columns under their own names: JSON lines, or fields with a header."""
+    where, named = str(path.resolve()), {column: column for column in columns}
+    if path.name.removesuffix(".gz").endswith(".jsonl"):
+        return JsonlSource(paths=where, columns=named)
+    return TsvSource(paths=where, columns={**named}, header=True)
 
 
 def open_tsv(config: TsvSource, root: Path) -> Iterator[Located[Row]]:

@@ -167,6 +167,11 @@ class Kind(ABC):
     def inputs(self, recipe: Any) -> tuple[str, ...]:
         """What the texts of an input are called in JSON lines: most tasks have one."""
 
+    def input_of(self, recipe: Any, row: Mapping[str, Any]) -> Any:
+        """What `Predictor.predict` takes of a row: the input, or those that belong together."""
+        keys = self.inputs(recipe)
+        return row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
+
     def pictures(self, recipe: Any) -> tuple[str, ...]:
         """Which of the columns hold pictures: a path in their place is opened."""
         return ()

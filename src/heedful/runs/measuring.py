@@ -1,4 +1,4 @@
-"""What validations of all tasks do: the terms of the loss over batches that fit in memory."""
+"""What validations and scores of several tasks do: terms of the loss over batches, and what was answered."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,10 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths, plan
+from heedful.data.sources import Located, Row
+from heedful.errors import DataError
 from heedful.runs.recipe import Recipe
+from heedful.tasks.prediction import Prediction
 from heedful.training import distribution
 from heedful.training.step import Step
 
@@ -50,6 +53,27 @@ class Validator:
         """See `heedful.training.loop.Validate`."""
         found = means(self.step, (self.make(samples.tolist(), 0) for samples in self.batches))
         return {metric: found[term] for metric, term in self.measures.items()}
+
+
+def answered(
+    split: str, rows: Sequence[Located[Row]], predictions: Sequence[Prediction], *, drop: bool
+) -> tuple[list[tuple[Row, Prediction]], dict[str, int]]:
+    """The rows whose inputs could be read, with their predictions; and for the scores' counts, how many not.
+
+    Args:
+        split: what messages call the data set.
+        rows: all that were to be scored.
+        predictions: of each.
+        drop: leave out what cannot be read.
+
+    Raises:
+        DataError: an input cannot be read and is not to be left out, or none can be read.
+    """
+    errors = [p.error for p in predictions if p.error]
+    if errors and (not drop or len(errors) == len(rows)):
+        raise DataError(f"{split}: {errors[0]}")
+    pairs = [(row.row, p) for row, p in zip(rows, predictions, strict=True) if not p.error]
+    return pairs, {"unreadable": len(errors)} if errors else {}
 
 
 def means(step: Step, batches: Iterable[Batch]) -> dict[str, float]:

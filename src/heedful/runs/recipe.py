@@ -12,6 +12,7 @@ from heedful.data.sources import SourceConfig
 from heedful.errors import nearest
 from heedful.objectives.registry import CLASS, NEXT_TOKEN, Losses
 from heedful.objectives.terms import Objective
+from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.training.optimizers import AdamConfig, OptimizerConfig
 from heedful.training.schedules import InverseSqrtConfig, ScheduleConfig
 from heedful.training.settings import TrainingConfig
@@ -76,6 +77,18 @@ class Expected(Config):
     minutes: PositiveFloat | None = None
     parameters: PositiveInt | None = None
     note: str = ""
+
+
+class Tokenization(Config):
+    """Of tasks with one kind of text: the subword model, and what is done to the text before it.
+
+    Args:
+        subwords: which model, and how large.
+        text: lower-casing, Moses tokenisation, normalisation.
+    """
+
+    subwords: TokenizerConfig
+    text: PreprocessingConfig = PreprocessingConfig()
 
 
 class StartConfig(Config):

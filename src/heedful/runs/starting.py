@@ -1,7 +1,7 @@
 """Going on from another run: its tokenizers and its pictures' mean, its weights, how fast they may change."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from heedful.runs.folder import RunFolder, read_json
 from heedful.runs.recipe import Recipe
 from heedful.tasks.pictures import PictureReader
 from heedful.text.tokenizer import Tokenizer
+from heedful.text.training import train_tokenizer
 from heedful.training.weights import named_tensors, read_tensors
 
 HEADS = "heads."
@@ -51,6 +52,12 @@ def tokenizer_of(recipe: Recipe, side: str) -> Tokenizer | None:
     if not path.is_file():
         raise RequestError(f"start.run: {folder.path} has no tokenizer of the {side}: its task is another")
     return Tokenizer.load(path)
+
+
+def own_tokenizer(recipe: Any, name: str, texts: Iterable[str]) -> Tokenizer:
+    """That of the run that the recipe starts from (`tokenizer_of`), or one that is trained on the texts."""
+    found, settings = tokenizer_of(recipe, name), recipe.tokenizer
+    return train_tokenizer(settings.subwords, texts, settings.text) if found is None else found
 
 
 def reader_of(recipe: Recipe, size: int, channels: int) -> PictureReader | None:

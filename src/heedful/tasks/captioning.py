@@ -14,7 +14,7 @@ import torch
 
 from heedful.data.batch import Batch
 from heedful.data.pictures import PICTURE, Picture
-from heedful.data.report import DataReport, Encoded, Tally
+from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import Located, Row
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.protocol import Hypothesis, StepOutput
@@ -122,13 +122,13 @@ class CaptionCodec:
             captions = self.tokenizer.encode_batch([row.row[CAPTION] for row in block])
             for row, caption in zip(block, captions, strict=True):
                 try:
-                    pixels: Any = reader.pixels(row.row[PICTURE])
+                    pixels = reader.pixels(row.row[PICTURE])
                 except DataError as error:
                     if not drop:
                         advice = "`unreadable: drop` leaves such rows out"
                         raise DataError(f"{row.where}: {error} ({advice})") from None
                     report.rows += 1
-                    report.dropped.setdefault("unreadable", Tally()).add(row.where)
+                    report.drop("unreadable", row.where)
                     continue
                 numbers: Any = pixels.reshape(-1)  # a sequence to everybody but the type checker
                 yield Located({PICTURE: numbers, CAPTION: caption}, row.where)

@@ -4,7 +4,7 @@ row -> pixels, number of the label -> `Batch.of_pictures` -> model -> loss     `
 path -> pixels -> hidden states -> class -> label                              `PictureClassifier.predict`
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from heedful.data.pictures import PICTURE, Picture
-from heedful.data.report import DataReport, Encoded, Tally
+from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
 from heedful.nn.patches import Pictures
@@ -66,7 +66,7 @@ class PictureCodec:
             except DataError:
                 if not drop:
                     raise
-                report.dropped.setdefault("unreadable", Tally()).add(row.where)
+                report.drop("unreadable", row.where)
                 continue
             report.kept += 1
             report.classes[row.row[LABEL]] += 1
@@ -74,16 +74,6 @@ class PictureCodec:
             yield Located(ids, row.where)
         if report.kept == 0:
             raise DataError("\n".join(["no row can be used", *report.lines()]))
-
-
-def readable(pictures: Iterable[Picture], reader: Callable[[Picture], Any]) -> Iterator[Picture]:
-    """Those that can be read."""
-    for picture in pictures:
-        try:
-            reader(picture)
-        except DataError:
-            continue
-        yield picture
 
 
 class PictureClassifier(Reader):

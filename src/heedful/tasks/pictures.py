@@ -33,18 +33,32 @@ class PictureReader:
     first: str = ""
 
     @classmethod
-    def measured(cls, pictures: Iterable[Picture], size: int, channels: int) -> "PictureReader":
+    def measured(
+        cls, pictures: Iterable[Picture], size: int, channels: int, *, drop: bool = False
+    ) -> "PictureReader":
         """A reader with the mean and standard deviation of these pictures.
 
         They come from counts of all levels, so no order of the pictures changes a bit of them.
 
+        Args:
+            pictures: each is read once.
+            size: pixels along each side.
+            channels: 1 for grey, 3 for colours.
+            drop: leave out those that cannot be read.
+
         Raises:
-            DataError: a picture cannot be read, or there is none.
+            DataError: a picture cannot be read and is not to be left out, or there is none.
         """
         counts = np.zeros((channels, LEVELS), dtype=np.int64)
         first = ""
         for picture in pictures:
-            for channel, plane in enumerate(picture.pixels(size, channels)):
+            try:
+                pixels = picture.pixels(size, channels)
+            except DataError:
+                if not drop:
+                    raise
+                continue
+            for channel, plane in enumerate(pixels):
                 counts[channel] += np.bincount(plane.reshape(-1), minlength=LEVELS)
             first = first or picture.kind
         if not first:

@@ -11,7 +11,7 @@ from heedful.errors import DataError, RequestError
 from heedful.models.encoder import class_head
 from heedful.models.vision import VisionConfig, build
 from heedful.nn.patches import Pictures
-from heedful.tasks.picture_classification import PictureClassifier, PictureCodec, readable
+from heedful.tasks.picture_classification import PictureClassifier, PictureCodec
 from heedful.tasks.pictures import PictureReader
 
 SIZE, N_TOKENS = 6, 5
@@ -55,7 +55,9 @@ def test_what_cannot_be_read_stops_the_work_or_is_dropped_and_counted():
     assert report.to_dict()["dropped"] == {"unreadable": {"count": 1, "examples": ["f:2"]}}
     with pytest.raises(DataError, match="no row can be used"):
         list(CODEC.encode(rows[1:], DataReport(), drop=True))
-    assert list(readable([BROKEN, PICTURES[0]], CODEC.reader.pixels)) == PICTURES[:1]
+    with pytest.raises(DataError, match=r"broken.png: is not a picture"):
+        PictureReader.measured([BROKEN, *PICTURES], SIZE, 1)
+    assert PictureReader.measured([BROKEN, *PICTURES], SIZE, 1, drop=True) == CODEC.reader
 
 
 def test_an_unknown_label_is_named_with_its_place():

@@ -11,22 +11,22 @@ from heedful.data.batch import Batch
 from heedful.data.pictures import PICTURE
 from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import JsonlSource, Located, Row, TsvSource
+from heedful.data.tables import own_table
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
-from heedful.objectives.cross_entropy import NextToken
+from heedful.objectives.terms import Objective
 from heedful.runs.captioning.recipe import CaptioningRecipe
 from heedful.runs.captioning.scoring import Evaluation, scored
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Scoring
 from heedful.runs.pairs import Validator, planned
 from heedful.runs.recipe import Recipe
-from heedful.runs.starting import tokenizer_of
+from heedful.runs.starting import own_tokenizer
 from heedful.tasks.captioning import CAPTION, COLUMNS, CaptionCodec, Captioner
 from heedful.tasks.pictures import LEVELS
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.training import train_tokenizer
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
 
@@ -63,11 +63,7 @@ class Captioning(Kind):
 
     def learn(self, recipe: CaptioningRecipe, rows: Rows) -> CaptionCodec:
         """A tokenizer for the captions."""
-        tokenizer = tokenizer_of(recipe, CAPTION)
-        if tokenizer is None:
-            texts = (row.row[CAPTION] for row in rows())
-            tokenizer = train_tokenizer(recipe.tokenizer.subwords, texts, recipe.tokenizer.text)
-        return CaptionCodec(tokenizer)
+        return CaptionCodec(own_tokenizer(recipe, CAPTION, (row.row[CAPTION] for row in rows())))
 
     def save(self, codec: CaptionCodec, folder: RunFolder) -> None:
         """The tokenizer."""
@@ -102,9 +98,9 @@ class Captioning(Kind):
         """Where captions are scored, against those that were given."""
         return recipe.validation.decode != 0
 
-    def objective(self, recipe: CaptioningRecipe) -> NextToken:
+    def objective(self, recipe: CaptioningRecipe) -> Objective:
         """The next token, teacher forced."""
-        return NextToken(recipe.objective.label_smoothing, recipe.objective.chunk)
+        return recipe.objective.make()
 
     def feed(self, recipe: CaptioningRecipe, prepared: Prepared) -> PlannedData:
         """Pictures whose captions are neighbours in length."""
@@ -148,10 +144,7 @@ class Captioning(Kind):
             raise RequestError(
                 f"a captioner is scored on one table (--table FILE), not on {len(files)} files"
             )
-        path, columns = str(files[0].resolve()), {column: column for column in COLUMNS}
-        if files[0].name.removesuffix(".gz").endswith(".jsonl"):
-            return JsonlSource(paths=path, columns=columns)
-        return TsvSource(paths=path, columns=dict(columns), header=True)
+        return own_table(files[0], COLUMNS)
 
     def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """BLEU, chrF, TER, exact matches, likelihood of the given captions."""

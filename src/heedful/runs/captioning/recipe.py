@@ -13,7 +13,6 @@ from heedful.runs.translation.recipe import ValidationConfig
 from heedful.tasks.captioning import CAPTION, PictureAndCaption
 from heedful.tasks.pictures import PictureReader
 from heedful.tasks.registry import CaptioningTask
-from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 
 
 class CaptionFilter(Filter):
@@ -44,13 +43,6 @@ class DataConfig(recipe.DataConfig):
     filter: CaptionFilter = CaptionFilter()
 
 
-class Tokenization(Config):
-    """The subword model, and what is done to the captions before it."""
-
-    subwords: TokenizerConfig
-    text: PreprocessingConfig = PreprocessingConfig()
-
-
 class EvaluationConfig(Config):
     """``evaluate`` reports BLEU, chrF, TER, exact matches and perplexity; there is nothing to choose."""
 
@@ -60,7 +52,7 @@ class CaptioningRecipe(recipe.Recipe):
 
     task: CaptioningTask
     data: DataConfig
-    tokenizer: Tokenization
+    tokenizer: recipe.Tokenization
     model: CaptionerConfig
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig = BeamConfig()

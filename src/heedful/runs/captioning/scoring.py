@@ -11,6 +11,7 @@ from heedful.errors import DataError
 from heedful.evaluation.translation import exact_match, sentence_scores, translation_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring
+from heedful.runs.measuring import answered
 from heedful.runs.translation.scoring import likelihood_of
 from heedful.tasks.captioning import CAPTION
 from heedful.tasks.prediction import Prediction
@@ -55,23 +56,18 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     Raises:
         DataError: there is nothing to score, or a picture cannot be read and is not to be left out.
     """
-    kept = [row.row for row in islice(rows, how.limit)]
+    kept = list(islice(rows, how.limit))
     if not kept:
         raise DataError(f"{split}: there is nothing to score")
-    answers = run.predict(
-        [row[PICTURE] for row in kept], decoding=how.decoding, progress=how.progress, precision=how.precision
-    )
-    errors = [p.error for p in answers if p.error]
-    if errors and (run.recipe.data.filter.unreadable == "error" or len(errors) == len(kept)):
-        raise DataError(f"{split}: {errors[0]}")
-    read = [(row, p) for row, p in zip(kept, answers, strict=True) if not p.error]
+    inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
+    answers = run.predict(inputs, decoding=how.decoding, progress=how.progress, precision=how.precision)
+    read, left_out = answered(split, kept, answers, drop=run.recipe.data.filter.unreadable == "drop")
     pictures, references = [row[PICTURE] for row, _ in read], [row[CAPTION] for row, _ in read]
     predictions, lowercase = [p for _, p in read], run.recipe.tokenizer.text.lowercase
     texts = [p.text for p in predictions]
     scores = list(translation_scores(texts, references, lowercase=lowercase).values())
     scores.append(exact_match(texts, references, lowercase=lowercase))
     scores += _likelihood(run, pictures, references)
-    left_out = {"unreadable": len(errors)} if errors else {}
     scores = [replace(score, counts={**score.counts, **left_out}) for score in scores]
     return Evaluation(split, scores, [str(p) for p in pictures], references, predictions, lowercase)
 

@@ -10,6 +10,7 @@ from heedful.errors import DataError
 from heedful.evaluation.classification import classification_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring
+from heedful.runs.measuring import answered
 from heedful.tasks.labels import LABEL
 from heedful.tasks.prediction import Prediction
 
@@ -66,15 +67,11 @@ def scored(
     for row in kept:
         run.codec.number(row.row[LABEL], row.where)
     columns = run.kind.inputs(run.recipe)
-    inputs = [tuple(row.row[c] for c in columns) if len(columns) > 1 else row.row[columns[0]] for row in kept]
-    predictions = run.predict(inputs, progress=how.progress, precision=how.precision)
-    errors = [p.error for p in predictions if p.error]
-    if errors and (not drop or len(errors) == len(kept)):
-        raise DataError(f"{split}: {errors[0]}")
-    answered = [(row.row, p) for row, p in zip(kept, predictions, strict=True) if not p.error]
-    predictions, labels = [p for _, p in answered], [row[LABEL] for row, _ in answered]
-    texts = [{column: str(row[column]) for column in columns} for row, _ in answered]
-    found = classification_scores([p.text for p in predictions], labels, run.codec.labels)
-    left_out = {"unreadable": len(errors)} if errors else {}
-    scores = [replace(score, counts={**score.counts, **left_out}) for score in found.values()]
+    inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
+    found = run.predict(inputs, progress=how.progress, precision=how.precision)
+    pairs, left_out = answered(split, kept, found, drop=drop)
+    predictions, labels = [p for _, p in pairs], [row[LABEL] for row, _ in pairs]
+    texts = [{column: str(row[column]) for column in columns} for row, _ in pairs]
+    plain = classification_scores([p.text for p in predictions], labels, run.codec.labels)
+    scores = [replace(score, counts={**score.counts, **left_out}) for score in plain.values()]
     return Evaluation(split, scores, texts, labels, predictions)

@@ -13,15 +13,15 @@ from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded, Filter, keep
 from heedful.data.sources import JsonlSource, Located, Row, TsvSource
 from heedful.data.store import TokenStore
+from heedful.data.tables import own_table
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.runs.kind import Kind, Prepared, Rows
 from heedful.runs.measuring import Batches, Validator, micro_batch
-from heedful.runs.starting import tokenizer_of
+from heedful.runs.starting import own_tokenizer
 from heedful.tasks.texts import N_SPECIALS, TEXT, fitted
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.training import train_tokenizer
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
 
@@ -88,11 +88,8 @@ class EncoderKind(Kind):
         Raises:
             DataError: the rows do not give what is needed.
         """
-        tokenizer = tokenizer_of(recipe, TEXT)
-        if tokenizer is None:
-            texts = (row.row[column] for row in rows() for column in self.texts(recipe))
-            tokenizer = train_tokenizer(recipe.tokenizer.subwords, texts, recipe.tokenizer.text)
-        return self.codec(recipe, tokenizer, rows)
+        texts = (row.row[column] for row in rows() for column in self.texts(recipe))
+        return self.codec(recipe, own_tokenizer(recipe, TEXT, texts), rows)
 
     def report(self, codec: Any) -> DataReport:
         """Counts unknown tokens."""
@@ -133,10 +130,7 @@ class EncoderKind(Kind):
                 f"a run of the task {recipe.task.kind} is scored on one table (--table FILE), "
                 f"not on {len(files)} files"
             )
-        path, columns = str(files[0].resolve()), {column: column for column in self.columns(recipe)}
-        if files[0].name.removesuffix(".gz").endswith(".jsonl"):
-            return JsonlSource(paths=path, columns=columns)
-        return TsvSource(paths=path, columns=dict(columns), header=True)
+        return own_table(files[0], self.columns(recipe))
 
 
 class TextBatches:

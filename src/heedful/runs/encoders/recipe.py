@@ -7,7 +7,6 @@ from heedful.data.report import Filter
 from heedful.models.encoder import EncoderConfig
 from heedful.runs import recipe
 from heedful.tasks.texts import N_SPECIALS
-from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 
 
 class DataConfig(recipe.DataConfig):
@@ -32,13 +31,6 @@ class WholeDataConfig(DataConfig):
         return self
 
 
-class Tokenization(Config):
-    """The subword model, and what is done to the text before it."""
-
-    subwords: TokenizerConfig
-    text: PreprocessingConfig = PreprocessingConfig()
-
-
 class ValidationConfig(Config):
     """Every validation measures all validation rows; there is nothing to choose."""
 
@@ -55,7 +47,7 @@ class EncoderRecipe(recipe.Recipe):
     """A recipe of such a task."""
 
     data: DataConfig
-    tokenizer: Tokenization
+    tokenizer: recipe.Tokenization
     model: EncoderConfig
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig | None = None

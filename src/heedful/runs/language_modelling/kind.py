@@ -22,12 +22,11 @@ from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring
 from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.language_modelling.scoring import batches, scored
 from heedful.runs.measuring import means, micro_batch
-from heedful.runs.starting import tokenizer_of
+from heedful.runs.starting import own_tokenizer
 from heedful.tasks.language_modelling import COLUMNS, Completer, TextCodec
 from heedful.text.long import cut
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.training import train_tokenizer
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
 
@@ -61,10 +60,8 @@ class LanguageModelling(Kind):
 
     def learn(self, recipe: LanguageModellingRecipe, rows: Rows) -> TextCodec:
         """From all documents, a piece of a long one at a time."""
-        if (tokenizer := tokenizer_of(recipe, TEXT)) is not None:
-            return TextCodec(tokenizer)
         pieces = (piece for row in rows() for piece in cut(row.row[TEXT]))
-        return TextCodec(train_tokenizer(recipe.tokenizer.subwords, pieces, recipe.tokenizer.text))
+        return TextCodec(own_tokenizer(recipe, TEXT, pieces))
 
     def save(self, codec: TextCodec, folder: RunFolder) -> None:
         """The tokenizer."""

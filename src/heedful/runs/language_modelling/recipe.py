@@ -11,20 +11,10 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.runs import recipe
 from heedful.tasks.language_modelling import Limits, refuse_source
 from heedful.tasks.registry import LanguageModellingTask
-from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 
 
-class Tokenization(Config):
-    """The subword model, and what is done to the text before it.
-
-    Args:
-        subwords: which model, and how large.
-        text: lower-casing and normalisation. (Moses' tokenisation is for sentences; running text has
-            line ends and spaces, which it would lose.)
-    """
-
-    subwords: TokenizerConfig
-    text: PreprocessingConfig = PreprocessingConfig()
+class Tokenization(recipe.Tokenization):
+    """As of other tasks, without Moses: running text has line ends and spaces, which that would lose."""
 
     @model_validator(mode="after")
     def _keeps_spaces(self) -> "Tokenization":

@@ -10,11 +10,12 @@ from torch import nn
 
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.batch import Batch
-from heedful.data.pictures import PICTURE, Picture
+from heedful.data.pictures import PICTURE
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import FolderSource, JsonlSource, Located, Row, TsvSource
 from heedful.data.store import TokenStore
+from heedful.data.tables import own_table
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
@@ -28,7 +29,7 @@ from heedful.runs.measuring import Validator, micro_batch
 from heedful.runs.picture_classification.recipe import PictureClassificationRecipe
 from heedful.runs.starting import reader_of
 from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed
-from heedful.tasks.picture_classification import PictureClassifier, PictureCodec, readable
+from heedful.tasks.picture_classification import PictureClassifier, PictureCodec
 from heedful.tasks.pictures import LEVELS, PictureReader
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
@@ -89,10 +90,9 @@ class PictureClassification(Kind):
         size, channels = recipe.model.picture_size, recipe.model.channels
         reader = reader_of(recipe, size, channels)
         if reader is None:
-            pictures: Iterator[Picture] = (row.row[PICTURE] for row in rows())
-            if recipe.data.filter.unreadable == "drop":
-                pictures = readable(pictures, lambda picture: picture.pixels(size, channels))
-            reader = PictureReader.measured(pictures, size, channels)
+            pictures = (row.row[PICTURE] for row in rows())
+            drop = recipe.data.filter.unreadable == "drop"
+            reader = PictureReader.measured(pictures, size, channels, drop=drop)
         return PictureCodec(reader, labels)
 
     def save(self, codec: PictureCodec, folder: RunFolder) -> None:
@@ -178,12 +178,9 @@ class PictureClassification(Kind):
             raise RequestError(
                 f"a classifier of pictures is scored on one data set, not on {len(files)} files"
             )
-        path, columns = str(files[0].resolve()), {column: column for column in self.columns(recipe)}
         if files[0].is_dir():
-            return FolderSource(path=path)
-        if files[0].name.removesuffix(".gz").endswith(".jsonl"):
-            return JsonlSource(paths=path, columns=columns)
-        return TsvSource(paths=path, columns=dict(columns), header=True)
+            return FolderSource(path=str(files[0].resolve()))
+        return own_table(files[0], self.columns(recipe))
 
     def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.data.report import DataReport, Encoded, Tally
+from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import Located, Row
 from heedful.data.store import TokenStore
 from heedful.errors import DataError
@@ -84,7 +84,7 @@ class QuestionAnswering(EncoderKind):
             if recipe.data.missing == "error":
                 raise DataError(f"{row.where}: {span} (`missing: drop` leaves such rows out)")
             report.rows += 1
-            report.dropped.setdefault(span, Tally()).add(row.where)
+            report.drop(span, row.where)
 
     def n_answers(self, codec: PassageCodec) -> int:
         """A token is a part of the answer, or not."""

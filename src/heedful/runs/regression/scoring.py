@@ -12,7 +12,6 @@ from heedful.runs import kind
 from heedful.runs.kind import Scoring
 from heedful.tasks.labels import LABEL
 from heedful.tasks.regression import number
-from heedful.tasks.texts import text_columns
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
@@ -48,9 +47,9 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     if not kept:
         raise DataError(f"{split}: there is nothing to score")
     labels = [number(row.row[LABEL], row.where) for row in kept]
-    columns = text_columns(run.recipe.task.pairs)
+    columns = run.kind.inputs(run.recipe)
     texts = [{column: row.row[column] for column in columns} for row in kept]
-    inputs = [tuple(text.values()) if len(columns) > 1 else text[columns[0]] for text in texts]
+    inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
     answers: list[Any] = run.predict(inputs, progress=how.progress, precision=how.precision)
     predictions = [answer.value for answer in answers]
     return Evaluation(split, regression_scores(predictions, labels), texts, labels, predictions)
