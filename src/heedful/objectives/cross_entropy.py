@@ -59,14 +59,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and bias is not None else None
         log_z, correct = smooth.new_zeros(()), smooth.new_zeros(())
         kept = h.new_empty(min(chunk, n_tokens) if wanted else 0, n_types)
-        # Where products take fp32, the softmax is written to where they read it.
+        # Where products take fp32, logits are formed where the softmax, and then its gradient, replaces them.
         in_place = wanted and kept.dtype == torch.float32
         for rows in _even(n_tokens, chunk):
+            if in_place:
+                torch.mm(h[rows], w.T, out=kept[: rows.stop - rows.start])
             for block in _even(rows, max(FEWEST_ROWS, BLOCK // n_types)):
                 y = targets[block, None]
-                x = _logits(h[block], w, bias)
-                top, picked = x.amax(-1), x.gather(1, y)
                 place = kept[block.start - rows.start : block.stop - rows.start]
+                x = place if in_place else (h[block] @ w.T).float()
+                if bias is not None:
+                    x += bias
+                top, picked = x.amax(-1), x.gather(1, y)
                 p = torch.softmax(x, -1, out=place if in_place else None)
                 # p at the largest logit is at least 1 / V, so its logarithm is exact.
                 log_z += (top - p.amax(-1).log()).sum()
@@ -82,7 +86,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 continue
             g = kept[: rows.stop - rows.start]
             grad_hidden[rows] = torch.sub(g @ w, mean, alpha=smoothing)
-            grad_weight += g.T @ h[rows]
+            if in_place:
+                grad_weight.addmm_(g.T, h[rows])
+            else:
+                grad_weight += g.T @ h[rows]
         if grad_weight is not None and smoothing:
             grad_weight -= h.sum(0, dtype=torch.float32) * (smoothing / n_types)
         if grad_bias is not None:
@@ -97,11 +104,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
         held = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         scaled = [None if g is None else (g * grads[0]).to(dtype) for g, dtype in held]
         return (*scaled, None, None, None, None, None)
-
-
-def _logits(h: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
-    x = (h @ w.T).float()
-    return x if bias is None else x.add_(bias)
 
 
 def _even(rows: int | slice, most: int) -> list[slice]:
