@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from heedful.errors import RequestError
-from heedful.runs.ledger import parts as _parts  # noqa: F401  (these three register what they describe)
+from heedful.runs.ledger import attention as _attention  # noqa: F401  (these register what they describe)
+from heedful.runs.ledger import blocks as _blocks  # noqa: F401
+from heedful.runs.ledger import mixing as _mixing  # noqa: F401
 from heedful.runs.ledger import pictures as _pictures  # noqa: F401
 from heedful.runs.ledger import recurrent as _recurrent  # noqa: F401
 from heedful.runs.ledger.lines import Line, Walk, grouped, inside, left_over, own

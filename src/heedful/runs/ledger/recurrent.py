@@ -11,8 +11,8 @@ from heedful.nn.bridges import ProjectedBridge
 from heedful.nn.cells import Cell, ElmanCell, GRUCell, LSTMCell, ResetAfterGRUCell, StackedCell
 from heedful.nn.readouts import MaxoutReadout, TanhReadout
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentStack, ResidualRecurrence
+from heedful.runs.ledger.attention import Compared, score_entries, weighted_sum
 from heedful.runs.ledger.lines import Line, Walk, entries, formula, grouped, inside, linear, own
-from heedful.runs.ledger.parts import Compared, score_entries, weighted_sum
 
 # Name, gates, and vectors of width d_h that one step keeps for the backward pass: the state before,
 # the activated gates, and the factors of their products.
