@@ -87,6 +87,7 @@ def test_labels_come_with_their_probabilities(heedful, folder):
     for i, line in enumerate(done.out.splitlines()):
         record = json.loads(line)
         assert record["id"] == i
+        assert record["input"] == {"text": ROWS[i][1]}
         assert {record["text"], record["alternatives"][0]["text"]} == {"cat", "dog"}
         check("prediction", {k: v for k, v in record.items() if k != "id"})
 

@@ -14,6 +14,7 @@ from heedful.cli.output import json_result, one_line, result, say
 from heedful.errors import DataError, RequestError, WorkError
 
 if TYPE_CHECKING:
+    from heedful.runs.kind import Predictor
     from heedful.runs.run import Run
 
 # Inputs that are read, sorted by length, and answered together.
@@ -67,52 +68,62 @@ def predict(
         if whole:
             lines = iter(["\n".join(lines)])
         from heedful.data.pictures import SUFFIXES
-        from heedful.runs.run import load, with_beam
+        from heedful.runs.run import load
 
         loaded = load(run, device=device)
-        # Some tasks have several answers without a search; for others it is the search's business.
-        searched = None if "n_best" in loaded.kind.options else n_best
-        settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, searched)
-        options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop": stop or None, "gap": gap}
-        options["precision"] = precision
-        if settings is not None:
+        asked: dict[str, Any] = {"beam": beam, "n_best": n_best, "precision": precision, "gap": gap}
+        asked |= {"max_new_tokens": max_new_tokens, "stop": stop or None}
+        asked["decoding"] = changed_decoding(loaded.recipe.decoding, decoding or [])
+        predictor = loaded.predictor(**asked)
+        if asked["decoding"] is not None:
             say(f"heedful: decoding in {loaded.inference(precision).chosen}")
         if loaded.kind.pictures(loaded.recipe) and file.lower().endswith(SUFFIXES):
             lines = iter([file])
         if stream:
-            _stream(loaded, lines, settings, options)
+            _stream(loaded, lines, asked)
             return
-        keys, first, failed = loaded.kind.inputs(loaded.recipe), 0, 0
-        listed = loaded.kind.reads_words
+        keys, listed = loaded.kind.inputs(loaded.recipe), loaded.kind.reads_words
         records = _records(lines, file, keys, listed) if structured else _fields(lines, file, keys)
-        for block in _blocks(records):
-            predictions = loaded.predict(
-                [loaded.kind.input_of(loaded.recipe, record) for record in block],
-                decoding=settings,
-                n_best=None if searched else n_best,
-                alignment=alignment,
-                first=first,
-                **options,
-            )
-            first += len(block)
-            for record, prediction in zip(block, predictions, strict=True):
-                if structured:
-                    json_result({**record, **prediction.to_dict(), "version": 1})
-                else:
-                    result(one_line(prediction.text))
-                if prediction.error:
-                    failed += 1
-                    say(f"heedful: {prediction.error}")
-                if prediction.note:
-                    say(f"heedful: {prediction.note}: {record[keys[0]][:60]!r}…")
-        if failed:
-            raise WorkError(f"{failed} of {first} inputs could not be read")
+        _answer_all(loaded, predictor, records, alignment=alignment, structured=structured)
 
 
-def _stream(run: "Run", lines: Iterable[str], decoding: Any, options: dict[str, Any]) -> None:
+def _answer_all(
+    run: "Run",
+    predictor: "Predictor",
+    records: Iterable[dict[str, Any]],
+    *,
+    alignment: bool,
+    structured: bool,
+) -> None:
+    """Print the answers block by block.
+
+    Raises:
+        WorkError: an input could not be read; the others are answered all the same.
+    """
+    first, failed = 0, 0
+    key, columns = run.kind.inputs(run.recipe)[0], run.kind.columns(run.recipe)
+    for block in _blocks(records):
+        inputs = [run.kind.input_of(run.recipe, record) for record in block]
+        predictions = predictor.predict(inputs, alignment=alignment, first=first)
+        first += len(block)
+        for record, prediction in zip(block, predictions, strict=True):
+            if structured:
+                json_result(_answered(record, {**prediction.to_dict(), "version": 1}, columns))
+            else:
+                result(one_line(prediction.text))
+            if prediction.error:
+                failed += 1
+                say(f"heedful: {prediction.error}")
+            if prediction.note:
+                say(f"heedful: {prediction.note}: {record[key][:60]!r}…")
+    if failed:
+        raise WorkError(f"{failed} of {first} inputs could not be read")
+
+
+def _stream(run: "Run", lines: Iterable[str], asked: dict[str, Any]) -> None:
     """Answer the inputs one by one; each answer appears as it is written, and ends its line."""
     for number, line in enumerate(lines):
-        for piece in run.stream(line, decoding=decoding, first=number, **options):
+        for piece in run.stream(line, first=number, **asked):
             sys.stdout.write(piece)
             sys.stdout.flush()
         result("")
@@ -196,6 +207,12 @@ def _records(
             if not all(map(_is_unicode, texts)):
                 raise DataError(f'{name}:{number}: the text under "{key}" has half of a surrogate pair')
         yield record
+
+
+def _answered(record: dict[str, Any], answer: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """The answer beside the input's own keys; the task's columns that it has too are kept under ``input``."""
+    same = {key: record[key] for key in columns if key in record and key in answer}
+    return {**record, **({"input": same} if same else {}), **answer}
 
 
 def _texts(value: Any, listed: bool) -> list[str] | None:

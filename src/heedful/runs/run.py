@@ -82,27 +82,47 @@ class Run:
         """
         if isinstance(texts, str):
             raise TypeError("predict takes a list of texts; put the one text into a list")
+        predictor = self.predictor(
+            beam=beam, n_best=n_best, decoding=decoding, precision=precision, **options
+        )
+        return predictor.predict(texts, alignment=alignment, first=first, progress=progress)
+
+    def predictor(
+        self,
+        *,
+        beam: int | None = None,
+        n_best: int | None = None,
+        decoding: DecodingConfig | None = None,
+        precision: str = "auto",
+        **options: Any,
+    ) -> Predictor:
+        """What `predict` asks, made once for many calls; its arguments are the same.
+
+        Raises:
+            RequestError: the task cannot do what is asked for.
+        """
+        # Some tasks have several answers without a search; for others it is the search's business.
         if "n_best" in self.kind.options:
             options["n_best"], n_best = n_best, None
         settings = with_beam(decoding or self.recipe.decoding, beam, n_best)
-        predictor = self._predictor(settings, precision, options)
-        return predictor.predict(texts, alignment=alignment, first=first, progress=progress)
+        given = {name: value for name, value in options.items() if value is not None}
+        if strange := [name for name in given if name not in self.kind.options]:
+            raise RequestError(f"{strange[0]}: a run of the task {self.recipe.task.kind} has no such option")
+        inference = self.inference(precision)
+        return self.kind.predictor(self.recipe, self.codec, self.model, settings, inference, **given)
 
-    def stream(
-        self,
-        text: str,
-        *,
-        decoding: DecodingConfig | None = None,
-        first: int = 0,
-        precision: str = "auto",
-        **options: Any,
-    ) -> Iterator[str]:
-        """The answer to one text, a piece at a time, as soon as it is written; see `predict`.
+    def stream(self, text: str, *, first: int = 0, **asked: Any) -> Iterator[str]:
+        """The answer to one text, a piece at a time, as soon as it is written.
+
+        Args:
+            text: the input.
+            first: its number; see `predict`.
+            **asked: as of `predictor`.
 
         Raises:
             RequestError: the task, or the decoding, shows nothing before it is done.
         """
-        predictor: Any = self._predictor(decoding or self.recipe.decoding, precision, options)
+        predictor: Any = self.predictor(**asked)
         if not hasattr(predictor, "stream"):
             raise RequestError(f"a run of the task {self.recipe.task.kind} cannot be watched while it writes")
         pieces: Iterator[str] = predictor.stream(text, ordinal=first)
@@ -117,13 +137,6 @@ class Run:
         if precision not in self._inferences:
             self._inferences[precision] = Inference(self.model, precision)
         return self._inferences[precision]
-
-    def _predictor(self, decoding: Any, precision: str, options: dict[str, Any]) -> Predictor:
-        given = {name: value for name, value in options.items() if value is not None}
-        if strange := [name for name in given if name not in self.kind.options]:
-            raise RequestError(f"{strange[0]}: a run of the task {self.recipe.task.kind} has no such option")
-        inference = self.inference(precision)
-        return self.kind.predictor(self.recipe, self.codec, self.model, decoding, inference, **given)
 
 
 def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
