@@ -13,8 +13,8 @@ from heedful.runs.resolve import shipped_recipes
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 # Verbs that are not about a run, or are swept by tests of their own.
-ELSEWHERE = {"demo", "recipes", "import"}
-SWEPT = {"train", "predict", "evaluate", "describe", "export"}
+ELSEWHERE = {"demo", "recipes"}
+SWEPT = {"train", "predict", "evaluate", "describe", "export", "import"}
 
 
 def check(name, value):
@@ -29,6 +29,10 @@ class Trained:
     made: Miniature
     folder: Path
     command: object
+
+    def lines(self):
+        """What it is asked, a line an input."""
+        return "".join("\t".join(texts.values()) + "\n" for texts in self.made.inputs())
 
     def __call__(self, *arguments, status=0, **settings):
         env = {"HEEDFUL_DATA": str(self.folder / "data")}
@@ -55,11 +59,11 @@ def run(request, heedful, tmp_path_factory):
 
 def test_every_input_has_an_answer(run):
     inputs = run.made.inputs()
-    lines = "".join("\t".join(texts.values()) + "\n" for texts in inputs)
-    plain = run("predict", "run", stdin=lines).out.split("\n")[:-1]
+    plain = run("predict", "run", stdin=run.lines()).out.split("\n")[:-1]
     records = "".join(json.dumps({**texts, "id": n}) + "\n" for n, texts in enumerate(inputs))
+    options = ["--jsonl", "--precision", "bf16"]
     structured = [
-        json.loads(line) for line in run("predict", "run", "--jsonl", stdin=records).out.splitlines()
+        json.loads(line) for line in run("predict", "run", *options, stdin=records).out.splitlines()
     ]
     assert len(plain) == len(structured) == len(inputs)
     for number, record in enumerate(structured):
@@ -82,10 +86,12 @@ def test_scores_are_shown_to_a_person(run):
 
 
 def test_it_is_described(run):
-    check("ledger", run("describe", "run", "--json").json())
+    found = run("describe", "run", "--time", "--json").json()
+    check("ledger", found)
+    assert found["timing"]["seconds"] > 0
 
 
-def test_it_is_written_in_other_formats_or_refused(run):
+def test_it_is_written_in_other_formats_and_comes_back_or_is_refused(run):
     for name, form in FORMATS.items():
         task = run.made.recipe.task.kind
         done = run.command("export", "run", "--to", name, "--out", f"as-{name}", cwd=run.folder)
@@ -96,6 +102,9 @@ def test_it_is_written_in_other_formats_or_refused(run):
             assert not (run.folder / f"as-{name}").exists()
         else:
             assert task in form.loaders
+            run("import", f"as-{name}", f"again-{name}")
+            lines = run("predict", f"again-{name}", stdin=run.lines()).out.split("\n")[:-1]
+            assert len(lines) == len(run.made.inputs())
 
 
 def test_a_finished_run_is_not_trained_further(run):

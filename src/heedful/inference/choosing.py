@@ -10,7 +10,6 @@ The engine's fp32 gives what the plain path gives, to rounding. bf16 and int8 do
 taken unasked.
 """
 
-import contextlib
 from collections.abc import Callable
 from threading import local
 from typing import Any, Literal, get_args
@@ -105,25 +104,41 @@ class Inference:
         return Autocast(self.model) if self.precision == "bf16" else self.model
 
 
-class Autocast:
-    """A model whose products are computed in bf16.
+class Autocast(nn.Module):
+    """A model, or a part of one, whose products are computed in bf16; otherwise what it stands for.
 
     Args:
-        model: keeps the model contract.
+        part: the module.
+        device: the kind of device that it runs on.
     """
 
-    def __init__(self, model: Any) -> None:
-        self.model, self.alignment_taps = model, model.alignment_taps
-        self.start, self.extend = self._wrapped(model.start), self._wrapped(model.extend)
-        self.heads = {"token": self._wrapped(model.heads["token"])}
+    def __init__(self, part: nn.Module, device: str | None = None) -> None:
+        super().__init__()
+        self.model = part
+        self.device = device or next(part.parameters()).device.type
+        if (heads := getattr(part, "heads", None)) is not None:
+            self.heads = nn.ModuleDict({name: Autocast(head, self.device) for name, head in heads.items()})
 
-    def _context(self) -> contextlib.AbstractContextManager[Any]:
-        device = next(self.model.parameters()).device.type
-        return torch.autocast(device, torch.bfloat16)
+    def forward(self, *arguments: Any) -> Any:
+        """Call the part."""
+        return self._under(self.model)(*arguments)
 
-    def _wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            found = getattr(super().__getattr__("model"), name)
+        if isinstance(found, nn.Module):
+            return Autocast(found, self.device)
+        return self._under(found) if name in _COMPUTES else found
+
+    def _under(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
-            with self._context():
+            with torch.autocast(self.device, torch.bfloat16):
                 return function(*arguments)
 
         return call
+
+
+# Methods of models that write.
+_COMPUTES = ("start", "extend")
