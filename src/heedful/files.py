@@ -52,7 +52,12 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a whole text file, or fail and leave what was there."""
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a whole file, or fail and leave what was there."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole text file in UTF-8, or fail and leave what was there."""
+    write_bytes(path, text.encode("utf-8"))

@@ -18,6 +18,7 @@ from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
 from heedful.interop.wordpiece import read_wordpiece
 from heedful.objectives.classification import class_logits
+from heedful.objectives.regression import values
 from heedful.runs.run import load
 from heedful.text.specials import SPECIALS
 
@@ -124,22 +125,37 @@ def agrees(run, model, tokenizer, theirs, inputs):
             close(heads["token"](hidden)[:, our_columns(theirs)], wanted[:, columns(theirs)])
         if "seq_relationship_logits" in out:
             close(class_logits(hidden, heads, layout, "next"), out.seq_relationship_logits)
-        if "logits" in out and "class" in heads:
+        if "class" in heads:
             close(class_logits(hidden, heads, layout), out.logits)
+        if "value" in heads:
+            close(run.codec.mean + run.codec.deviation * values(hidden, heads, layout), out.logits[:, 0])
+        if "tag" in heads:
+            close(heads["tag"](hidden), layout.unpad(out.logits))
+        if "answer" in heads:
+            both = torch.stack([out.start_logits, out.end_logits], -1)
+            close(heads["answer"](hidden), layout.unpad(both))
         if "last_hidden_state" in out:
             close(hidden, layout.unpad(out.last_hidden_state))
             close(heads["pooled"](hidden, layout), out.pooler_output)
 
 
-KINDS = ["BertForMaskedLM", "BertForPreTraining", "BertModel", "BertForSequenceClassification"]
+KINDS = {
+    "hidden tokens": ("BertForMaskedLM", {}),
+    "pre-training": ("BertForPreTraining", {}),
+    "no head": ("BertModel", {}),
+    "classes": ("BertForSequenceClassification", {"num_labels": 3}),
+    "a number": ("BertForSequenceClassification", {"num_labels": 1}),
+    "tags": ("BertForTokenClassification", {"num_labels": 5}),
+    "answers": ("BertForQuestionAnswering", {}),
+}
 INPUTS = {"texts": [(text,) for text in TEXT[:2]], "pairs": PAIRS}
 
 
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_both_compute_the_same_in_both_directions(kind, options, tmp_path):
+@pytest.mark.parametrize("kind, head", KINDS.values(), ids=KINDS)
+def test_both_compute_the_same_in_both_directions(kind, head, options, tmp_path):
     tokenizer = tokenizer_of()
-    model = make(kind, tmp_path / "their", tokenizer, **options)
+    model = make(kind, tmp_path / "their", tokenizer, **options, **head)
     run = load(import_run(tmp_path / "their", tmp_path / "run").path)
     for inputs in INPUTS.values():
         agrees(run, model, tokenizer, numbers_of(tmp_path / "their"), inputs)
@@ -225,6 +241,33 @@ def test_classes_have_their_names(tmp_path):
     assert transformers.AutoConfig.from_pretrained(out).id2label == labels
     # heedful writes down that inputs are pairs, for which transformers has no key.
     assert load(import_run(out, tmp_path / "again").path).recipe.task.pairs
+
+
+def test_words_have_the_tags_of_their_first_tokens(tmp_path):
+    tokenizer = tokenizer_of()
+    model = make("BertForTokenClassification", tmp_path / "their", tokenizer, num_labels=5)
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    words = ["the", "dogs'", "mat,", "façade", "sat", "1234"]
+    read = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+    with torch.no_grad():
+        best = model(**read).logits[0].argmax(-1).tolist()
+    first = [read.word_ids().index(i) for i in range(len(words))]
+    (found,) = run.predict([" ".join(words)])
+    assert found.tags == [model.config.id2label[best[i]] for i in first]
+
+
+def test_numbers_that_were_learned_here_are_numbers_there(make_run, tmp_path):
+    recipe = {**RECIPE, "task": {"kind": "regression"}}
+    rows = [{"text": TEXT[i % 2], "label": str(x)} for i, x in enumerate((1.5, -7, 400))]
+    run = load(make_run(tmp_path / "run", recipe, rows))
+    out = export_run(tmp_path / "run", "bert")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(out).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    with torch.no_grad():
+        theirs = read_by(model, tokenizer, INPUTS["texts"]).logits[:, 0]
+    found = [prediction.value for prediction in run.predict([text for (text,) in INPUTS["texts"]])]
+    assert run.codec.deviation > 100
+    close(torch.tensor(found), theirs)
 
 
 def test_old_names_copies_and_half_precision(tmp_path):

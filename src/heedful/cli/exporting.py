@@ -18,8 +18,8 @@ def export(
         ...,
         "--to",
         metavar="FORMAT",
-        help="gpt2 (language models), marian (translators), bert (masked models, classifiers) or vit "
-        "(classifiers of pictures).",
+        help="gpt2 (language models), marian (translators), bert (masked models, and what answers for texts) "
+        "or vit (classifiers of pictures).",
     ),
     out: Path = typer.Option(None, help="The folder to write. [default: RUN-FORMAT]"),
 ) -> None:

@@ -14,41 +14,33 @@ What a folder becomes follows from its tensors:
 |---|---|
 | ``cls.predictions`` (BertForMaskedLM, BertForPreTraining) | task masked-language-modelling |
 | ``cls.seq_relationship`` (BertForPreTraining) | its option next_sentence |
-| ``classifier`` (BertForSequenceClassification) | task classification, its labels those of id2label |
+| a head that answers (`heedful.interop.bert_heads`) | its task |
 | none of these (BertModel) | task masked-language-modelling, its head untrained |
 
 The tokenizer travels along (`heedful.interop.wordpiece`).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from heedful.errors import RequestError
 from heedful.interop.activations import ACTIVATIONS, WRITTEN
+from heedful.interop.bert_heads import HEADS, Head, head_of
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
-from heedful.interop.encoders import (
-    epsilon_of,
-    fresh,
-    labels_of,
-    recipe_of,
-    sizes_of,
-    written_labels,
-    written_sizes,
-)
+from heedful.interop.encoders import epsilon_of, fresh, recipe_of, sizes_of, written_sizes
 from heedful.interop.format import Found, Written
 from heedful.interop.names import Numbering, Pair, Rows, Table, give, linear, pair, take
 from heedful.interop.refusing import refuse_other_heads, refuse_others
 from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
 from heedful.models.encoder import EncoderConfig
 from heedful.runs.run import Run
-from heedful.tasks.classification import LabelCodec
 from heedful.tasks.language_modelling import TextCodec
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
-MASKED, CLASSES = "masked-language-modelling", "classification"
+MASKED = "masked-language-modelling"
 _OWN = "bert."
 
 _HARMLESS = HARMLESS | {
@@ -56,21 +48,20 @@ _HARMLESS = HARMLESS | {
     "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
 }  # fmt: skip
 
-# Those whose tensors have the names of a classifier of sequences, and mean something else.
-_OTHERS = {"BertForTokenClassification", "BertForMultipleChoice", "BertForQuestionAnswering"}
-_OTHERS |= {"BertForNextSentencePrediction", "BertLMHeadModel"}
-
-# Data sets of pairs (GLUE): whoever fine-tuned on one has often written its name down.
-_PAIRS = {"mnli", "mrpc", "qnli", "qqp", "rte", "snli", "wnli"}
+# Those that read or write something else than heedful's tasks do.
+_OTHERS = {"BertForMultipleChoice", "BertForNextSentencePrediction", "BertLMHeadModel"}
 
 
-def table(config: EncoderConfig, numbering: Numbering, heads: Collection[str]) -> Table:
+def table(
+    config: EncoderConfig, numbering: Numbering, heads: Collection[str], answering: Sequence[Pair] = ()
+) -> Table:
     """The names of all tensors.
 
     Args:
         config: of the model.
         numbering: of the tokens.
-        heads: the names of those that there are on both sides; others stay as they are.
+        heads: which of ``pooled``, ``token`` and ``next`` there are on both sides; others stay as they are.
+        answering: the lines of a head that answers.
     """
     rows, embeddings = Rows(numbering), f"{_OWN}embeddings"
     words = f"{embeddings}.word_embeddings.weight"
@@ -95,10 +86,8 @@ def table(config: EncoderConfig, numbering: Numbering, heads: Collection[str]) -
         copies["cls.predictions.decoder.bias"] = "cls.predictions.bias"
     if "next" in heads:
         pairs += linear("heads.next.1", "cls.seq_relationship")
-    if "class" in heads:
-        pairs += linear("heads.class.1", "classifier")
     left = [rf"heads\.{name}\..*" for name in ("token", "boundary") if name not in heads]
-    return Table(pairs, copies, [r"bert\.embeddings\.position_ids"], _OWN, left)
+    return Table([*pairs, *answering], copies, [r"bert\.embeddings\.position_ids"], _OWN, left)
 
 
 def _layer(ours: str, theirs: str) -> list[Pair]:
@@ -119,20 +108,21 @@ class BERT:
     name: ClassVar[str] = "bert"
     loaders: ClassVar[dict[str, str]] = {
         MASKED: "transformers.AutoModelForMaskedLM",
-        CLASSES: "transformers.AutoModelForSequenceClassification",
+        **{task: f"transformers.{head.architecture}" for task, head in HEADS.items()},
     }
 
     def read(self, checkpoint: Checkpoint) -> Found:
-        """A run that fills gaps, or one that labels."""
+        """A run that fills gaps, or one that answers."""
         settings, held = checkpoint.config, _today(checkpoint.tensors())
         _refuse_others(settings)
-        heads = _heads(held)
+        head = head_of(settings, held)
+        heads = _heads(held, head)
         config, notes = _configuration(settings, pooler="pooled" in heads)
         tokenizer, numbering = read_wordpiece(checkpoint, settings)
-        plain, codec = _run_of(checkpoint, settings, config, tokenizer, heads)
-        if "class" in heads and not plain["task"]["pairs"]:
+        plain, codec = _run_of(checkpoint, settings, config, tokenizer, head, heads)
+        if not plain["task"].get("pairs", True):
             notes.append("inputs are single texts: nothing in the source says that they are pairs")
-        if not heads & {"token", "class"}:
+        if head is None and "token" not in heads:
             notes.append(
                 "the source has no head: that for hidden tokens begins afresh, so this run is one to start "
                 "others from (start.run), and fills gaps by chance"
@@ -141,35 +131,27 @@ class BERT:
             notes.append(f"{settings.source}: keys that heedful does not know: {', '.join(unread)}")
         notes.append("<s> and </s> have no row in the source: they got its mean, and are never written")
         model = fresh(plain, checkpoint, codec.sizes)
-        give(table(config, numbering, heads), held, model, str(checkpoint.weights))
+        lines = head.lines(codec) if head else []
+        give(table(config, numbering, heads, lines), held, model, str(checkpoint.weights))
         return Found(plain, codec, model, notes)
 
     def write(self, run: Run) -> Written:
-        """BertForMaskedLM, BertForPreTraining or BertForSequenceClassification, with the tokenizer."""
-        recipe = run.recipe
-        config: EncoderConfig = recipe.model
-        classifies = recipe.task.kind == CLASSES
-        _refuse(config, pooled=classifies or "next" in run.model.heads)
-        tokenizer = run.codec.tokenizer if classifies else run.codec.text
-        files, numbering = write_wordpiece(tokenizer, config.max_length)
-        heads = {"class", "pooled"} if classifies else {"token"}
+        """The model with its head, and the tokenizer."""
+        config: EncoderConfig = run.recipe.model
+        head = HEADS.get(run.recipe.task.kind)
+        heads = set() if head else {"token"} | ({"next"} & {*run.model.heads})
+        _refuse(config, pooled=head.pooled if head else "next" in heads)
         heads |= {"pooled"} if config.pooler else set()
-        heads |= {"next"} & {*run.model.heads}
-        written = _written(config, numbering)
-        if classifies:
-            # transformers has no key for this one.
-            own = {"task_specific_params": {"heedful": {"pairs": recipe.task.pairs}}}
-            written |= {**written_labels(run.codec.labels), **own}
-        written["architectures"] = [_architecture(heads)]
+        tokenizer = run.codec.tokenizer if head else run.codec.text
+        files, numbering = write_wordpiece(tokenizer, config.max_length)
+        written = _written(config, numbering) | (head.write(run) if head else {})
+        masked = "BertForPreTraining" if "next" in heads else "BertForMaskedLM"
+        written["architectures"] = [head.architecture if head else masked]
         notes = ["the rows of <s> and </s> stay behind: BERT has no such tokens"]
         if "boundary" in run.model.heads:
             notes.append("the head of the spans' boundaries stays behind: transformers has none")
-        return Written(written, take(table(config, numbering, heads), run.model), files, notes)
-
-
-def _architecture(heads: Collection[str]) -> str:
-    kind = "SequenceClassification" if "class" in heads else "PreTraining" if "next" in heads else "MaskedLM"
-    return f"BertFor{kind}"
+        lines = head.lines(run.codec) if head else []
+        return Written(written, take(table(config, numbering, heads, lines), run.model), files, notes)
 
 
 def _today(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -183,20 +165,19 @@ def _today(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def _heads(held: Collection[str]) -> set[str]:
-    """heedful's names of the heads that a file has."""
+def _heads(held: Collection[str], head: Head | None) -> set[str]:
+    """heedful's names of what stands between the encoder and a head that answers, or in its place."""
     signs = {
         "pooled": ("bert.pooler.", "pooler."),
         "token": ("cls.predictions.",),
         "next": ("cls.seq_relationship.",),
-        "class": ("classifier.",),
     }
-    found = {head for head, begins in signs.items() if any(name.startswith(begins) for name in held)}
-    if "class" in found:
-        # A classifier's run has no other head: what else there is, is told as unknown.
-        found = {"class"}
-    # These stand on the pooled vector: where it is missing, that is told.
-    return found | {"pooled"} if found & {"next", "class"} else found
+    found = {name for name, begins in signs.items() if any(each.startswith(begins) for each in held)}
+    if head:
+        # A run that answers has no other head: what else there is, is told as unknown.
+        found &= {"pooled"}
+    # Some stand on the pooled vector: where it is missing, that is told.
+    return found | {"pooled"} if "next" in found or (head and head.pooled) else found
 
 
 def _refuse_others(settings: Settings) -> None:
@@ -237,29 +218,21 @@ def _run_of(
     settings: Settings,
     config: EncoderConfig,
     tokenizer: Tokenizer,
+    head: Head | None,
     heads: Collection[str],
-) -> tuple[dict[str, Any], TextCodec | LabelCodec]:
+) -> tuple[dict[str, Any], Any]:
     """The recipe and the codec of the run that a folder with these heads becomes."""
     sections = {
         "tokenizer": {"subwords": tokenizer.model.config.model_dump(mode="json")},
         "model": config.model_dump(mode="json"),
     }
-    if "class" not in heads:
+    if head is None:
         task: dict[str, Any] = {"kind": MASKED, "next_sentence": "next" in heads}
         data: dict[str, Any] = {"kind": "text", "paths": "{}.txt"}
         return recipe_of("A BERT", checkpoint, task, data, **sections), TextCodec(tokenizer)
-    labels, pairs = labels_of(settings), _reads_pairs(settings)
-    columns = ("text", "pair", "label") if pairs else ("text", "label")
-    task = {"kind": CLASSES, "pairs": pairs, "labels": list(labels)}
-    data = {"kind": "jsonl", "paths": "{}.jsonl", "columns": {column: column for column in columns}}
-    return recipe_of("A BERT", checkpoint, task, data, **sections), LabelCodec(tokenizer, labels)
-
-
-def _reads_pairs(settings: Settings) -> bool:
-    """Whether inputs are pairs, as far as the configuration tells."""
-    own = settings.get("task_specific_params", dict, {}).get("heedful", {})
-    name = settings.get("finetuning_task", str, "")
-    return bool(isinstance(own, dict) and own.get("pairs")) or name.lower() in _PAIRS
+    found = head.read(settings, tokenizer)
+    data = {"kind": "jsonl", "paths": "{}.jsonl", "columns": {column: column for column in found.columns}}
+    return recipe_of("A BERT", checkpoint, found.task, data, **sections, **found.sections), found.codec
 
 
 def _refuse(config: Any, *, pooled: bool) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from heedful.errors import RequestError
-from heedful.files import write_text
+from heedful.files import write_bytes
 from heedful.interop.checkpoint import write_checkpoint
 from heedful.interop.formats import FORMATS, format_called
 from heedful.interop.importing import refuse_full
@@ -50,7 +50,7 @@ def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda l
         except OSError as error:
             raise RequestError(f"{folder}: the folder cannot be made ({error.strerror})") from None
         for name, content in written.files.items():
-            write_text(folder / name, content)
+            write_bytes(folder / name, content.encode() if isinstance(content, str) else content)
         write_checkpoint(folder, written.config, written.tensors)
     say(f'load it:     {form.loaders[task]}.from_pretrained("{folder}")')
     return folder

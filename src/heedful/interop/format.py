@@ -34,13 +34,13 @@ class Written:
     Args:
         config: of config.json.
         tensors: of model.safetensors.
-        files: the contents of other text files, by their names.
+        files: the contents of other files, by their names.
         notes: what a person should know of the difference to the run.
     """
 
     config: dict[str, Any]
     tensors: Mapping[str, Tensor]
-    files: dict[str, str]
+    files: Mapping[str, str | bytes]
     notes: list[str] = field(default_factory=list)
 
 

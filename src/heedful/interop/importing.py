@@ -49,10 +49,10 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
 
 def _sizes(codec: Any) -> str:
     """How many tokens there are, and labels where there are some."""
-    labels = getattr(codec, "labels", ())
-    tokens = codec.sizes[: -1 if labels else None]
+    answers = next((word for word in ("labels", "tags") if hasattr(codec, word)), None)
+    tokens = codec.sizes[: -1 if answers else None]
     told = [f"{' and '.join(f'{size:,}' for size in tokens)} tokens"] if tokens else []
-    return ", ".join(told + ([f"{len(labels)} labels"] if labels else []))
+    return ", ".join(told + ([f"{codec.sizes[-1]} {answers}"] if answers else []))
 
 
 def _write(folder: RunFolder, recipe: Any, codec: Any, model: nn.Module, facts: dict[str, Any]) -> RunFolder:

@@ -12,13 +12,12 @@
 Positions are half-split sinusoids, embeddings are multiplied by sqrt(d_model), norms come after the sums.
 Writing begins with ``decoder_start_token_id``, in Marian the token that pads: it becomes heedful's start.
 
-Tokenizers. Marian's own are sentencepiece models with a normalisation of their own, which heedful's
-tokenizers cannot hold. So a folder becomes a run only where heedful's tokenizers lie in it, as `Marian.write`
-leaves them there; the weights of any folder are read by `load_weights`.
+Tokenizers are Marian's own (`heedful.interop.sentencepieces`), or heedful's, as `Marian.write` leaves those
+of runs that were trained here; the weights of any folder are read by `load_weights`.
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,8 +28,18 @@ from heedful.errors import RequestError
 from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
 from heedful.interop.format import Found, Written
+from heedful.interop.halves import in_halves
 from heedful.interop.names import Numbering, Pair, Rows, Table, give, linear, pair, take
 from heedful.interop.refusing import refuse_other_heads, refuse_others
+from heedful.interop.sentencepieces import (
+    UNKNOWN,
+    VOCABULARY,
+    Numberings,
+    has_sentencepieces,
+    numbering,
+    read_sentencepieces,
+    write_sentencepieces,
+)
 from heedful.models.transformer import TransformerConfig, build
 from heedful.runs.run import Run
 from heedful.tasks.translation import COLUMNS, Tokenizers
@@ -38,21 +47,14 @@ from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
 _OWN, _HEAD = "model.", "lm_head.weight"
-BIAS, VOCABULARY, GENERATION = "final_logits_bias", "vocab.json", "generation_config.json"
+BIAS, GENERATION = "final_logits_bias", "generation_config.json"
+OWN_TOKENIZERS = [f"{side}.tokenizer.json" for side in COLUMNS]
 
 _HARMLESS = HARMLESS | {
     "encoder_layerdrop", "decoder_layerdrop", "classifier_dropout", "classif_dropout", "num_hidden_layers",
     "extra_pos_embeddings", "add_bias_logits",
     "force_bos_token_to_be_generated", "bos_token_id",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Numberings:
-    """Which of their ids ours have, on both sides."""
-
-    source: Numbering
-    target: Numbering
 
 
 def table(config: TransformerConfig, numberings: Numberings) -> Table:
@@ -114,10 +116,10 @@ def load_weights(folder: Path | str) -> tuple[nn.Module, Numberings]:
     settings.refuse("model_type", "this is no Marian", ("marian",))
     unknown = None
     if checkpoint.has(VOCABULARY):
-        unknown = Settings(checkpoint.json(VOCABULARY), str(checkpoint.path / VOCABULARY)).get("<unk>", int)
+        unknown = Settings(checkpoint.json(VOCABULARY), str(checkpoint.path / VOCABULARY)).get(UNKNOWN, int)
     config, held = _configuration(settings, checkpoint)
     sizes = _sizes(settings)
-    numberings = Numberings(*(_numbering(settings, size, unknown) for size in sizes))
+    numberings = Numberings(*(numbering(settings, size, unknown) for size in sizes))
     return _model(config, numberings, held, checkpoint), numberings
 
 
@@ -131,25 +133,22 @@ class Marian:
         """A run that translates."""
         settings = checkpoint.config
         config, held = _configuration(settings, checkpoint)
-        codec = _tokenizers(checkpoint)
-        if codec.sizes != (sizes := _sizes(settings)):
-            raise settings.wrong(
-                "vocab_size", f"{sizes[0]} and {sizes[1]} tokens, and the tokenizers have {codec.sizes[0]} "
-                f"and {codec.sizes[1]}: they belong to different models"
-            )  # fmt: skip
-        own = {"decoder_start_token_id": SPECIALS.start, "eos_token_id": SPECIALS.end}
-        for key, ours in own.items():
-            if (found := settings.get(key, int)) != ours:
-                raise settings.wrong(key, f"{found} is not {ours}, which it is in heedful's tokenizers")
-        settings.get("pad_token_id", int)
-        numberings = Numberings(*(Numbering(tuple(range(size))) for size in sizes))
+        sizes = _sizes(settings)
+        if all(checkpoint.has(name) for name in OWN_TOKENIZERS):
+            codec, numberings = _own(checkpoint, settings, sizes)
+        else:
+            codec, numberings = read_sentencepieces(checkpoint, settings, sizes)
         model = _model(config, numberings, held, checkpoint)
         unread = settings.unread(_HARMLESS)
         told = [f"{settings.source}: keys that heedful does not know: {', '.join(unread)}"] if unread else []
+        if any(their is None for their in numberings.target.theirs):
+            told.append(
+                "special tokens that the source has not got the mean of its rows, and are never written"
+            )
         return Found(_recipe(checkpoint, config, codec), codec, model, told)
 
     def write(self, run: Run) -> Written:
-        """MarianMTModel, with heedful's tokenizers beside it."""
+        """MarianMTModel, with its own tokenizers, or heedful's beside it."""
         config: TransformerConfig = run.recipe.model
         _refuse(config)
         model, notes = run.model, []
@@ -158,13 +157,20 @@ class Marian:
             notes.append(
                 "the features are in another order, for Marian has all sines first; numbers agree to rounding"
             )
-        numberings = Numberings(*(Numbering(tuple(range(size))) for size in run.codec.sizes))
+        if has_sentencepieces(run.codec):
+            files, numberings = write_sentencepieces(run.codec)
+            if None in numberings.target.theirs:
+                notes.append("the rows of special tokens that Marian has not stay behind")
+        else:
+            numberings = Numberings(*(Numbering(tuple(range(size))) for size in run.codec.sizes))
+            sides = zip(OWN_TOKENIZERS, COLUMNS, strict=True)
+            files = {name: run.folder.tokenizer(side).read_text("utf-8") for name, side in sides}
+            notes.append("the tokenizers are heedful's: transformers reads the model, and is given ids")
         tensors = take(table(config, numberings), model)
-        tensors.setdefault(BIAS, torch.zeros(1, run.codec.sizes[1]))
-        files = {f"{side}.tokenizer.json": run.folder.tokenizer(side).read_text("utf-8") for side in COLUMNS}
-        notes.append("the tokenizers are heedful's: transformers reads the model, and is given ids")
-        written = {**files, GENERATION: json.dumps(_generation(), indent=2) + "\n"}
-        return Written(_written(config, run.codec.sizes), tensors, written, notes)
+        tensors.setdefault(BIAS, torch.zeros(1, len(numberings.target.ours)))
+        specials = _specials(numberings.target)
+        files[GENERATION] = json.dumps(_generation(numberings.target, specials), indent=2) + "\n"
+        return Written(_written(config, numberings, specials), tensors, files, notes)
 
 
 def _configuration(settings: Settings, checkpoint: Checkpoint) -> tuple[TransformerConfig, dict[str, Tensor]]:
@@ -226,23 +232,6 @@ def _sizes(settings: Settings) -> tuple[int, int]:
     return source, settings.whole("decoder_vocab_size", source)
 
 
-def _numbering(settings: Settings, size: int, unknown: int | None) -> Numbering:
-    """heedful's specials first, then all others in their order."""
-    start, end = settings.get("decoder_start_token_id", int), settings.get("eos_token_id", int)
-    if start is None or end is None:
-        raise settings.wrong("decoder_start_token_id", "it and eos_token_id must be given")
-    specials = {SPECIALS.end: end, SPECIALS.start: start}
-    for ours, their in ((SPECIALS.pad, settings.get("pad_token_id", int)), (SPECIALS.unknown, unknown)):
-        if their is not None and their not in specials.values():
-            specials[ours] = their
-    if outside := [their for their in specials.values() if not 0 <= their < size]:
-        raise settings.wrong("vocab_size", f"{size}: the special token {outside[0]} lies outside")
-    if start == end:
-        raise settings.wrong("decoder_start_token_id", "is eos_token_id: heedful starts and ends differently")
-    others = [their for their in range(size) if their not in specials.values()]
-    return Numbering((*(specials.get(our) for our in range(len(SPECIALS))), *others))
-
-
 def _model(
     config: TransformerConfig, numberings: Numberings, held: dict[str, Tensor], checkpoint: Checkpoint
 ) -> nn.Module:
@@ -254,16 +243,20 @@ def _model(
     return model
 
 
-def _tokenizers(checkpoint: Checkpoint) -> Tokenizers:
-    names = [f"{side}.tokenizer.json" for side in COLUMNS]
-    if not all(checkpoint.has(name) for name in names):
-        raise RequestError(
-            f"{checkpoint.path}: has no {' and '.join(names)}. Marian's own tokenizers (source.spm, "
-            "target.spm) are sentencepiece models with a normalisation of their own, which heedful cannot "
-            "hold exactly; so it makes no run of them. In Python, "
-            "heedful.interop.marian.load_weights(folder) gives the model with the numbers of its tokens"
-        )
-    return Tokenizers(*(Tokenizer.load(checkpoint.file(name)) for name in names))
+def _own(checkpoint: Checkpoint, settings: Settings, sizes: tuple[int, int]) -> tuple[Tokenizers, Numberings]:
+    """heedful's tokenizers, whose ids are the model's."""
+    codec = Tokenizers(*(Tokenizer.load(checkpoint.file(name)) for name in OWN_TOKENIZERS))
+    if codec.sizes != sizes:
+        raise settings.wrong(
+            "vocab_size", f"{sizes[0]} and {sizes[1]} tokens, and the tokenizers have {codec.sizes[0]} "
+            f"and {codec.sizes[1]}: they belong to different models"
+        )  # fmt: skip
+    own = {"decoder_start_token_id": SPECIALS.start, "eos_token_id": SPECIALS.end}
+    for key, ours in own.items():
+        if (found := settings.get(key, int)) != ours:
+            raise settings.wrong(key, f"{found} is not {ours}, which it is in heedful's tokenizers")
+    settings.get("pad_token_id", int)
+    return codec, Numberings(*(Numbering(tuple(range(size))) for size in sizes))
 
 
 def _recipe(checkpoint: Checkpoint, config: TransformerConfig, codec: Tokenizers) -> dict[str, Any]:
@@ -279,7 +272,7 @@ def _recipe(checkpoint: Checkpoint, config: TransformerConfig, codec: Tokenizers
         },
         "tokenizer": {
             "subwords": codec.source.model.config.model_dump(mode="json"),
-            "shared": codec.source.same_model_as(codec.target),
+            "shared": codec.source.same_pieces_as(codec.target),
             **{side: each.preprocessing.model_dump(mode="json") for side, each in sides.items()},
         },
         "model": config.model_dump(mode="json"),
@@ -288,32 +281,6 @@ def _recipe(checkpoint: Checkpoint, config: TransformerConfig, codec: Tokenizers
 
 
 # Writing -------------------------------------------------------------------------------------------------
-
-
-def in_halves(
-    config: TransformerConfig, model: nn.Module, sizes: tuple[int, int]
-) -> tuple[TransformerConfig, nn.Module]:
-    """The same model with its features in another order: those that get sines first, then the cosines.
-
-    Features are numbered as one likes: a layer norm sums over all of them, and matrices can be reordered.
-    So a model with interleaved sinusoids is one with half-split ones, to rounding.
-    """
-    turned = config.model_copy(update={"positions": "half-split"})
-    other = build(turned, *sizes)
-    order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
-    found = {}
-    for name, tensor in model.state_dict().items():
-        part, kind = name.split(".")[-2:]
-        if part in _LEAVE_FEATURES or (part in _MAKE_FEATURES and kind == "weight"):
-            tensor = tensor[..., order] if part in _MAKE_FEATURES else tensor[order]
-        found[name] = tensor
-    other.load_state_dict(found)
-    return turned, other
-
-
-# Features are what is left by these (rows), and read by those (columns). The embedding's rows hold them.
-_LEAVE_FEATURES = {"norm", "out", "down"}
-_MAKE_FEATURES = {"source_embedding", "target_embedding", "qkv", "q", "kv", "up", "token"}
 
 
 def _refuse(config: Any) -> None:
@@ -340,14 +307,26 @@ def _refuse(config: Any) -> None:
         )
 
 
-def _written(config: TransformerConfig, sizes: tuple[int, int]) -> dict[str, Any]:
+def _specials(numbering: Numbering) -> dict[str, int]:
+    """Their tokens that begin, end and fill; in Marian what begins also fills."""
+    theirs = numbering.theirs
+    start, end, pad = (theirs[i] for i in (SPECIALS.start, SPECIALS.end, SPECIALS.pad))
+    assert start is not None
+    assert end is not None
+    filling = start if pad is None else pad
+    return {"decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": filling}
+
+
+def _written(
+    config: TransformerConfig, numberings: Numberings, specials: Mapping[str, int]
+) -> dict[str, Any]:
     """The content of config.json."""
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "is_encoder_decoder": True,
-        "vocab_size": sizes[0],
-        "decoder_vocab_size": sizes[1],
+        "vocab_size": len(numberings.source.ours),
+        "decoder_vocab_size": len(numberings.target.ours),
         "d_model": config.d_model,
         "encoder_layers": config.n_layers,
         "decoder_layers": config.n_decoder_layers or config.n_layers,
@@ -361,21 +340,14 @@ def _written(config: TransformerConfig, sizes: tuple[int, int]) -> dict[str, Any
         "max_position_embeddings": config.max_length,
         "share_encoder_decoder_embeddings": config.tie == "three-way",
         "tie_word_embeddings": config.tie != "none",
-        "pad_token_id": SPECIALS.pad,
-        "decoder_start_token_id": SPECIALS.start,
-        "eos_token_id": SPECIALS.end,
+        **specials,
         "bos_token_id": None,
-        "forced_eos_token_id": SPECIALS.end,
+        "forced_eos_token_id": specials["eos_token_id"],
         "dtype": "float32",
     }
 
 
-def _generation() -> dict[str, Any]:
+def _generation(numbering: Numbering, specials: Mapping[str, int]) -> dict[str, Any]:
     """How transformers writes: from the start token to the end token, and no other special."""
-    return {
-        "decoder_start_token_id": SPECIALS.start,
-        "eos_token_id": SPECIALS.end,
-        "pad_token_id": SPECIALS.pad,
-        "bad_words_ids": [[i] for i in SPECIALS.never_written],
-        "num_beams": 1,
-    }
+    never = (numbering.theirs[i] for i in SPECIALS.never_written)
+    return {**specials, "bad_words_ids": [[i] for i in never if i is not None], "num_beams": 1}

@@ -96,6 +96,27 @@ class Reshaped:
 
 
 @dataclass(frozen=True)
+class Affine:
+    """One tensor in another unit: theirs = factor · ours + offset.
+
+    Args:
+        factor: not zero.
+        offset: added to every number.
+    """
+
+    factor: float
+    offset: float = 0.0
+
+    def read(self, theirs: Sequence[Tensor]) -> Tensor:
+        """See `Form`."""
+        return (theirs[0] - self.offset) / self.factor
+
+    def write(self, ours: Tensor) -> list[Tensor]:
+        """See `Form`."""
+        return [ours * self.factor + self.offset]
+
+
+@dataclass(frozen=True)
 class Numbering:
     """Which of their ids each of our ids has.
 

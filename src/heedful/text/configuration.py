@@ -139,7 +139,20 @@ class ByteConfig(Config):
     kind: Literal["byte"]
 
 
+class SentencePieceConfig(Config):
+    """A model of the sentencepiece library, taken over as it is (``heedful import``); nothing is learned."""
+
+    kind: Literal["sentencepiece"]
+
+
 TokenizerConfig = Annotated[
-    BpeConfig | ByteBpeConfig | UnigramConfig | WordPieceConfig | WordConfig | CharacterConfig | ByteConfig,
+    BpeConfig
+    | ByteBpeConfig
+    | UnigramConfig
+    | WordPieceConfig
+    | WordConfig
+    | CharacterConfig
+    | ByteConfig
+    | SentencePieceConfig,
     Field(discriminator="kind"),
 ]

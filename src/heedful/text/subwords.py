@@ -20,7 +20,14 @@ from typing import Any
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
-from heedful.text.configuration import ByteConfig, CharacterConfig, CleaningConfig, TokenizerConfig
+from heedful.text.configuration import (
+    ByteConfig,
+    CharacterConfig,
+    CleaningConfig,
+    SentencePieceConfig,
+    TokenizerConfig,
+)
+from heedful.text.sentencepieces import Vocabulary, encoder, spelled_pieces
 from heedful.text.specials import SPECIALS
 from heedful.text.storage import sha256
 
@@ -123,7 +130,7 @@ class SubwordModel:
     @property
     def is_faithful(self) -> bool:
         """Whether decoding gives back any text that was encoded."""
-        if self.config.kind in ("wordpiece", "word"):
+        if self.config.kind in ("wordpiece", "word", "sentencepiece"):
             return False
         return getattr(self.config, "byte_fallback", True)
 
@@ -134,6 +141,9 @@ def build(config: TokenizerConfig, data: dict[str, Any]) -> SubwordModel:
         return _make(config, data, [bytes([value]) for value in range(256)], "", _encode_bytes)
     if isinstance(config, CharacterConfig):
         return _build_characters(config, data)
+    if isinstance(config, SentencePieceConfig):
+        pieces = spelled_pieces(Vocabulary.of(data).learned)
+        return _make(config, data, pieces, " ", encoder(data))
     library = Library.from_str(json.dumps(data))
     spelled = sorted(library.get_vocab().items(), key=lambda entry: entry[1])
     names = [name for name, _ in spelled]

@@ -137,9 +137,9 @@ class Tokenizer:
         """Another side's tokenizer over the same subword model."""
         return Tokenizer(self.model, preprocessing)
 
-    def same_model_as(self, other: "Tokenizer") -> bool:
-        """Whether both give the same ids to the same pre-processed text (so embeddings may be tied)."""
-        return self.model is other.model or self.model.fingerprint == other.model.fingerprint
+    def same_pieces_as(self, other: "Tokenizer") -> bool:
+        """Whether ids stand for the same pieces in both (so embeddings may be tied)."""
+        return self.model is other.model or self.model.pieces == other.model.pieces
 
     @property
     def content(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from heedful.text.configuration import (
     ByteConfig,
     CharacterConfig,
     PreprocessingConfig,
+    SentencePieceConfig,
     TokenizerConfig,
     UnigramConfig,
     WordConfig,
@@ -86,7 +87,7 @@ def train_subwords(config: TokenizerConfig, lines: Iterable[str]) -> SubwordMode
     """Train a subword model on text that is already pre-processed.
 
     Raises:
-        RequestError: ``vocab_size`` leaves no room for the text's characters.
+        RequestError: ``vocab_size`` leaves no room for the text's characters, or the kind cannot be trained.
         DataError: there is no text, or a line has no UTF-8 form.
     """
     return build(config, _learn(config, _checked(lines)))
@@ -114,6 +115,11 @@ def _learn(config: TokenizerConfig, lines: Iterable[str]) -> dict[str, Any]:
             return _learn_wordpiece(config, _counted(lines, _cutter(config)))
         case WordConfig():
             return _learn_words(config, _counted(lines, _cutter(config)))
+        case SentencePieceConfig():
+            raise RequestError(
+                "tokenizer.subwords.kind=sentencepiece: such models are taken over (heedful import), not "
+                "trained; kind=unigram learns pieces of that sort"
+            )
         case _:
             assert_never(config)
 

@@ -8,8 +8,9 @@ from safetensors.torch import load_file, save_file
 
 from heedful.errors import RequestError
 from heedful.interop.exporting import export_run
+from heedful.interop.halves import in_halves
 from heedful.interop.importing import import_run
-from heedful.interop.marian import in_halves, load_weights
+from heedful.interop.marian import load_weights
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.layout import Tokens
@@ -166,8 +167,8 @@ def foreign(folder):
     return change(folder, eos_token_id=0, pad_token_id=n - 1, decoder_start_token_id=n - 1)
 
 
-def test_sentencepiece_makes_no_run_and_says_what_can_be_had(foreign, tmp_path):
-    with pytest.raises(RequestError, match=r"sentencepiece models .* makes no run .*load_weights\(folder\)"):
+def test_a_vocabulary_of_another_model_makes_no_run(foreign, tmp_path):
+    with pytest.raises(RequestError, match=r"vocab.json: has 2 tokens, and the model of the source"):
         import_run(foreign, tmp_path / "again")
     assert not (tmp_path / "again").exists()
 

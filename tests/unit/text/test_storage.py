@@ -44,7 +44,7 @@ def test_what_is_loaded_is_what_was_saved(name, tmp_path):
     assert loaded.model.pieces == saved.model.pieces
     assert loaded.model.labels == saved.model.labels
     assert loaded.fingerprint == saved.fingerprint
-    assert loaded.same_model_as(saved)
+    assert loaded.same_pieces_as(saved)
     assert loaded.preprocessing == saved.preprocessing
     loaded.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()

@@ -1,0 +1,150 @@
+"""Marian's tokenizers: a sentencepiece model for each side, and one vocabulary for both, or two.
+
+| file | content |
+|---|---|
+| source.spm, target.spm | models of the sentencepiece library |
+| vocab.json | the ids of all tokens; of the source alone, where there is |
+| target_vocab.json | those of the target |
+
+The models choose pieces, the vocabulary numbers them; what it has not is ``<unk>``.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from heedful.errors import DamagedError, RequestError
+from heedful.interop.checkpoint import Checkpoint, Settings
+from heedful.interop.names import Numbering
+from heedful.interop.tokenizer_files import SETTINGS
+from heedful.tasks.translation import COLUMNS, Tokenizers
+from heedful.text.configuration import SentencePieceConfig
+from heedful.text.sentencepieces import Vocabulary, kept, model_file
+from heedful.text.specials import SPECIALS
+from heedful.text.subwords import build
+from heedful.text.tokenizer import Tokenizer
+
+MODELS = {side: f"{side}.spm" for side in COLUMNS}
+VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
+UNKNOWN = "<unk>"
+KIND = SentencePieceConfig(kind="sentencepiece")
+
+
+@dataclass(frozen=True)
+class Numberings:
+    """Which of their ids ours have, on both sides."""
+
+    source: Numbering
+    target: Numbering
+
+
+def numbering(settings: Settings, size: int, unknown: int | None) -> Numbering:
+    """heedful's specials first, then all others in their order.
+
+    Args:
+        settings: name the tokens that begin, end and fill.
+        size: of the vocabulary.
+        unknown: the token of what the vocabulary has not.
+
+    Raises:
+        RequestError: a token is not named, lies outside, or begins and ends.
+    """
+    start, end = settings.get("decoder_start_token_id", int), settings.get("eos_token_id", int)
+    if start is None or end is None:
+        raise settings.wrong("decoder_start_token_id", "it and eos_token_id must be given")
+    specials = {SPECIALS.end: end, SPECIALS.start: start}
+    for ours, their in ((SPECIALS.pad, settings.get("pad_token_id", int)), (SPECIALS.unknown, unknown)):
+        if their is not None and their not in specials.values():
+            specials[ours] = their
+    if outside := [their for their in specials.values() if not 0 <= their < size]:
+        raise settings.wrong("vocab_size", f"{size}: the special token {outside[0]} lies outside")
+    if start == end:
+        raise settings.wrong("decoder_start_token_id", "is eos_token_id: heedful starts and ends differently")
+    others = [their for their in range(size) if their not in specials.values()]
+    return Numbering((*(specials.get(our) for our in range(len(SPECIALS))), *others))
+
+
+def read_sentencepieces(
+    checkpoint: Checkpoint, settings: Settings, sizes: tuple[int, int]
+) -> tuple[Tokenizers, Numberings]:
+    """The tokenizers of a folder, and which of their ids ours have.
+
+    Args:
+        checkpoint: the folder.
+        settings: its configuration.
+        sizes: of the vocabularies, as the configuration has them.
+
+    Raises:
+        RequestError: a file is missing, or does not fit the model.
+        DamagedError: a file cannot be read.
+    """
+    if not checkpoint.has(VOCABULARY):
+        raise RequestError(
+            f"{checkpoint.path}: has no tokenizers: neither {VOCABULARY} with "
+            f"{' and '.join(MODELS.values())}, nor heedful's"
+        )
+    apart = checkpoint.has(TARGET_VOCABULARY)
+    files = (VOCABULARY, TARGET_VOCABULARY if apart else VOCABULARY)
+    read, numberings = [], []
+    for side, file, size in zip(COLUMNS, files, sizes, strict=True):
+        names = _names(checkpoint, file)
+        if len(names) != size:
+            raise RequestError(
+                f"{checkpoint.path / file}: has {len(names)} tokens, and the model of the {side} {size}: "
+                "they belong to different models"
+            )
+        found = numbering(settings, size, names.index(UNKNOWN) if UNKNOWN in names else None)
+        vocabulary = Vocabulary(names, found.theirs[: len(SPECIALS)])
+        read.append(_tokenizer(checkpoint, MODELS[side], vocabulary))
+        numberings.append(found)
+    return Tokenizers(*read), Numberings(*numberings)
+
+
+def _names(checkpoint: Checkpoint, file: str) -> tuple[str, ...]:
+    """The tokens in the order of their ids."""
+    ids = checkpoint.json(file)
+    names = {i: name for name, i in ids.items() if type(i) is int}
+    if sorted(names) != list(range(len(ids))):
+        raise DamagedError(f"{checkpoint.path / file}: its ids do not run from 0 to {len(ids) - 1}")
+    return tuple(names[i] for i in range(len(names)))
+
+
+def _tokenizer(checkpoint: Checkpoint, file: str, vocabulary: Vocabulary) -> Tokenizer:
+    path = checkpoint.file(file)
+    try:
+        return Tokenizer(build(KIND, kept(path.read_bytes(), vocabulary)))
+    except (OSError, RuntimeError) as error:
+        raise DamagedError(f"{path}: cannot be read as a model of sentencepiece: {error}") from None
+
+
+def has_sentencepieces(codec: Tokenizers) -> bool:
+    """Whether both tokenizers were taken over from such files."""
+    return all(side.model.config.kind == KIND.kind for side in (codec.source, codec.target))
+
+
+def write_sentencepieces(codec: Tokenizers) -> tuple[dict[str, str | bytes], Numberings]:
+    """The files of tokenizers that were read from such ones, and which of their ids ours have."""
+    sides = dict(zip(COLUMNS, (codec.source, codec.target), strict=True))
+    vocabularies = {side: Vocabulary.of(each.model.data) for side, each in sides.items()}
+    files: dict[str, str | bytes] = {MODELS[side]: model_file(sides[side].model.data) for side in COLUMNS}
+    source, target = (vocabularies[side] for side in COLUMNS)
+    apart = source != target
+    files[VOCABULARY] = _ids(source)
+    if apart:
+        files[TARGET_VOCABULARY] = _ids(target)
+    told = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": apart}
+    files[SETTINGS] = json.dumps({**told, **_spelled(target)}, indent=2, ensure_ascii=False) + "\n"
+    return files, Numberings(Numbering(source.theirs), Numbering(target.theirs))
+
+
+def _ids(vocabulary: Vocabulary) -> str:
+    ids = {name: i for i, name in enumerate(vocabulary.names)}
+    return json.dumps(ids, indent=2, ensure_ascii=False) + "\n"
+
+
+def _spelled(vocabulary: Vocabulary) -> dict[str, Any]:
+    """How the special tokens are spelt. In Marian, what begins also fills."""
+    spelled = [None if i is None else vocabulary.names[i] for i in vocabulary.specials]
+    filling = spelled[SPECIALS.pad] or spelled[SPECIALS.start]
+    told = {"eos_token": spelled[SPECIALS.end], "unk_token": spelled[SPECIALS.unknown], "pad_token": filling}
+    return {key: value for key, value in told.items() if value is not None}
