@@ -244,5 +244,5 @@ def _affine(part: nn.Module) -> tuple[Tensor, Tensor]:
 
 def refuse_listeners(model: nn.Module) -> None:
     """The engine has no taps: where somebody listens, the plain path must run."""
-    if any(isinstance(part, Tap) and part.active for part in model.modules()):
+    if any(isinstance(part, Tap) and part.attached for part in model.modules()):
         raise UnfitError("somebody listens to a tap")

@@ -186,7 +186,7 @@ class AttentiveDecoder(nn.Module):
         readout, query, context, weights = outputs
         if readout is None:
             readout = self.readout(cast(Tensor, query), x, cast(Tensor, context))
-        if self.weights.active and weights is not None:
+        if self.weights.attached and weights is not None:
             self._listen(order.leave(weights), layout)
         return order.leave(readout)
 
@@ -209,7 +209,7 @@ class AttentiveDecoder(nn.Module):
         if self.feed is not None:
             projected = projected + self.feed(fed)
         query, (context, weights, history), after = self.step(projected, tuple(state), memory, history)
-        kept = weights if self.weights.active else None
+        kept = weights if self.weights.attached else None
         alignment = weights if weights is None or weights.dim() == 2 else weights.mean(1)
         if self.feed is None:
             return (None, query, context, kept), (None, history, alignment, *after)

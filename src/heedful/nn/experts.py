@@ -67,7 +67,7 @@ class Gate(nn.Module):
         """Equations 3 and 5."""
         kept, experts = scores.topk(self.k, dim=-1)
         weights = torch.softmax(kept, dim=-1)
-        if self.gates.active:
+        if self.gates.attached:
             every = self.gates(torch.zeros_like(scores).scatter(1, experts, weights))
             weights = every.gather(1, experts)
         return Choice(experts, weights)
@@ -109,12 +109,12 @@ class NoisyTopKGate(Gate):
 
     def forward(self, x: Float[Tensor, "T d"]) -> Choice:
         """Choose the experts of every token."""
-        if not (self.training or self.chances.active):
+        if not (self.training or self.chances.attached):
             return self.choose(_in_fp32(x, self.weight[: self.n_experts]))
         clean, raw = _in_fp32(x, self.weight).chunk(2, dim=-1)
         spread = functional.softplus(raw)
         scores = clean + self.draw(clean) * spread if self.training else clean
-        if self.chances.active:
+        if self.chances.attached:
             self.chances(self._chances(clean, scores, spread))
         return self.choose(scores)
 

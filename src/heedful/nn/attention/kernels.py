@@ -21,7 +21,7 @@ from torch.nn import functional
 from heedful.nn.attention.scores import Score
 from heedful.nn.attention.weights import attention_weights, weighted_sum
 from heedful.nn.dropout import Dropout
-from heedful.nn.taps import Tap
+from heedful.nn.taps import Heads, Tap
 from heedful.nn.visibility import Visibility
 
 Kernel = Literal["explicit", "products", "fused"]
@@ -104,6 +104,8 @@ def attend(
             learned_bias=bias is not None and bias.requires_grad,
             drops=dropout.training and dropout.p > 0,
         )
+    if kernel != "explicit" and (scores_tap.watched or weights_tap.watched):
+        _show(queries, keys, visibility, score, bias, scores_tap, weights_tap)
     if kernel == "fused":
         assert scale is not None
         return _fused(queries, keys, values, visibility, scale, dropout, bias)
@@ -117,6 +119,34 @@ def attend(
     biased = scores if bias is None else scores + bias.to(scores.dtype)
     weights = weights_tap(attention_weights(biased, visibility))
     return weighted_sum(dropout(weights), values)
+
+
+@torch.no_grad()
+def _show(
+    queries: Tensor,
+    keys: Tensor,
+    visibility: Visibility,
+    score: Score,
+    bias: Tensor | None,
+    scores_tap: Tap,
+    weights_tap: Tap,
+) -> None:
+    """Tell watchers the scores and weights of a kernel that forms none, of the heads they ask for."""
+    groups = queries.shape[1] // keys.shape[1]
+
+    def scores(heads: Heads) -> Tensor:
+        chosen = list(range(queries.shape[1])) if heads is None else list(heads)
+        return score(queries[:, chosen], keys[:, [head // groups for head in chosen]])
+
+    def weights(heads: Heads) -> Tensor:
+        own = bias
+        if own is not None and own.dim() > 2 and own.shape[-3] > 1 and heads is not None:
+            own = own[..., list(heads), :, :]
+        found = scores(heads)
+        return attention_weights(found if own is None else found + own.to(found.dtype), visibility)
+
+    scores_tap.show(scores)
+    weights_tap.show(weights)
 
 
 def finite(x: Tensor) -> Tensor:

@@ -163,7 +163,7 @@ class SelfAttention(MultiHead):
     @property
     def _blocks_may_part(self) -> bool:
         """Whether blocks can be taken for sequences; whoever looks at weights wants those of whole ones."""
-        return self.window is None and not (self.scores.active or self.weights.active)
+        return self.window is None and not (self.scores.attached or self.weights.attached)
 
     def _by_blocks(self, x: Tensor, layout: Layout, block: int) -> Float[Tensor, "T d"]:
         """The same block by block."""

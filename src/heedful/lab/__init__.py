@@ -1,0 +1,1 @@
+"""The lectures' claims as experiments that measure, judge and draw."""

@@ -1,0 +1,80 @@
+"""What an experiment of the lab is: a claim, a measurement, a verdict, and a control that says the opposite.
+
+A verdict never rests on a clock: where a claim is about time, wall times are shown, and operation counts and
+the depth of dependencies decide.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Size = Literal["short", "long"]
+"""``short``: a few seconds, enough for the verdict; ``long``: up to a few minutes, for pictures and figures."""
+
+Verdict = Literal["holds", "holds with conditions", "is wrong"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One figure.
+
+    Args:
+        name: what was measured.
+        value: of it.
+        unit: of the value; nothing for a pure number.
+        expected: what a formula or a paper says it is, where one does.
+    """
+
+    name: str
+    value: float
+    unit: str = ""
+    expected: float | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out.
+
+    Args:
+        verdict: on the claim.
+        says: the correct statement: the claim, with its conditions, or what is true instead.
+        measured: what the verdict rests on, first the most telling.
+        table: further rows under column names, for people.
+        draw: makes the picture; matplotlib is loaded then.
+    """
+
+    verdict: Verdict
+    says: str
+    measured: Sequence[Measured]
+    table: Sequence[Mapping[str, str | float]] = ()
+    draw: "Callable[[], Figure] | None" = None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A claim that can be checked.
+
+    Args:
+        name: of the experiment, in small letters with hyphens.
+        title: a line for people.
+        claim: as the lectures have it.
+        source: where it stands: the lecture (S0 to S4), and the paper with its section.
+        items: numbers of the lectures' items (`docs/lectures.yaml`) that it is about.
+        run: measures and judges.
+        control: the same under a condition in which another verdict must come out.
+        changed: what the control changes.
+        expected: the verdict, and that of the control.
+    """
+
+    name: str
+    title: str
+    claim: str
+    source: str
+    items: tuple[int, ...]
+    run: Callable[[Size], Outcome]
+    control: Callable[[Size], Outcome]
+    changed: str
+    expected: tuple[Verdict, Verdict] = field(default=("holds", "is wrong"))
