@@ -21,7 +21,8 @@ BELOW["tasks"] = {*BELOW["data"], *BELOW["inference"], "data", "objectives", "in
 BELOW["training"] = BELOW["evaluation"] = BELOW["tasks"] | {"tasks"}
 BELOW["runs"] = BELOW["training"] | {"training", "evaluation"}
 BELOW["explain"] = BELOW["interop"] = BELOW["runs"] | {"runs"}
-BELOW["cli"] = BELOW["explain"] | {"explain", "interop"}
+BELOW["lab"] = BELOW["explain"] | {"explain"}
+BELOW["cli"] = BELOW["lab"] | {"lab", "interop"}
 
 
 def imported(path: Path) -> set[str]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Size = Literal["short", "long"]
-"""``short``: a few seconds, enough for the verdict; ``long``: up to a few minutes, for pictures and figures."""
+"""``short``: a few seconds, enough for the verdict; ``long``: up to a few minutes, for the picture."""
 
 Verdict = Literal["holds", "holds with conditions", "is wrong"]
 

@@ -103,7 +103,7 @@ def watching(model: nn.Module, wanted: Mapping[str, Heads]) -> Iterator[dict[str
 
     Args:
         model: runs as it always does.
-        wanted: by the names of taps, which heads (of taps whose axis 1 is heads), or None for the whole value.
+        wanted: by the names of taps, which heads (of taps whose axis 1 is heads); None: the whole value.
     """
     record: dict[str, list[Tensor]] = {name: [] for name in wanted}
     found = _known(model, wanted)
