@@ -82,6 +82,42 @@ GOOD: dict[str, Any] = {
     "evaluation": {"version": 1, "run": "runs/x", "splits": [{"split": "test", "scores": [SCORE]}]},
     "prediction": {"version": 1, **ANSWER, "alternatives": [{**ANSWER, "alternatives": []}]},
     "document": {"version": 1, "document": "t.txt:1", "tokens": 7, "nll": 3.5},
+    "census": {
+        "version": 1,
+        "task": "language-modelling",
+        "run": "x",
+        "inputs": 2,
+        "threshold": 0.5,
+        "table": [{"kind": "causal", "pattern": "previous token", "heads": 1, "share": 1.0, "beside": 0}],
+        "recurrence": {"heads": 1, "previous": 1.0, "next": 0.0, "either": 1.0},
+        "heads": [
+            {
+                "layer": 0,
+                "kind": "causal",
+                "head": 0,
+                "pattern": "previous token",
+                "score": 0.75,
+                "chance": 0.2,
+                "evidence": [{"input": 0, "query": 1, "key": 0, "tokens": ["b", "a"], "weight": 0.9}],
+                "tap": "layers.0.weights",
+                "others": [],
+                "position": None,
+                "entropy": 0.3,
+                "confidence": 0.8,
+                "matches": {
+                    name: {
+                        "score": 0.75,
+                        "chance": 0.2,
+                        "mass": 0.8,
+                        "queries": 7,
+                        "explained": 0.6,
+                        "evenness": None,
+                    }
+                    for name in ("previous token", "neighbour")
+                },
+            }
+        ],
+    },
     "run": {
         "version": 1,
         "heedful": "0.1.0",
@@ -164,6 +200,9 @@ WRONG = {
     "text and label": changed("prediction", "label", to="x"),
     "an unknown key of an alternative": changed("prediction", "alternatives", 0, "source", to="x"),
     "a document of half a token": changed("document", "tokens", to=0.5),
+    "a head of an unknown pattern": changed("census", "heads", 0, "pattern", to="syntax"),
+    "a match of what is no relation": changed("census", "heads", 0, "matches", to={"broad": {}}),
+    "a census without heads": changed("census", "heads", to=[]),
     "a fraction of a parameter": changed("ledger", "total", to=1.5),
     "a recipe without parameters": changed("recipes", "recipes", 0, "parameters", to=0),
     "a recipe with a score of text": changed("recipes", "recipes", 0, "scores", to={"test BLEU": "high"}),

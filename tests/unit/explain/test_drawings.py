@@ -1,0 +1,220 @@
+"""The drawings: arrays on the axes are the numbers, and equal figures give equal files."""
+
+import subprocess
+import sys
+from io import BytesIO
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+from PIL import Image
+
+from heedful.explain.drawings import (
+    MARKS,
+    attention_over,
+    census_map,
+    distance_chart,
+    filter_tiles,
+    mosaic,
+    similarity_map,
+)
+from heedful.explain.patterns import PATTERNS, Census, HeadPattern
+from heedful.explain.picture import save
+
+RNG = np.random.default_rng(3)
+DISTANCES = RNG.random((5, 7)) * 100
+GRID = RNG.dirichlet(np.ones(15)).reshape(3, 5)
+SIMILARITY = np.clip(RNG.normal(size=(3, 5, 3, 5)), -1, 1)
+TILES = RNG.random((8, 5, 5, 3))
+
+
+def head(layer, number, pattern, kind="self"):
+    return HeadPattern(layer, kind, number, pattern, None, None, (), "tap", (), None, None, None, {})
+
+
+def census(*heads):
+    return Census("t", "r", 1, 0.5, heads)
+
+
+def all_patterns():
+    return census(
+        *(head(n // 4, n % 4, pattern) for n, pattern in enumerate(PATTERNS)),
+        head(1, 2, "separator", "cross"),
+    )
+
+
+def png(height, width, mode="RGB"):
+    pixels = np.arange(height * width * len(mode)) % 251
+    shape = (height, width, len(mode)) if len(mode) > 1 else (height, width)
+    stream = BytesIO()
+    Image.fromarray(pixels.reshape(shape).astype(np.uint8)).save(stream, "PNG")
+    return stream.getvalue(), pixels.reshape(shape)
+
+
+FIGURES = {
+    "census": lambda: census_map(all_patterns()),
+    "distances": lambda: distance_chart(DISTANCES, even=37.0),
+    "picture": lambda: attention_over(GRID, png(9, 15)[0]),
+    "map alone": lambda: attention_over(GRID),
+    "similarity": lambda: similarity_map(SIMILARITY),
+    "filters": lambda: filter_tiles(TILES),
+}
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+@pytest.mark.parametrize("name", FIGURES)
+def test_equal_figures_give_equal_bytes(name, suffix, tmp_path):
+    files = [tmp_path / f"{n}{suffix}" for n in "ab"]
+    for file in files:
+        save(FIGURES[name](), file)
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_all_of_it_is_on_the_page_on_white(name):
+    figure = FIGURES[name]()
+    figure.canvas.draw()
+    drawn = np.asarray(figure.canvas.buffer_rgba())
+    for edge in (drawn[0], drawn[-1], drawn[:, 0], drawn[:, -1]):
+        assert (edge == 255).all()
+    assert (drawn != 255).any()
+
+
+# Census
+
+
+def test_every_head_has_its_sign_and_colour():
+    figure = census_map(all_patterns())
+    own, cross = figure.axes
+    assert own.get_title() == "self attention"
+    cells = np.asarray(own.images[0].get_array())
+    assert cells.shape == (3, 4, 4)
+    signs = {(round(t.get_position()[1]), round(t.get_position()[0])): t.get_text() for t in own.texts}
+    for number, pattern in enumerate(PATTERNS):
+        place = divmod(number, 4)
+        sign, colour = MARKS[pattern]
+        assert signs[place] == sign
+        np.testing.assert_allclose(cells[place], to_rgba(colour), atol=1e-6)
+    # A head that was not looked at stays empty.
+    assert (2, 3) not in signs
+    np.testing.assert_array_equal(cells[2, 3], 1)
+    assert cross.get_title() == "cross attention"
+    assert [text.get_text() for text in cross.texts] == ["S"]
+    assert np.asarray(cross.images[0].get_array()).shape == (2, 4, 4)
+
+
+def test_layers_and_heads_count_from_one_and_the_first_layer_is_above():
+    figure = census_map(all_patterns())
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "3", "4"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2", "3"]
+    assert axes.yaxis_inverted()
+
+
+def test_the_legend_has_what_occurs():
+    figure = census_map(census(head(0, 0, "broad"), head(0, 1, "next token"), head(1, 0, "broad")))
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["N  next token", "B  broad"]
+
+
+def test_patterns_are_told_apart():
+    assert MARKS.keys() == set(PATTERNS)
+    signs, colours = zip(*MARKS.values(), strict=True)
+    assert len(set(signs)) == len(set(colours)) == len(PATTERNS)
+
+
+# Numbers
+
+
+def test_every_head_has_a_point_at_its_layer():
+    axes = distance_chart(DISTANCES, unit="tokens").axes[0]
+    points = np.asarray(axes.collections[0].get_offsets())
+    wanted = [(layer + 1, DISTANCES[layer, number]) for layer in range(5) for number in range(7)]
+    np.testing.assert_allclose(points, wanted)
+    assert "tokens" in axes.get_ylabel()
+    assert axes.get_ylim()[0] == 0
+    assert not axes.lines
+
+
+def test_even_attention_is_a_line():
+    axes = distance_chart(DISTANCES, even=37.0).axes[0]
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [37.0, 37.0])
+
+
+def test_attention_lies_over_the_picture():
+    file, pixels = png(9, 15)
+    axes = attention_over(GRID, file).axes[0]
+    below, above = axes.images
+    np.testing.assert_allclose(np.asarray(below.get_array()), pixels / 255, atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(above.get_array()), GRID)
+    assert tuple(below.get_extent()) == tuple(above.get_extent()) == (-0.5, 4.5, 2.5, -0.5)
+    assert above.get_clim() == (0, GRID.max())
+    grey, pixels = png(9, 15, "L")
+    np.testing.assert_allclose(
+        np.asarray(attention_over(GRID, grey).axes[0].images[0].get_array()), pixels / 255
+    )
+
+
+def test_no_attention_at_all_can_be_drawn():
+    (image,) = attention_over(np.zeros((3, 5))).axes[0].images
+    assert image.get_clim() == (0, 1)
+
+
+def test_small_maps_lie_where_their_squares_lie():
+    drawn = np.ma.filled(similarity_map(SIMILARITY).axes[0].images[0].get_array(), np.nan)
+    assert drawn.shape == (3 * 4 - 1, 5 * 6 - 1)
+    for row, column in np.ndindex(3, 5):
+        part = drawn[4 * row : 4 * row + 3, 6 * column : 6 * column + 5]
+        np.testing.assert_array_equal(part, SIMILARITY[row, column])
+    np.testing.assert_array_equal(np.isnan(drawn[3]), True)
+    np.testing.assert_array_equal(np.isnan(drawn[:, 5]), True)
+    flat = SIMILARITY.reshape(15, 15)
+    image = similarity_map(flat).axes[0].images[0]
+    np.testing.assert_array_equal(image.get_array(), flat)
+    assert image.get_clim() == (-1, 1)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_tiles_stand_left_to_right_and_downwards(channels):
+    tiles = TILES[..., :channels]
+    drawn = np.asarray(filter_tiles(tiles, columns=3).axes[0].images[0].get_array())
+    assert drawn.shape == (3 * 6 - 1, 3 * 6 - 1, 3)
+    for number, tile in enumerate(tiles):
+        row, column = divmod(number, 3)
+        part = drawn[6 * row : 6 * row + 5, 6 * column : 6 * column + 5]
+        np.testing.assert_array_equal(part, np.broadcast_to(tile, (5, 5, 3)))
+    assert (drawn[12:, 12:] == 1).all()  # there are eight
+    assert filter_tiles(tiles[:2]).axes[0].images[0].get_array().shape == (5, 11, 3)
+
+
+def test_a_mosaic_of_one_is_the_map():
+    np.testing.assert_array_equal(mosaic(GRID[None, None]), GRID)
+
+
+# Requests
+
+
+@pytest.mark.parametrize(
+    ("draw", "given"),
+    [
+        (census_map, census()),
+        (distance_chart, [1.0, 2.0]),
+        (attention_over, [1.0, 2.0]),
+        (attention_over, [[-0.1]]),
+        (attention_over, [[float("nan")]]),
+        (attention_over, np.zeros((0, 3))),
+        (similarity_map, np.zeros((3, 5))),
+        (similarity_map, np.zeros((3, 5, 5, 3))),
+        (filter_tiles, np.zeros((7, 5, 5))),
+        (filter_tiles, np.zeros((7, 5, 5, 2))),
+        (filter_tiles, np.zeros((0, 5, 5, 3))),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(draw, given):
+    with pytest.raises(ValueError):
+        draw(given)
+
+
+def test_pyplot_is_not_needed():
+    code = "import sys, heedful.explain.drawings; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0

@@ -1,0 +1,422 @@
+"""What attention adds up to: laws of rollout, distances by loops, cosines by torch, components rebuilt."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.errors import RequestError
+from heedful.explain.flow import (
+    class_map,
+    entropies,
+    mean_distance,
+    on_grid,
+    patch_filters,
+    picture_distance,
+    position_similarity,
+    rollout,
+    rollout_across,
+    rollouts,
+    similarity_grids,
+    square_distances,
+    token_distance,
+)
+from heedful.explain.view import Explanation, Map, Side
+
+H, T, S, L = 3, 7, 5, 4
+
+
+def attention(shape, seed=0, causal=False):
+    """Random weights whose rows sum to 1."""
+    rng = np.random.default_rng(seed)
+    weights = rng.random(shape) ** 3
+    if causal:
+        weights = np.tril(weights)
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def layers(seed=0, causal=False, n=L):
+    return [attention((H, T, T), seed + layer, causal) for layer in range(n)]
+
+
+# Entropy
+
+
+def test_entropy_is_the_sum_and_that_of_one_key_is_zero():
+    weights = attention((H, T, S))
+    wanted = [[-sum(w * np.log(w) for w in row) for row in head] for head in weights]
+    np.testing.assert_allclose(entropies(weights), wanted, rtol=1e-12)
+    np.testing.assert_array_equal(entropies(np.eye(S)), 0)
+    np.testing.assert_allclose(entropies(np.full((2, 11), 1 / 11)), np.log(11))
+
+
+# Rollout
+
+
+def test_rollout_is_the_product_written_out():
+    """Two tokens, one head, two layers, by hand."""
+    first = [[[1.0, 0.0], [0.5, 0.5]]]
+    second = [[[0.2, 0.8], [1.0, 0.0]]]
+    # A_1 = [[1, 0], [1/4, 3/4]], A_2 = [[0.6, 0.4], [0.5, 0.5]]
+    wanted = [[0.6 + 0.1, 0.3], [0.5 + 0.125, 0.375]]
+    np.testing.assert_allclose(rollout([first, second]), wanted, rtol=1e-12)
+
+
+def test_heads_become_their_mean_or_their_greatest():
+    heads = np.array([[[0.9, 0.1], [0.5, 0.5]], [[0.3, 0.7], [0.1, 0.9]]])
+    mean = [[0.6, 0.4], [0.3, 0.7]]
+    greatest = [[0.9 / 1.6, 0.7 / 1.6], [0.5 / 1.4, 0.9 / 1.4]]
+    for name, wanted in (("mean", mean), ("max", greatest)):
+        half = np.eye(2) / 2 + np.array(wanted) / 2
+        np.testing.assert_allclose(rollout([heads], heads=name), half, rtol=1e-12)
+        np.testing.assert_allclose(rollout([heads], heads=name, residual=0), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("heads", ["mean", "max"])
+@pytest.mark.parametrize("causal", [False, True])
+@given(seed=st.integers(0, 1000), residual=st.floats(0, 1))
+@settings(max_examples=20)
+def test_rows_of_a_rollout_sum_to_one_and_what_is_hidden_stays_so(heads, causal, seed, residual):
+    found = rollout(layers(seed, causal), heads=heads, residual=residual)
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-9)
+    assert (found >= 0).all()
+    if causal:
+        np.testing.assert_array_equal(found, np.tril(found))
+
+
+@pytest.mark.parametrize("heads", ["mean", "max"])
+def test_the_rollout_of_identities_is_the_identity(heads):
+    np.testing.assert_allclose(rollout([np.broadcast_to(np.eye(T), (H, T, T))] * L, heads=heads), np.eye(T))
+    np.testing.assert_array_equal(rollout(layers(), heads=heads, residual=1), np.eye(T))
+
+
+def test_the_rollout_of_even_attention_is_even_but_for_the_residual():
+    even = [np.full((H, T, T), 1 / T)] * L
+    np.testing.assert_allclose(rollout(even, residual=0), np.full((T, T), 1 / T))
+    # Of each token a share r^L stays, whatever way the rest went.
+    wanted = 0.5**L * np.eye(T) + (1 - 0.5**L) / T
+    np.testing.assert_allclose(rollout(even), wanted)
+
+
+@pytest.mark.parametrize("heads", ["mean", "max"])
+@given(cut=st.integers(1, L - 1), seed=st.integers(0, 1000))
+@settings(max_examples=20)
+def test_stacks_one_above_the_other_multiply(heads, cut, seed):
+    whole = layers(seed)
+    upper, lower = rollout(whole[cut:], heads=heads), rollout(whole[:cut], heads=heads)
+    np.testing.assert_allclose(rollout(whole, heads=heads), upper @ lower, rtol=1e-9)
+    assert not np.allclose(rollout(whole, heads=heads), lower @ upper)
+
+
+def test_heads_have_no_order_and_layers_have_one():
+    whole = layers()
+    np.testing.assert_allclose(rollout([layer[::-1] for layer in whole]), rollout(whole), rtol=1e-12)
+    assert not np.allclose(rollout(whole[::-1]), rollout(whole))
+
+
+def test_where_a_token_sees_nothing_all_of_it_goes_past():
+    weights = attention((H, T, T))
+    weights[:, 2] = 0
+    found = rollout([weights])
+    np.testing.assert_array_equal(found[2], np.eye(T)[2])
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize(
+    ("given_", "options"),
+    [
+        ([], {}),
+        ([np.ones((T, T))], {}),
+        ([np.ones((H, T, S))], {}),
+        (layers(), {"residual": 1.1}),
+        (layers(), {"residual": float("nan")}),
+    ],
+)
+def test_what_is_no_stack_is_refused(given_, options):
+    with pytest.raises(ValueError):
+        rollout(given_, **options)
+
+
+# Across an encoder and a decoder
+
+
+def crossing(seed=0):
+    return [attention((H, T, S), 100 + seed + layer) for layer in range(L)]
+
+
+def encoder(seed=0):
+    return rollout([attention((H, S, S), 200 + seed + layer) for layer in range(L)])
+
+
+@pytest.mark.parametrize("heads", ["mean", "max"])
+@given(seed=st.integers(0, 1000), residual=st.floats(0, 1))
+@settings(max_examples=20)
+def test_across_is_a_rollout_over_both_sides_joined(heads, seed, residual):
+    """One stack over target and source together, whose source rows are kept as the encoder left them."""
+
+    def normal(weights):
+        one = weights.max(axis=0) if heads == "max" else weights.mean(axis=0)
+        return one / one.sum(axis=1, keepdims=True)
+
+    own, cross, source = layers(seed, causal=True), crossing(seed), encoder(seed)
+    joined = np.eye(T + S)
+    joined[T:, T:] = source
+    for to_own, to_source in zip(own, cross, strict=True):
+        first, second = np.eye(T + S), np.eye(T + S)
+        first[:T, :T] = residual * np.eye(T) + (1 - residual) * normal(to_own)
+        second[:T, :T] = residual * np.eye(T)
+        second[:T, T:] = (1 - residual) * normal(to_source)
+        joined = second @ first @ joined
+    target, across = rollout_across(own, cross, source, heads=heads, residual=residual)
+    np.testing.assert_allclose(target, joined[:T, :T], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(across, joined[:T, T:], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(target.sum(axis=1) + across.sum(axis=1), 1, rtol=1e-9)
+
+
+def test_a_decoder_that_sees_no_source_is_a_rollout_of_its_own():
+    target, across = rollout_across(layers(), [np.zeros((H, T, S))] * L, encoder())
+    np.testing.assert_allclose(target, rollout(layers()))
+    np.testing.assert_array_equal(across, 0)
+
+
+def test_layers_of_a_decoder_come_in_pairs():
+    with pytest.raises(ValueError, match="4 layers look at themselves and 3 at the source"):
+        rollout_across(layers(), crossing()[1:], encoder())
+    with pytest.raises(ValueError):
+        rollout_across([], [], encoder())
+
+
+def side(n):
+    return Side(tuple(f"{i}" for i in range(n)))
+
+
+def maps(kind, queries, keys, weights):
+    return [
+        Map(f"{queries}.{keys}.{layer}", kind, layer, queries, keys, tuple(range(H)), w.astype(np.float32))
+        for layer, w in enumerate(weights)
+    ]
+
+
+def explanation(*found, **sides):
+    return Explanation("t", "r", None, {}, sides, [each for group in found for each in group])
+
+
+@pytest.mark.parametrize(("kind", "causal"), [("self", False), ("causal", True)])
+def test_of_a_stack_alone(kind, causal):
+    one = explanation(maps(kind, "input", "input", layers(causal=causal)), input=side(T))
+    assert rollouts(one).keys() == {("input", "input")}
+    for heads in ("mean", "max"):
+        wanted = rollout([m.weights for m in one.maps], heads=heads, residual=0.3)
+        found = rollouts(one, heads=heads, residual=0.3)["input", "input"]
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_of_an_encoder_and_a_decoder():
+    own = maps("self", "source", "source", [attention((H, S, S), layer) for layer in range(2)])
+    causal = maps("causal", "target", "target", layers(causal=True))
+    cross = maps("cross", "target", "source", crossing())
+    # Layers may stand in any order.
+    found = rollouts(explanation(causal[::-1], own, cross, source=side(S), target=side(T)))
+    source = rollout([m.weights for m in own])
+    target, across = rollout_across([m.weights for m in causal], [m.weights for m in cross], source)
+    assert found.keys() == {("source", "source"), ("target", "target"), ("target", "source")}
+    np.testing.assert_array_equal(found["source", "source"], source)
+    np.testing.assert_array_equal(found["target", "target"], target)
+    np.testing.assert_array_equal(found["target", "source"], across)
+
+
+def test_where_the_encoder_does_not_attend_there_is_none():
+    causal = maps("causal", "target", "target", layers(causal=True))
+    cross = maps("cross", "target", "source", crossing())
+    sides = {"source": side(S), "target": side(T)}
+    for found in ([causal, cross], [cross], []):
+        with pytest.raises(RequestError, match="every layer looks at its own side"):
+            rollouts(explanation(*found, **sides))
+
+
+def test_a_layer_or_head_that_is_missing_is_named():
+    stack = maps("self", "input", "input", layers())
+    with pytest.raises(RequestError, match="of layer 2 they are not there"):
+        rollouts(explanation([stack[0], *stack[2:]], input=side(T)))
+    weights = stack[0].weights[1:]
+    short = Map("t", "self", 0, "input", "input", (1, 2), weights)
+    with pytest.raises(RequestError, match="of layer 1 they are not there"):
+        rollouts(explanation([short, *stack[1:]], input=side(T)))
+
+
+# Distances
+
+
+def test_distances_in_tokens_equal_loops():
+    weights = attention((H, T, T))
+    wanted = [sum(weights[h, i, j] * abs(i - j) for i in range(T) for j in range(T)) / T for h in range(H)]
+    np.testing.assert_allclose(token_distance(weights), wanted, rtol=1e-12)
+    np.testing.assert_allclose(token_distance(np.eye(T)[None]), [0])
+    np.testing.assert_allclose(token_distance(np.eye(T)[None, ::-1]), [24 / 7])
+
+
+GRID, PATCH = (3, 5), 7
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_distances_in_pixels_equal_loops(before):
+    rows, columns = GRID
+    n = before + rows * columns
+    weights = attention((H, n, n), 5)
+    wanted = []
+    for h in range(H):
+        total = 0.0
+        for i in range(rows * columns):
+            given_ = sum(weights[h, before + i, before + j] for j in range(rows * columns))
+            for j in range(rows * columns):
+                down, across = (i // columns - j // columns) * PATCH, (i % columns - j % columns) * PATCH
+                total += weights[h, before + i, before + j] / given_ * (down**2 + across**2) ** 0.5
+        wanted.append(total / (rows * columns))
+    np.testing.assert_allclose(picture_distance(weights, GRID, PATCH, before), wanted, rtol=1e-12)
+
+
+def test_a_square_knows_its_neighbours():
+    far = square_distances(GRID, PATCH)
+    assert far.shape == (15, 15)
+    assert (far[0, 1], far[0, 5], far[0, 6]) == (7, 7, pytest.approx(7 * 2**0.5))
+    assert far[4, 5] == pytest.approx(7 * 17**0.5)  # the end of a row is far from the beginning of the next
+    np.testing.assert_array_equal(far, far.T)
+
+
+def test_what_the_class_token_gets_changes_no_distance():
+    weights = attention((H, 16, 16), 3)
+    more = weights * 0.25
+    more[:, :, 0] += 0.75
+    np.testing.assert_allclose(
+        picture_distance(more, GRID, PATCH, 1), picture_distance(weights, GRID, PATCH, 1), rtol=1e-12
+    )
+    # A square that looks at the class token alone says nothing.
+    weights[:, 3] = 0
+    weights[:, 3, 0] = 1
+    kept = [i for i in range(1, 16) if i != 3]
+    inner = weights[:, kept, 1:]
+    far = square_distances(GRID, PATCH)[[i - 1 for i in kept]]
+    np.testing.assert_allclose(
+        picture_distance(weights, GRID, PATCH, 1), mean_distance(inner, far), rtol=1e-12
+    )
+
+
+def test_a_head_that_only_looks_at_the_class_token_has_no_distance():
+    weights = np.zeros((2, 16, 16))
+    weights[0, :, 0] = 1
+    weights[1] = np.eye(16)
+    np.testing.assert_array_equal(picture_distance(weights, GRID, PATCH, 1), [np.nan, 0])
+
+
+def test_distances_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match="distances of shape"):
+        mean_distance(attention((H, T, S)), square_distances(GRID, PATCH))
+    with pytest.raises(ValueError):
+        token_distance(attention((H, T, S)))
+    with pytest.raises(ValueError):
+        picture_distance(attention((H, 16, 16)), GRID, PATCH)
+
+
+# Pictures
+
+
+def test_squares_lie_row_by_row_and_what_stands_before_them_is_left_out():
+    picture = Side(("<cls>", *["x"] * 15), grid=GRID, before=1)
+    values = np.arange(16.0)
+    found = on_grid(values, picture)
+    assert found.shape == GRID
+    assert (found[0, 0], found[0, 4], found[1, 0], found[2, 4]) == (1, 5, 6, 15)
+
+
+def test_a_class_map_is_of_the_class_token_or_of_the_mean():
+    weights = attention((16, 16), 4)
+    picture = Side(("<cls>", *["x"] * 15), grid=GRID, before=1)
+    np.testing.assert_array_equal(class_map(weights, picture).ravel(), weights[0, 1:])
+    plain = Side(("x",) * 15, grid=GRID)
+    inner = weights[1:, 1:]
+    np.testing.assert_allclose(class_map(inner, plain).ravel(), inner.mean(axis=0))
+
+
+def test_what_is_no_picture_is_refused():
+    with pytest.raises(ValueError, match="no picture"):
+        on_grid(np.ones(T), side(T))
+    with pytest.raises(ValueError, match="3 x 5 squares"):
+        on_grid(np.ones(15), Side(("<cls>", *["x"] * 15), grid=GRID, before=1))
+
+
+# Positions and filters
+
+
+def test_similarities_are_torchs():
+    table = np.random.default_rng(1).normal(size=(16, 11))
+    table[5] = 0
+    given_ = torch.from_numpy(table)
+    wanted = torch.nn.functional.cosine_similarity(given_[:, None], given_[None], dim=-1).numpy()
+    np.testing.assert_allclose(position_similarity(table), wanted, atol=1e-12)
+    grids = similarity_grids(table, GRID)
+    assert grids.shape == (*GRID, *GRID)
+    for row, column in np.ndindex(GRID):
+        np.testing.assert_allclose(grids[row, column].ravel(), wanted[1 + 5 * row + column, 1:], atol=1e-12)
+
+
+def test_a_table_that_is_too_short_is_refused():
+    with pytest.raises(ValueError, match="3 x 5 squares"):
+        similarity_grids(np.ones((14, 3)), GRID)
+
+
+def filters(d=23, channels=3, patch=5, rank=4, seed=0):
+    """Filters around a mean that vary in ``rank`` directions, each weaker than the one before."""
+    rng = np.random.default_rng(seed)
+    directions = np.linalg.qr(rng.normal(size=(channels * patch**2, rank)))[0].T
+    strengths = rng.normal(size=(d, rank)) * 10.0 ** -np.arange(rank)
+    return strengths @ directions + rng.normal(size=channels * patch**2)
+
+
+def test_filters_are_the_components_of_the_covariance():
+    weight = filters()
+    tiles, shares = patch_filters(weight, 5)
+    values, vectors = np.linalg.eigh(np.cov(weight.T))
+    assert tiles.shape == (4, 5, 5, 3)
+    np.testing.assert_allclose(shares, values[::-1][:4] / values.sum(), rtol=1e-6)
+    for number, tile in enumerate(tiles):
+        component = tile.transpose(2, 0, 1).ravel() - 0.5
+        component /= np.linalg.norm(component)
+        assert abs(component @ vectors[:, -1 - number]) == pytest.approx(1, abs=1e-6)
+        assert tile.max() == 1
+        assert tile.min() >= 0
+
+
+def test_filters_may_be_those_of_a_convolution():
+    weight = filters()
+    linear, shares = patch_filters(weight, 5, count=2)
+    convolution, _ = patch_filters(weight.reshape(23, 3, 5, 5), 5, count=2)
+    np.testing.assert_array_equal(convolution, linear)
+    assert linear.shape == (2, 5, 5, 3)
+    assert len(shares) == 2
+
+
+def test_the_sign_of_the_filters_does_not_matter():
+    weight = filters()
+    np.testing.assert_allclose(patch_filters(-weight, 5)[0], patch_filters(weight, 5)[0], atol=1e-9)
+
+
+def test_a_channel_stays_with_its_colour():
+    """Filters that only vary in one pixel of one channel have one component, with that pixel."""
+    weight = np.ones((7, 3, 5, 5))
+    weight[:, 2, 1, 4] = range(7)
+    tiles, shares = patch_filters(weight, 5)
+    wanted = np.full((1, 5, 5, 3), 0.5)
+    wanted[0, 1, 4, 2] = 1
+    np.testing.assert_allclose(tiles, wanted, atol=1e-12)
+    np.testing.assert_allclose(shares, [1])
+
+
+def test_filters_that_do_not_vary_have_no_components():
+    tiles, shares = patch_filters(np.ones((7, 2, 5, 5)), 5)
+    assert (tiles.shape, shares.shape) == ((0, 5, 5, 2), (0,))
+
+
+def test_filters_of_another_size_are_refused():
+    with pytest.raises(ValueError, match="5 x 5 pixels"):
+        patch_filters(np.ones((7, 76)), 5)
