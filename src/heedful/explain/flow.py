@@ -19,14 +19,23 @@ Combine = Literal["mean", "max"]
 """How the heads of a layer become one: their mean, or for each pair of tokens the greatest weight."""
 
 
+def surprises(weights: Any) -> Numbers:
+    """``- w ln w`` in nats of every weight; 0 ln 0 is 0."""
+    w = np.asarray(weights, dtype=float)
+    # The logarithm of the smallest number in the place of that of 0, which is multiplied by 0.
+    found = np.asarray(np.maximum(w, np.finfo(float).tiny))
+    np.log(found, out=found)
+    found *= -w
+    return found
+
+
 def entropies(weights: Any) -> Numbers:
-    """``- sum_j w_j ln w_j`` in nats along the last axis; 0 ln 0 is 0.
+    """``- sum_j w_j ln w_j`` in nats along the last axis.
 
     At most the logarithm of the number of keys, where all weights are equal. Source: Clark et al. 2019,
     section 3.3.
     """
-    w = np.asarray(weights, dtype=float)
-    return -(w * np.log(w, out=np.zeros_like(w), where=w > 0)).sum(axis=-1)
+    return surprises(weights).sum(axis=-1)
 
 
 # Rollout

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.explain.flow import entropies
+from heedful.explain.flow import surprises
 from heedful.explain.relations import Frame, Relation
 
 FEWEST = 5
@@ -100,6 +100,7 @@ def sums(weights: Any, known: Frame) -> Sums:
     able = known.visible & choosing[:, None] & ~known.null
     able[:, 0] = False
     items = known.relations.items()
+    terms = surprises(w)
     return Sums(
         mass={name: flat @ relation.ravel().astype(float) for name, relation in items},
         chance={name: float((relation.sum(axis=1) / seen).sum()) for name, relation in items},
@@ -107,24 +108,27 @@ def sums(weights: Any, known: Frame) -> Sums:
         at=np.einsum("hqk,qk->hk", w, able.astype(float)),
         at_chance=(able / seen[:, None]).sum(axis=0),
         at_applied=able.sum(axis=0).astype(float),
-        entropy=(entropies(w[:, choosing]).sum(axis=1), float(np.log(seen[choosing]).sum())),
-        spread=_spread(w, known.relations.get(SPREAD)),
-        greatest=w[:, known.counted].max(axis=2).sum(axis=1),
+        entropy=(terms.sum(axis=2)[:, choosing].sum(axis=1), float(np.log(seen[choosing]).sum())),
+        spread=_spread(w, terms, known.relations.get(SPREAD)),
+        greatest=w.max(axis=2)[:, known.counted].sum(axis=1),
         queries=int(known.counted.sum()),
     )
 
 
-def _spread(w: Numbers, relation: Relation | None) -> tuple[Numbers, Numbers]:
-    """``sum_i m_i H_i`` and ``sum_i m_i ln |S_i|``, H_i of the weights within S_i made to sum to 1."""
+def _spread(w: Numbers, terms: Numbers, relation: Relation | None) -> tuple[Numbers, Numbers]:
+    """``sum_i m_i H_i`` and ``sum_i m_i ln |S_i|``, H_i of the weights within S_i made to sum to 1.
+
+    Args:
+        w: ``[H, Q, K]``.
+        terms: ``- w ln w``.
+        relation: S.
+    """
     if relation is None or not relation.any():
         return np.zeros(len(w)), np.zeros(len(w))
-    own = w * relation
-    mass = own.sum(axis=2)
+    mass = np.einsum("hqk,qk->hq", w, relation.astype(float))
     # m H(w / m) = - sum w ln w + m ln m
-    return (
-        entropies(own).sum(axis=1) - entropies(mass),
-        mass @ np.log(np.maximum(relation.sum(axis=1), 1)),
-    )
+    within = np.einsum("hqk,qk->h", terms, relation.astype(float)) - surprises(mass).sum(axis=1)
+    return within, mass @ np.log(np.maximum(relation.sum(axis=1), 1))
 
 
 def measured(parts: Sequence[Sums]) -> list[Measured]:

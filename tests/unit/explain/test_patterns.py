@@ -482,6 +482,27 @@ def test_a_fixed_position_takes_two_inputs():
     assert head.pattern == "none"
 
 
+def test_half_of_the_queries_must_see_a_fixed_position():
+    """The last tokens of causal texts are seen by themselves alone, who may well look there."""
+    side = Side(tuple(f"▁{sign}" for sign in "abcdefghijklm"))
+    (head,) = census([explanation("causal", side, side, [np.eye(13)])] * 7).heads
+    assert (head.pattern, head.others, head.position) == ("itself", (), None)
+    assert head.matches["fixed position"].queries >= 7 * 13 / 2
+
+
+def test_a_query_without_a_choice_says_nothing():
+    side = Side(tuple(f"▁{sign}" for sign in "abcdefg"))
+    (head,) = census([explanation("causal", side, side, [np.eye(7)])]).heads
+    assert {name: head.matches[name].queries for name in ("itself", "previous token", "first token")} == {
+        "itself": 6,
+        "previous token": 6,
+        "first token": 6,
+    }
+    lone = Side(("▁a",))
+    (head,) = census([explanation("causal", lone, lone, [[[1.0]]])] * 7).heads
+    assert (head.pattern, head.entropy, head.confidence, head.matches) == ("none", None, 1.0, {})
+
+
 def test_a_separator_at_one_place_is_no_fixed_position():
     """In texts of one length the separators stand at one place; words at that place are another matter."""
     texts = [text(23, seed) for seed in range(5)]
