@@ -1,9 +1,9 @@
 """Further views of an explanation, as drawings of two kinds: a number for each token, or a table.
 
 What says its ``kind`` is drawn as it is: ``{"title", "kind": "tokens", "side", "values"}``, with None where
-there is no number, or ``{"title", "kind": "table", "columns", "rows"}``, where a cell is a text, a number, None
-or a pair of a text and a probability. The views that heedful makes itself have a form of their own (theirs is
-that of a result, this of a picture) and are turned into these. Others are left out.
+there is no number, or ``{"title", "kind": "table", "columns", "rows"}``, where a cell is a text, a number,
+None, or a pair of a text and a probability. The views that heedful makes itself have a form of their own
+(theirs is that of a result, this of a picture) and are turned into these. Others are left out.
 """
 
 import math

@@ -78,7 +78,7 @@ const sixteen = (text) => new Uint16Array(bytes(text).buffer);
 function matrixOf(map, view) {
   const [rows, columns] = map.size;
   if (view.levels !== undefined) {
-    return { rows, columns, w: Float32Array.from(sixteen(view.levels), (level) => level / LEVELS), given: null, bound: null };
+    return { rows, columns, w: new Float32Array(sixteen(view.levels)).map((level) => level / LEVELS), given: null, bound: null };
   }
   const places = sixteen(view.places);
   const kept = sixteen(view.kept);
@@ -117,7 +117,7 @@ function merged(m, queries, keys) {
 
 function greatestOf(values) {
   let most = 0;
-  for (const value of values) if (value > most) most = value;
+  for (let n = 0; n < values.length; n++) if (values[n] > most) most = values[n];
   return most;
 }
 
@@ -200,14 +200,16 @@ function resolved(name) {
   return found;
 }
 
-/** 256 colours, straight lines between the eight that the style names. */
+/** 256 colours, straight lines between the eight that the style names; `packed` has them as pixels lie in memory. */
 function ramp(name) {
   const stops = Array.from({ length: 8 }, (_, n) => resolved(`${name}-${n}`));
-  return Array.from({ length: 256 }, (_, n) => {
+  const found = Array.from({ length: 256 }, (_, n) => {
     const at = (n / 255) * 7;
     const low = Math.min(Math.floor(at), 6);
     return [0, 1, 2].map((c) => Math.round(stops[low][c] + (at - low) * (stops[low + 1][c] - stops[low][c])));
   });
+  found.packed = Uint32Array.from(found, ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r);
+  return found;
 }
 
 function readColours() {
@@ -240,10 +242,9 @@ function paint(canvas, values, rows, columns, greatest) {
   canvas.width = columns;
   canvas.height = rows;
   const image = new ImageData(columns, rows);
-  for (let n = 0; n < rows * columns; n++) {
-    image.data.set(colourOf(colours.plus, greatest > 0 ? values[n] / greatest : 0), 4 * n);
-    image.data[4 * n + 3] = 255;
-  }
+  const pixels = new Uint32Array(image.data.buffer);
+  const share = greatest > 0 ? 255 / greatest : 0;
+  for (let n = 0; n < pixels.length; n++) pixels[n] = colours.plus.packed[Math.round(limited(values[n] * share, 0, 255))];
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
@@ -576,7 +577,14 @@ function textFlow(name, units, choose) {
     chips[n].focus();
   };
   box.addEventListener("keydown", (event) => alongText(event, chips, rightToLeft, go));
-  return { node: element("div", {}, element("p", { class: "flow-name" }, name), box), tint: (weights, most) => tintChips(chips, units.labels, weights, most), mark: (n) => markChip(chips, n), focus: () => chips.find((chip) => chip.tabIndex === 0)?.focus() };
+  return { node: element("div", {}, element("p", { class: "flow-name" }, name), box), tint: (weights, most) => tintChips(chips, units.labels, weights, most), mark: (n) => { markChip(chips, n); inView(box, chips[n]); }, focus: () => chips.find((chip) => chip.tabIndex === 0)?.focus() };
+}
+
+/** A long text shows the chosen token, without moving the page. */
+function inView(box, chip) {
+  if (!chip || box.scrollHeight <= box.clientHeight) return;
+  const above = chip.offsetTop - box.scrollTop;
+  if (above < 0 || above + chip.offsetHeight > box.clientHeight) box.scrollTop = chip.offsetTop - box.clientHeight / 2;
 }
 
 function tintChips(chips, labels, weights, most) {
@@ -688,7 +696,7 @@ function drawToken() {
 
 /** Lines from the chosen token to those it has to do with, and small bars for every head of the layer. */
 function drawFan(weights, labels, label, map, m) {
-  const places = labels.length <= LIST ? Array.from(labels.keys()) : strongestPlaces(weights, LISTED).sort((a, b) => a - b);
+  const places = listed(weights, m);
   const all = map.views.map((_, v) => weightsOf(unpacked(state.map, v)));
   const longest = full(greatestOf(all.flatMap((each) => places.map((n) => each[n]))));
   const rows = places.map((n) => fanRow(n, labels[n], weights, all, longest, map, m));
@@ -699,8 +707,15 @@ function drawFan(weights, labels, label, map, m) {
   const caption = element("caption", { class: "hint" }, `${note}${note ? "; " : ""}a full bar is ${state.scale === "one" ? "1" : number(longest)}`);
   const top = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen" }, "token")), element("th", { scope: "col" }, element("span", { class: "unseen" }, "weight in this head")), ...tops);
   const table = element("table", { class: "bars" }, caption, element("thead", {}, top), element("tbody", {}, ...rows));
-  caption.style.setProperty("caption-side", "bottom");
   $("fan").replaceChildren(element("span", { class: "from token", "aria-hidden": "true" }, shown(label)), lines(places, weights), element("div", { class: "across" }, table));
+}
+
+/** Which links of the chosen token are listed, in the order of the text: all, or the strongest that are stored. */
+function listed(weights, m) {
+  if (weights.length <= LIST) return Array.from(weights.keys());
+  const at = (n) => (state.direction === "out" ? state.query * m.columns + n : n * m.columns + state.key);
+  const isStored = (n) => m.given === null || m.given[at(n)] === 1;
+  return strongestPlaces(weights, LISTED).filter(isStored).sort((a, b) => a - b);
 }
 
 /** Another head of the same layer, from its column of bars. */
@@ -856,7 +871,7 @@ function change(changes) {
   const before = { ...state };
   Object.assign(state, changes);
   const differs = (...names) => names.some((name) => before[name] !== state[name]);
-  if (differs("map", "unit")) keepToken(before);
+  if (differs("map", "unit")) keepToken(before, changes);
   if (differs("map", "view")) markThumb();
   if (differs("map", "view", "unit", "scale", "cell")) drawHead();
   if (differs("map", "unit")) drawFlows();
@@ -867,10 +882,11 @@ function change(changes) {
 }
 
 /** The chosen tokens stay those they were, as far as their side is still there. */
-function keepToken(before) {
+function keepToken(before, changes) {
   const [old, map] = [DATA.maps[before.map], DATA.maps[state.map]];
   state.cell = 0;
   for (const [role, side] of [["query", "queries"], ["key", "keys"]]) {
+    if (role in changes) continue;
     const token = unitsOf(old[side], before.unit).of.indexOf(before[role]);
     if (old[side] === map[side]) state[role] = unitsOf(map[side], state.unit).of[token];
     else chooseStrongest(role);

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: what is drawn and said equals the numbers, by mouse, by keys, light and dark."""
+"""The page in a real Chromium: what is drawn and said equals the numbers; mouse, keys, light, dark."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -108,6 +108,16 @@ def text(browser: Browser, selector: str) -> str:
     return texts(browser, selector)[0]
 
 
+def tints_of(browser: Browser, selector: str) -> list[list[int] | None]:
+    """Red, green and blue behind each; None where it has no tint."""
+    script = """
+        const numbers = (colour) => colour.match(/\\d+/g)?.map(Number) ?? null;
+        const chips = [...document.querySelectorAll(arguments[0])];
+        return chips.map((chip) => numbers(chip.style.backgroundColor));
+    """
+    return browser.run(script, selector)
+
+
 def click(browser: Browser, selector: str, n: int = 0) -> None:
     """Where people would click: in the middle, once it is in view."""
     script = """
@@ -214,7 +224,7 @@ BARS = """
     return [...document.querySelectorAll(".bars tbody tr")].map((row) => [
         row.querySelector("th").textContent,
         row.querySelector("td.number").textContent,
-        [...row.querySelectorAll("i")].map((bar) => bar.getBoundingClientRect().width / bar.parentElement.clientWidth),
+        [...row.querySelectorAll("i")].map((bar) => bar.offsetWidth / bar.parentElement.clientWidth),
         [...row.querySelectorAll(".unseen")].map((said) => said.textContent),
     ]);
 """
@@ -237,7 +247,8 @@ def test_a_tokens_bars_are_its_weights_in_every_head_of_the_layer(browser, opene
     widths = np.array([row[2] for row in found])
     np.testing.assert_allclose(widths / widths.max(), wanted.T / wanted.max(), atol=0.03)
     strokes = browser.run(
-        "return [...document.querySelectorAll('.fan path')].map((p) => [+p.dataset.unit, +p.getAttribute('stroke-width')])"
+        "return [...document.querySelectorAll('.fan path')]"
+        ".map((path) => [+path.dataset.unit, +path.getAttribute('stroke-width')])"
     )
     for unit, width in strokes:
         assert width == pytest.approx(7 * wanted[1][unit] / wanted[1].max(), abs=1e-3)
@@ -251,6 +262,18 @@ def test_a_side_that_looks_at_itself_keeps_its_token_when_turned_round(browser, 
     assert text(browser, "#token-title") == "ththen is looked at by"
     found = [float(row[1]) for row in browser.run(BARS)]
     np.testing.assert_allclose(found, explanation.maps[2].head(2)[:, 6], atol=SHOWN)
+
+
+def test_another_kind_of_attention_keeps_the_token_of_the_side_they_share(browser, opened):
+    explanation = opened(translation())
+    click(browser, "[role=listbox][aria-label='Tokens of the target'] .chip", 5)
+    head(browser, 3, 0)
+    assert text(browser, "#token-title") == "rasi looks at"
+    strongest = explanation.maps[3].head(0)[5].argmax()
+    said = text(browser, "#readout")
+    assert said.startswith(f"rasi looks at {explanation.sides['target'].tokens[strongest]} ")
+    click(browser, "#units span", 1)
+    assert text(browser, "#token-title") == "rasiththen looks at"
 
 
 def test_weights_lie_over_the_picture(browser, opened):
@@ -301,12 +324,10 @@ def test_probabilities_are_told_and_tinted(browser, opened):
             assert shown == "\u00a0"
         else:
             assert float(shown) == pytest.approx(np.exp(log_prob), abs=0.0051)
-    tints = browser.run(
-        "return [...document.querySelectorAll('#written .chip')].map((c) => c.style.backgroundColor.match(/\\d+/g))"
-    )
+    tints = tints_of(browser, "#written .chip")
     assert tints[-1] is None
     wanted = coloured(0.62 * np.exp(np.array(log_probs[:-1], dtype=float)))
-    np.testing.assert_allclose(np.array(tints[:-1], dtype=float), wanted, atol=3)
+    np.testing.assert_allclose(tints[:-1], wanted, atol=3)
 
 
 def test_further_views_are_drawn(browser, opened):
@@ -314,9 +335,8 @@ def test_further_views_are_drawn(browser, opened):
     assert texts(browser, "#more h2") == ["Gradients times input", "What each depth would have said"]
     assert texts(browser, "#more small") == ["0.100", "0.800", "-0.0500", "0.400", "-0.600", "0.200", "0.00"]
     assert texts(browser, "#more td") == ["1", "padam", "naan", "2", "rasi", "padaththai"]
-    red, blue = browser.run(
-        "return [4, 1].map((n) => document.querySelectorAll('#more .chip')[n].style.backgroundColor.match(/\\d+/g).map(Number))"
-    )
+    tints = tints_of(browser, "#more .chip")
+    red, blue = tints[4], tints[1]
     assert red[0] > red[2]
     assert blue[2] > blue[0]
 
@@ -345,14 +365,20 @@ def focused(browser: Browser) -> str:
     )
 
 
+OUTLINED = """
+    const at = document.activeElement;
+    // The circle of a choice is not seen; its label is, and has the outline.
+    return getComputedStyle(at.type === "radio" ? at.nextElementSibling : at).outlineStyle !== "none";
+"""
+
+
 def test_a_walk_by_keyboard(browser, opened):
     explanation = opened(translation())
     met = []
     for _ in range(14):
         browser.press("Tab")
         met.append(focused(browser))
-        seen = "const s = getComputedStyle(document.activeElement); return s.outlineStyle !== 'none' || document.activeElement.type === 'radio'"
-        assert browser.run(seen), f"no outline at {met[-1]}"
+        assert browser.run(OUTLINED), f"no outline at {met[-1]}"
     # One stop for each kind of attention, then the controls of the head, its map, its table, its token.
     assert met[:8] == ["skip", "scheme", "thumb", "thumb", "thumb", "unit", "scale", "map"]
     assert {"SUMMARY", "direction", "chip"} <= {*met}
@@ -436,11 +462,13 @@ def test_a_scale_keeps_its_order_in_grey(name, dark):
 def test_text_stands_out_from_its_tint(browser, opened, dark):
     opened(translation(), dark=dark)
     script = """
-        return [...document.querySelectorAll(arguments[0])].map((node) => {
-            let ground = node;
-            while (getComputedStyle(ground).backgroundColor === "rgba(0, 0, 0, 0)") ground = ground.parentElement;
-            return [getComputedStyle(node).color, getComputedStyle(ground).backgroundColor].map((c) => c.match(/[\\d.]+/g).slice(0, 3).map(Number));
-        });
+        const ground = (node) => {
+            const colour = getComputedStyle(node).backgroundColor;
+            return colour === "rgba(0, 0, 0, 0)" ? ground(node.parentElement) : colour;
+        };
+        const numbers = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
+        const nodes = [...document.querySelectorAll(arguments[0])];
+        return nodes.map((node) => [numbers(getComputedStyle(node).color), numbers(ground(node))]);
     """
     found = browser.run(
         script, ".chip, .hint, .facts dt, .facts dd, h1, h2, legend, .readout, .map span, footer p"
@@ -459,7 +487,7 @@ def test_a_narrow_page_does_not_run_out_of_the_window(browser, opened, make, wid
 def test_text_from_right_to_left(browser, opened):
     opened(hebrew())
     boxes = browser.run(
-        "return [...document.querySelectorAll('[role=listbox] .chip')].map((c) => c.getBoundingClientRect().left)"
+        "return [...document.querySelectorAll('[role=listbox] .chip')].map((chip) => chip.offsetLeft)"
     )
     assert boxes == sorted(boxes, reverse=True)
     click(browser, "[role=listbox] .chip", 1)
@@ -505,4 +533,10 @@ def test_a_large_page_has_every_head_and_true_numbers(browser, opened):
             said = text(browser, "#readout")
             assert " at most " in said
             assert weights[row, column] <= last_number(said) + SHOWN
-    assert "the 24 strongest of 512" in text(browser, ".bars caption")
+    assert "the 8 strongest of 512" in text(browser, ".bars caption")
+    found = [(row[0], float(row[1])) for row in browser.run(BARS)]
+    order = np.sort(np.argsort(-weights[511], kind="stable")[:8])
+    assert [name for name, _ in found] == [f"tok{n}" for n in order]
+    np.testing.assert_allclose([value for _, value in found], weights[511][order], atol=SHOWN)
+    click(browser, "[role=listbox] .chip", 500)
+    assert text(browser, "#token-title") == "tok500 looks at"
