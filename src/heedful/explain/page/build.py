@@ -208,7 +208,8 @@ def _answered(answer: Mapping[str, Any], task: str) -> str:
     """The text of an answer, and how probable it is."""
     probability = _certainty(answer, task)
     shown = "" if probability is None else f' <span class="p">probability {_number(probability)}</span>'
-    return _quoted(answer.get("text", "")) + shown
+    text = answer.get("text", "")
+    return (_quoted(text) if text else '<span class="hint">nothing</span>') + shown
 
 
 def _certainty(answer: Mapping[str, Any], task: str) -> float | None:

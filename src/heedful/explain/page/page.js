@@ -776,7 +776,7 @@ function small(side, weights, most, label, isChosen, choose) {
   return element("button", { type: "button", "aria-pressed": isChosen, onclick: press }, frame, element("span", { class: "name" }, element("bdi", {}, shown(label))));
 }
 
-/** Where each word of a text looked in the picture, in this head. */
+/** Where each word of a text looked in the picture, in this head, all on one scale. */
 function drawStrip() {
   const { map, view, m, queries } = current();
   const side = DATA.sides[map.keys];
@@ -785,7 +785,8 @@ function drawStrip() {
   $("strip-hint").textContent = viewName(map, view);
   const row = (i) => m.w.subarray(i * m.columns, (i + 1) * m.columns);
   const chosen = (i) => state.direction === "out" && i === state.query;
-  $("strip-body").replaceChildren(...queries.labels.slice(0, NUMBERED).map((label, i) => small(side, row(i), full(greatestOf(squaresOf(side, row(i)))), label, chosen(i), () => change({ direction: "out", query: i }))));
+  const most = full(Math.max(...queries.labels.map((_, i) => greatestOf(squaresOf(side, row(i))))));
+  $("strip-body").replaceChildren(...queries.labels.slice(0, NUMBERED).map((label, i) => small(side, row(i), most, label, chosen(i), () => change({ direction: "out", query: i }))));
 }
 
 /** The other direction; where a side looks at itself, of the same token. */

@@ -237,6 +237,14 @@ def test_the_score_of_a_label_is_its_probability_and_other_scores_are_none():
     assert "probability" not in Parsed(page(without_maps())).inside["dd"][1]
 
 
+def test_an_empty_answer_is_seen():
+    assert (
+        Parsed(page(replace(picture(), answer={"text": "", "score": -0.5})))
+        .inside["dd"][1]
+        .startswith("nothing ")
+    )
+
+
 def test_an_input_that_could_not_be_read_says_why():
     failed = replace(picture(), answer={"text": "", "error": "disc.png: no picture"}, sides={}, maps=[])
     assert Parsed(page(failed)).inside["dd"][1] == "disc.png: no picture"
