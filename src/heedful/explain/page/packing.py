@@ -1,0 +1,80 @@
+"""Weights made small enough for a page: whole matrices, the strongest links of each row, thumbnails.
+
+| what | bits | away from the weight at most |
+|---|---|---|
+| a whole matrix | 16 a weight | `ERROR`, 0.0000077 |
+| the strongest links of each row | 16 for the column, 16 for the weight | the same |
+| a thumbnail | 8 a cell | half a 255th of the thumbnail's greatest cell |
+
+Sixteen bits show four digits, and what does not matter to the fifth is not worth twice the bytes.
+Everything is little-endian, row by row, in base64.
+"""
+
+import base64
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEVELS = 2**16 - 1
+"""What weight 1 is stored as."""
+
+ERROR = 0.5 / LEVELS
+"""How far a stored weight is from the true one, at most."""
+
+SHADES = 2**8 - 1
+"""What a thumbnail's greatest cell is stored as."""
+
+THUMBNAIL = 48
+"""Cells along the side of a thumbnail, at most."""
+
+LINKS = 8
+"""How many links of a row are kept where the matrix is not."""
+
+Levels = NDArray[np.uint16]
+
+
+def levels_of(weights: NDArray[np.float64]) -> Levels:
+    """Weights from 0 to 1 as whole numbers from 0 to `LEVELS`, rounded."""
+    return np.rint(weights * LEVELS).astype(np.uint16)
+
+
+def strongest(levels: Levels, n: int = LINKS) -> tuple[Levels, Levels]:
+    """The strongest links of each row: columns ``[rows, k]`` and levels ``[rows, k]``, strongest first.
+
+    ``k = min(n, columns)``. Of equal levels the leftmost are taken.
+
+    Raises:
+        ValueError: more columns than 16 bits can number.
+    """
+    columns = levels.shape[1]
+    if columns > LEVELS:
+        raise ValueError(f"{columns} columns: a page has room for {LEVELS}")
+    # Level and column in one number: no two are equal, so the choice does not hang on how ties are sorted.
+    numbers = (levels.astype(np.uint32) << 16) | (LEVELS - np.arange(columns, dtype=np.uint32))
+    rest = columns - min(n, columns)
+    if rest:
+        numbers = np.partition(numbers, rest, axis=1)[:, rest:]
+    best = np.sort(numbers, axis=1)[:, ::-1]
+    return (LEVELS - (best & LEVELS)).astype(np.uint16), (best >> 16).astype(np.uint16)
+
+
+def thumbnail(weights: NDArray[np.float64], side: int = THUMBNAIL) -> NDArray[np.float64]:
+    """Means over areas, ``side x side`` of them at most, as equal as whole rows and columns can be."""
+    for axis, n in enumerate(weights.shape):
+        cells = min(n, side)
+        starts = np.arange(cells) * n // cells
+        counts = np.expand_dims(np.diff([*starts, n]), 1 - axis)
+        weights = np.add.reduceat(weights, starts, axis=axis) / counts
+    return weights
+
+
+def shades_of(cells: NDArray[np.float64]) -> tuple[NDArray[np.uint8], float]:
+    """Cells as whole numbers from 0 to `SHADES`, which is the greatest of them, and that one's value."""
+    greatest = float(cells.max())
+    return np.rint(cells / (greatest or 1.0) * SHADES).astype(np.uint8), greatest
+
+
+def text_of(numbers: NDArray[Any]) -> str:
+    """Base64 of whole numbers, the low byte first."""
+    return base64.b64encode(numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()).decode("ascii")

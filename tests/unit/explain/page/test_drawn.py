@@ -1,0 +1,542 @@
+"""The page in a real Chromium: what is drawn and said equals the numbers; mouse, keys, light, dark."""
+
+import re
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pytest
+from browser import Browser, missing
+from constructed import (
+    GRID,
+    HOSTILE,
+    caption,
+    hebrew,
+    hostile,
+    large,
+    picture,
+    translation,
+    without_maps,
+)
+
+from heedful.explain.alignment import merge
+from heedful.explain.page import page
+from heedful.explain.page.packing import thumbnail
+from heedful.explain.view import Explanation
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")
+
+STYLE = files("heedful.explain.page").joinpath("page.css").read_text(encoding="utf-8")
+SHOWN = 0.5e-4 + 1e-5
+"""How far four digits of a stored weight are from the weight."""
+
+Open = Callable[..., Explanation]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    made = Browser(tmp_path_factory.mktemp("chromium"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Open]:
+    """Opens pages; afterwards nothing was complained of, and nothing but the page was asked for."""
+    addresses = set()
+
+    def show(explanation: Explanation, exact: Any = (), **screen: Any) -> Explanation:
+        browser.show(**screen)
+        addresses.add(browser.open(page(explanation, exact=exact)))
+        return explanation
+
+    browser.log("browser"), browser.log("performance")
+    yield show
+    assert browser.log("browser") == []
+    assert {url for url in browser.requested() if not url.startswith("data:")} <= addresses
+
+
+def stops(name: str, dark: bool = False) -> np.ndarray:
+    """The eight colours of a scale as the style names them, ``[8, 3]``."""
+    pairs = re.findall(rf"--{name}-\d: light-dark\(#(\w{{6}}), #(\w{{6}})\)", STYLE)
+    return np.array([[int(pair[dark][n : n + 2], 16) for n in (0, 2, 4)] for pair in pairs], dtype=float)
+
+
+def scale(name: str = "plus", dark: bool = False) -> np.ndarray:
+    """256 colours between the stops, ``[256, 3]``."""
+    at = np.linspace(0, 7, 256)
+    return np.stack([np.interp(at, np.arange(8), channel) for channel in stops(name, dark).T], axis=1)
+
+
+def coloured(shares: np.ndarray, dark: bool = False) -> np.ndarray:
+    return scale(dark=dark)[np.rint(255 * shares.clip(0, 1)).astype(int)]
+
+
+def pixels(browser: Browser, selector: str, n: int = 0) -> np.ndarray:
+    """``[height, width, 4]`` of the n-th canvas."""
+    script = """
+        const canvas = document.querySelectorAll(arguments[0])[arguments[1]];
+        const {width, height} = canvas;
+        return [height, width, Array.from(canvas.getContext("2d").getImageData(0, 0, width, height).data)];
+    """
+    height, width, values = browser.run(script, selector, n)
+    return np.array(values).reshape(height, width, 4)
+
+
+def same_colours(found: np.ndarray, wanted: np.ndarray) -> None:
+    """As near as rounding may be apart: half a step of the scale, and half a level."""
+    steps = np.abs(np.diff(scale(), axis=0)).max()
+    assert found.shape[:2] == wanted.shape[:2]
+    assert (found[..., 3] == 255).all()
+    assert np.abs(found[..., :3] - wanted).max() <= steps + 1
+
+
+def shaded(cells: np.ndarray, most: float) -> np.ndarray:
+    """The colours of a thumbnail where the greatest cell of its kind is ``most``."""
+    stored = np.rint(cells / cells.max() * 255) / 255 * cells.max()
+    return coloured(np.sqrt(stored / most))
+
+
+def texts(browser: Browser, selector: str) -> list[str]:
+    return browser.run(
+        "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", selector
+    )
+
+
+def text(browser: Browser, selector: str) -> str:
+    return texts(browser, selector)[0]
+
+
+def tints_of(browser: Browser, selector: str) -> list[list[int] | None]:
+    """Red, green and blue behind each; None where it has no tint."""
+    script = """
+        const numbers = (colour) => colour.match(/\\d+/g)?.map(Number) ?? null;
+        const chips = [...document.querySelectorAll(arguments[0])];
+        return chips.map((chip) => numbers(chip.style.backgroundColor));
+    """
+    return browser.run(script, selector)
+
+
+def click(browser: Browser, selector: str, n: int = 0) -> None:
+    """Where people would click: in the middle, once it is in view."""
+    script = """
+        const found = document.querySelectorAll(arguments[0])[arguments[1]];
+        found.scrollIntoView({block: "center", behavior: "instant"});
+        const box = found.getBoundingClientRect();
+        return [box.x + box.width / 2, box.y + box.height / 2];
+    """
+    browser.move(*browser.run(script, selector, n), click=True)
+
+
+def head(browser: Browser, number: int, view: int) -> None:
+    click(browser, f".thumb[data-map='{number}'][data-view='{view}']")
+
+
+def views(explanation: Explanation) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Every head and mean as (map, view, weights)."""
+    for n, each in enumerate(explanation.maps):
+        weights = each.weights.astype(float)
+        both = [*weights, weights.mean(axis=0)] if len(weights) > 1 else [*weights]
+        for view, matrix in enumerate(both):
+            yield n, view, matrix
+
+
+def last_number(said: str) -> float:
+    return float(said.split()[-1])
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_cell_of_every_head_has_the_colour_of_its_weight(browser, opened, dark):
+    for n, view, weights in views(opened(translation(), dark=dark)):
+        head(browser, n, view)
+        same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max(), dark))
+
+
+@pytest.mark.parametrize("make", [translation, picture])
+def test_every_thumbnail_has_the_colours_of_its_areas(browser, opened, make):
+    explanation = opened(make())
+    assert len(texts(browser, ".thumb")) == len(list(views(explanation)))
+    for n, view, weights in views(explanation):
+        kind = explanation.maps[n].kind
+        most = max(thumbnail(w).max() for m, _, w in views(explanation) if explanation.maps[m].kind == kind)
+        selector = f".thumb[data-map='{n}'][data-view='{view}'] canvas"
+        same_colours(pixels(browser, selector), shaded(thumbnail(weights), most))
+
+
+def test_the_darkest_can_be_1_instead_of_the_greatest(browser, opened):
+    explanation = opened(translation())
+    head(browser, 0, 3)
+    weights = explanation.maps[0].head(3)
+    same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
+    click(browser, "#scales span", 1)
+    same_colours(pixels(browser, ".field canvas"), coloured(weights))
+    assert text(browser, "#legend") == "01"
+
+
+def test_the_cell_below_the_mouse_is_told(browser, opened):
+    explanation = opened(translation())
+    head(browser, 5, 1)
+    weights = explanation.maps[5].head(1)
+    source, target = (explanation.sides[name].tokens for name in ("source", "target"))
+    script = """
+        const field = document.querySelector(".field");
+        field.scrollIntoView({block: "center", behavior: "instant"});
+        const {x, y, width, height} = field.getBoundingClientRect();
+        return [x, y, width, height];
+    """
+    x, y, width, height = browser.run(script)
+    for row, column in [(0, 0), (1, 4), (7, 6), (6, 1), (3, 5)]:
+        browser.move(x + (column + 0.5) * width / len(source), y + (row + 0.5) * height / len(target))
+        said = text(browser, "#readout")
+        assert said.startswith(f"{target[row]} looks at {source[column]} ")
+        assert last_number(said) == pytest.approx(weights[row, column], abs=SHOWN)
+        assert texts(browser, ".map .on") == [source[column], target[row]]
+
+
+def test_the_table_has_every_number(browser, opened):
+    explanation = opened(translation())
+    click(browser, "#numbers summary")
+    for n, view, weights in views(explanation):
+        head(browser, n, view)
+        sides = [explanation.sides[name] for name in (explanation.maps[n].queries, explanation.maps[n].keys)]
+        assert texts(browser, "#numbers tbody th") == [*sides[0].tokens]
+        assert texts(browser, "#numbers thead th") == [*sides[1].tokens]
+        found = np.array([float(cell) for cell in texts(browser, "#numbers tbody td")])
+        np.testing.assert_allclose(found.reshape(weights.shape), weights, atol=SHOWN)
+
+
+def test_words_are_merged_as_alignments_are(browser, opened):
+    explanation = opened(translation())
+    head(browser, 5, 1)
+    click(browser, "#units span", 1)
+    click(browser, "#numbers summary")
+    source, target = (explanation.sides[name] for name in ("source", "target"))
+    wanted = merge(explanation.maps[5].head(1).astype(float), source.words, target.words)
+    assert texts(browser, "#numbers tbody th") == [*target.surface]
+    assert texts(browser, "#numbers thead th") == [*source.surface]
+    found = np.array([float(cell) for cell in texts(browser, "#numbers tbody td")]).reshape(wanted.shape)
+    np.testing.assert_allclose(found, wanted, atol=SHOWN)
+    same_colours(pixels(browser, ".field canvas"), coloured(wanted / wanted.max()))
+
+
+BARS = """
+    return [...document.querySelectorAll(".bars tbody tr")].map((row) => [
+        row.querySelector("th").textContent,
+        row.querySelector("td.number").textContent,
+        [...row.querySelectorAll("i")].map((bar) => bar.offsetWidth / bar.parentElement.clientWidth),
+        [...row.querySelectorAll(".unseen")].map((said) => said.textContent),
+    ]);
+"""
+
+
+@pytest.mark.parametrize("direction", ["out", "in"])
+def test_a_tokens_bars_are_its_weights_in_every_head_of_the_layer(browser, opened, direction):
+    explanation = opened(translation())
+    head(browser, 4, 1)
+    box = "target" if direction == "out" else "source"
+    click(browser, f"[role=listbox][aria-label='Tokens of the {box}'] .chip", 5)
+    weights = explanation.maps[4].weights.astype(float)
+    weights = np.concatenate([weights, weights.mean(axis=0, keepdims=True)])
+    wanted = weights[:, 5, :] if direction == "out" else weights[:, :, 5]
+    other = explanation.sides["source" if direction == "out" else "target"].tokens
+    found = browser.run(BARS)
+    assert [row[0] for row in found] == [*other]
+    np.testing.assert_allclose([float(row[1]) for row in found], wanted[1], atol=SHOWN)
+    np.testing.assert_allclose([[last_number(s) for s in row[3]] for row in found], wanted.T, atol=SHOWN)
+    widths = np.array([row[2] for row in found])
+    np.testing.assert_allclose(widths / widths.max(), wanted.T / wanted.max(), atol=0.03)
+    strokes = browser.run(
+        "return [...document.querySelectorAll('.fan path')]"
+        ".map((path) => [+path.dataset.unit, +path.getAttribute('stroke-width')])"
+    )
+    for unit, width in strokes:
+        assert width == pytest.approx(7 * wanted[1][unit] / wanted[1].max(), abs=1e-3)
+
+
+def test_a_side_that_looks_at_itself_keeps_its_token_when_turned_round(browser, opened):
+    explanation = opened(translation())
+    head(browser, 2, 2)
+    click(browser, "[role=listbox] .chip", 6)
+    click(browser, "#directions span", 1)
+    assert text(browser, "#token-title") == "ththen is looked at by"
+    found = [float(row[1]) for row in browser.run(BARS)]
+    np.testing.assert_allclose(found, explanation.maps[2].head(2)[:, 6], atol=SHOWN)
+
+
+def test_another_kind_of_attention_keeps_the_token_of_the_side_they_share(browser, opened):
+    explanation = opened(translation())
+    click(browser, "[role=listbox][aria-label='Tokens of the target'] .chip", 5)
+    head(browser, 3, 0)
+    assert text(browser, "#token-title") == "rasi looks at"
+    strongest = explanation.maps[3].head(0)[5].argmax()
+    said = text(browser, "#readout")
+    assert said.startswith(f"rasi looks at {explanation.sides['target'].tokens[strongest]} ")
+    click(browser, "#units span", 1)
+    assert text(browser, "#token-title") == "rasiththen looks at"
+
+
+def test_weights_lie_over_the_picture(browser, opened):
+    explanation = opened(picture())
+    head(browser, 1, 2)
+    click(browser, "[role=listbox] .chip", 0)  # the class token
+    looked = explanation.maps[1].weights.astype(float)[:, 0, 1:].reshape(3, *GRID)
+    row = explanation.maps[1].head(2)[0]
+    opaque = pixels(browser, ".big canvas")[..., 3]
+    np.testing.assert_allclose(opaque, 0.85 * 255 * looked[2] / row.max(), atol=1)
+    small = np.stack([pixels(browser, "#heads canvas", n)[..., 3] for n in range(3)])
+    np.testing.assert_allclose(small, 0.85 * 255 * looked / looked.max(), atol=1)
+    assert browser.run("return document.querySelector('.big img').naturalWidth") == GRID[1] * 12
+
+
+def test_a_square_is_chosen_by_mouse_and_by_keys(browser, opened):
+    explanation = opened(picture())
+    click(browser, ".big")  # its middle: row 3, column 4
+    middle = 1 + 2 * GRID[1] + 3
+    weights = explanation.maps[0].weights.astype(float).mean(axis=0)
+    for square, key in [(middle, None), (middle + GRID[1], "Down"), (middle + GRID[1] - 1, "Left")]:
+        if key:
+            browser.press(key)
+        said = browser.run("return document.activeElement.getAttribute('aria-label')")
+        row, column = divmod(square - 1, GRID[1])
+        assert said.startswith(f"Picture of the input, square in row {row + 1}, column {column + 1}")
+        assert last_number(said) == pytest.approx(weights[square, square], abs=SHOWN)
+
+
+def test_where_each_word_of_a_caption_looked(browser, opened):
+    explanation = opened(caption())
+    head(browser, 1, 0)
+    assert texts(browser, "#strip .name") == ["a", "bright", "disc", "</s>"]
+    looked = explanation.maps[1].head(0).reshape(-1, *GRID)
+    found = np.stack([pixels(browser, "#strip canvas", n)[..., 3] for n in range(len(looked))])
+    np.testing.assert_allclose(found, 0.85 * 255 * looked / looked.max(), atol=1)
+    click(browser, "#strip button", 2)
+    assert text(browser, "#token-title") == "disc looks at"
+    assert browser.run("return document.activeElement.textContent") == "disc"
+
+
+def test_probabilities_are_told_and_tinted(browser, opened):
+    explanation = opened(translation())
+    log_probs = explanation.written["target"]
+    found = texts(browser, "#written small")
+    for shown, log_prob in zip(found, log_probs, strict=True):
+        if log_prob is None:
+            assert shown == "\u00a0"
+        else:
+            assert float(shown) == pytest.approx(np.exp(log_prob), abs=0.0051)
+    tints = tints_of(browser, "#written .chip")
+    assert tints[-1] is None
+    wanted = coloured(0.62 * np.exp(np.array(log_probs[:-1], dtype=float)))
+    np.testing.assert_allclose(tints[:-1], wanted, atol=3)
+
+
+def test_further_views_are_drawn(browser, opened):
+    opened(translation())
+    assert texts(browser, "#more h2") == ["Gradients times input", "What each depth would have said"]
+    assert texts(browser, "#more small") == ["0.100", "0.800", "-0.0500", "0.400", "-0.600", "0.200", "0.00"]
+    assert texts(browser, "#more td") == ["1", "padam", "naan", "2", "rasi", "padaththai"]
+    tints = tints_of(browser, "#more .chip")
+    red, blue = tints[4], tints[1]
+    assert red[0] > red[2]
+    assert blue[2] > blue[0]
+
+
+def test_a_model_without_attention_has_a_page_too(browser, opened):
+    opened(without_maps())
+    assert browser.run("return document.getElementById('desk').hidden")
+    assert texts(browser, "#written small") == ["\u00a0", ".61"]
+
+
+def test_what_the_input_says_is_shown_and_does_nothing(browser, opened):
+    opened(hostile())
+    assert browser.run("return window.hit === undefined")
+    assert browser.run("return document.querySelectorAll('img, main script').length") == 0
+    shown = texts(browser, "[role=listbox] .chip")
+    assert shown[:3] == [*HOSTILE[:3]]
+    assert shown[3:6] == ["\ufffd", "\u23ce", "\u2205"]
+    assert shown[6:8] == ["&amp;", "\ufffdtxet"]
+    assert shown[8:] == [*HOSTILE[8:]]
+    assert texts(browser, "#more td") == [HOSTILE[0], "", "a.50"]
+
+
+def focused(browser: Browser) -> str:
+    return browser.run(
+        "const e = document.activeElement; return e.id || e.className || e.getAttribute('name') || e.tagName"
+    )
+
+
+OUTLINED = """
+    const at = document.activeElement;
+    // The circle of a choice is not seen; its label is, and has the outline.
+    return getComputedStyle(at.type === "radio" ? at.nextElementSibling : at).outlineStyle !== "none";
+"""
+
+
+def test_a_walk_by_keyboard(browser, opened):
+    explanation = opened(translation())
+    met = []
+    for _ in range(14):
+        browser.press("Tab")
+        met.append(focused(browser))
+        assert browser.run(OUTLINED), f"no outline at {met[-1]}"
+    # One stop for each kind of attention, then the controls of the head, its map, its table, its token.
+    assert met[:8] == ["skip", "scheme", "thumb", "thumb", "thumb", "unit", "scale", "map"]
+    assert {"SUMMARY", "direction", "chip"} <= {*met}
+
+    opened(translation())
+    browser.press("Tab", "Tab", "Tab", "Right", "Down")
+    label = browser.run("return document.activeElement.getAttribute('aria-label')")
+    assert label.startswith("Layer 2, head 2; strongest: ")
+    browser.press("Enter")
+    assert text(browser, "#head-title") == "Layer 2, head 2"
+    assert focused(browser) == "one-head"
+    browser.press("Tab", "Tab", "Tab")
+    assert focused(browser) == "map"
+    before = browser.run("return [state.query, state.key]")
+    browser.press("Home", "Right", "Right", "Down")
+    row = min(before[0] + 1, len(explanation.sides["source"].tokens) - 1)
+    said = text(browser, "#readout")
+    assert said.startswith(f"{explanation.sides['source'].tokens[row]} looks at the ")
+    assert last_number(said) == pytest.approx(explanation.maps[1].head(1)[row, 2], abs=SHOWN)
+    browser.press("Enter")
+    assert focused(browser) == "chip"
+    browser.press("Home", "Right")
+    assert text(browser, "#token-title") == "enjoyed looks at"
+    browser.press("Escape")
+    assert browser.run("return document.activeElement.getAttribute('aria-label')") == label
+
+
+def test_everything_that_takes_keys_has_a_name(browser, opened):
+    for make in (translation, picture, caption):
+        opened(make())
+        browser.devtools("Accessibility.enable")
+        nodes = browser.devtools("Accessibility.getFullAXTree")["nodes"]
+        taking = {"button", "radio", "slider", "option", "listbox", "application", "link", "table", "image"}
+        nameless = [
+            node["role"]["value"]
+            for node in nodes
+            if not node["ignored"]
+            and node["role"]["value"] in taking
+            and not node.get("name", {}).get("value")
+            # A table has its caption, or its region's name.
+            and node["role"]["value"] != "table"
+        ]
+        assert nameless == []
+
+
+def test_light_and_dark_by_what_people_prefer_and_by_the_switch(browser, opened):
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    explanation = opened(translation(), dark=True)
+    weights = explanation.maps[5].weights.astype(float).mean(axis=0)
+    shares = weights / weights.max()
+    assert browser.run(paper) == "rgb(18, 21, 25)"
+    same_colours(pixels(browser, ".field canvas"), coloured(shares, dark=True))
+    click(browser, "#scheme")
+    assert browser.run(paper) == "rgb(251, 250, 248)"
+    assert text(browser, "#scheme") == "Dark"
+    same_colours(pixels(browser, ".field canvas"), coloured(shares))
+    click(browser, "#scheme")
+    same_colours(pixels(browser, ".field canvas"), coloured(shares, dark=True))
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    same_colours(pixels(browser, ".field canvas"), coloured(shares))
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    same_colours(pixels(browser, ".field canvas"), coloured(shares, dark=True))
+
+
+def luminance(colours: np.ndarray) -> np.ndarray:
+    """WCAG's relative luminance of sRGB colours ``[..., 3]``."""
+    share = np.asarray(colours, dtype=float) / 255
+    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("name", ["plus", "minus"])
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_scale_keeps_its_order_in_grey(name, dark):
+    steps = np.diff(luminance(scale(name, dark)))
+    assert len(stops(name, dark)) == 8
+    assert ((steps > 0) if dark else (steps < 0)).all()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_stands_out_from_its_tint(browser, opened, dark):
+    opened(translation(), dark=dark)
+    script = """
+        const ground = (node) => {
+            const colour = getComputedStyle(node).backgroundColor;
+            return colour === "rgba(0, 0, 0, 0)" ? ground(node.parentElement) : colour;
+        };
+        const numbers = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
+        const nodes = [...document.querySelectorAll(arguments[0])];
+        return nodes.map((node) => [numbers(getComputedStyle(node).color), numbers(ground(node))]);
+    """
+    found = browser.run(
+        script, ".chip, .hint, .facts dt, .facts dd, h1, h2, legend, .readout, .map span, footer p"
+    )
+    lighter = luminance(np.array(found)) + 0.05
+    assert (lighter.max(axis=1) / lighter.min(axis=1)).min() >= 4.5
+
+
+@pytest.mark.parametrize("width", [360, 800])
+@pytest.mark.parametrize("make", [translation, picture])
+def test_a_narrow_page_does_not_run_out_of_the_window(browser, opened, make, width):
+    opened(make(), width=width, height=700)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+
+
+def test_text_from_right_to_left(browser, opened):
+    opened(hebrew())
+    boxes = browser.run(
+        "return [...document.querySelectorAll('[role=listbox] .chip')].map((chip) => chip.offsetLeft)"
+    )
+    assert boxes == sorted(boxes, reverse=True)
+    click(browser, "[role=listbox] .chip", 1)
+    browser.press("Left")
+    assert browser.run("return state.query") == 2
+    browser.press("Right", "Right")
+    assert browser.run("return state.query") == 0
+
+
+def test_the_rest_of_a_causal_row_is_drawn_to_the_left_of_its_diagonal(browser, opened):
+    opened(large(2, 3, 440, kind="causal"))
+    drawn = np.array(browser.run("return Array.from(unpacked(0, 1).w)")).reshape(440, 440)
+    assert not np.triu(drawn, 1).any()
+    np.testing.assert_allclose(drawn.sum(axis=1), 1, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_large_page_has_every_head_and_true_numbers(browser, opened):
+    exact = [("encoder.3.weights", 5)]
+    explanation = opened(large(), exact)
+    assert len(texts(browser, ".thumb")) == 12 * 13
+    most = max(thumbnail(weights).max() for _, _, weights in views(explanation))
+    for n, view in [(0, 0), (3, 11), (11, 7)]:
+        cells = thumbnail(explanation.maps[n].head(view).astype(float))
+        found = pixels(browser, f".thumb[data-map='{n}'][data-view='{view}'] canvas")
+        same_colours(found, shaded(cells, most))
+
+    weights = explanation.maps[3].head(5)
+    head(browser, 3, 5)
+    same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
+    assert browser.run("return document.getElementById('map-note').hidden")
+
+    weights = explanation.maps[7].head(2)
+    head(browser, 7, 2)
+    assert not browser.run("return document.getElementById('map-note').hidden")
+    for row in (0, 200, 511):
+        order = np.argsort(-weights[row], kind="stable")
+        for column in order[:7]:
+            browser.run("change({query: arguments[0], key: arguments[1]})", row, int(column))
+            assert last_number(text(browser, "#readout")) == pytest.approx(weights[row, column], abs=SHOWN)
+        for column in order[[10, 100, 500]]:
+            browser.run("change({query: arguments[0], key: arguments[1]})", row, int(column))
+            said = text(browser, "#readout")
+            assert " at most " in said
+            assert weights[row, column] <= last_number(said) + SHOWN
+    assert "the 8 strongest of 512" in text(browser, ".bars caption")
+    found = [(row[0], float(row[1])) for row in browser.run(BARS)]
+    order = np.sort(np.argsort(-weights[511], kind="stable")[:8])
+    assert [name for name, _ in found] == [f"tok{n}" for n in order]
+    np.testing.assert_allclose([value for _, value in found], weights[511][order], atol=SHOWN)
+    click(browser, "[role=listbox] .chip", 500)
+    assert text(browser, "#token-title") == "tok500 looks at"

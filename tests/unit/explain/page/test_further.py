@@ -1,0 +1,56 @@
+"""Which drawings further views become."""
+
+from dataclasses import replace
+
+import pytest
+from constructed import translation
+
+from heedful.explain.page.further import drawings
+
+QUESTIONS = {"side": "target", "places": [0, 2], "answers": ["naan", "farm"]}
+
+
+def drawn(**more):
+    return drawings(replace(translation(), more=more))
+
+
+def test_what_says_its_kind_is_drawn_as_it_is():
+    views = translation().more
+    assert drawn(**views) == [*views.values()]
+
+
+def test_the_lens_is_a_row_for_each_depth():
+    depths = [
+        {
+            "log_probs": [-1.0, -2.0],
+            "top": [
+                [{"answer": "naan", "log_prob": -0.5}, {"answer": "b", "log_prob": -2.0}],
+                [{"answer": "ar", "log_prob": None}],
+            ],
+        },
+        {"log_probs": [-0.1, -0.2], "top": [[{"answer": "naan", "log_prob": -0.1}]] * 2},
+    ]
+    (found,) = drawn(lens={**QUESTIONS, "depths": depths})
+    assert found["kind"] == "table"
+    assert found["columns"] == ["after", "naan", "farm"]
+    assert found["rows"][0] == ["embeddings", ["naan", pytest.approx(0.606531)], ["ar", 0.0]]
+    assert found["rows"][1] == ["layer 1", *[["naan", pytest.approx(0.904837)]] * 2]
+    assert drawn(lens={**QUESTIONS, "depths": []}) == []
+
+
+def test_losses_stand_at_the_places_of_their_questions():
+    view = {**QUESTIONS, "losses": [0.25, 1.5], "mean": 0.875, "perplexity": 2.39888}
+    (found,) = drawn(losses=view)
+    assert found["title"] == "What each token of the target cost, in nats (perplexity 2.399)"
+    assert found["values"] == [0.25, None, 1.5, None, None, None, None, None]
+    assert drawn(losses={**view, "places": []}) == []
+
+
+def test_gradients_have_a_drawing_for_each_side_there_is():
+    sides = [{"name": name, "products": [1.0], "norms": [2.0]} for name in ("source", "elsewhere", "target")]
+    found = drawn(gradients={"score": -1.0, "answers": ["naan"], "sides": sides})
+    assert [(each["side"], each["values"]) for each in found] == [("source", [1.0]), ("target", [1.0])]
+
+
+def test_what_is_not_known_is_left_out():
+    assert drawn(unknown={"numbers": [1]}) == []

@@ -1,0 +1,88 @@
+"""How weights are made small: the stated errors are kept, and which links are strongest."""
+
+import base64
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from heedful.explain.page.packing import (
+    ERROR,
+    LEVELS,
+    SHADES,
+    levels_of,
+    shades_of,
+    strongest,
+    text_of,
+    thumbnail,
+)
+
+matrices = npst.arrays(
+    np.float64, npst.array_shapes(min_dims=2, max_dims=2, max_side=19), elements=st.floats(0, 1)
+)
+
+
+@given(matrices)
+def test_a_stored_weight_is_as_near_as_promised(weights):
+    assert np.abs(levels_of(weights) / LEVELS - weights).max() <= ERROR * (1 + 1e-9)
+
+
+def test_the_promise_cannot_be_made_smaller():
+    weights = np.linspace(0, 1, 100_003)[None]
+    assert np.abs(levels_of(weights) / LEVELS - weights).max() > 0.99 * ERROR
+    assert 0.00000762 < ERROR < 0.0000077
+
+
+def test_no_weight_and_the_whole_weight_are_exact():
+    np.testing.assert_array_equal(levels_of(np.array([[0.0, 1.0]])), [[0, LEVELS]])
+
+
+@given(
+    npst.arrays(
+        np.uint16, npst.array_shapes(min_dims=2, max_dims=2, max_side=40), elements=st.integers(0, 5)
+    ),
+    st.integers(1, 12),
+)
+def test_the_strongest_links_are_those_of_a_plain_sort(levels, n):
+    places, kept = strongest(levels, n)
+    for row, columns, values in zip(levels.tolist(), places.tolist(), kept.tolist(), strict=True):
+        order = sorted(range(len(row)), key=lambda j: (-row[j], j))[:n]
+        assert columns == order
+        assert values == [row[j] for j in order]
+
+
+def test_more_columns_than_can_be_numbered_are_refused():
+    with pytest.raises(ValueError, match="65536 columns: a page has room for 65535"):
+        strongest(np.zeros((1, 65536), dtype=np.uint16))
+
+
+@given(matrices, st.integers(1, 13))
+def test_a_thumbnail_has_the_means_of_its_areas(weights, side):
+    found = thumbnail(weights, side)
+    rows, columns = weights.shape
+    assert found.shape == (min(rows, side), min(columns, side))
+    i, j = (np.arange(min(n, side) + 1) * n // min(n, side) for n in (rows, columns))
+    for y, x in np.ndindex(found.shape):
+        area = weights[i[y] : i[y + 1], j[x] : j[x + 1]]
+        assert area.size
+        assert found[y, x] == pytest.approx(area.mean(), abs=1e-12)
+
+
+@given(matrices)
+def test_a_shade_is_as_near_as_promised(cells):
+    shades, greatest = shades_of(cells)
+    assert greatest == cells.max()
+    assert np.abs(shades / SHADES * greatest - cells).max() <= greatest / SHADES / 2 * (1 + 1e-9)
+
+
+def test_a_head_without_a_single_weight_has_no_shade():
+    shades, greatest = shades_of(np.zeros((2, 3)))
+    assert greatest == 0
+    assert not shades.any()
+
+
+@pytest.mark.parametrize("order", ["<u2", ">u2"])
+def test_the_low_byte_comes_first_on_every_machine(order):
+    assert base64.b64decode(text_of(np.array([[0x1234]], dtype=order))) == b"\x34\x12"
