@@ -93,7 +93,13 @@ def evaluate(
     loaded = load(run, device=device)
     if alignments is not None:
         sources = chosen_splits(loaded, split, next(iter(given.values()), None))
-        asked = {"first": first_word, "development": dev, "head": head, "by": links.value, "limit": limit}
+        asked: dict[str, Any] = {
+            "first": first_word,
+            "development": dev,
+            "head": head,
+            "by": links.value,
+            "limit": limit,
+        }
         _aligned(loaded, sources, alignments, output, as_json=as_json, **asked)
         return
     settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, None)

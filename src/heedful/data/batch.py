@@ -52,8 +52,13 @@ class TokenLinks:
 
     def to(self, device: torch.device | str) -> "TokenLinks":
         """The same on another device."""
-        parts = (self.sequence, self.query, self.key, self.share)
-        return TokenLinks(*(each.to(device, non_blocking=True) for each in parts), self.n_tokens)
+        return TokenLinks(
+            self.sequence.to(device, non_blocking=True),
+            self.query.to(device, non_blocking=True),
+            self.key.to(device, non_blocking=True),
+            self.share.to(device, non_blocking=True),
+            self.n_tokens,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,8 +234,8 @@ class Batch:
         token = self.inputs.layout.offsets[sequence].numpy() + places[:, 0]
         _, own_token, n_links = np.unique(token, return_inverse=True, return_counts=True)
         share = torch.from_numpy(1.0 / n_links[own_token]).float()
-        parts = (torch.from_numpy(np.ascontiguousarray(x)) for x in (sequence, *places.T))
-        return replace(self, links=TokenLinks(*parts, share, len(n_links)))
+        query, key = (torch.from_numpy(np.ascontiguousarray(column)) for column in places.T)
+        return replace(self, links=TokenLinks(torch.from_numpy(sequence), query, key, share, len(n_links)))
 
     @classmethod
     def of_pictures(cls, pictures: Pictures, classes: Sequence[int], samples: Sequence[int] = ()) -> "Batch":

@@ -54,7 +54,8 @@ def check_links(
 
     Args:
         links: of the pair.
-        n_source, n_target: words of its sides.
+        n_source: words of the source.
+        n_target: words of the target.
         where: its place, for messages.
         first: what the file calls the first word.
         hint: stands at the end of the message.

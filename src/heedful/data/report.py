@@ -205,7 +205,7 @@ def keep(
     for whole in rows:
         report.rows += 1
         aside = {column: whole.row[column] for column in beside if column in whole.row}
-        located = Located({c: ids for c, ids in whole.row.items() if c not in aside}, whole.where)
+        located: Encoded = Located({c: x for c, x in whole.row.items() if c not in aside}, whole.where)
         reason = _reason_to_drop(located, filter)
         if reason is not None:
             report.drop(reason, located.where)

@@ -58,9 +58,9 @@ def read_gold(lines: Iterable[str], name: str, *, first: int, n_pairs: int) -> G
     | Pharaoh | a sentence pair: ``1-1 2p3`` | `read_alignments` |
     | columns | a link: ``0001 1 1 S`` | pair, source word, target word, S(ure) or P(ossible) |
 
-    Columns are those of the shared task of Mihalcea and Pedersen 2003: everything counts from 1, word 0 is NULL,
-    whose links are left out, a link without a letter is sure, and a number at the end (how confident a system
-    was) is not used.
+    Columns are those of the shared task of Mihalcea and Pedersen 2003: everything counts from 1, word 0
+    is NULL, whose links are left out, a link without a letter is sure, and a number at the end (how confident
+    a system was) is not used.
 
     Args:
         lines: of the file.

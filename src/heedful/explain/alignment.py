@@ -113,7 +113,7 @@ def teacher_forced(
     """
     source, target = tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(targets)
     found = zip(between_ids(model, source, target), source, target, strict=True)
-    return [in_words(weights, *ids, tokenizers) for weights, *ids in found]
+    return [in_words(weights, read, written, tokenizers) for weights, read, written in found]
 
 
 def between_ids(

@@ -189,7 +189,8 @@ def between_words(
     Args:
         model: has attention over a source.
         tokenizers: of both sides.
-        sources, targets: the words of each sentence.
+        sources: the words of each sentence.
+        targets: of its translation.
         longest: the most tokens of a side that the model has positions for, or None.
 
     Raises:
@@ -252,9 +253,11 @@ def parse_choice(text: str) -> Choice:
         RequestError: it is written in another way.
     """
     layer, dot, head = text.partition(".")
-    numbers = [part for part in (layer, head) if part or dot]
+    numbers = [layer, head] if dot else [layer]
     if not all(n.isascii() and n.isdigit() and int(n) for n in numbers):
-        raise RequestError(f"--head {text}: write LAYER.HEAD, or LAYER for the mean of its heads, from 1: 3.1")
+        raise RequestError(
+            f"--head {text}: write LAYER.HEAD, or LAYER for the mean of its heads, from 1: 3.1"
+        )
     return Choice(int(layer) - 1, int(head) - 1 if dot else None)
 
 

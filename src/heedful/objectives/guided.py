@@ -5,8 +5,8 @@
 A are the target tokens with a link, and alpha_ts the weight of source token s where target token t is
 foretold. The term is the mean over A. Tokens without a link are told nothing.
 
-Sources: Chen et al. 2016 (a cross-entropy, for a recurrent decoder); Garg et al. 2019 (one head of the last but
-one layer of a Transformer, weight 0.05). Garg divides by all target tokens, so theirs is a smaller
+Sources: Chen et al. 2016 (a cross-entropy, for a recurrent decoder); Garg et al. 2019 (one head of the last
+but one layer of a Transformer, weight 0.05). Garg divides by all target tokens, so theirs is a smaller
 weight where few are linked; and theirs reads the whole target in a second pass, for which this has no form.
 """
 

@@ -62,7 +62,8 @@ def between_ids(links: Links, source: list[int], target: list[int]) -> list[int]
 
     Args:
         links: between words.
-        source, target: of each id the number of its word.
+        source: of each source id the number of its word.
+        target: of each target id.
     """
     ids_of: list[dict[int, list[int]]] = [{}, {}]
     for own, side in zip(ids_of, (source, target), strict=True):

@@ -69,7 +69,9 @@ def test_links_lie_where_their_tokens_are_read_and_foretold(pairs, data):
     batch = Batch.forced(sources, targets, start=1, end=2)
     found = batch.linked([[place for pair in own for place in pair] for own in links]).to("cpu").links
     wanted = batch.targets.split(list(batch.inputs.layout.lengths))
-    rows = list(zip(*(x.tolist() for x in (found.sequence, found.query, found.key, found.share)), strict=True))
+    rows = list(
+        zip(*(x.tolist() for x in (found.sequence, found.query, found.key, found.share)), strict=True)
+    )
     assert len(rows) == sum(map(len, links))
     for b, query, key, share in rows:
         own = [link for link in links[b] if link[0] == query]

@@ -183,7 +183,10 @@ def test_nonsense_settings_are_refused(settings):
 
 
 def test_columns_that_stand_beside_are_passed_on_and_never_looked_at():
-    rows = [Located({"source": [5, 6, 7], "links": []}, Where("t", 1)), Located({"source": [5]}, Where("t", 2))]
+    rows = [
+        Located({"source": [5, 6, 7], "links": []}, Where("t", 1)),
+        Located({"source": [5]}, Where("t", 2)),
+    ]
     report = DataReport()
     kept = list(keep(rows, Filter(max_length=2, max_ratio=1.5), report, beside=["links"]))
     assert [dict(each.row) for each in kept] == [{"source": [5, 6], "links": []}, {"source": [5]}]

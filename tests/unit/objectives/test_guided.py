@@ -70,7 +70,7 @@ def test_the_term_is_the_cross_entropy_of_one_head(config, layer, head):
     term = {each.name: each for each in terms}["alignment"]
     assert (term.count, term.weight, counts["alignment"]) == (n, 0.3, n) == (3, 0.3, 3)
     assert float(term.sum) == pytest.approx(total, rel=1e-5)
-    assert float(loss) == pytest.approx(float(plain) + 0.3 * total / n, rel=1e-5)
+    assert float(loss.detach()) == pytest.approx(float(plain.detach()) + 0.3 * total / n, rel=1e-5)
 
 
 @pytest.mark.parametrize(("n_layers", "place"), [(1, 0), (2, 0), (3, 1)])
@@ -109,7 +109,9 @@ def test_the_gradient_through_the_model_is_that_of_finite_differences(config):
         return terms()[0].sum
 
     term().backward()
-    moved = [(name, p) for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0.01]
+    moved = [
+        (name, p) for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0.01
+    ]
     assert len(moved) > 3
     for name, parameter in moved:
         # Along its gradient, with a step that fp32 can see.
@@ -117,11 +119,11 @@ def test_the_gradient_through_the_model_is_that_of_finite_differences(config):
         with torch.no_grad():
             values = []
             for sign in (1, -2):
-                parameter += sign * 1e-2 * direction
+                parameter += sign * 1e-3 * direction
                 values.append(float(term()))
-            parameter += 1e-2 * direction
-        slope = (values[0] - values[1]) / 2e-2
-        assert slope == pytest.approx(float(parameter.grad.norm()), rel=0.05, abs=2e-3), name
+            parameter += 1e-3 * direction
+        slope = (values[0] - values[1]) / 2e-3
+        assert slope == pytest.approx(float(parameter.grad.norm()), rel=0.05, abs=5e-3), name
 
 
 def gradients(model, batches, *inside):
@@ -141,7 +143,8 @@ def test_a_weight_of_zero_changes_nothing_and_is_reported():
     step = Step(model, NextToken(0.1), inside=[Guidance(model, 0.0)])
     assert "alignment" in [term.name for term in step(batch_of(), step.counts(batch_of()))[1]]
     assert not all(
-        torch.allclose(a, b) for a, b in zip(gradients(model, [batch_of()], Guidance(model, 1.0)), plain, strict=True)
+        torch.allclose(a, b)
+        for a, b in zip(gradients(model, [batch_of()], Guidance(model, 1.0)), plain, strict=True)
     )
 
 
@@ -150,7 +153,9 @@ def test_accumulated_micro_batches_equal_one_large_step():
     model = model_of()
     whole = gradients(model, [batch_of()], Guidance(model, 0.7))
     for parts in ([(0,), (1, 2)], [(0, 1), (2,)]):
-        torch.testing.assert_close(gradients(model, [batch_of(p) for p in parts], Guidance(model, 0.7)), whole)
+        torch.testing.assert_close(
+            gradients(model, [batch_of(p) for p in parts], Guidance(model, 0.7)), whole
+        )
 
 
 def test_without_links_the_model_runs_as_it_always_does():
@@ -172,7 +177,9 @@ def test_bf16_is_near_fp32():
     found = []
     for precision in ("fp32", "bf16"):
         step = Step(model, NextToken(0.1), precision, [Guidance(model, 1.0)])
-        found.append({t.name: float(t.sum) for t in step(batch_of(), step.counts(batch_of()))[1]}["alignment"])
+        found.append(
+            {t.name: float(t.sum) for t in step(batch_of(), step.counts(batch_of()))[1]}["alignment"]
+        )
     assert found[1] != found[0]
     assert found[1] == pytest.approx(found[0], rel=0.03)
 
@@ -181,7 +188,7 @@ def test_a_weight_of_exactly_zero_is_dear_but_finite():
     weights = torch.zeros(3, 4, 4, requires_grad=True)
     loss = guided_loss(weights, batch_of().links)
     loss.backward()
-    assert 200 < float(loss) < 300
+    assert 200 < float(loss.detach()) < 300
     assert weights.grad.isfinite().all()
 
 
@@ -196,7 +203,7 @@ def test_descent_on_the_term_alone_brings_the_head_to_the_links(config):
         optimizer.zero_grad()
         terms()[0].sum.backward()
         optimizer.step()
-    weights = seen[guidance.taps[0]][0][:, 0]
+    weights = seen[guidance.taps[0]][0][:, 0].detach()
     assert float(weights[0, 0, 1:3].sum()) > 0.9
     assert float(weights[0, 0, 1:3].min()) > 0.3
     assert float(weights[0, 1, 0]) > 0.9
@@ -217,7 +224,9 @@ def test_only_a_stack_in_which_nobody_listens_is_compiled():
     [
         nn.Linear(2, 3),
         build_model(LanguageModelConfig(d_model=4, d_ff=3, n_heads=2, n_layers=1, context=5), V),
-        build_model(RecurrentConfig(d_embedding=3, d_hidden=5, attention=None, direction="left-to-right"), V, V),
+        build_model(
+            RecurrentConfig(d_embedding=3, d_hidden=5, attention=None, direction="left-to-right"), V, V
+        ),
     ],
     ids=["no model", "language model", "no attention"],
 )

@@ -16,6 +16,7 @@ from heedful.runs.train import new_step, train_run
 from heedful.runs.translation.guidance import GuidedConfig
 from heedful.runs.trees import Mark, Tree
 from heedful.tasks.linking import ALIGNMENT
+from heedful.training.listeners import JsonLines
 
 WORDS = ["a", "b", "c d", "b a", "c a b", "d c b a", "a d"] * 5
 MODEL = {"kind": "transformer", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 2, "dropout": 0.0}
@@ -60,13 +61,16 @@ def corpus(tmp_path):
 
 
 def into(folder, settings, name="run", **how):
-    return train_run(settings.model_copy(update={"root": str(folder)}), folder / name, device="cpu", **how)
+    settings = settings.model_copy(update={"root": str(folder)})
+    return train_run(
+        settings, folder / name, device="cpu", listeners=lambda run: [JsonLines(run.metrics)], **how
+    )
 
 
 def test_training_sees_the_links_and_tells_the_term(corpus):
     told = []
     into(corpus, recipe(), say=told.append)
-    events = [json.loads(line) for line in (corpus / "run" / "metrics.jsonl").open()]
+    events = [json.loads(line) for line in (corpus / "run" / "metrics.jsonl").read_text().splitlines()]
     terms = [event["terms"] for event in events if event["event"] == "updated"]
     assert terms
     assert all(term["alignment"] > 0 for term in terms)
@@ -82,6 +86,7 @@ def test_training_sees_the_links_and_tells_the_term(corpus):
 
 def test_batches_have_the_links_of_their_rows(corpus):
     settings = recipe().model_copy(update={"root": str(corpus)})
+    (corpus / "run").mkdir()
     prepared = prepare(settings, RunFolder(corpus / "run"), lambda line: None)
     assert prepared.train.columns == ("source", "target", ALIGNMENT)
     assert prepared.valid.columns == ("source", "target")
@@ -90,7 +95,9 @@ def test_batches_have_the_links_of_their_rows(corpus):
     # "c a b" and "b a c", in characters and blanks; a blank belongs to the word after it.
     places = {0: [0], 1: [1, 2], 2: [3, 4]}
     wanted = {(0, t, s) for i in places for t in places[2 - i] for s in places[i]} | {(1, 0, 0)}
-    found = zip(*(x.tolist() for x in (batch.links.sequence, batch.links.query, batch.links.key)), strict=True)
+    found = zip(
+        *(x.tolist() for x in (batch.links.sequence, batch.links.query, batch.links.key)), strict=True
+    )
     assert set(found) == wanted
     assert batch.links.n_tokens == 6
 
@@ -139,7 +146,11 @@ TWO = {"tokenizer": {"subwords": {"kind": "character"}, "shared": False}}
     [
         ({"layer": 3}, {}, "objective.guided.layer=3: the model has 2, counted from 1"),
         ({"head": 4}, {}, "objective.guided.head=4: the model has 3, counted from 1"),
-        ({"layer": 2}, {"model": {**MODEL, "n_decoder_layers": 1}}, "objective.guided.layer=2: the model has 1"),
+        (
+            {"layer": 2},
+            {"model": {**MODEL, "n_decoder_layers": 1}},
+            "objective.guided.layer=2: the model has 1",
+        ),
         ({"head": 2}, {"model": RNN}, "objective.guided.head=2: the model has 1"),
         ({}, {"model": LM, **SHORT}, "objective.guided: this model has no attention over a source"),
         (
@@ -161,7 +172,7 @@ def test_heads_that_are_not_there_are_refused(guided, sections, message):
 def test_recurrent_attention_can_be_guided(corpus):
     heads = {"score": "multi-head-additive", "n_heads": 2, "d_k": 3, "d_v": 4}
     into(corpus, recipe({"head": 2}, {**RNN, "attention": heads}, **TWO))
-    events = [json.loads(line) for line in (corpus / "run" / "metrics.jsonl").open()]
+    events = [json.loads(line) for line in (corpus / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(event["terms"]["alignment"] > 0 for event in events if event["event"] == "updated")
 
 

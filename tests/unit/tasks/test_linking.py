@@ -136,6 +136,8 @@ def test_links_of_ids_that_are_cut_off_go():
 def test_an_alignment_without_links_drops_no_row():
     located = [Located({SOURCE: "a", TARGET: "x", ALIGNMENT: ""}, Where("t", 1))]
     report = DataReport()
-    (row,) = cut_links(keep(encode_linked(tokenizers("word"), located, report), Filter(), report, [ALIGNMENT]))
+    (row,) = cut_links(
+        keep(encode_linked(tokenizers("word"), located, report), Filter(), report, [ALIGNMENT])
+    )
     assert row.row[ALIGNMENT] == []
     assert report.kept == 1

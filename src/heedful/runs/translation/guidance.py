@@ -12,8 +12,8 @@ from heedful.models.transformer import TransformerConfig
 class GuidedConfig(Config):
     """One head of the attention over the source also learns word alignments (`heedful.objectives.guided`).
 
-    Rows of the training data then have a column ``alignment`` (``0-0 1-2``: source-target, words between blanks
-    counted from 0).
+    Rows of the training data then have a column ``alignment`` (``0-0 1-2``: source-target, words between
+    blanks counted from 0).
 
     Args:
         weight: of the term; 0: it is only reported.
@@ -37,7 +37,9 @@ class GuidedConfig(Config):
         """
         n_layers, n_heads = heads_over_source(model)
         if not n_layers:
-            raise ValueError("objective.guided: this model has no attention over a source that could be guided")
+            raise ValueError(
+                "objective.guided: this model has no attention over a source that could be guided"
+            )
         for key, given, most in (("layer", self.layer, n_layers), ("head", self.head, n_heads)):
             if given is not None and given > most:
                 raise ValueError(f"objective.guided.{key}={given}: the model has {most}, counted from 1")
