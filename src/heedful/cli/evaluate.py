@@ -1,12 +1,26 @@
 """``heedful evaluate``."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from heedful.cli.output import json_result, json_text, result, say, whole_file
+
+if TYPE_CHECKING:
+    from heedful.data.sources import SourceConfig
+    from heedful.runs.run import Run
+
+
+class Links(StrEnum):
+    """See `heedful.explain.alignment.links`."""
+
+    target = "target"
+    source = "source"
+    both = "both"
 
 
 def register(app: typer.Typer) -> None:
@@ -31,11 +45,26 @@ def evaluate(
     folder: Path = typer.Option(
         None, metavar="FOLDER", help="Score a classifier of pictures on this folder, with one for each label."
     ),
+    alignments: str = typer.Option(
+        None,
+        metavar="GOLD",
+        help="Score the attention instead: word alignments, a line for each sentence pair (1-1 2p3).",
+    ),
+    first_word: int = typer.Option(0, min=0, max=1, help="What GOLD calls the first word: 0 or 1."),
+    dev: int = typer.Option(
+        0, min=0, help="Choose the head by the first so many pairs, and report it on the others."
+    ),
+    head: str = typer.Option(
+        None, metavar="LAYER.HEAD", help="Report this head, from 1; LAYER alone: the mean of its heads."
+    ),
+    links: Links = typer.Option(
+        Links.target, help="Link target words to where they look most, source words to who does, or both."
+    ),
     stride: int = typer.Option(
         None, min=1, help="Also read a text in windows that move on by so many tokens (language models)."
     ),
     output: Path = typer.Option(
-        None, help="Write every sentence or document with its own scores, as JSON lines."
+        None, help="Write every sentence or document with its scores, as JSON lines; or the links found."
     ),
     limit: int = typer.Option(None, min=1, help="Score only the first so many sentences or documents."),
     beam: int = typer.Option(None, min=1, help="Hypotheses kept in the search; 1 is greedy."),
@@ -58,7 +87,21 @@ def evaluate(
     if len(given) > 1:
         raise RequestError(f"{' and '.join(given)}: give one of them")
 
+    judging = {"--first-word": first_word, "--dev": dev, "--head": head, "--links": links != Links.target}
+    decoded = {"--beam": beam, "--decoding": decoding, "--stride": stride}
+    _refuse_mixed(alignments, judging, decoded)
     loaded = load(run, device=device)
+    if alignments is not None:
+        sources = chosen_splits(loaded, split, next(iter(given.values()), None))
+        asked: dict[str, Any] = {
+            "first": first_word,
+            "development": dev,
+            "head": head,
+            "by": links.value,
+            "limit": limit,
+        }
+        _aligned(loaded, sources, alignments, output, as_json=as_json, **asked)
+        return
     settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, None)
     if loaded.kind.scored_by_writing:
         say(f"heedful: decoding in {loaded.inference(precision).chosen}")
@@ -79,6 +122,57 @@ def evaluate(
     if as_json:
         splits = [found.to_dict() for found in evaluations]
         json_result({"version": 1, "run": str(run), "splits": splits})
+
+
+def _refuse_mixed(alignments: str | None, judging: Mapping[str, Any], decoded: Mapping[str, Any]) -> None:
+    """Refuse options that say nothing about what is to be scored.
+
+    Args:
+        alignments: given, or None.
+        judging: options that only alignments take.
+        decoded: options that they do not take: nothing is decoded, and there are no windows.
+    """
+    from heedful.errors import RequestError
+
+    for option, value in (judging if alignments is None else decoded).items():
+        if value:
+            why = "is for --alignments GOLD" if alignments is None else "has no meaning with --alignments"
+            raise RequestError(f"{option} {why}")
+
+
+def _aligned(
+    run: "Run",
+    sources: "Mapping[str, SourceConfig]",
+    gold: str,
+    output: Path | None,
+    *,
+    as_json: bool,
+    head: str | None,
+    **asked: Any,
+) -> None:
+    """Score the attention of one data set, show the table of all heads, and write the links of the chosen."""
+    from heedful.errors import RequestError
+    from heedful.explain.error_rates import evaluate_alignments, parse_choice
+
+    if len(sources) > 1:
+        known = ", ".join(sources)
+        raise RequestError(f"--alignments are of one data set: give --data, or --split with one of {known}")
+    ((name, source),) = sources.items()
+    with ExitStack() as stack:
+        file = stack.enter_context(whole_file(output)) if output else None
+        say(f"{name}: reading the attention")
+        choice = None if head is None else parse_choice(head)
+        found = evaluate_alignments(run, name, source, gold, choice=choice, **asked)
+        for line in found.pharaoh() if file else ():
+            assert file is not None
+            file.write(line + "\n")
+    if as_json:
+        json_result({"version": 1, "run": str(run.folder.path), "splits": [found.to_dict()]})
+        return
+    for line in found.lines():
+        result(line)
+    result(f"the head marked *: {found.chosen.choice}")
+    _show(name, "sentences", found.scores)
 
 
 def _show(name: str, unit: str, scores: list[Any]) -> None:

@@ -33,6 +33,35 @@ class Spans:
 
 
 @dataclass(frozen=True, eq=False)
+class TokenLinks:
+    """Which source tokens target tokens stand for, link by link.
+
+    Args:
+        sequence: of each link, the number of its pair in the batch.
+        query: the place in its sequence of inputs where the target token is foretold.
+        key: the place of the source token in its sequence.
+        share: one over the number of links of the target token.
+        n_tokens: target tokens with a link.
+    """
+
+    sequence: Int[Tensor, " N"]
+    query: Int[Tensor, " N"]
+    key: Int[Tensor, " N"]
+    share: Float[Tensor, " N"]
+    n_tokens: int
+
+    def to(self, device: torch.device | str) -> "TokenLinks":
+        """The same on another device."""
+        return TokenLinks(
+            self.sequence.to(device, non_blocking=True),
+            self.query.to(device, non_blocking=True),
+            self.key.to(device, non_blocking=True),
+            self.share.to(device, non_blocking=True),
+            self.n_tokens,
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Packed sequences for one forward pass.
 
@@ -47,6 +76,7 @@ class Batch:
         spans: where each wanted token's span lies, where spans were hidden.
         values: of each sequence its number, where it has one.
         answers: of each sequence the places in ``[T]`` where its answer begins and ends, where it has one.
+        links: between tokens of inputs and source, where they are known.
     """
 
     inputs: Tokens | Pictures
@@ -59,6 +89,7 @@ class Batch:
     spans: Spans | None = None
     values: Float[Tensor, " B"] | None = None
     answers: Int[Tensor, "B 2"] | None = None
+    links: TokenLinks | None = None
 
     @classmethod
     def forced(
@@ -189,6 +220,23 @@ class Batch:
         within = torch.tensor([answer or (0, 0) for answer in answers], dtype=torch.int64)
         return replace(self, answers=offsets[:, None] + within.view(-1, 2))
 
+    def linked(self, links: Sequence[Ids]) -> "Batch":
+        """Pairs (`forced`) of which it is known which tokens stand for which.
+
+        Args:
+            links: of each pair, the places of target and source token of every link in turn, from 0, special
+                tokens not counted; none twice.
+        """
+        rows = [np.asarray(own, dtype=np.int64).reshape(-1, 2) for own in links]
+        sequence = np.repeat(np.arange(len(rows)), np.array([len(own) for own in rows], dtype=np.int64))
+        places = np.concatenate([np.zeros((0, 2), dtype=np.int64), *rows])
+        # The start token stands first, so y_t is foretold at place t; the source has none.
+        token = self.inputs.layout.offsets[sequence].numpy() + places[:, 0]
+        _, own_token, n_links = np.unique(token, return_inverse=True, return_counts=True)
+        share = torch.from_numpy(1.0 / n_links[own_token]).float()
+        query, key = (torch.from_numpy(np.ascontiguousarray(column)) for column in places.T)
+        return replace(self, links=TokenLinks(torch.from_numpy(sequence), query, key, share, len(n_links)))
+
     @classmethod
     def of_pictures(cls, pictures: Pictures, classes: Sequence[int], samples: Sequence[int] = ()) -> "Batch":
         """Pictures of which each has a class; nothing is wanted of single tokens."""
@@ -271,4 +319,5 @@ class Batch:
             spans=None if self.spans is None else self.spans.to(device),
             values=None if self.values is None else self.values.to(device, non_blocking=True),
             answers=None if self.answers is None else self.answers.to(device, non_blocking=True),
+            links=None if self.links is None else self.links.to(device),
         )

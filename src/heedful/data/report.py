@@ -1,7 +1,7 @@
 """What became of the rows: kept, dropped and truncated, by reason, with the lines to look at."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -119,10 +119,16 @@ class DataReport:
     columns: dict[str, ColumnCounts] = field(default_factory=dict)
     classes: Counter[str] = field(default_factory=Counter)
     """How many rows of each class were kept, where classes are counted."""
+    noted: dict[str, Tally] = field(default_factory=dict)
+    """What was found in rows that is no reason to drop them."""
 
     def drop(self, reason: str, where: Where) -> None:
         """Take in that a row is left out."""
         self.dropped.setdefault(reason, Tally()).add(where)
+
+    def note(self, what: str, where: Where) -> None:
+        """Take in what was found in a row."""
+        self.noted.setdefault(what, Tally()).add(where)
 
     def count(self, row: Mapping[str, Sequence[int]]) -> None:
         """Take in a row that is kept."""
@@ -142,6 +148,7 @@ class DataReport:
             "truncated": {reason: tally.to_dict() for reason, tally in self.truncated.items()},
             "columns": {column: counts.to_dict() for column, counts in self.columns.items()},
             **({"classes": dict(sorted(self.classes.items()))} if self.classes else {}),
+            **({"noted": {what: t.to_dict() for what, t in self.noted.items()}} if self.noted else {}),
         }
 
     def lines(self) -> list[str]:
@@ -152,6 +159,7 @@ class DataReport:
             head,
             *(_tally_line("dropped", reason, tally) for reason, tally in self.dropped.items()),
             *(_tally_line("truncated", reason, tally) for reason, tally in self.truncated.items()),
+            *(_tally_line("noted", what, tally) for what, tally in self.noted.items()),
             *(self._column_line(column, counts) for column, counts in self.columns.items()),
             *([self._class_line()] if self.classes else []),
         ]
@@ -178,23 +186,33 @@ def _tally_line(what: str, reason: str, tally: Tally) -> str:
     return f"  {what}, {reason}: {tally.count:,} ({', '.join(map(str, tally.examples))}{more})"
 
 
-def keep(rows: Iterable[Encoded], filter: Filter, report: DataReport) -> Iterator[Encoded]:
+def keep(
+    rows: Iterable[Encoded], filter: Filter, report: DataReport, beside: Collection[str] = ()
+) -> Iterator[Encoded]:
     """Pass on the rows that can be used, cut where that is asked for, and fill the report.
 
     A row that fails for several reasons counts for the first: empty, length ratio, too long.
 
+    Args:
+        rows: ids by column.
+        filter: what can be used.
+        report: is filled.
+        beside: columns that are passed on as they are and not looked at.
+
     Raises:
         DataError: a row that is to stop the work, with its file and line; or no row is left.
     """
-    for located in rows:
+    for whole in rows:
         report.rows += 1
+        aside = {column: whole.row[column] for column in beside if column in whole.row}
+        located: Encoded = Located({c: x for c, x in whole.row.items() if c not in aside}, whole.where)
         reason = _reason_to_drop(located, filter)
         if reason is not None:
             report.drop(reason, located.where)
             continue
         cut = _cut(located, filter, report)
         report.count(cut.row)
-        yield cut
+        yield Located({**cut.row, **aside}, cut.where)
     if report.kept == 0:
         raise DataError("\n".join(["no row can be used", *report.lines()]))
 

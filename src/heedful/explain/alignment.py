@@ -8,9 +8,9 @@ into words as usual (Zenkel et al. 2019, section 5; Garg et al. 2019, section 3.
 so that a row still sums to 1. The end token is the last word of both sides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ from heedful.text.tokenizer import NO_WORD, Tokenizer
 END = "</s>"
 Weights = NDArray[np.float64]
 BATCH = 64
+Direction = Literal["target", "source", "both"]
+"""From which side words are linked to those of the other side."""
 
 
 @dataclass(frozen=True, order=True)
@@ -109,19 +111,28 @@ def teacher_forced(
     Raises:
         RequestError: the model has no attention over a source.
     """
+    source, target = tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(targets)
+    found = zip(between_ids(model, source, target), source, target, strict=True)
+    return [in_words(weights, read, written, tokenizers) for weights, read, written in found]
+
+
+def between_ids(
+    model: Any, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> Iterator[Weights]:
+    """The attention of a model over given pairs of ids, teacher forced: ``[L, H, T + 1, S + 1]`` for each.
+
+    Raises:
+        RequestError: the model has no attention over a source.
+    """
     if not getattr(model, "alignment_taps", None):
         raise RequestError("this model has no attention over a source")
     device = next(model.parameters()).device
-    found = []
     for start in range(0, len(sources), BATCH):
         part = slice(start, start + BATCH)
-        source = tokenizers.source.encode_batch(sources[part])
-        target = tokenizers.target.encode_batch(targets[part])
-        results = forced(model.eval(), TWO_SIDES.collate(source, target).to(device), alignment=True)
-        for result, *ids in zip(results, source, target, strict=True):
+        batch = TWO_SIDES.collate(sources[part], targets[part]).to(device)
+        for result in forced(model.eval(), batch, alignment=True):
             assert result.alignment is not None
-            found.append(in_words(result.alignment.double().cpu().numpy(), ids[0], ids[1], tokenizers))
-    return found
+            yield result.alignment.double().cpu().numpy()
 
 
 def in_words(
@@ -189,12 +200,21 @@ def ids_of(tokens: Sequence[str], tokenizer: Tokenizer) -> list[int]:
     return [places[token] for token in tokens]
 
 
-def links(weights: Weights) -> frozenset[Link]:
-    """Link each target word to the source word that it looks at most, as (source, target) from 0.
+def links(weights: Weights, by: Direction = "target") -> frozenset[Link]:
+    """Link words by their greatest weights, as (source, target) from 0.
 
-    The last row and the last column are the end tokens. A word that looks most at the end of the source
-    has no link, which is how such models say NULL. Of equal weights the leftmost wins.
+    The last row and the last column are the end tokens. A word whose greatest weight is that of the other
+    side's end has no link, which is how such models say NULL. Of equal weights the first wins.
+
+    Args:
+        weights: ``[target words, source words]``.
+        by: ``target``: each target word is linked to the source word that it looks at most; ``source``: each
+            source word to the target word that looks at it most; ``both``: the links that both give.
     """
+    if by == "both":
+        return links(weights, "target") & links(weights, "source")
+    if by == "source":
+        return frozenset((source, target) for target, source in links(weights.T, "target"))
     best = weights[:-1].argmax(axis=1)
     end = weights.shape[1] - 1
     return frozenset((int(source), target) for target, source in enumerate(best) if source != end)

@@ -45,6 +45,7 @@ class Balance:
         }
         if any(len(each) > 1 for each in self.weights.values()):
             raise ValueError("all gates of a model must give a term of the loss one weight")
+        self.taps = [f"{name}.gates" for name in self.gates] + [f"{name}.chances" for name in self.noisy]
 
     def counts(self, batch: Supervised) -> dict[str, int]:
         """All run over the tokens that the model reads."""
@@ -57,8 +58,7 @@ class Balance:
         if not self.gates:
             yield list
             return
-        taps = [f"{name}.gates" for name in self.gates] + [f"{name}.chances" for name in self.noisy]
-        with recording(self.model, taps) as seen:
+        with recording(self.model, self.taps) as seen:
             yield lambda: self._terms(seen, batch.inputs.layout.n_tokens)
 
     def _terms(self, seen: dict[str, list[Tensor]], n_tokens: int) -> list[Term]:

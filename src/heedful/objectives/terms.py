@@ -1,6 +1,7 @@
 """A loss is a list of terms; each is a sum over its valid items and has its own denominator."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -28,6 +29,36 @@ class Spanned(Protocol):
     @property
     def within(self) -> Int[Tensor, " R"]:
         """The token's number in it."""
+        ...
+
+
+@runtime_checkable
+class Linked(Protocol):
+    """What an objective reads of links between target and source; see `heedful.data.batch.TokenLinks`."""
+
+    @property
+    def sequence(self) -> Int[Tensor, " N"]:
+        """Of each link, the number of its pair in the batch."""
+        ...
+
+    @property
+    def query(self) -> Int[Tensor, " N"]:
+        """The place in its sequence where the target token is foretold."""
+        ...
+
+    @property
+    def key(self) -> Int[Tensor, " N"]:
+        """The place of the source token in its sequence."""
+        ...
+
+    @property
+    def share(self) -> Float[Tensor, " N"]:
+        """One over the number of links of the target token."""
+        ...
+
+    @property
+    def n_tokens(self) -> int:
+        """Target tokens with a link."""
         ...
 
 
@@ -69,6 +100,11 @@ class Supervised(Protocol):
         """Where in ``[T]`` the answer of every sequence begins and ends, where it has one."""
         ...
 
+    @property
+    def links(self) -> Linked | None:
+        """Which source tokens target tokens stand for, where that is known."""
+        ...
+
 
 @dataclass(frozen=True)
 class Term:
@@ -97,6 +133,24 @@ class Objective(Protocol):
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
         """The terms of this batch."""
+        ...
+
+
+@runtime_checkable
+class Inside(Protocol):
+    """Adds terms of what happens inside the model: it listens to taps while the model runs."""
+
+    @property
+    def taps(self) -> Sequence[str]:
+        """Their names."""
+        ...
+
+    def counts(self, batch: Supervised) -> dict[str, int]:
+        """The count of every term, known before the forward pass."""
+        ...
+
+    def listening(self, batch: Supervised) -> AbstractContextManager[Callable[[], list[Term]]]:
+        """Listen while the model runs once on the batch; what is given then tells the terms."""
         ...
 
 

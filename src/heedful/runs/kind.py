@@ -21,7 +21,7 @@ from heedful.data.store import TokenStore
 from heedful.evaluation.score import Score
 from heedful.inference.choosing import Inference
 from heedful.models.registry import build_model
-from heedful.objectives.terms import Objective
+from heedful.objectives.terms import Inside, Objective
 from heedful.runs.folder import RunFolder
 from heedful.runs.recipe import Recipe
 from heedful.tasks.prediction import Prediction
@@ -172,6 +172,10 @@ class Kind(ABC):
         keys = self.inputs(recipe)
         return row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
 
+    def training_columns(self, recipe: Any) -> tuple[str, ...]:
+        """What every row of the training data must have besides: what is learned from, and never measured."""
+        return ()
+
     def pictures(self, recipe: Any) -> tuple[str, ...]:
         """Which of the columns hold pictures: a path in their place is opened."""
         return ()
@@ -233,6 +237,14 @@ class Kind(ABC):
     @abstractmethod
     def objective(self, recipe: Any) -> Objective:
         """What is minimised."""
+
+    def inside(self, recipe: Any, model: Any) -> Sequence[Inside]:
+        """What adds further terms to the loss, of what happens inside the model.
+
+        Raises:
+            ValueError: the model has nothing of the kind.
+        """
+        return ()
 
     def begin(self, recipe: Any, codec: Any, model: Any, say: Say) -> None:  # noqa: B027 (most do nothing)
         """Change the first weights of the model, where the recipe says so."""

@@ -13,6 +13,7 @@ from heedful.decoding.config import DecodingConfig, GreedyConfig
 from heedful.evaluation.translation import quick_scores
 from heedful.runs.kind import Predictor, Prepared
 from heedful.runs.measuring import means, micro_batch
+from heedful.tasks.linking import ALIGNMENT
 from heedful.tasks.pairing import Pairing
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
@@ -26,7 +27,8 @@ class Pairs:
     Args:
         pairing: how source and target are laid before the model.
         store: the ids.
-        columns: that of the sources, that of the targets.
+        columns: that of the sources, that of the targets. Where there is a column ``alignment``, training
+            batches have its links (`heedful.tasks.linking`).
     """
 
     def __init__(self, pairing: Pairing, store: TokenStore, columns: Columns) -> None:
@@ -35,16 +37,16 @@ class Pairs:
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
         """A batch to train on."""
-        return self.pairing.collate(*self._gather(samples), samples)
+        rows = self.store.gather(samples)
+        source, target = self.columns
+        batch = self.pairing.collate(rows[source], rows[target], samples)
+        return batch.linked(rows[ALIGNMENT]) if ALIGNMENT in rows else batch
 
     def scored(self, samples: Sequence[int]) -> Batch:
         """A batch that asks for the targets alone."""
-        return self.pairing.scored(*self._gather(samples))
-
-    def _gather(self, samples: Sequence[int]) -> tuple[Any, Any]:
         rows = self.store.gather(samples)
         source, target = self.columns
-        return rows[source], rows[target]
+        return self.pairing.scored(rows[source], rows[target])
 
 
 def planned(recipe: Any, prepared: Prepared, columns: Columns) -> PlannedData:

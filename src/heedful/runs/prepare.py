@@ -20,19 +20,30 @@ _OF_FILES = {"files", "text", "tsv", "jsonl", "idx", "folder", "beside"}
 """Sources whose files are looked for when they are opened, and cost nothing until they are read."""
 
 
-def rows_of(recipe: Recipe, source: SourceConfig) -> Iterator[Located]:
+def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> Iterator[Located]:
     """The rows of a source, each with all the columns that the recipe's task reads.
+
+    Args:
+        recipe: the recipe.
+        source: of the rows.
+        training: whether they are trained on, for which a recipe may need more columns.
 
     Raises:
         DataError: a row lacks a column.
     """
     kind, root = kind_of(recipe), Path(recipe.root or ".")
-    columns, pictures = kind.columns(recipe), kind.pictures(recipe)
+    columns, pictures = columns_of(recipe, training=training), kind.pictures(recipe)
     for row in open_source(source, root):
         for column in columns:
             if column not in row.row:
                 raise DataError(f"{row.where}: there is no column {column!r}; the row has {sorted(row.row)}")
         yield opened(row, pictures, root)
+
+
+def columns_of(recipe: Recipe, *, training: bool) -> tuple[str, ...]:
+    """What every row must have, of the training data or of others."""
+    kind = kind_of(recipe)
+    return kind.columns(recipe) + (kind.training_columns(recipe) if training else ())
 
 
 def find_sources(recipe: Recipe, root: Path) -> None:
@@ -75,7 +86,7 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     if codec is None:
         say(kind.learning)
         with _naming("data.train"):
-            codec = kind.learn(recipe, lambda: rows_of(recipe, recipe.data.train))
+            codec = kind.learn(recipe, lambda: rows_of(recipe, recipe.data.train, training=True))
         kind.save(codec, folder)
     key, n_ids = codec.fingerprint, kind.n_ids(recipe, codec)
     valid_rows: list[Row] = []
@@ -91,14 +102,15 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     reports: dict[str, Any] = {}
     stores = {}
     for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
-        report, digest = kind.report(codec), RowDigest()
-        rows = digest.through(rows_of(recipe, source))
+        report, digest, training = kind.report(codec), RowDigest(), part == "train"
+        rows = digest.through(rows_of(recipe, source, training=training))
         if part == "valid" and kind.keeps_rows(recipe):
             rows = _noting(rows, valid_rows)
         kept = kind.encode(recipe, codec, rows, report)
         with _naming(f"data.{part}"):
             ids = (row.row for row in kept)
-            stores[part] = TokenStore.build(ids, kind.columns(recipe), folder.cache / part, key, n_ids=n_ids)
+            columns = columns_of(recipe, training=training)
+            stores[part] = TokenStore.build(ids, columns, folder.cache / part, key, n_ids=n_ids)
         try:
             _refuse_others(part, digest, before)
         except DataError:

@@ -157,13 +157,15 @@ def build_step(recipe: Recipe, codec: Any, device: torch.device, say: Say | None
 def new_step(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Step:
     """The freshly initialised model and its objective, for ``device``, where it is yet to be moved."""
     torch.manual_seed(seed_of(recipe.training.seed, 0))
+    kind = kind_of(recipe)
     try:
-        model = kind_of(recipe).model(recipe, sizes)
+        model = kind.model(recipe, sizes)
         freeze(recipe, model)
+        inside = kind.inside(recipe, model)
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     precision = choose_precision(recipe.training.precision, device)
-    return Step(model, kind_of(recipe).objective(recipe), precision)
+    return Step(model, kind.objective(recipe), precision, inside)
 
 
 def choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch.device, say: Say) -> None:

@@ -81,3 +81,32 @@ def spans(tokenizer: Tokenizer, word: str, ids: Sequence[int]) -> list[Span]:
     bounds = list(accumulate(sizes, initial=0))
     # A piece of blanks alone has no character of the word.
     return [(owners[a], owners[b - 1] + 1) if b > a else (0, 0) for a, b in pairwise(bounds)]
+
+
+def blank_words(text: str) -> list[str]:
+    """The words of a text that was tokenised before: what lies between blanks and tabs, and only those.
+
+    No other white space parts words, so that they are numbered as by the tools that align them.
+    """
+    return [word for word in text.replace("\t", " ").split(" ") if word]
+
+
+def word_places(
+    tokenizer: Tokenizer, texts: Sequence[Sequence[str]], ids: Sequence[Sequence[int]]
+) -> list[list[int] | None]:
+    """For each id of each text the number of its word, from 0.
+
+    Args:
+        tokenizer: made the ids.
+        texts: the words of each text.
+        ids: of each text as a whole.
+
+    Returns:
+        None for a text whose ids are not those of its words one by one (`word_ids`). So it is where the
+        tokenizer joins words, or where pre-processing looks at the words around (Moses does at times).
+    """
+    found: list[list[int] | None] = []
+    for own, whole in zip(word_ids_of_all(tokenizer, texts), ids, strict=True):
+        same = [i for word in own for i in word] == list(whole)
+        found.append([number for number, word in enumerate(own) for _ in word] if same else None)
+    return found

@@ -1,6 +1,7 @@
 """From a batch to its loss: the one thing that `DistributedDataParallel` and `torch.compile` wrap."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import claims
 from heedful.objectives.balance import Balance
-from heedful.objectives.terms import Objective, Term, total
+from heedful.objectives.terms import Inside, Objective, Term, total
 
 Precision = Literal["fp32", "bf16"]
 
@@ -29,13 +30,20 @@ class Step(nn.Module):
             and so on activations, in bf16; what needs fp32 inside (a softmax, the loss, statistics)
             takes it there. A model that says no to this (``lowers`` is False, as of recurrent models,
             whose states would wear out) runs under `torch.autocast`: products alone are bf16.
+        inside: what else adds terms, of what happens inside the model (`heedful.objectives.guided`).
     """
 
-    def __init__(self, model: nn.Module, objective: Objective, precision: Precision = "fp32") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        precision: Precision = "fp32",
+        inside: Sequence[Inside] = (),
+    ) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
-        self.balance = Balance(model)
+        self.inside: list[Inside] = [Balance(model), *inside]
         self.precision = precision
         self.compiled = False
 
@@ -43,17 +51,27 @@ class Step(nn.Module):
         """Compile the blocks of the model for training (`EncoderStack.compile_blocks`), where it has some.
 
         Norms with running statistics are left alone, for a graph would be made for each of their states;
-        and so is what says that it is ``eager`` (`heedful.nn.declarations`).
+        and so is what says that it is ``eager`` (`heedful.nn.declarations`), and a stack in which somebody
+        listens, for a graph would be made for each new listener.
         """
-        stacks = [part for part in self.model.modules() if isinstance(part, EncoderStack | DecoderStack)]
-        stacks = [s for s in stacks if not (claims(s, "couples_batch") or claims(s, "eager"))]
+        taps = [tap for each in self.inside for tap in each.taps]
+        stacks = [
+            part
+            for name, part in self.model.named_modules()
+            if isinstance(part, EncoderStack | DecoderStack)
+            and not (claims(part, "couples_batch") or claims(part, "eager"))
+            and not any(tap.startswith(f"{name}.") for tap in taps)
+        ]
         for stack in stacks:
             stack.compile_blocks(backend)
         self.compiled = bool(stacks)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """The count of every term of the batch, before it is run."""
-        return self.objective.counts(batch) | self.balance.counts(batch)
+        counts = self.objective.counts(batch)
+        for each in self.inside:
+            counts |= each.counts(batch)
+        return counts
 
     def forward(self, batch: Batch, counts: Mapping[str, int]) -> tuple[Tensor, list[Term]]:
         """The batch's share of the update's loss, and its terms without their graph.
@@ -69,9 +87,10 @@ class Step(nn.Module):
 
     def _terms(self, batch: Batch) -> list[Term]:
         model: Any = self.model
-        with self.balance.listening(batch) as balance:
+        with ExitStack() as stack:
+            inside = [stack.enter_context(each.listening(batch)) for each in self.inside]
             hidden = model(batch.inputs, batch.source)
-        return [*self.objective(hidden, model.heads, batch), *balance()]
+        return [*self.objective(hidden, model.heads, batch), *(term for terms in inside for term in terms())]
 
     def _lowered(self, batch: Batch) -> list[Term]:
         if not getattr(self.model, "lowers", False):

@@ -56,3 +56,33 @@ def test_windows_read_all_but_the_last_and_want_all_but_the_first(n, length, dat
     assert batch.source is None
     assert batch.samples == tuple(range(n))
     assert batch.n_tokens == n * length
+
+
+@given(st.lists(st.tuples(ids, ids), min_size=1, max_size=5), st.data())
+def test_links_lie_where_their_tokens_are_read_and_foretold(pairs, data):
+    sources, targets = zip(*pairs)
+    links = []
+    for source, target in pairs:
+        every = [(t, s) for t in range(len(target)) for s in range(len(source))]
+        drawn = data.draw(st.lists(st.sampled_from(every), max_size=5, unique=True)) if every else []
+        links.append(sorted(drawn))
+    batch = Batch.forced(sources, targets, start=1, end=2)
+    found = batch.linked([[place for pair in own for place in pair] for own in links]).to("cpu").links
+    wanted = batch.targets.split(list(batch.inputs.layout.lengths))
+    rows = list(
+        zip(*(x.tolist() for x in (found.sequence, found.query, found.key, found.share)), strict=True)
+    )
+    assert len(rows) == sum(map(len, links))
+    for b, query, key, share in rows:
+        own = [link for link in links[b] if link[0] == query]
+        assert (query, key) in own
+        assert share == np.float32(1 / len(own))
+        assert wanted[b][query] == targets[b][query]
+        assert batch.source.split()[b][key] == sources[b][key]
+    assert found.n_tokens == len({(b, t) for b, own in enumerate(links) for t, _ in own})
+
+
+def test_a_batch_without_links_knows_none():
+    batch = Batch.forced([[5]], [[6]], start=1, end=2)
+    assert batch.links is None
+    assert batch.linked([[]]).links.n_tokens == 0

@@ -180,3 +180,22 @@ def test_every_row_is_accounted_for_and_what_is_kept_can_be_used(rows, limit, to
 def test_nonsense_settings_are_refused(settings):
     with pytest.raises(ValidationError):
         Filter(**settings)
+
+
+def test_columns_that_stand_beside_are_passed_on_and_never_looked_at():
+    rows = [
+        Located({"source": [5, 6, 7], "links": []}, Where("t", 1)),
+        Located({"source": [5]}, Where("t", 2)),
+    ]
+    report = DataReport()
+    kept = list(keep(rows, Filter(max_length=2, max_ratio=1.5), report, beside=["links"]))
+    assert [dict(each.row) for each in kept] == [{"source": [5, 6], "links": []}, {"source": [5]}]
+    assert set(report.columns) == {"source"}
+
+
+def test_notes_are_counted_and_told():
+    report = DataReport()
+    assert "noted" not in report.to_dict()
+    report.note("strange", Where("t", 7))
+    assert report.to_dict()["noted"] == {"strange": {"count": 1, "examples": ["t:7"]}}
+    assert "  noted, strange: 1 (t:7)" in report.lines()

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import DataError, RequestError
-from heedful.evaluation.alignment import Alignment, alignment_error_rate, read_alignments
+from heedful.evaluation.alignment import (
+    Alignment,
+    alignment_error_rate,
+    check_alignments,
+    read_alignments,
+    read_gold,
+)
+from heedful.text.words import blank_words
 
 
 def test_by_hand():
@@ -112,3 +119,80 @@ def test_published_gold_alignments_are_read():
     for g, n_source, n_target in zip(gold, *sides, strict=True):
         assert all(i < n_source and j < n_target for i, j in g.possible)
     assert alignment_error_rate([g.sure for g in gold], gold).value == 0
+
+
+# Gold, in its forms
+
+COLUMNS = ["0001 1 1 S", "0001 2 3 P", "", "3 1 2", "3 2 2 S 0.75", "3 0 2 S", "3 3 0 P"]
+PHARAOH = ["1-1 2p3", "", "1-2 2-2"]
+
+
+def test_columns_say_what_pharaoh_says():
+    """The second pair has no link; word 0 is NULL."""
+    by_columns = read_gold(COLUMNS, "gold", first=0, n_pairs=3)
+    by_line = read_gold(PHARAOH, "gold", first=1, n_pairs=3)
+    assert by_columns == by_line
+    assert by_columns.first == 1
+    assert by_columns.alignments[0] == Alignment(frozenset({(0, 0)}), frozenset({(1, 2)}))
+    assert read_gold(["1-1 2?3", " ", "1-2 2-2"], "gold", first=1, n_pairs=3) == by_line
+
+
+@pytest.mark.parametrize("lines", [["", "1 1 1 S"], ["", "0-0"]])
+def test_the_form_is_that_of_the_first_line_with_a_word(lines):
+    gold = read_gold(lines, "gold", first=0, n_pairs=2).alignments
+    assert [len(each.sure) for each in gold] == ([1, 0] if "S" in lines[1] else [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["0-0"], "gold: has 1 lines, but there are 2 sentence pairs"),
+        (["0-0", "", ""], "gold: has 3 lines, but there are 2"),
+        (["1 1 1 S", "1 2"], "gold:2: '1 2' is no link; as on the lines before"),
+        (["1 1 1 S", "1 2 2 Q"], "gold:2: '1 2 2 Q' is no link"),
+        (["1 1 1 S", "3 1 1 S"], "gold:2: is of pair 3, but there are pairs 1 to 2"),
+        (["0 1 1 S"], "gold:1: is of pair 0, but there are pairs 1 to 2"),
+        (["0-0", "1 1 1 S"], "gold:2: '1' is no link"),
+    ],
+)
+def test_gold_of_other_pairs_or_forms_is_refused(lines, message):
+    with pytest.raises(DataError) as caught:
+        read_gold(lines, "gold", first=0, n_pairs=2)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_link_outside_of_its_pair_is_named_and_the_count_is_asked_about():
+    words = [(3, 3), (2, 1)]
+    check_alignments(read_gold(["2-2", "1p0"], "g", first=0, n_pairs=2), words, "g")
+    with pytest.raises(DataError, match=r"g, pair 2: the link 1-1 points outside .* count from 1\?"):
+        check_alignments(read_gold(["1-1", "1p1"], "g", first=0, n_pairs=2), words, "g")
+    with pytest.raises(DataError, match=r"g, pair 2: the link 3-1 points outside") as caught:
+        check_alignments(read_gold(["1-1", "3-1"], "g", first=1, n_pairs=2), words, "g")
+    assert "?" not in str(caught.value)
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif("HEEDFUL_DATA" not in os.environ, reason="HEEDFUL_DATA is not set")
+@pytest.mark.parametrize(
+    ("name", "sides", "n_pairs", "n_links"),
+    [
+        ("align_enfr_hansards", ("en", "fr"), 224, 9164),
+        ("align_deen_smultron", ("de", "en"), 36, 668),
+        ("align_jaen_kftt", ("ja", "en"), 291, 6916),
+    ],
+)
+def test_gold_sets_fit_their_sentences_when_counted_from_1_and_not_from_0(name, sides, n_pairs, n_links):
+    folder = Path(os.environ["HEEDFUL_DATA"]) / name
+    if not folder.is_dir():
+        pytest.skip(f"{name} is not in HEEDFUL_DATA")
+
+    def read(what):
+        with gzip.open(folder / f"dev.{what}.gz", "rt", encoding="utf-8", newline="\n") as file:
+            return [line.removesuffix("\n") for line in file]
+
+    words = list(zip(*([len(blank_words(line)) for line in read(side)] for side in sides), strict=True))
+    gold = read_gold(read("gold"), "gold", first=1, n_pairs=n_pairs)
+    assert sum(len(each.possible) for each in gold.alignments) == n_links
+    check_alignments(gold, words, "gold")
+    with pytest.raises(DataError, match="count from 1"):
+        check_alignments(read_gold(read("gold"), "gold", first=0, n_pairs=n_pairs), words, "gold")

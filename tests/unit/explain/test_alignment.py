@@ -275,3 +275,29 @@ def test_a_model_without_attention_has_none_to_show(words):
     model = build_model(config, words.vocab_size, words.vocab_size)
     with pytest.raises(RequestError, match="no attention"):
         teacher_forced(model, Tokenizers(words, words), ["a"], ["a"])
+
+
+def test_links_by_the_source_and_by_both_sides():
+    weights = np.array(
+        [
+            [0.1, 0.6, 0.3],
+            [0.5, 0.3, 0.2],
+            [0.3, 0.5, 0.2],
+            [0.4, 0.2, 0.4],  # the end token of the target
+        ]
+    )
+    # Each source word: column 0 is greatest at target 1, column 1 at target 0.
+    assert links(weights, "source") == {(0, 1), (1, 0)}
+    assert links(weights, "target") == {(1, 0), (0, 1), (1, 2)}
+    assert links(weights, "both") == {(0, 1), (1, 0)}
+    weights[3] = [0.8, 0.1, 0.1]  # the end looks at source 0 most: it has no link
+    assert links(weights, "source") == {(1, 0)}
+
+
+@given(st.integers(0, 1000), st.integers(1, 5), st.integers(1, 6))
+def test_both_directions_are_each_others_mirror(seed, n_source, n_target):
+    weights = np.random.default_rng(seed).random((n_target + 1, n_source + 1))
+    mirrored = {(j, i) for i, j in links(weights.T, "target")}
+    assert links(weights, "source") == mirrored
+    assert links(weights, "both") == links(weights) & mirrored
+    assert len({source for source, _ in links(weights, "source")}) == len(links(weights, "source"))

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.training import train_tokenizer
-from heedful.text.words import spans, spelled, word_ids
+from heedful.text.words import blank_words, spans, spelled, word_ids, word_places
 
 LINES = ["the old man sleeps in the blue room , he said .", "schöne Bäume und alte Häuser 1923-24"] * 3
 KINDS = {
@@ -90,3 +90,23 @@ def test_what_no_id_touches_is_not_covered():
     found = spelled(tokenizer("word"), "the  man")
     assert found.covering((3, 5)) is None
     assert found.covering((2, 6)) == (0, 1)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@given(WORDS)
+def test_every_id_of_a_text_has_the_number_of_its_word(name, words):
+    made = tokenizer(name, lowercase=True)
+    (places,) = word_places(made, [words], [made.encode(" ".join(words))])
+    own = word_ids(made, words)
+    assert places == [number for number, ids in enumerate(own) for _ in ids]
+
+
+def test_a_text_with_other_ids_than_its_words_has_no_places():
+    made = tokenizer("byte")
+    found = word_places(made, [["a", "b"], ["a", "b"], []], [made.encode("a  b"), made.encode("a b"), []])
+    assert found == [None, [0, 1, 1], []]
+
+
+def test_blanks_and_tabs_part_words_and_nothing_else_does():
+    assert blank_words("  a b\t\tc\u00a0d\u2003e \t") == ["a", "b", "c\u00a0d\u2003e"]
+    assert blank_words(" \t") == blank_words("") == []

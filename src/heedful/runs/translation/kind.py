@@ -1,6 +1,6 @@
 """What runs of translators do in their own way."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +16,8 @@ from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
 from heedful.models.registry import build_model
-from heedful.objectives.terms import Objective
+from heedful.objectives.guided import Guidance
+from heedful.objectives.terms import Inside, Objective
 from heedful.runs import kind
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
@@ -25,6 +26,7 @@ from heedful.runs.recipe import Recipe
 from heedful.runs.starting import tokenizer_of
 from heedful.runs.translation.recipe import TranslationRecipe
 from heedful.runs.translation.scoring import scored
+from heedful.tasks.linking import ALIGNMENT, cut_links, encode_linked
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
 from heedful.text.configuration import PreprocessingConfig
 from heedful.text.specials import SPECIALS
@@ -35,6 +37,10 @@ from heedful.training.step import Step
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
+
+
+MOST_PLACES = 1 << 31
+"""One more than the greatest place in a sequence that a store of links can keep."""
 
 
 class Translation(Kind):
@@ -50,6 +56,10 @@ class Translation(Kind):
     def columns(self, recipe: TranslationRecipe) -> tuple[str, ...]:
         """Source and target."""
         return COLUMNS
+
+    def training_columns(self, recipe: TranslationRecipe) -> tuple[str, ...]:
+        """Word alignments, where a head learns them."""
+        return () if recipe.objective.guided is None else (ALIGNMENT,)
 
     def inputs(self, recipe: TranslationRecipe) -> tuple[str, ...]:
         """The source."""
@@ -96,8 +106,15 @@ class Translation(Kind):
     def encode(
         self, recipe: TranslationRecipe, codec: Tokenizers, rows: Iterable[Located[Row]], report: DataReport
     ) -> Iterator[Encoded]:
-        """What passes the filter."""
-        return keep(codec.encode(rows), recipe.data.filter, report)
+        """What passes the filter; with the links of words, where a head learns them."""
+        if recipe.objective.guided is None:
+            return keep(codec.encode(rows), recipe.data.filter, report)
+        found = encode_linked(codec, rows, report)
+        return cut_links(keep(found, recipe.data.filter, report, beside=[ALIGNMENT]))
+
+    def n_ids(self, recipe: TranslationRecipe, codec: Tokenizers) -> Mapping[str, int]:
+        """Of texts, those of their tokenizers; links are places."""
+        return {**dict(zip(COLUMNS, codec.sizes, strict=True)), ALIGNMENT: MOST_PLACES}
 
     def keeps_rows(self, recipe: TranslationRecipe) -> bool:
         """Where translations are scored, against their references."""
@@ -106,6 +123,14 @@ class Translation(Kind):
     def objective(self, recipe: TranslationRecipe) -> Objective:
         """The next token, teacher forced."""
         return recipe.objective.make()
+
+    def inside(self, recipe: TranslationRecipe, model: Any) -> Sequence[Inside]:
+        """The guidance of a head, where it is asked for."""
+        guided = recipe.objective.guided
+        if guided is None:
+            return ()
+        layer = guided.place(len(model.alignment_taps))
+        return (Guidance(model, guided.weight, layer, guided.head - 1),)
 
     def begin(self, recipe: TranslationRecipe, codec: Tokenizers, model: Any, say: Say) -> None:
         """Word vectors, where there are some."""

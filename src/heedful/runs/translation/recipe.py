@@ -11,6 +11,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.runs import recipe
+from heedful.runs.translation.guidance import GuidedConfig
 from heedful.tasks.pairing import OneAfterTheOther, Pairing, TwoSides
 from heedful.tasks.registry import TranslationTask
 from heedful.tasks.translation import MAX_SOURCE
@@ -44,9 +45,11 @@ class ObjectiveConfig(recipe.ObjectiveConfig):
     Args:
         loss_on: of a language model, which reads source and target as one text: whether it learns to
             foretell the ``answer`` (the target) alone, or ``all``.
+        guided: let one head learn the word alignments of the training data besides; null: none.
     """
 
     loss_on: Literal["answer", "all"] = "answer"
+    guided: GuidedConfig | None = None
 
 
 class ValidationConfig(Config):
@@ -145,6 +148,12 @@ class TranslationRecipe(recipe.Recipe):
                 f"a language model reads source and target as one text of at most model.context="
                 f"{self.model.context} tokens: set data.filter.max_length for both, together at most {most}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _guides_a_head_that_is_there(self) -> Self:
+        if self.objective.guided is not None:
+            self.objective.guided.check(self.model)
         return self
 
     @model_validator(mode="after")

@@ -1,0 +1,285 @@
+"""The alignment error rate of every layer and head over given sentence pairs, and the best of them.
+
+The words are those of the files, as blanks and tabs part them, for these are what gold alignments count. Each
+is encoded by itself, as it stands in its sentence (`heedful.text.words.word_ids`), so every id belongs to one
+word of the file, whatever pre-processing makes of it: it may be in lower case, and what Moses cuts in two
+("don't") is one word here. Ids are merged into words as in `heedful.explain.alignment`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from heedful.data.lines import find, lines
+from heedful.data.sources import SourceConfig
+from heedful.errors import RequestError
+from heedful.evaluation.alignment import (
+    Alignment,
+    Gold,
+    Link,
+    alignment_error_rate,
+    check_alignments,
+    read_gold,
+)
+from heedful.evaluation.score import Score
+from heedful.explain.alignment import END, Attention, Choice, Direction, between_ids, links, merge, pharaoh
+from heedful.runs import kind
+from heedful.runs.prepare import rows_of
+from heedful.runs.run import Run
+from heedful.tasks.translation import SOURCE, TARGET, Tokenizers
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.words import blank_words, word_ids_of_all
+
+Words = Sequence[str]
+Found = dict[Choice, list[frozenset[Link]]]
+"""For each layer and head, the links of every pair."""
+
+
+@dataclass(frozen=True)
+class Rated:
+    """A layer (the mean of its heads) or a head, with the error rates of its links.
+
+    Args:
+        choice: which.
+        development: on the pairs to choose by, where there are some.
+        score: on the other pairs, or on all.
+    """
+
+    choice: Choice
+    development: Score | None
+    score: Score
+
+    @property
+    def rate(self) -> float:
+        """What is chosen by; less is better."""
+        return (self.development or self.score).value
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: layers and heads from 1; ``head`` is null for the mean of a layer's heads."""
+        return {
+            **named(self.choice),
+            "development": None if self.development is None else self.development.value,
+            "value": self.score.value,
+            **self.score.details,
+        }
+
+
+@dataclass(frozen=True)
+class Evaluation(kind.Evaluation):
+    """The error rate of one head, with those of all others.
+
+    Args:
+        table: of every layer and head.
+        chosen: the head that is reported.
+        development: how many pairs, the first ones, it was chosen by; 0: it was chosen by all, or given.
+        found: its links of every pair.
+    """
+
+    table: Sequence[Rated]
+    chosen: Rated
+    development: int
+    found: Sequence[frozenset[Link]]
+
+    def pharaoh(self) -> Iterator[str]:
+        """The links of each pair, words counted from 0."""
+        return map(pharaoh, self.found)
+
+    def lines(self) -> Iterator[str]:
+        """The table, for reading."""
+        first = f"first {self.development:,}"
+        yield f"  layer  head  {first if self.development else '':>12}       AER  precision  recall"
+        for rated in self.table:
+            layer, head = rated.choice.layer + 1, rated.choice.head
+            before = "" if rated.development is None else f"{rated.development.value:.4f}"
+            parts = (rated.score.details[name] for name in ("precision", "recall"))
+            shown = ["-" if part is None else f"{part:.4f}" for part in parts]
+            name, mark = "mean" if head is None else head + 1, "  *" if rated is self.chosen else ""
+            rates = f"{before:>12}  {rated.score.value:>8.4f}  {shown[0]:>9}  {shown[1]:>6}"
+            yield f"  {layer:>5}  {name:>4}  {rates}{mark}"
+
+
+def evaluate_alignments(
+    run: Run,
+    split: str,
+    source: SourceConfig,
+    gold: str,
+    *,
+    first: int = 0,
+    development: int = 0,
+    choice: Choice | None = None,
+    by: Direction = "target",
+    limit: int | None = None,
+) -> Evaluation:
+    """Hold a run's attention, teacher forced, against gold alignments.
+
+    Args:
+        run: the run.
+        split: what to call the data set.
+        source: where its rows are: sources and targets, in words that blanks part.
+        gold: the file of the alignments (`heedful.evaluation.alignment.read_gold`), plain or ``.gz``.
+        first: what the file calls the first word, 0 or 1.
+        development: choose the head by the first so many pairs, and report it on the others.
+        choice: report this head, instead of the one with the lowest rate.
+        by: how words are linked (`heedful.explain.alignment.links`).
+        limit: only so many pairs.
+
+    Raises:
+        RequestError: the run has no attention between texts, or there are too few pairs.
+        DataError: the gold alignments cannot be read, or are not of these pairs.
+    """
+    if not isinstance(run.codec, Tokenizers) or not getattr(run.model, "alignment_taps", ()):
+        raise RequestError("--alignments: this run's model has no attention from one text to another")
+    if development and choice is not None:
+        raise RequestError("--dev chooses a head, and --head names one: give one of them")
+    rows = [row.row for row in rows_of(run.recipe, source)]
+    sources, targets = ([blank_words(row[column]) for row in rows] for column in (SOURCE, TARGET))
+    read = gold_of(gold, sources, targets, first)
+    kept = len(rows) if limit is None else min(limit, len(rows))
+    if development >= kept:
+        raise RequestError(f"--dev {development}: leaves no sentence pair to report on; there are {kept:,}")
+    found = links_of(run, sources[:kept], targets[:kept], by)
+    table = rated(found, read.alignments[:kept], development)
+    chosen = min(table, key=lambda each: each.rate) if choice is None else _named(table, choice)
+    how = "given" if choice is not None else f"first-{development}" if development else "these-pairs"
+    scores = [_score(chosen, by, how, table)]
+    guided = getattr(run.recipe.objective, "guided", None)
+    if guided is not None:
+        layers = 1 + max(each.choice.layer for each in table)
+        head = _named(table, Choice(guided.place(layers), guided.head - 1))
+        scores.append(replace(_score(head, by, "guided"), name=f"{head.score.name} of the guided head"))
+    return Evaluation(split, scores, table, chosen, development, found[chosen.choice])
+
+
+def gold_of(gold: str, sources: Sequence[Words], targets: Sequence[Words], first: int) -> Gold:
+    """Read gold alignments, and hold them against the words that they are of.
+
+    Raises:
+        DataError: they cannot be read, or are not of these pairs.
+    """
+    file = find(gold, Path())
+    read = read_gold(lines(file), file.name, first=first, n_pairs=len(sources))
+    words = [(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
+    check_alignments(read, words, file.name)
+    return read
+
+
+def links_of(run: Run, sources: Sequence[Words], targets: Sequence[Words], by: Direction) -> Found:
+    """The links of every layer and head, of each pair.
+
+    Raises:
+        RequestError: a sentence is longer than the model has positions for.
+    """
+    found: Found = {}
+    for attention in between_words(run.model, run.codec, sources, targets, run.recipe.pairing.longest):
+        for choice in attention.choices():
+            found.setdefault(choice, []).append(links(attention.chosen(choice), by))
+    return found
+
+
+def between_words(
+    model: Any,
+    tokenizers: Tokenizers,
+    sources: Sequence[Words],
+    targets: Sequence[Words],
+    longest: int | None = None,
+) -> Iterator[Attention]:
+    """The attention of a model over given sentence pairs, teacher forced, between their own words.
+
+    Args:
+        model: has attention over a source.
+        tokenizers: of both sides.
+        sources: the words of each sentence.
+        targets: of its translation.
+        longest: the most tokens of a side that the model has positions for, or None.
+
+    Raises:
+        RequestError: a sentence is longer.
+    """
+    source, source_places = _encoded(tokenizers.source, sources)
+    target, target_places = _encoded(tokenizers.target, targets)
+    for number, ids in enumerate(zip(source, target, strict=True), 1):
+        if longest is not None and max(map(len, ids)) >= longest:
+            raise RequestError(
+                f"sentence pair {number} has {max(map(len, ids))} tokens on one side, and the model has "
+                f"positions for {longest - 1}; leave it out"
+            )
+    pairs = zip(sources, targets, source_places, target_places, strict=True)
+    for weights, (s, t, *places) in zip(between_ids(model, source, target), pairs, strict=True):
+        yield Attention((*s, END), (*t, END), merge(weights, *places))
+
+
+def _encoded(tokenizer: Tokenizer, texts: Sequence[Words]) -> tuple[list[list[int]], list[list[int]]]:
+    """The ids of each text, and of each id and the end the number of its word."""
+    ids = word_ids_of_all(tokenizer, texts)
+    flat = [[i for word in text for i in word] for text in ids]
+    places = [[*(n for n, word in enumerate(text) for _ in word), len(text)] for text in ids]
+    return flat, places
+
+
+def rated(found: Found, gold: Sequence[Alignment], development: int = 0) -> list[Rated]:
+    """Every layer and head with its error rates.
+
+    Args:
+        found: their links.
+        gold: of each pair.
+        development: how many pairs, the first ones, are to choose by.
+
+    Raises:
+        RequestError: there are no pairs, or no links to score.
+    """
+    if not found:
+        raise RequestError("there is no sentence pair to judge heads by")
+    own, rest = slice(0, development), slice(development, None)
+    return [
+        Rated(
+            choice,
+            alignment_error_rate(each[own], gold[own]) if development else None,
+            alignment_error_rate(each[rest], gold[rest]),
+        )
+        for choice, each in found.items()
+    ]
+
+
+def named(choice: Choice) -> dict[str, int | None]:
+    """For JSON: counted from 1."""
+    return {"layer": choice.layer + 1, "head": None if choice.head is None else choice.head + 1}
+
+
+def parse_choice(text: str) -> Choice:
+    """A head as people write it: ``3.1`` is head 1 of layer 3, ``3`` the mean of its heads, from 1.
+
+    Raises:
+        RequestError: it is written in another way.
+    """
+    layer, dot, head = text.partition(".")
+    numbers = [layer, head] if dot else [layer]
+    if not all(n.isascii() and n.isdigit() and int(n) for n in numbers):
+        raise RequestError(
+            f"--head {text}: write LAYER.HEAD, or LAYER for the mean of its heads, from 1: 3.1"
+        )
+    return Choice(int(layer) - 1, int(head) - 1 if dot else None)
+
+
+def _named(table: Sequence[Rated], choice: Choice) -> Rated:
+    """The row of a head; of a layer with one head, that is also the mean."""
+    own = [each for each in table if each.choice.layer == choice.layer]
+    if not own:
+        layers = 1 + max(each.choice.layer for each in table)
+        raise RequestError(f"--head: there is no layer {choice.layer + 1}: {layers} look at the source")
+    if len(own) == 1 and choice.head is None:
+        return own[0]
+    for each in own:
+        if each.choice == choice:
+            return each
+    heads = sum(each.choice.head is not None for each in own)
+    raise RequestError(f"--head: there is no head {(choice.head or 0) + 1}: a layer has {heads}")
+
+
+def _score(one: Rated, by: Direction, how: str, table: Sequence[Rated] = ()) -> Score:
+    """The score of a head, with all that it hangs on, and the table."""
+    details = {**one.score.details, **named(one.choice)}
+    if table:
+        details["table"] = [each.to_dict() for each in table]
+    signature = f"{one.score.signature}|links:{by}|head:{how}"
+    return replace(one.score, signature=signature, details=details)

@@ -1,0 +1,82 @@
+"""Guided attention: one head of the attention over the source also learns which words stand for which.
+
+    loss = - sum_{t in A} sum_s G_ts log alpha_ts,     G_ts = [t and s are linked] / (links of t)
+
+A are the target tokens with a link, and alpha_ts the weight of source token s where target token t is
+foretold. The term is the mean over A. Tokens without a link are told nothing.
+
+Sources: Chen et al. 2016 (a cross-entropy, for a recurrent decoder); Garg et al. 2019 (one head of the last
+but one layer of a Transformer, weight 0.05). Garg divides by all target tokens, so theirs is a smaller
+weight where few are linked; and theirs reads the whole target in a second pass, for which this has no form.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heedful.nn.taps import recording
+from heedful.objectives.terms import Linked, Supervised, Term
+
+ALIGNMENT = "alignment"
+# The least weight whose logarithm is taken: a product of softmax may come to exactly zero.
+LEAST = torch.finfo(torch.float32).tiny
+
+
+class Guidance:
+    """The term of one head.
+
+    Terms: ``alignment``, where the batch has links (`heedful.data.batch.Batch.linked`); else none, and
+    the model runs as it always does.
+
+    While somebody listens, that layer takes the explicit path.
+
+    Args:
+        model: has attention over a source (``alignment_taps``).
+        weight: of the term.
+        layer: among those taps, from 0; None: the last but one, or the only one.
+        head: from 0.
+    """
+
+    def __init__(
+        self, model: nn.Module, weight: float = 0.05, layer: int | None = None, head: int = 0
+    ) -> None:
+        names = list(getattr(model, "alignment_taps", ()))
+        if not names:
+            raise ValueError("the model has no attention over a source that could be guided")
+        place = max(len(names) - 2, 0) if layer is None else layer
+        if not 0 <= place < len(names):
+            raise ValueError(f"layer {place} of {len(names)} with attention over a source")
+        self.model, self.weight, self.head = model, weight, head
+        self.taps = [names[place]]
+
+    def counts(self, batch: Supervised) -> dict[str, int]:
+        """It runs over the target tokens with a link."""
+        return {} if batch.links is None else {ALIGNMENT: batch.links.n_tokens}
+
+    @contextmanager
+    def listening(self, batch: Supervised) -> Iterator[Callable[[], list[Term]]]:
+        """Listen while the model runs once on the batch; what is given then tells the term."""
+        links = batch.links
+        if links is None:
+            yield list
+            return
+        with recording(self.model, self.taps) as seen:
+            yield lambda: [self._term(seen[self.taps[0]][-1], links)]
+
+    def _term(self, weights: Float[Tensor, "B H Q S"], links: Linked) -> Term:
+        return Term(ALIGNMENT, guided_loss(weights[:, self.head], links), links.n_tokens, self.weight)
+
+
+def guided_loss(weights: Float[Tensor, "B Q S"], links: Linked) -> Float[Tensor, ""]:
+    """The sum over linked target tokens; in fp32 at least.
+
+    Args:
+        weights: of one head.
+        links: of the batch.
+    """
+    picked = weights[links.sequence, links.query, links.key]
+    wide = picked.to(torch.promote_types(picked.dtype, torch.float32))
+    return -(links.share * wide.clamp(min=LEAST).log()).sum()

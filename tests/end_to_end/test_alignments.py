@@ -1,0 +1,125 @@
+"""``heedful evaluate --alignments``: a run whose own links are the gold, and requests that cannot be met."""
+
+import gzip
+
+import pytest
+from jsonschema import Draft202012Validator
+
+FIRST = "--first-word"
+
+
+def scores(done):
+    (split,) = done.json()["splits"]
+    return {score["name"]: score for score in split["scores"]}
+
+
+@pytest.fixture
+def files(transformer, tmp_path):
+    for side in ("src", "tgt"):
+        (tmp_path / side).write_bytes((transformer.parent / f"test.{side}").read_bytes())
+    return tmp_path
+
+
+@pytest.fixture
+def gold(heedful, transformer, files):
+    """The links of head 2, as the command writes them."""
+    (files / "none").write_text("\n" * 16 + "0-0\n")
+    options = ("--data", "src", "tgt", "--alignments", "none", "--head", "1.2", "--output", "gold")
+    done = heedful("evaluate", transformer, *options, cwd=files)
+    assert done.status == 0, done.err
+    assert (files / "gold").read_text().count("\n") == 17
+    return files / "gold"
+
+
+def test_the_head_whose_links_are_the_gold_is_found(heedful, transformer, files, gold, evaluation_schema):
+    options = ("--data", "src", "tgt", "--alignments", "gold", "--dev", "9", "--json")
+    done = heedful("evaluate", transformer, *options, cwd=files)
+    assert done.status == 0, done.err
+    evaluation_schema.validate(done.json())
+    score = scores(done)["alignment error rate"]
+    assert score["value"] == 0
+    assert (score["details"]["layer"], score["details"]["head"]) == (1, 2)
+    assert score["counts"]["sentences"] == 17 - 9
+    assert score["signature"] == "possible:no|links:target|head:first-9"
+    assert [row["head"] for row in score["details"]["table"]] == [None, 1, 2]
+    assert [row["development"] for row in score["details"]["table"]][2] == 0
+
+
+def test_people_get_a_table_with_the_chosen_head(heedful, transformer, files, gold):
+    with gzip.open(files / "gold.gz", "wb") as file:
+        words = [line.split() for line in gold.read_text().splitlines()]
+        pairs = [[[int(i) + 1 for i in link.split("-")] for link in line] for line in words]
+        file.write("".join(" ".join(f"{i}-{j}" for i, j in line) + "\n" for line in pairs).encode())
+    options = ("--split", "own", "--alignments", "gold.gz", FIRST, "1", "--limit", "17")
+    done = heedful("evaluate", transformer, *options, cwd=files)
+    assert done.status == 0, done.err
+    table = done.out.splitlines()
+    assert table[0].split() == ["layer", "head", "AER", "precision", "recall"]
+    assert table[3].split() == ["1", "2", "0.0000", "1.0000", "1.0000", "*"]
+    assert "the head marked *: layer 1, head 2" in table
+    assert any(line.split()[:4] == ["alignment", "error", "rate", "0.0000"] for line in table)
+
+
+def test_links_can_be_made_from_the_other_side(heedful, transformer, files, gold):
+    found = {}
+    for by in ("target", "source", "both"):
+        options = ("--data", "src", "tgt", "--alignments", "gold", "--head", "1.2", "--links", by)
+        done = heedful("evaluate", transformer, *options, "--output", by, "--json", cwd=files)
+        assert f"links:{by}" in scores(done)["alignment error rate"]["signature"]
+        found[by] = [set(line.split()) for line in (files / by).read_text().splitlines()]
+    for target, source, both in zip(*found.values(), strict=True):
+        assert both == target & source
+
+
+DATA = ["--data", "src", "tgt"]
+WRONG = [
+    (["--dev", "3"], "--dev is for --alignments GOLD"),
+    (["--head", "1.1"], "--head is for --alignments GOLD"),
+    (["--links", "both"], "--links is for --alignments GOLD"),
+    ([FIRST, "1"], "--first-word is for --alignments GOLD"),
+    ([*DATA, "--alignments", "none.gold"], "none.gold: no such file"),
+    ([*DATA, "--alignments", "src"], "src:1: "),
+    ([*DATA, "--alignments", "short"], "short: has 2 lines, but there are 17 sentence pairs"),
+    ([*DATA, "--alignments", "far"], "far, pair 1: the link 99-0 points outside"),
+    ([*DATA, "--alignments", "one", "--dev", "17"], "--dev 17: leaves no sentence pair to report on"),
+    ([*DATA, "--alignments", "one", "--head", "2.1"], "--head: there is no layer 2"),
+    ([*DATA, "--alignments", "one", "--head", "1.3"], "--head: there is no head 3: a layer has 2"),
+    ([*DATA, "--alignments", "one", "--head", "x"], "--head x: write LAYER.HEAD"),
+    ([*DATA, "--alignments", "one", "--head", "1", "--dev", "2"], "give one of them"),
+    ([*DATA, "--alignments", "one", "--beam", "2"], "--beam has no meaning with --alignments"),
+    ([*DATA, "--alignments", "one", "--stride", "2"], "--stride has no meaning with --alignments"),
+    ([*DATA, "--alignments", "one", FIRST, "2"], FIRST),
+    ([*DATA, "--alignments", "one", "--links", "all"], "--links"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=lambda x: " ".join(x)[:60])
+def test_a_request_that_cannot_be_met_is_named(heedful, transformer, files, options, message):
+    (files / "short").write_text("0-0\n0-0\n")
+    (files / "far").write_text("99-0\n" + "\n" * 16)
+    (files / "one").write_text("\n" * 16 + "0-0\n")
+    before = sorted(files.iterdir())
+    done = heedful("evaluate", transformer, *options, "--output", "out", cwd=files)
+    assert done.status == 2, done.err
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+    assert sorted(files.iterdir()) == before
+
+
+def test_recurrent_attention_is_one_head(heedful, recurrent, files):
+    (files / "a").write_text("a\n")
+    (files / "b").write_text("x\n")
+    (files / "g").write_text("0-0\n")
+    done = heedful("evaluate", recurrent, "--data", "a", "b", "--alignments", "g", "--json", cwd=files)
+    assert done.status == 0, done.err
+    assert [row["head"] for row in scores(done)["alignment error rate"]["details"]["table"]] == [1]
+
+
+@pytest.fixture(scope="module")
+def evaluation_schema():
+    import json
+    from pathlib import Path
+
+    path = Path(__file__).parents[2] / "docs" / "schemas" / "evaluation.schema.json"
+    return Draft202012Validator(json.loads(path.read_text("utf-8")))

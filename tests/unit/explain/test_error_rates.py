@@ -1,0 +1,301 @@
+"""Error rates of heads: constructed links with known rates, runs whose own links are the gold, guidance."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.data.corpora.phrasebook import phrasebook
+from heedful.errors import DataError, RequestError
+from heedful.evaluation.alignment import Alignment
+from heedful.explain.alignment import Choice, links, teacher_forced
+from heedful.explain.error_rates import between_words, evaluate_alignments, parse_choice, rated
+from heedful.runs.evaluate import chosen_splits
+from heedful.runs.reading import recipe_from
+from heedful.runs.run import load
+from heedful.runs.train import train_run
+from heedful.runs.trees import Mark, Tree
+from heedful.text.configuration import PreprocessingConfig
+from heedful.training.listeners import JsonLines
+
+A, B = Choice(0, 0), Choice(1)
+
+
+def gold_of(*pairs):
+    return [Alignment(frozenset(sure), frozenset()) for sure in pairs]
+
+
+def test_rates_of_two_heads_on_both_parts():
+    """Head A is right on the first pair and half right on the rest; B is wrong, then right."""
+    gold = gold_of({(0, 0), (1, 1)}, {(0, 1)}, {(2, 2)})
+    right, wrong = [frozenset(g.sure) for g in gold], frozenset({(5, 5)})
+    found = {A: [right[0], right[1], wrong], B: [wrong, right[1], right[2]]}
+    a, b = rated(found, gold, 1)
+    assert (a.choice, b.choice) == (A, B)
+    assert (a.development.value, b.development.value) == (0.0, 1.0)
+    assert (a.score.value, b.score.value) == (pytest.approx(0.5), 0.0)
+    assert min((a, b), key=lambda each: each.rate) is a
+    assert a.score.details == {"precision": 0.5, "recall": 0.5}
+    assert a.to_dict() == {
+        "layer": 1,
+        "head": 1,
+        "development": 0.0,
+        "value": 0.5,
+        "precision": 0.5,
+        "recall": 0.5,
+    }
+    assert (b.to_dict()["layer"], b.to_dict()["head"]) == (2, None)
+    # Without a development part, the best on all is chosen: A has 3 of 4 links right, B 2 of 3.
+    a, b = rated(found, gold)
+    assert a.development is None
+    assert a.rate == a.score.value == pytest.approx(1 - 6 / 8)
+    assert b.rate == pytest.approx(1 - 4 / 7)
+
+
+def test_nothing_can_be_judged_without_pairs():
+    with pytest.raises(RequestError, match="no sentence pair"):
+        rated({}, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"), [("3.1", Choice(2, 0)), ("2", Choice(1)), ("10.12", Choice(9, 11))]
+)
+def test_heads_are_named_from_1(text, choice):
+    assert parse_choice(text) == choice
+
+
+@pytest.mark.parametrize("text", ["", "0.1", "1.0", "1.", ".1", "a", "1.1.1", "-1", "1,2", "²"])
+def test_other_names_are_refused(text):
+    with pytest.raises(RequestError, match=r"--head .*: write LAYER\.HEAD"):
+        parse_choice(text)
+
+
+# A run, held against its own links -------------------------------------------------------------------------
+
+SOURCES = ["The cat sees a dog", "a Dog", "The old cat and the dog", "dog", "cat sees cat", "a cat and a dog"]
+TARGETS = ["der Hund sieht", "ein Hund", "die Katze", "Hund und Katze", "sieht", "eine Katze und ein Hund"]
+ROWS = [{"source": s, "target": t} for s, t in zip(SOURCES, TARGETS, strict=True)] * 3
+RECIPE = {
+    "task": {"kind": "translation"},
+    "tokenizer": {
+        "subwords": {"kind": "bpe", "merges": 9},
+        "source": {"lowercase": True},
+        "target": {"lowercase": True},
+    },
+    "model": {"kind": "transformer", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 2, "dropout": 0.0},
+}
+
+
+@pytest.fixture(scope="module")
+def run(make_run, tmp_path_factory):
+    found = load(make_run(tmp_path_factory.mktemp("judged") / "run", RECIPE, ROWS), device="cpu")
+    with torch.no_grad():
+        for name, parameter in found.model.named_parameters():
+            if "cross_attention.part.q" in name:
+                parameter *= 8  # heads that differ
+    return found
+
+
+@pytest.fixture
+def files(tmp_path):
+    for side, texts in (("src", SOURCES), ("tgt", TARGETS)):
+        (tmp_path / side).write_text("".join(text + "\n" for text in texts), "utf-8")
+    return tmp_path
+
+
+def judge(run, files, gold, **asked):
+    (files / "gold").write_text("".join(line + "\n" for line in gold), "utf-8")
+    ((name, source),) = chosen_splits(run, "test", [files / "src", files / "tgt"]).items()
+    return evaluate_alignments(run, name, source, str(files / "gold"), **asked)
+
+
+@pytest.fixture(scope="module")
+def attentions(run):
+    words = [[text.split(" ") for text in side] for side in (SOURCES, TARGETS)]
+    return list(between_words(run.model, run.codec, *words))
+
+
+def own_links(attentions, choice, by="target", sign="-", first=0):
+    return [
+        " ".join(f"{i + first}{sign}{j + first}" for i, j in sorted(links(a.chosen(choice), by)))
+        for a in attentions
+    ]
+
+
+def told_apart(attentions, by, development):
+    """Heads with links on both parts, of which the first tell them from all others."""
+    found = {choice: own_links(attentions, choice, by) for choice in attentions[0].choices()}
+    first = [lines[:development] for lines in found.values()]
+    return [
+        choice
+        for choice, lines in found.items()
+        if any(lines[:development]) and any(lines[development:]) and first.count(lines[:development]) == 1
+    ]
+
+
+@pytest.mark.parametrize("by", ["target", "source", "both"])
+def test_the_head_whose_links_are_the_gold_is_chosen_and_has_no_error(run, files, attentions, by):
+    choice = told_apart(attentions, by, 3)[-1]
+    gold = own_links(attentions, choice, by, first=1)
+    for development in (0, 3):
+        found = judge(run, files, gold, first=1, by=by, development=development)
+        assert found.chosen.choice == choice
+        (score,) = found.scores
+        assert score.value == 0.0
+        assert score.details["precision"] == score.details["recall"] == 1.0
+        assert (score.details["layer"], score.details["head"]) == (
+            choice.layer + 1,
+            None if choice.head is None else choice.head + 1,
+        )
+        how = "first-3" if development else "these-pairs"
+        assert score.signature == f"possible:no|links:{by}|head:{how}"
+        assert score.counts["sentences"] == len(SOURCES) - development
+        assert list(found.pharaoh()) == own_links(attentions, choice, by)
+        assert [row["value"] for row in score.details["table"]].count(0.0) >= 1
+        assert len(score.details["table"]) == 2 * (1 + 3)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_what_is_chosen_by_one_part_is_reported_on_the_other(run, files, attentions):
+    """The first three pairs have the links of one head, the others of another."""
+    first, second = Choice(0, 1), Choice(1, 2)
+    gold = [*own_links(attentions[:3], first), *own_links(attentions[3:], second)]
+    found = judge(run, files, gold, development=3)
+    by_choice = {each.choice: each for each in found.table}
+    assert found.chosen is by_choice[first]
+    assert found.chosen.development.value == 0.0
+    assert found.scores[0].value == by_choice[first].score.value > 0.0
+    assert by_choice[second].score.value == 0.0
+    marked = [line for line in found.lines() if line.endswith("*")]
+    assert len(marked) == 1
+    assert marked[0].split()[:3] == ["1", "2", "0.0000"]
+
+
+def test_a_head_can_be_given(run, files, attentions):
+    gold = own_links(attentions, Choice(0, 1))
+    found = judge(run, files, gold, choice=Choice(1, 1))
+    assert found.chosen.choice == Choice(1, 1)
+    assert found.scores[0].value > 0
+    assert found.scores[0].signature.endswith("head:given")
+    for choice, message in ((Choice(2, 0), "no layer 3: 2 look"), (Choice(0, 3), "no head 4: a layer has 3")):
+        with pytest.raises(RequestError, match=message):
+            judge(run, files, gold, choice=choice)
+    with pytest.raises(RequestError, match="give one of them"):
+        judge(run, files, gold, choice=Choice(0), development=2)
+
+
+def test_a_limit_takes_the_first_pairs(run, files, attentions):
+    gold = own_links(attentions, Choice(0, 1))
+    found = judge(run, files, gold, limit=4, development=1)
+    assert found.scores[0].counts["sentences"] == 3
+    assert len(list(found.pharaoh())) == 4
+    for development in (4, 9):
+        with pytest.raises(RequestError, match=f"--dev {development}: leaves no sentence pair"):
+            judge(run, files, gold, limit=4, development=development)
+
+
+def test_gold_of_other_sentences_is_refused(run, files, attentions):
+    gold = own_links(attentions, Choice(0, 1))
+    with pytest.raises(DataError, match=r"gold: has 5 lines, but there are 6 sentence pairs"):
+        judge(run, files, gold[:-1])
+    with pytest.raises(DataError, match=r"gold, pair 4: the link 1-0 points outside"):
+        judge(run, files, [*gold[:3], "1-0", *gold[4:]])
+
+
+# Words of the file -----------------------------------------------------------------------------------------
+
+
+def test_words_are_those_of_the_file_whatever_case_they_have(run, attentions):
+    for attention, source, target in zip(attentions, SOURCES, TARGETS, strict=True):
+        assert attention.source == (*source.split(), "</s>")
+        assert attention.target == (*target.split(), "</s>")
+        np.testing.assert_allclose(attention.weights.sum(-1), 1, atol=1e-5)
+    # Where nothing is cut differently, the weights are those of the text as a whole.
+    whole = teacher_forced(run.model, run.codec, SOURCES, TARGETS)
+    for attention, other in zip(attentions, whole, strict=True):
+        np.testing.assert_allclose(attention.weights, other.weights, atol=1e-6)
+
+
+def test_what_moses_cuts_is_one_word(run):
+    moses = replace(run.codec, source=run.codec.source.with_preprocessing(PreprocessingConfig(moses="en")))
+    (found,) = between_words(run.model, moses, [["don't", "see", "cats,"]], [["nicht"]])
+    assert found.source == ("don't", "see", "cats,", "</s>")
+    np.testing.assert_allclose(found.weights.sum(-1), 1, atol=1e-5)
+
+
+def test_empty_sides_have_their_end(run):
+    (found,) = between_words(run.model, run.codec, [[]], [["ein"]])
+    assert found.weights.shape == (2, 3, 2, 1)
+    assert links(found.chosen(Choice(0))) == frozenset()
+
+
+def test_sentences_without_positions_are_named(run):
+    with pytest.raises(RequestError, match=r"sentence pair 2 has \d+ tokens on one side, .* positions for 4"):
+        list(between_words(run.model, run.codec, [["a"], ["old"] * 5], [["a"], ["a"]], longest=5))
+
+
+def test_a_run_without_attention_over_a_source_is_refused(make_run, tmp_path, files):
+    model = {"kind": "language-model", "d_model": 4, "d_ff": 3, "n_heads": 2, "n_layers": 1, "context": 64}
+    recipe = {**RECIPE, "tokenizer": {"subwords": {"kind": "word"}}, "model": model}
+    with pytest.raises(RequestError, match="no attention from one text to another"):
+        judge(load(run_of(make_run, tmp_path, recipe), device="cpu"), files, [""] * 6)
+
+
+def run_of(make_run, folder, recipe):
+    limits = {"max_length": {"source": 9, "target": 9}}
+    files = {"kind": "jsonl", "paths": "x", "columns": {"source": "x", "target": "x"}}
+    return make_run(
+        folder / "run", {**recipe, "data": {"train": files, "valid": files, "filter": limits}}, ROWS
+    )
+
+
+# Guided ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_guidance_lowers_the_error_rate_on_held_out_sentences(tmp_path, monkeypatch):
+    """The phrasebook's own alignments, a training too short to find them by itself."""
+    monkeypatch.chdir(tmp_path)
+    pairs = phrasebook("de", "valid")[:120]
+    for name in ("source", "target"):
+        side = {"source": "src", "target": "tgt"}[name]
+        (tmp_path / side).write_text("".join(getattr(p, name) + "\n" for p in pairs), "utf-8")
+    gold = [" ".join(f"{i}-{j}" for i, j in p.alignment) for p in pairs]
+    rates = {}
+
+    def listeners(folder):
+        return [JsonLines(folder.metrics)]
+
+    for name, guided in (("plain", None), ("guided", {"weight": 0.5, "layer": 1, "head": 2})):
+        torch.manual_seed(0)
+        train_run(phrasebook_recipe(guided), tmp_path / name, device="cpu", listeners=listeners)
+        found = judge(load(tmp_path / name, device="cpu"), tmp_path, gold, development=40)
+        rates[name] = [score.value for score in found.scores]
+    assert rates["guided"][1] < 0.75 * rates["plain"][0]
+    events = [json.loads(line) for line in (tmp_path / "guided" / "metrics.jsonl").read_text().splitlines()]
+    told = [event["terms"]["alignment"] for event in events if event["event"] == "updated"]
+    print("AER", rates, "TOLD", told[0], told[-1])
+    assert told[-1] < 0.8 * told[0]
+
+
+def phrasebook_recipe(guided):
+    corpus = {"kind": "built-in", "name": "phrasebook-de", "limit": 1500}
+    model = {"kind": "transformer", "d_model": 32, "d_ff": 48, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
+    tree = {
+        "task": {"kind": "translation"},
+        "data": {"train": {**corpus, "split": "train"}, "valid": {**corpus, "split": "valid", "limit": 50}},
+        "tokenizer": {"subwords": {"kind": "word"}, "shared": False},
+        "model": {**model, "tie": "target"},
+        "objective": {"label_smoothing": 0.1, "guided": guided},
+        "schedule": {"kind": "constant", "peak": 5e-3, "warmup": 10},
+        "training": {
+            "max_updates": 80,
+            "tokens_per_update": 600,
+            "validate_every": 80,
+            "save_every": 80,
+            "precision": "fp32",
+        },
+    }
+    return recipe_from(Tree.of(tree, Mark("here")))
