@@ -36,7 +36,7 @@ _STACK: dict[str, Any] = {
     "d_model": 11, "d_ff": 13, "n_heads": 6, "n_kv_heads": 2, "d_k": 5, "d_v": 7, "n_layers": 2,
     "positions": "learned",
 }  # fmt: skip
-_PICTURE = {"picture_size": 12, "channels": 3, "patch_size": 4}
+_PICTURE: dict[str, Any] = {"picture_size": 12, "channels": 3, "patch_size": 4}
 
 LETTERS = {
     "T, T_s": "all tokens of a batch, one sequence after another; of the source, where there are two sides",
