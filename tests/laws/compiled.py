@@ -11,6 +11,7 @@ from cases import SOURCES, TARGETS, model_of, same, source_of
 from torch._dynamo.utils import counters
 
 from heedful.nn.layout import Tokens
+from heedful.nn.taps import recording, taps, watching
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.step import Step
 
@@ -48,6 +49,15 @@ def blocks(model, backend):
     made = counters["stats"]["unique_graphs"]
     assert made > 0
     agree(run(model, model, *other), eager[1])
+    assert counters["stats"]["unique_graphs"] == made
+    # Whoever is attached is told, by the one block as it is; nothing is compiled for it, or forgotten.
+    name = next(name for name in taps(model) if "blocks.0" in name and name.endswith("weights"))
+    for attach in (watching, recording):
+        with attach(model, {name: None}) as seen:
+            agree(run(model, model), eager[0])
+            agree(run(model, model, *other), eager[1])
+        assert len(seen[name]) == 2
+    agree(run(model, model), eager[0])
     assert counters["stats"]["unique_graphs"] == made
 
 

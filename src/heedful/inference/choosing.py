@@ -21,6 +21,7 @@ from heedful.errors import RequestError, nearest
 from heedful.inference.compiled import CompiledModel
 from heedful.inference.engine import Engine, compiled
 from heedful.inference.program import UnfitError
+from heedful.nn.taps import attached
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 
@@ -69,6 +70,8 @@ class Inference:
             self._engine = compiled(self.model, "fp32" if self.precision == "auto" else self.precision)
         except UnfitError as reason:
             self._reason = str(reason)
+            if attached(self.model):
+                self._versions = [-1]  # when nobody is any more, there may be an engine
             if self.precision == "int8":
                 raise RequestError(
                     f"precision int8 needs the native engine, which cannot be used here ({reason}); "
@@ -86,20 +89,24 @@ class Inference:
     def ready(self, *, attention: bool = False) -> Any:
         """The model to decode with; each thread gets its own.
 
+        Where somebody is attached to a tap now, it is the model itself: the engine has none.
+
         Args:
             attention: whether weights over the source will be asked for, which the engine does not show.
 
         Raises:
             RequestError: weights are wanted in int8, which has no plain path.
         """
-        self._compile()
-        if self._engine is not None and not attention:
+        if not (watched := attached(self.model)):
+            self._compile()
+        if self._engine is not None and not (attention or watched):
             if getattr(self._own, "engine", None) is not self._engine:
                 self._own.engine, self._own.model = self._engine, CompiledModel(self._engine)
             return self._own.model
         if self.precision == "int8":
             raise RequestError(
-                "a coverage penalty needs attention weights, which int8 does not give; take fp32 or bf16"
+                "a coverage penalty, or whoever looks at a model's taps, needs what int8 does not show; "
+                "take fp32 or bf16"
             )
         return Autocast(self.model) if self.precision == "bf16" else self.model
 

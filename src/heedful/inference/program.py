@@ -21,7 +21,7 @@ from heedful.nn.feedforward import FeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
 from heedful.nn.positions import Added, Concatenated
 from heedful.nn.residual import PostNorm, PreNorm
-from heedful.nn.taps import Tap
+from heedful.nn.taps import attached
 
 
 class UnfitError(Exception):
@@ -243,6 +243,6 @@ def _affine(part: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def refuse_listeners(model: nn.Module) -> None:
-    """The engine has no taps: where somebody listens, the plain path must run."""
-    if any(isinstance(part, Tap) and part.attached for part in model.modules()):
-        raise UnfitError("somebody listens to a tap")
+    """The engine has no taps: where somebody listens or watches, the plain path must run."""
+    if attached(model):
+        raise UnfitError("somebody listens to a tap, or watches one")

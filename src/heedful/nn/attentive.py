@@ -139,8 +139,14 @@ class AttentiveDecoder(nn.Module):
             that past choices of alignment are known to it (Luong et al. 2015, section 3.3). Readouts
             are then computed step by step, otherwise all at once.
 
-    The loop over time is the same in training, for prefixes and for single steps. The tap ``weights``
-    sees ``[N, H, Q, S]``, with H = 1 where the attention has no heads.
+    The loop over time is the same in training, for prefixes and for single steps.
+
+    | tap | sees | |
+    |---|---|---|
+    | ``weights`` | ``[N, H, Q, S]``, H = 1 where the attention has no heads | to be read, not replaced |
+    | ``output`` | ``[T, d_out]`` | what replaces a readout is not fed back |
+
+    Both stand after the loop; with a `FixedContext` there are no weights to see.
     """
 
     def __init__(
@@ -154,7 +160,8 @@ class AttentiveDecoder(nn.Module):
         super().__init__()
         self.step, self.readout, self.bridge = step, readout, bridge
         self.feed = _gate_input(readout.d_out, step.cell) if input_feeding else None
-        self.weights = Tap()
+        self.weights = Tap("the attention weights over the source", read_only=True)
+        self.output = Tap("the readouts, as the output layer reads them before dropout")
         self.d_out = readout.d_out
 
     def begin(self, encoded: Encoded) -> tuple[list[SourceMemory], list[AttentiveCache]]:
@@ -188,7 +195,7 @@ class AttentiveDecoder(nn.Module):
             readout = self.readout(cast(Tensor, query), x, cast(Tensor, context))
         if self.weights.attached and weights is not None:
             self._listen(order.leave(weights), layout)
-        return order.leave(readout)
+        return self.output(order.leave(readout))
 
     def _run(
         self, x: Tensor, order: TimeMajor, memory: SourceMemory, cache: AttentiveCache

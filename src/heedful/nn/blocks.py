@@ -7,6 +7,9 @@
 └─────▲──────┘           │ causal s.-a│
       x                  └─────▲──────┘
                                x
+
+Taps see the residual stream, ``[T, d]``: ``after_mixing``, ``after_cross_attention``, ``output`` of a block;
+``top`` of a stack sees it after the last norm.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +22,9 @@ from torch import Tensor, nn
 from heedful.nn.layout import Layout
 from heedful.nn.residual import Residual
 from heedful.nn.state import Cache, Memory
-from heedful.nn.taps import Tap
+from heedful.nn.taps import Tap, taps
+
+AFTER_MIXING, OUTPUT = "the residual stream after mixing positions", "the residual stream after the block"
 
 
 class EncoderBlock(nn.Module):
@@ -27,7 +32,8 @@ class EncoderBlock(nn.Module):
 
     def __init__(self, mixing: Residual, feed_forward: Residual) -> None:
         super().__init__()
-        self.mixing, self.feed_forward, self.output = mixing, feed_forward, Tap()
+        self.mixing, self.after_mixing = mixing, Tap(AFTER_MIXING)
+        self.feed_forward, self.output = feed_forward, Tap(OUTPUT)
 
     def new_cache(self) -> Cache:
         """What this block's mixer remembers of sequences of which nothing is written yet."""
@@ -38,7 +44,7 @@ class EncoderBlock(nn.Module):
         self, x: Float[Tensor, "T d"], layout: Layout, cache: Cache | None = None
     ) -> Float[Tensor, "T d"]:
         """One block; with a cache, the tokens continue the sequences held there."""
-        return self.output(self.feed_forward(self.mixing(x, layout, cache)))
+        return self.output(self.feed_forward(self.after_mixing(self.mixing(x, layout, cache))))
 
 
 class DecoderBlock(nn.Module):
@@ -46,8 +52,10 @@ class DecoderBlock(nn.Module):
 
     def __init__(self, mixing: Residual, cross_attention: Residual, feed_forward: Residual) -> None:
         super().__init__()
-        self.mixing, self.cross_attention = mixing, cross_attention
-        self.feed_forward, self.output = feed_forward, Tap()
+        self.mixing, self.after_mixing = mixing, Tap(AFTER_MIXING)
+        self.cross_attention = cross_attention
+        self.after_cross_attention = Tap("the residual stream after reading the source")
+        self.feed_forward, self.output = feed_forward, Tap(OUTPUT)
 
     def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> Memory:
         """What this block's cross-attention keeps of the encoder's output."""
@@ -58,7 +66,8 @@ class DecoderBlock(nn.Module):
         self, x: Float[Tensor, "T d"], layout: Layout, memory: Memory, cache: Cache | None = None
     ) -> Float[Tensor, "T d"]:
         """One block; with a cache, the tokens continue the sequences held there."""
-        x = self.cross_attention(self.mixing(x, layout, cache), layout, memory)
+        x = self.after_mixing(self.mixing(x, layout, cache))
+        x = self.after_cross_attention(self.cross_attention(x, layout, memory))
         return self.output(self.feed_forward(x))
 
 
@@ -68,7 +77,9 @@ class _Stack(nn.Module):
     def __init__(self, blocks: Sequence[nn.Module], norm: nn.Module) -> None:
         super().__init__()
         self.blocks, self.norm = nn.ModuleList(blocks), norm
+        self.top = Tap("what the stack hands on")
         self.compiled: Callable[..., Tensor] | None = None
+        self._taps: list[list[Tap]] = []
 
     def compile_blocks(self, backend: str = "inductor") -> None:
         """Compile one block for training; all blocks of one kind are served by it.
@@ -77,10 +88,13 @@ class _Stack(nn.Module):
         (`Layout.prepare`).
         """
         self.compiled = torch.compile(_call, dynamic=True, backend=backend)
+        self._taps = [[*taps(block).values()] for block in self.blocks]
 
-    @property
-    def _caller(self) -> Callable[..., Tensor]:
-        return self.compiled if self.compiled is not None and self.training else _call
+    def _caller(self, i: int) -> Callable[..., Tensor]:
+        """How to call block i: as it is where somebody is attached to it, for a graph has no taps."""
+        if self.compiled is None or not self.training or any(tap.attached for tap in self._taps[i]):
+            return _call
+        return self.compiled
 
 
 def _call(block: nn.Module, *context: Any) -> Tensor:
@@ -97,10 +111,9 @@ class EncoderStack(_Stack):
         self, x: Float[Tensor, "T d"], layout: Layout, caches: Sequence[Any] | None = None
     ) -> Float[Tensor, "T d"]:
         """Parallel across tokens, serial up the stack."""
-        call = self._caller
         for i, block in enumerate(self.blocks):
-            x = call(block, x, layout, None if caches is None else caches[i])
-        return self.norm(x)
+            x = self._caller(i)(block, x, layout, None if caches is None else caches[i])
+        return self.top(self.norm(x))
 
 
 class DecoderStack(_Stack):
@@ -122,7 +135,6 @@ class DecoderStack(_Stack):
         caches: Sequence[Any] | None = None,
     ) -> Float[Tensor, "T d"]:
         """All positions at once, or, with caches, the next ones."""
-        call = self._caller
         for i, block in enumerate(self.blocks):
-            x = call(block, x, layout, memories[i], None if caches is None else caches[i])
-        return self.norm(x)
+            x = self._caller(i)(block, x, layout, memories[i], None if caches is None else caches[i])
+        return self.top(self.norm(x))

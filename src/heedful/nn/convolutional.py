@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from heedful.nn.taps import Tap
+
 
 class StandardisedConvolution(nn.Module):
     """A convolution whose filters have mean 0 and variance 1: ``Ŵ_c = (W_c - μ_c) / √(σ_c² + ε)``.
@@ -90,6 +92,8 @@ class Bottleneck(nn.Module):
     Source: He et al. 2016b, figures 1(b) and 4(e), with the stride in conv_2 and the projection after the
     first activation, as in BiT's released code.
 
+    The tap ``output`` sees y.
+
     Args:
         d_in, d_hidden, d_out: channels before, between and after the convolutions.
         stride: of conv_2 and S.
@@ -108,6 +112,7 @@ class Bottleneck(nn.Module):
         )
         same = stride == 1 and d_in == d_out
         self.shortcut = None if same else StandardisedConvolution(d_in, d_out, 1, stride)
+        self.output = Tap("the residual stream after the block: channels, rows, columns")
 
     def forward(self, x: Float[Tensor, "B d_in H W"]) -> Float[Tensor, "B d_out rows columns"]:
         """One block."""
@@ -117,4 +122,4 @@ class Bottleneck(nn.Module):
         y = convolution(activated)
         for norm, convolution in rest:
             y = convolution(functional.relu(norm(y)))
-        return y + (x if self.shortcut is None else self.shortcut(activated))
+        return self.output(y + (x if self.shortcut is None else self.shortcut(activated)))

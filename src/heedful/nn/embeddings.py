@@ -9,6 +9,9 @@ from torch.nn import functional
 
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Tokens
+from heedful.nn.taps import Tap
+
+OUTPUT = "the embedded tokens, as the first layer reads them"
 
 
 class _Lookup(torch.autograd.Function):
@@ -61,12 +64,13 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         self.weight, self.positions, self.scale = weight, positions, scale
         self.dropout = Dropout(dropout)
+        self.output = Tap(OUTPUT)
 
     def forward(self, tokens: Tokens) -> Float[Tensor, "T d"]:
         """Embed packed ids."""
         x = embed(tokens.ids, self.weight)
         x = x if self.scale == 1.0 else x * self.scale
-        return self.dropout(self.positions(x, tokens.layout.positions, tokens.layout.end))
+        return self.output(self.dropout(self.positions(x, tokens.layout.positions, tokens.layout.end)))
 
 
 class SegmentedEmbedding(nn.Module):
@@ -97,6 +101,7 @@ class SegmentedEmbedding(nn.Module):
         super().__init__()
         self.weight, self.positions, self.segments = weight, positions, segments
         self.norm, self.scale, self.dropout = norm, scale, Dropout(dropout)
+        self.output = Tap(OUTPUT)
 
     def forward(self, tokens: Tokens) -> Float[Tensor, "T d"]:
         """Embed packed ids."""
@@ -107,4 +112,4 @@ class SegmentedEmbedding(nn.Module):
             x = x + (self.segments[:1] if tokens.segments is None else embed(tokens.segments, self.segments))
         elif tokens.segments is not None:
             raise ValueError("tokens have segments, but this embedding has no table for them")
-        return self.dropout(self.norm(x))
+        return self.output(self.dropout(self.norm(x)))

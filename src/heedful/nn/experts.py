@@ -4,12 +4,14 @@
 
 So the parameters grow with the number n of experts, and the work with k alone. Left to itself, a gate comes
 to send all tokens to the experts that happened to learn first; two terms of the loss work against it
-(`heedful.objectives.balance`). For them, a gate has two taps:
+(`heedful.objectives.balance`). For them there are two taps, of all gates and of those with noise:
 
 | tap | sees, ``[T, n]`` | in Shazeer et al. 2017 |
 |---|---|---|
 | ``gates`` | G(x), 0 for experts that are not chosen | equation 3 |
 | ``chances`` | the probability that new noise would choose the expert | P(x, i), equation 9 |
+
+What replaces G(x) at its tap weighs the experts that were chosen; it chooses no others.
 
 Source: Shazeer et al. 2017, "Outrageously large neural networks: the sparsely-gated mixture-of-experts
 layer", section 2.1. Of the gate's rows, expert i's load is the number of those with G(x)_i > 0.
@@ -61,7 +63,7 @@ class Gate(nn.Module):
             raise ValueError(f"each token must use at least 2 experts and not all: k={k} of {n_experts}")
         self.n_experts, self.k, self.importance = n_experts, k, importance
         self.weight = nn.Parameter(torch.randn(n_experts, d_model) * (0.1 / math.sqrt(d_model)))
-        self.gates, self.chances = Tap(), Tap()
+        self.gates = Tap("the weights of the experts; 0 for those that are not chosen")
 
     def choose(self, scores: Float[Tensor, "T n"]) -> Choice:
         """Equations 3 and 5."""
@@ -69,7 +71,8 @@ class Gate(nn.Module):
         weights = torch.softmax(kept, dim=-1)
         if self.gates.attached:
             every = self.gates(torch.zeros_like(scores).scatter(1, experts, weights))
-            weights = every.gather(1, experts)
+            # Of what is only watched, the weights stay those of the softmax, and so does their graph.
+            weights = every.gather(1, experts) if self.gates.active else weights
         return Choice(experts, weights)
 
 
@@ -106,13 +109,15 @@ class NoisyTopKGate(Gate):
         super().__init__(d_model, n_experts, k, importance=importance)
         self.load = load
         self.weight = nn.Parameter(torch.cat([self.weight.detach(), torch.zeros(n_experts, d_model)]))
+        self.chances = Tap("how probably new noise would choose each expert", read_only=True)
 
     def forward(self, x: Float[Tensor, "T d"]) -> Choice:
         """Choose the experts of every token."""
+        # W_g by itself: what is chosen has the same bits whether or not somebody looks at the chances.
+        clean = _in_fp32(x, self.weight[: self.n_experts])
         if not (self.training or self.chances.attached):
-            return self.choose(_in_fp32(x, self.weight[: self.n_experts]))
-        clean, raw = _in_fp32(x, self.weight).chunk(2, dim=-1)
-        spread = functional.softplus(raw)
+            return self.choose(clean)
+        spread = functional.softplus(_in_fp32(x, self.weight[self.n_experts :]))
         scores = clean + self.draw(clean) * spread if self.training else clean
         if self.chances.attached:
             self.chances(self._chances(clean, scores, spread))

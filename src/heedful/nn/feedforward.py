@@ -1,10 +1,17 @@
-"""The channel mixer: a small network applied to every token by itself, plain or gated."""
+"""The channel mixer: a small network applied to every token by itself, plain or gated.
+
+The tap ``hidden`` of both sees the hidden units before dropout, ``[T, d_ff]``: what W_2 or W_down reads. In a
+mixture of experts it sees the rows that the gate sends to the expert.
+"""
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.nn.attention.heads import init_slices
 from heedful.nn.dropout import Dropout
+from heedful.nn.taps import Tap
+
+HIDDEN = "the hidden units, before dropout"
 
 
 class FeedForward(nn.Module):
@@ -35,6 +42,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up = nn.Linear(d_model, d_ff, bias=bias)
         self.activation = nn.ReLU() if activation is None else activation
+        self.hidden = Tap(HIDDEN)
         self.dropout = Dropout(dropout)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
         for layer in (self.up, self.down):
@@ -44,7 +52,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*T d"]) -> Float[Tensor, "*T d"]:
         """Apply to every token."""
-        return self.down(self.dropout(self.activation(self.up(x))))
+        return self.down(self.dropout(self.hidden(self.activation(self.up(x)))))
 
     @property
     def adds_constant(self) -> dict[str, range]:
@@ -87,6 +95,7 @@ class GatedFeedForward(nn.Module):
         super().__init__()
         self.gate_up = nn.Linear(d_model, 2 * d_ff, bias=bias)
         self.activation = nn.SiLU() if activation is None else activation
+        self.hidden = Tap(HIDDEN)
         self.dropout = Dropout(dropout)
         self.down = nn.Linear(d_ff, d_model, bias=bias)
         init_slices(self.gate_up.weight, [d_ff, d_ff])
@@ -108,7 +117,7 @@ class GatedFeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "*T d"]) -> Float[Tensor, "*T d"]:
         """Apply to every token."""
         gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(self.dropout(self.activation(gate) * up))
+        return self.down(self.dropout(self.hidden(self.activation(gate) * up)))
 
 
 def _bias_of(down: nn.Linear) -> dict[str, range]:

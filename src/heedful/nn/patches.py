@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
+from heedful.nn.taps import Tap
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +136,7 @@ class PatchEmbedding(nn.Module):
         rows, columns = grid_of(*size, patches.patch)
         self.patches, self.size, self.positions = patches, size, positions
         self.class_token, self.dropout = class_token, Dropout(dropout)
+        self.output = Tap("the embedded squares, after the class token where there is one")
         self.n_tokens = rows * columns + (class_token is not None)
 
     @property
@@ -165,7 +167,7 @@ class PatchEmbedding(nn.Module):
         x = self.patches(pixels.to(self.patches.projection.weight.dtype))
         if self.class_token is not None:
             x = torch.cat((self.class_token.expand(len(x), -1, -1), x), dim=1)
-        return self.dropout(self.positions(x.flatten(0, 1), layout.positions, layout.end))
+        return self.output(self.dropout(self.positions(x.flatten(0, 1), layout.positions, layout.end)))
 
 
 def _by(size: Sequence[int]) -> str:

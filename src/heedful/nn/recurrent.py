@@ -16,6 +16,7 @@ from heedful.nn.cells import AnyCell
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
 from heedful.nn.scan import Carry, TimeMajor, scan
+from heedful.nn.taps import Tap
 
 States = tuple[Tensor, ...]
 
@@ -67,6 +68,9 @@ class RecurrentLayer(nn.Module):
 class Recurrence(RecurrentLayer):
     """One cell along every sequence: ``h_t = cell(x_t, h_{t-1})``, ``h_0 = 0``.
 
+    The tap ``states`` sees h_t at every token. It stands after the loop over time: what replaces h_t goes to
+    other parts, and not to the next step.
+
     Args:
         cell: the step.
         reverse: read every sequence from its last token to its first. The outputs stay with their
@@ -76,6 +80,7 @@ class Recurrence(RecurrentLayer):
     def __init__(self, cell: AnyCell, *, reverse: bool = False) -> None:
         super().__init__()
         self.cell, self.reverse, self.reads_ahead = cell, reverse, reverse
+        self.states = Tap("the cell's output after every token")
         self.d_in, self.d_out, self.n_states = cell.d_in, cell.d_hidden, cell.n_states
 
     def output(self, state: States) -> Float[Tensor, "B d_hidden"]:
@@ -95,7 +100,7 @@ class Recurrence(RecurrentLayer):
         order = TimeMajor.of(layout, reverse=self.reverse)
         (outputs,), final = scan(self._step, order, (self.cell.project(order.enter(x)),), state)
         assert outputs is not None
-        return order.leave(outputs), cast(States, final)
+        return self.states(order.leave(outputs)), cast(States, final)
 
     def _step(self, now: tuple[Tensor, ...], state: Carry) -> tuple[Carry, Carry]:
         after = self.cell(*now, state)

@@ -5,6 +5,8 @@
 
 With two of them in an encoder block there are 2^2 paths through it (S1). Pre-norm is absent from the
 lectures; a stack of pre-norm blocks needs one more norm at its end.
+
+Their tap ``added`` sees ``Dropout(part(...))``: what the part adds to the residual stream.
 """
 
 from typing import Any
@@ -13,6 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.nn.dropout import Dropout
+from heedful.nn.taps import Tap
+
+ADDED = "what the part adds to the residual stream"
 
 
 class PostNorm(nn.Module):
@@ -21,10 +26,11 @@ class PostNorm(nn.Module):
     def __init__(self, part: nn.Module, norm: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
         self.part, self.norm, self.dropout = part, norm, Dropout(dropout)
+        self.added = Tap(ADDED)
 
     def forward(self, x: Float[Tensor, "T d"], *context: Any) -> Float[Tensor, "T d"]:
         """``context`` (layout, memory, cache) goes to the part as it is."""
-        return self.norm(x + self.dropout(self.part(x, *context)))
+        return self.norm(x + self.added(self.dropout(self.part(x, *context))))
 
 
 class PreNorm(nn.Module):
@@ -33,10 +39,11 @@ class PreNorm(nn.Module):
     def __init__(self, part: nn.Module, norm: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
         self.part, self.norm, self.dropout = part, norm, Dropout(dropout)
+        self.added = Tap(ADDED)
 
     def forward(self, x: Float[Tensor, "T d"], *context: Any) -> Float[Tensor, "T d"]:
         """``context`` (layout, memory, cache) goes to the part as it is."""
-        return x + self.dropout(self.part(self.norm(x), *context))
+        return x + self.added(self.dropout(self.part(self.norm(x), *context)))
 
 
 Residual = PostNorm | PreNorm

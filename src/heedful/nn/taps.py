@@ -2,17 +2,22 @@
 
 A `Tap` is a module that hands its input on. There are two ways to attach to one:
 
-| | sees | may replace the value | attention weights |
+| | sees | may replace | attention scores and weights |
 |---|---|---|---|
 | a listener | what passes | yes | that layer takes the explicit path, all heads |
-| a watcher | what passes, or would | no | the fast path runs; the heads asked for are computed beside it |
+| a watcher | copies of what passes, or would | no | computed beside the fast path, of the heads asked for |
 
-Fused kernels never form attention weights. For a watcher they are computed from the very queries and keys
-that the kernel was given, outside the graph of gradients; memory is spent on what is asked for alone.
+Fast kernels show no attention weights. For a watcher they are computed from the very queries and keys that
+the kernel was given, outside the graph of gradients, in fp32 where those have fewer bits; memory is spent on
+what is asked for alone. What a model computes is bit for bit what it computes unwatched; but a stack that was
+compiled for training runs those blocks uncompiled to which somebody is attached.
+
+`docs/taps.md` lists the taps of every family of models, with their shapes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -22,10 +27,16 @@ Heads = Sequence[int] | None
 
 
 class Tap(nn.Module):
-    """Hands its input on; listeners see it, and what a listener returns replaces it; watchers see it."""
+    """Hands its input on; listeners see it, and what a listener returns replaces it; watchers see it.
 
-    def __init__(self) -> None:
+    Args:
+        says: what passes here, in a few words.
+        read_only: whether it is shown after it was used, so that nothing can take its place.
+    """
+
+    def __init__(self, says: str = "", *, read_only: bool = False) -> None:
         super().__init__()
+        self.says, self.read_only = says, read_only
         self.listeners: list[Listener] = []
         self.watchers: list[tuple[Heads, Callable[[Tensor], None]]] = []
 
@@ -45,13 +56,43 @@ class Tap(nn.Module):
         return self.active or self.watched
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x``, or what the listeners made of it."""
+        """``x``, or what the listeners made of it.
+
+        Raises:
+            ValueError: a listener returned something, and the value is read-only.
+        """
         for listener in self.listeners:
             replaced = listener(x)
-            x = x if replaced is None else replaced
+            if replaced is None:
+                continue
+            if self.read_only:
+                raise ValueError(
+                    f"{self.says or 'this value'}: shown after it was used, so it cannot be replaced"
+                )
+            x = replaced
         if self.watchers:
-            self.show(lambda heads: (x if heads is None else x[:, list(heads)]).detach())
+            self.tell(x)
         return x
+
+    def tell(self, x: Tensor) -> None:
+        """Give each watcher a copy of the heads of ``x`` that it asks for.
+
+        A copy, because ``x`` may be a view of something larger, or be written to later (a cache).
+
+        Raises:
+            ValueError: heads are asked for, and x is not ``[B, H, ..., ...]``.
+        """
+
+        def copied(heads: Heads) -> Tensor:
+            if heads is None:
+                return x.detach().clone()
+            if x.dim() != 4:
+                raise ValueError(
+                    f"{self.says or 'this value'}: of shape {list(x.shape)}, without heads to choose"
+                )
+            return x.detach()[:, list(heads)]
+
+        self.show(copied)
 
     def show(self, compute: Callable[[Heads], Tensor]) -> None:
         """Tell the watchers a value that does not pass here, computed for the heads that each asks for."""
@@ -64,34 +105,29 @@ def taps(model: nn.Module) -> dict[str, Tap]:
     return {name: module for name, module in model.named_modules() if isinstance(module, Tap)}
 
 
-def _known(model: nn.Module, names: Iterable[str]) -> dict[str, Tap]:
-    """The taps of these names.
-
-    Raises:
-        KeyError: there is no such tap; the message lists those there are.
-    """
-    known = taps(model)
-    if missing := sorted({*names} - {*known}):
-        raise KeyError(f"no tap named {missing[0]!r}; there are {sorted(known)}")
-    return {name: known[name] for name in names}
+def attached(model: nn.Module) -> bool:
+    """Whether somebody listens to a tap of the model, or watches one."""
+    return any(tap.attached for tap in taps(model).values())
 
 
 @contextmanager
 def listening(model: nn.Module, listeners: Mapping[str, Listener]) -> Iterator[None]:
-    """Attach listeners by tap name for as long as the context lasts."""
+    """Attach listeners by tap name for as long as the context lasts.
+
+    Raises:
+        KeyError: there is no such tap; the message lists those there are.
+    """
     found = _known(model, listeners)
-    for name, listener in listeners.items():
-        found[name].listeners.append(listener)
-    try:
+    with _holding([(found[name].listeners, listener) for name, listener in listeners.items()]):
         yield
-    finally:
-        for name, listener in listeners.items():
-            found[name].listeners.remove(listener)
 
 
 @contextmanager
 def recording(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, list[Tensor]]]:
-    """Collect what passes the named taps: one tensor for each time the model ran."""
+    """Collect what passes the named taps: one tensor for each time that something passed.
+
+    They are the tensors themselves, with their graph.
+    """
     record: dict[str, list[Tensor]] = {name: [] for name in names}
     with listening(model, {name: values.append for name, values in record.items()}):
         yield record
@@ -99,19 +135,40 @@ def recording(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, list
 
 @contextmanager
 def watching(model: nn.Module, wanted: Mapping[str, Heads]) -> Iterator[dict[str, list[Tensor]]]:
-    """Collect values beside the fast paths: one tensor, detached, for each time the model ran.
+    """Collect values beside the fast paths: one tensor, detached, for each time that something passed.
 
     Args:
         model: runs as it always does.
-        wanted: by the names of taps, which heads (of taps whose axis 1 is heads); None: the whole value.
+        wanted: by the names of taps, which heads (of taps whose values are ``[B, H, ..., ...]``; keys and
+            values may have fewer heads than queries); None: the whole value.
+
+    Raises:
+        KeyError: there is no such tap; the message lists those there are.
     """
     record: dict[str, list[Tensor]] = {name: [] for name in wanted}
     found = _known(model, wanted)
-    watchers = {name: (heads, record[name].append) for name, heads in wanted.items()}
-    for name, watcher in watchers.items():
-        found[name].watchers.append(watcher)
-    try:
+    watchers = {
+        name: (None if heads is None else tuple(heads), record[name].append) for name, heads in wanted.items()
+    }
+    with _holding([(found[name].watchers, watcher) for name, watcher in watchers.items()]):
         yield record
+
+
+def _known(model: nn.Module, names: Iterable[str]) -> dict[str, Tap]:
+    """The taps of these names, or a KeyError."""
+    known = taps(model)
+    if missing := sorted({*names} - {*known}):
+        raise KeyError(f"no tap named {missing[0]!r}; there are {sorted(known)}")
+    return {name: known[name] for name in names}
+
+
+@contextmanager
+def _holding(places: Sequence[tuple[list[Any], Any]]) -> Iterator[None]:
+    """Each thing is in its list for as long as the context lasts, however that ends."""
+    for place, thing in places:
+        place.append(thing)
+    try:
+        yield
     finally:
-        for name, watcher in watchers.items():
-            found[name].watchers.remove(watcher)
+        for place, thing in places:
+            place.remove(thing)

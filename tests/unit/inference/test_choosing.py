@@ -11,6 +11,7 @@ from heedful.inference.compiled import CompiledModel
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.native import library as native
+from heedful.nn.taps import watching
 
 needs_library = pytest.mark.skipif(native.library() is None, reason="no C compiler here")
 
@@ -104,3 +105,32 @@ def test_weights_that_were_changed_are_read_again():
     with torch.no_grad():
         model.heads["token"].weight.mul_(2)
     torch.testing.assert_close(inference.ready().heads["token"](hidden), 2 * logits)
+
+
+@needs_library
+def test_whoever_is_attached_to_a_tap_gets_the_model_itself_for_as_long():
+    inference = Inference(model := model_of())
+    (name,) = model.alignment_taps
+    engine_of_before = inference.ready().engine
+    with watching(model, {name: [1]}):
+        assert inference.ready() is model
+    assert inference.ready().engine is engine_of_before
+
+
+@needs_library
+def test_an_engine_is_made_when_nobody_is_attached_any_more():
+    model = model_of()
+    with watching(model, {model.alignment_taps[0]: None}):
+        inference = Inference(model)
+        assert "somebody listens to a tap, or watches one" in inference.chosen
+        assert inference.ready() is model
+        with pytest.raises(RequestError, match=r"int8 needs the native engine.*somebody listens"):
+            Inference(model, "int8")
+    assert isinstance(inference.ready(), CompiledModel)
+
+
+@needs_library
+def test_int8_has_nothing_to_show_to_whoever_is_attached():
+    inference = Inference(model := model_of(), "int8")
+    with watching(model, {model.alignment_taps[0]: None}), pytest.raises(RequestError, match=r"taps.*int8"):
+        inference.ready()

@@ -11,7 +11,7 @@ from heedful.nn.layout import Layout
 from heedful.nn.norms import LayerNorm
 from heedful.nn.residual import PostNorm, PreNorm
 from heedful.nn.state import KeyValueCache
-from heedful.nn.taps import recording, taps
+from heedful.nn.taps import listening, recording, taps
 
 D, D_S = 7, 11
 LENGTHS, SOURCES = [5, 2, 3], [3, 1, 4]
@@ -94,3 +94,26 @@ def test_the_output_of_every_block_can_be_read_and_replaced():
         top = stack(x, LAYOUT)
     assert seen["blocks.1.output"][0] is top
     torch.testing.assert_close(stack.blocks[1](seen["blocks.0.output"][0], LAYOUT), top)
+
+
+def test_the_residual_stream_can_be_read_and_replaced_after_every_part():
+    torch.manual_seed(7)
+    stack, x, encoded = (
+        DecoderStack([decoder_block(PreNorm)], LayerNorm(D)),
+        tokens(LAYOUT),
+        tokens(KEYS, D_S),
+    )
+    memories, (block,) = stack.remember(encoded, KEYS), stack.blocks
+    places = ["after_mixing", "after_cross_attention", "output"]
+    parts = ["mixing", "cross_attention", "feed_forward"]
+    names = [f"blocks.0.{name}" for name in [*places, *(f"{part}.added" for part in parts)]]
+    with recording(stack, [*names, "top"]) as seen:
+        out = stack(x, LAYOUT, memories)
+    stream = [x, *(seen[f"blocks.0.{place}"][0] for place in places)]
+    for part, before, after in zip(parts, stream, stream[1:]):
+        torch.testing.assert_close(after, before + seen[f"blocks.0.{part}.added"][0])
+    assert seen["top"][0] is out
+    torch.testing.assert_close(out, stack.norm(stream[-1]))
+    other = tokens(LAYOUT, seed=3)
+    with listening(stack, {"blocks.0.after_cross_attention": lambda _: other}):
+        torch.testing.assert_close(stack(x, LAYOUT, memories), stack.norm(block.feed_forward(other)))

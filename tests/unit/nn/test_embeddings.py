@@ -5,9 +5,10 @@ import math
 import torch
 from torch import nn
 
-from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.embeddings import SegmentedEmbedding, TokenEmbedding
 from heedful.nn.layout import Tokens
 from heedful.nn.positions import Added, Concatenated, LearnedPositions, NoPositions
+from heedful.nn.taps import listening, recording
 
 V, D = 13, 6
 TOKENS = Tokens.of([[3, 12, 3], [0], [7, 5]], starts=[0, 4, 2])
@@ -64,3 +65,13 @@ def test_dropout_falls_on_the_sum():
     dropped = embedding(TOKENS)
     whole = embedding.eval()(TOKENS)
     assert {round(r, 4) for r in (dropped / whole).flatten().tolist()} == {0.0, 2.0}
+
+
+def test_the_tap_sees_what_the_first_layer_reads_and_what_replaces_it_is_read():
+    weight = table()
+    segmented = SegmentedEmbedding(weight, Added(NoPositions(D)), None, nn.LayerNorm(D))
+    for embedding in (TokenEmbedding(weight, Added(NoPositions(D))), segmented):
+        with recording(embedding, ["output"]) as seen:
+            assert embedding(TOKENS) is seen["output"][0]
+        with listening(embedding, {"output": torch.zeros_like}):
+            assert not embedding(TOKENS).any()

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
+from heedful.nn.taps import recording
 
 
 def network(**options):
@@ -148,3 +149,13 @@ def test_dropout_falls_on_the_products_in_training_only():
     whole = part.eval()(x)
     ratios = part.train()(x) / whole
     assert {round(r, 3) for r in ratios.flatten().tolist()} == {0.0, 2.0}
+
+
+@pytest.mark.parametrize("part", [network(dropout=0.5), gated(dropout=0.5)], ids=["plain", "gated"])
+@torch.no_grad()
+def test_the_tap_sees_the_hidden_units_before_dropout(part):
+    x = torch.randn(3, 5)
+    with recording(part, ["hidden"]) as seen:
+        part.train()(x)
+    (hidden,) = seen["hidden"]
+    torch.testing.assert_close(part.down(hidden), part.eval()(x))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell, ResetAfterGRUCell
 from heedful.nn.layout import Layout
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentCache, RecurrentStack, ResidualRecurrence
+from heedful.nn.taps import listening, recording
 
 D_X, D_H = 5, 7
 CELLS = [ElmanCell, LSTMCell, GRUCell, ResetAfterGRUCell]
@@ -195,3 +196,19 @@ def test_half_precision_products_keep_empty_rows_and_caches_usable(kind):
         more = layer(x[:1], Layout.of([0, 0, 1, 0, 0], LENGTHS), cache)
     torch.testing.assert_close(out.float(), wanted, atol=0.05, rtol=0)
     torch.testing.assert_close(more.float(), layer(x[:1], Layout.of([1])), atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_tap_sees_the_states_of_all_tokens(reverse):
+    torch.manual_seed(3)
+    layer, layout = Recurrence(LSTMCell(D_X, D_H), reverse=reverse), Layout.of(LENGTHS)
+    x = torch.randn(layout.n_tokens, D_X)
+    with recording(layer, ["states"]) as seen:
+        outputs, final = layer.run(x, layout)
+    assert seen["states"][0] is outputs
+    last = 3 if reverse else 13  # of the second sequence, the token that is read last
+    assert torch.equal(outputs[last], final[0][1])
+    with listening(layer, {"states": torch.zeros_like}):
+        replaced, after = layer.run(x, layout)
+    assert not replaced.any()
+    assert torch.equal(after[0], final[0])

@@ -7,6 +7,7 @@ from torch import nn
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.norms import LayerNorm
 from heedful.nn.residual import PostNorm, PreNorm
+from heedful.nn.taps import listening, recording
 
 
 class Part(nn.Module):
@@ -76,3 +77,14 @@ def test_gradients_equal_those_of_the_formula(kind):
     inputs = [x, *part.parameters(), *norm.parameters()]
     ours = torch.autograd.grad((kind(part, norm)(x) * probe).sum(), inputs)
     torch.testing.assert_close(ours, torch.autograd.grad((wanted * probe).sum(), inputs))
+
+
+@pytest.mark.parametrize("kind", [PostNorm, PreNorm])
+def test_the_tap_sees_what_the_part_adds(kind):
+    residual = kind(Part(), Norm())
+    with recording(residual, ["added"]) as seen:
+        out = residual(X)
+    (added,) = seen["added"]
+    assert torch.equal(out, Norm()(X + added) if kind is PostNorm else X + added)
+    with listening(residual, {"added": torch.zeros_like}):
+        assert torch.equal(residual(X), Norm()(X) if kind is PostNorm else X)

@@ -1,10 +1,10 @@
-"""Taps: off unless somebody listens, seen in order, replaced, and always let go again."""
+"""Taps: off unless somebody is attached, seen in order, replaced, watched, and always let go again."""
 
 import pytest
 import torch
 from torch import nn
 
-from heedful.nn.taps import Tap, listening, recording, taps
+from heedful.nn.taps import Tap, attached, listening, recording, taps, watching
 
 
 class Two(nn.Module):
@@ -78,3 +78,97 @@ def test_the_same_function_may_listen_twice():
         model(torch.zeros(1))
     assert len(seen) == 2
     assert not model.first.active
+
+
+# Watchers -------------------------------------------------------------------------------------------------
+
+
+def test_watchers_get_copies_without_a_graph_and_replace_nothing():
+    model, x = Two(), torch.randn(2, requires_grad=True)
+    with watching(model, {"first": None, "inner.second": None}) as seen:
+        assert model.first.watched
+        assert not model.first.active
+        out = model(x)
+        model(2 * x)
+    assert not attached(model)
+    assert [len(values) for values in seen.values()] == [2, 2]
+    assert torch.equal(out, x + 1)
+    assert out.requires_grad
+    for value, wanted in zip(seen["first"] + seen["inner.second"], (x, 2 * x, x + 1, 2 * x + 1)):
+        assert torch.equal(value, wanted)
+        assert not value.requires_grad
+        assert value.data_ptr() not in (x.data_ptr(), out.data_ptr())
+
+
+def test_a_watcher_keeps_no_more_than_it_asked_for():
+    tap, whole = Tap(), torch.randn(2, 5, 3, 7)
+    for heads, wanted in ((None, whole[:, 1:]), ([3, 0], whole[:, [4, 1]])):
+        with watching(nn.Sequential(tap), {"0": heads}) as seen:
+            tap(whole[:, 1:])
+        (value,) = seen["0"]
+        assert torch.equal(value, wanted)
+        assert value.untyped_storage().nbytes() == 4 * wanted.numel()
+
+
+def test_what_is_written_to_a_value_later_does_not_reach_watchers():
+    tap, x = Tap(), torch.ones(3)
+    with watching(nn.Sequential(tap), {"0": None}) as seen:
+        tap(x)
+        x.zero_()
+    assert torch.equal(seen["0"][0], torch.ones(3))
+
+
+def test_watchers_see_what_listeners_made_of_a_value():
+    model = Two()
+    with watching(model, {"first": None}) as seen, listening(model, {"first": lambda x: 10 * x}):
+        model(torch.tensor([2.0]))
+    assert torch.equal(seen["first"][0], torch.tensor([20.0]))
+
+
+def test_several_watchers_of_one_tap_each_get_what_they_asked_for():
+    tap, x = Tap(), torch.randn(1, 3, 2, 2)
+    model = nn.Sequential(tap)
+    with watching(model, {"0": [2]}) as last, watching(model, {"0": [0, 1]}) as first:
+        tap(x)
+    assert torch.equal(last["0"][0], x[:, 2:])
+    assert torch.equal(first["0"][0], x[:, :2])
+    assert tap.watchers == []
+
+
+def test_heads_of_what_has_none_are_refused():
+    tap = Tap("the residual stream")
+    with (
+        watching(nn.Sequential(tap), {"0": [1]}),
+        pytest.raises(ValueError, match="residual stream: of shape"),
+    ):
+        tap(torch.randn(5, 7))
+
+
+def test_watchers_go_when_the_model_fails():
+    model = Two()
+    with (
+        pytest.raises(RuntimeError),
+        watching(model, {"first": None}),
+        listening(model, {"inner.second": _fail}),
+    ):
+        model(torch.zeros(1))
+    assert not attached(model)
+
+
+def test_an_unknown_name_is_refused_to_watchers_too():
+    model = Two()
+    with pytest.raises(KeyError, match="no tap named 'third'"):  # noqa: SIM117
+        with watching(model, {"first": None, "third": None}):
+            pass
+    assert not attached(model)
+
+
+def test_what_was_already_used_can_be_read_but_not_replaced():
+    tap, seen = Tap("chances", read_only=True), []
+    tap.listeners.append(seen.append)
+    x = torch.randn(2)
+    assert tap(x) is x
+    assert seen[0] is x
+    tap.listeners.append(lambda x: x)
+    with pytest.raises(ValueError, match="chances: shown after it was used, so it cannot be replaced"):
+        tap(x)

@@ -29,8 +29,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from heedful.nn.attention.heads import MultiHead, init_slices, merge_heads, split_heads
-from heedful.nn.attention.kernels import attend
+from heedful.nn.attention.heads import MultiHead, init_slices, split_heads
 from heedful.nn.attention.scores import Score
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
@@ -160,17 +159,9 @@ class MemoryCompressedAttention(MultiHead):
             keys, values = self._continue(keys, values, layout, cache)
         through = layout.through
         memory = through._memo(("memory", self.factor), lambda: memory_layout(through, self.factor))
-        z = attend(
-            split_heads(q, self.n_heads),
-            keys,
-            values,
-            layout.sees(memory, causal=True, key_stride=self.factor),
-            self.score,
-            dropout=self.dropout,
-            scores_tap=self.scores,
-            weights_tap=self.weights,
-        )
-        return self.out(layout.unpad(merge_heads(z)))
+        seen = layout.sees(memory, causal=True, key_stride=self.factor)
+        mixed = self._attend(split_heads(q, self.n_heads), keys, values, seen)
+        return self.out(layout.unpad(mixed))
 
     def _continue(
         self, keys: Tensor, values: Tensor, layout: Layout, cache: CompressedCache

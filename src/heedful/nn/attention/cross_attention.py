@@ -4,8 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from heedful.nn.attention.heads import MultiHead, init_slices, merge_heads, split_heads
-from heedful.nn.attention.kernels import attend
+from heedful.nn.attention.heads import MultiHead, init_slices, split_heads
 from heedful.nn.attention.scores import Score
 from heedful.nn.layout import Layout
 
@@ -80,17 +79,9 @@ class CrossAttention(MultiHead):
         """Attend; where several sequences share a sentence, they are its queries side by side."""
         if memory.layout.n_sequences:
             layout = layout.merge(layout.n_sequences // memory.layout.n_sequences)
-        z = attend(
-            split_heads(layout.pad(self.q(x)), self.n_heads),
-            memory.keys,
-            memory.values,
-            layout.sees(memory.layout),
-            self.score,
-            dropout=self.dropout,
-            scores_tap=self.scores,
-            weights_tap=self.weights,
-        )
-        return self.out(layout.unpad(merge_heads(z)))
+        queries = split_heads(layout.pad(self.q(x)), self.n_heads)
+        mixed = self._attend(queries, memory.keys, memory.values, layout.sees(memory.layout))
+        return self.out(layout.unpad(mixed))
 
 
 def weights_per_hypothesis(weights: Float[Tensor, "B H Q K"]) -> Float[Tensor, "N H K"]:

@@ -26,9 +26,11 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.nn.attention.kernels import attend
 from heedful.nn.attention.scores import ScaledDotScore, Score
 from heedful.nn.dropout import Dropout
 from heedful.nn.taps import Tap
+from heedful.nn.visibility import Visibility
 
 
 def split_heads(x: Float[Tensor, "B S hd"], n_heads: int) -> Float[Tensor, "B h S d"]:
@@ -56,7 +58,21 @@ def _head_width(d_model: int, n_heads: int, given: int | None) -> int:
 
 
 class MultiHead(nn.Module):
-    """What self- and cross-attention share: head sizes, score, dropout, taps, output projection."""
+    """What all attentions with heads share: head sizes, score, dropout, taps, output projection.
+
+    | tap | sees | |
+    |---|---|---|
+    | ``queries`` | ``[B, H, Q, d_k]`` | turned, where positions turn them |
+    | ``keys`` | ``[B, G, K, d_p]`` | prepared for the score, and turned |
+    | ``values`` | ``[B, G, K, d_v]`` | |
+    | ``scores`` | ``[B, H, Q, K]`` | before bias and mask |
+    | ``weights`` | ``[B, H, Q, K]`` | before dropout |
+    | ``mixed`` | ``[B, H, Q, d_v]`` | the heads' results, before W_O |
+
+    They see what attention uses: with a cache, keys and values of all tokens so far; where several sequences
+    share a memory, their queries side by side. Rows of padding hold anything finite. What replaces keys or
+    values is used, and not remembered.
+    """
 
     fused: ClassVar[str]
     """Name of the projection that holds the keys and the values."""
@@ -83,7 +99,12 @@ class MultiHead(nn.Module):
         self.d_v = _head_width(d_model, n_heads, d_v)
         self.score = ScaledDotScore() if score is None else score
         self.dropout = Dropout(dropout)
-        self.scores, self.weights = Tap(), Tap()
+        self.queries = Tap("the queries of each head, as the scores compare them")
+        self.keys = Tap("the keys of each head, as the scores compare them")
+        self.values = Tap("the values of each head")
+        self.scores = Tap("the scores of all pairs of a query and a key, before bias and mask")
+        self.weights = Tap("the attention weights, before dropout")
+        self.mixed = Tap("the weighted sums of the values, head by head, before W_O")
         self.out = nn.Linear(n_heads * self.d_v, d_model, bias=out_bias)
         nn.init.xavier_uniform_(self.out.weight)
         if out_bias:
@@ -128,8 +149,35 @@ class MultiHead(nn.Module):
         """The first row of the keys in the fused projection that holds them."""
         return self.sizes[0] if self.fused == "qkv" else 0
 
+    @property
+    def _taps(self) -> list[Tap]:
+        """In the order in which values pass them."""
+        return [self.queries, self.keys, self.values, self.scores, self.weights, self.mixed]
+
     def _keys_and_values(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         return (
             self.score.prepare(split_heads(keys, self.n_kv_heads)),
             split_heads(values, self.n_kv_heads),
         )
+
+    def _attend(
+        self,
+        queries: Float[Tensor, "B H Q d_k"],
+        keys: Float[Tensor, "B G K d_p"],
+        values: Float[Tensor, "B G K d_v"],
+        seen: Visibility,
+        bias: Float[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "B Q hd"]:
+        """Attention between its taps, the heads' results side by side."""
+        mixed = attend(
+            self.queries(queries),
+            self.keys(keys),
+            self.values(values),
+            seen,
+            self.score,
+            dropout=self.dropout,
+            scores_tap=self.scores,
+            weights_tap=self.weights,
+            bias=bias,
+        )
+        return merge_heads(self.mixed(mixed))

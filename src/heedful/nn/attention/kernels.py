@@ -84,8 +84,9 @@ def attend(
         visibility: which keys each query sees.
         score: how a query and a key are compared.
         dropout: applied to the weights.
-        scores_tap: sees the scores when active, without the bias.
-        weights_tap: sees the weights when active.
+        scores_tap: sees the scores, without the bias.
+        weights_tap: sees the weights, before dropout. Where somebody listens to one of the two, the kernel is
+            the explicit one; who watches is told by `show_beside`, and the kernel is what it would be.
         bias: added to the scores (relative positions, ALiBi); broadcasts to [B, H, Q, K]. Where scores are
             in half precision it is rounded to them: that is coarse only where it is large, and a key
             whose score is so much smaller has no weight.
@@ -105,7 +106,7 @@ def attend(
             drops=dropout.training and dropout.p > 0,
         )
     if kernel != "explicit" and (scores_tap.watched or weights_tap.watched):
-        _show(queries, keys, visibility, score, bias, scores_tap, weights_tap)
+        show_beside(queries, keys, visibility, score, bias, scores_tap, weights_tap)
     if kernel == "fused":
         assert scale is not None
         return _fused(queries, keys, values, visibility, scale, dropout, bias)
@@ -122,28 +123,39 @@ def attend(
 
 
 @torch.no_grad()
-def _show(
-    queries: Tensor,
-    keys: Tensor,
+def show_beside(
+    queries: Float[Tensor, "B H Q d_k"],
+    keys: Float[Tensor, "B G K d_p"],
     visibility: Visibility,
     score: Score,
-    bias: Tensor | None,
+    bias: Float[Tensor, "..."] | None,
     scores_tap: Tap,
     weights_tap: Tap,
 ) -> None:
-    """Tell watchers the scores and weights of a kernel that forms none, of the heads they ask for."""
+    """Tell watchers the scores and weights that a kernel does not form, of the heads they ask for.
+
+    Arguments as `attend`; queries and keys are finite. Where scores are products, all is computed in fp32 if
+    they have fewer bits, as fast kernels do inside.
+    """
     groups = queries.shape[1] // keys.shape[1]
+    is_product = score.product_scale(queries.shape[-1]) is not None
+    wide = torch.promote_types(queries.dtype, torch.float32)
 
     def scores(heads: Heads) -> Tensor:
-        chosen = list(range(queries.shape[1])) if heads is None else list(heads)
-        return score(queries[:, chosen], keys[:, [head // groups for head in chosen]])
+        chosen = range(queries.shape[1]) if heads is None else heads
+        own = queries if heads is None else queries[:, list(heads)]
+        shared = keys if heads is None and groups == 1 else keys[:, [head // groups for head in chosen]]
+        if not is_product:  # it has weights of the type of the queries
+            return score(own, shared)
+        with torch.autocast(queries.device.type, enabled=False):
+            return score(own.to(wide), shared.to(wide))
 
     def weights(heads: Heads) -> Tensor:
-        own = bias
-        if own is not None and own.dim() > 2 and own.shape[-3] > 1 and heads is not None:
-            own = own[..., list(heads), :, :]
         found = scores(heads)
-        return attention_weights(found if own is None else found + own.to(found.dtype), visibility)
+        if bias is not None:
+            by_head = heads is not None and bias.dim() > 2 and bias.shape[-3] > 1
+            found = found + (bias[..., list(heads or ()), :, :] if by_head else bias).to(found.dtype)
+        return attention_weights(found, visibility)
 
     scores_tap.show(scores)
     weights_tap.show(weights)

@@ -2,17 +2,22 @@
 
 from collections.abc import Sequence
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.nn.attention.heads import MultiHead, init_slices, merge_heads, split_heads
-from heedful.nn.attention.kernels import attend
+from heedful.nn.attention.kernels import attend, finite, show_beside
 from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import Score
 from heedful.nn.attention.windows import Window
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
+from heedful.nn.taps import Tap
 from heedful.nn.visibility import Visibility
+
+# For blocks, whose parts are no whole sequences: it belongs to no model, so nobody is attached to it.
+_NOBODY = Tap()
 
 
 class SelfAttention(MultiHead):
@@ -36,7 +41,8 @@ class SelfAttention(MultiHead):
 
     Cost: 4 d_model^2 parameters with split heads and no bias. Padding does not exist here; pads of the
     rectangle are zero and invisible. Blocks are computed as sequences of their own, with the keys of earlier
-    blocks before theirs, so that time and memory grow with the block and not with the sequence.
+    blocks before theirs, so that time and memory grow with the block and not with the sequence. The taps see
+    whole sequences even so: where somebody listens, blocks are a mask.
     """
 
     fused = "qkv"
@@ -129,9 +135,20 @@ class SelfAttention(MultiHead):
         """Mix the tokens of each sequence; with a cache, they continue the sequences held there."""
         if cache is not None and not self.causal:
             raise ValueError("attention that reads ahead cannot continue from a cache: it needs causal=True")
+        projected = self.qkv(x)
         if self.block is not None and cache is None and self._blocks_may_part:
-            return self._by_blocks(x, layout, self.block)
-        q, k, v = layout.pad(self.qkv(x)).split(self.sizes, dim=-1)
+            mixed = self._by_blocks(projected, layout, self.block)
+            if any(tap.watched for tap in self._taps):
+                self._show_whole(projected, layout, mixed)
+        else:
+            mixed = layout.unpad(self._attend(*self._parts(projected, layout, cache)))
+        return self.out(mixed)
+
+    def _parts(
+        self, projected: Float[Tensor, "T qkv"], layout: Layout, cache: KeyValueCache | None
+    ) -> tuple[Tensor, Tensor, Tensor, Visibility, Tensor | None]:
+        """What attention reads: queries, keys, values, who sees whom, and what is added to the scores."""
+        q, k, v = layout.pad(projected).split(self.sizes, dim=-1)
         queries = split_heads(q, self.n_heads)
         keys, values = self._keys_and_values(k, v)
         if self.rotary is not None:
@@ -142,33 +159,22 @@ class SelfAttention(MultiHead):
         seen = layout.sees(
             held, causal=self.causal, window=self.window, block=self.block, earlier_blocks=self.earlier_blocks
         )
-        return self.out(layout.unpad(self._attend(queries, keys, values, seen)))
+        return queries, keys, values, seen, self._bias(seen)
 
-    def _attend(
-        self, queries: Tensor, keys: Tensor, values: Tensor, seen: Visibility
-    ) -> Float[Tensor, "B Q hd"]:
-        z = attend(
-            queries,
-            keys,
-            values,
-            seen,
-            self.score,
-            dropout=self.dropout,
-            scores_tap=self.scores,
-            weights_tap=self.weights,
-            bias=None if self.score_bias is None else self.score_bias(seen.queries, seen.keys),
-        )
-        return merge_heads(z)
+    def _bias(self, seen: Visibility) -> Tensor | None:
+        return None if self.score_bias is None else self.score_bias(seen.queries, seen.keys)
 
     @property
     def _blocks_may_part(self) -> bool:
-        """Whether blocks can be taken for sequences; whoever looks at weights wants those of whole ones."""
-        return self.window is None and not (self.scores.attached or self.weights.attached)
+        """Whether blocks can be taken for sequences; what a listener replaces is that of whole ones."""
+        return self.window is None and not any(tap.active for tap in self._taps)
 
-    def _by_blocks(self, x: Tensor, layout: Layout, block: int) -> Float[Tensor, "T d"]:
+    def _by_blocks(
+        self, projected: Float[Tensor, "T qkv"], layout: Layout, block: int
+    ) -> Float[Tensor, "T hd"]:
         """The same block by block."""
         blocks, earlier = layout.cut(block), self.earlier_blocks if layout.max_length > block else 0
-        q, k, v = blocks.pad(self.qkv(x)).split(self.sizes, dim=-1)
+        q, k, v = blocks.pad(projected).split(self.sizes, dim=-1)
         queries = split_heads(q, self.n_heads)
         keys, values = self._keys_and_values(k, v)
         if earlier:
@@ -180,4 +186,26 @@ class SelfAttention(MultiHead):
         if self.rotary is not None:
             # Places in the window will do: only offsets matter.
             queries, keys = self.rotary(queries, seen.queries), self.rotary(keys, seen.keys)
-        return self.out(blocks.unpad(self._attend(queries, keys, values, seen)))
+        mixed = attend(
+            queries,
+            keys,
+            values,
+            seen,
+            self.score,
+            dropout=self.dropout,
+            scores_tap=_NOBODY,
+            weights_tap=_NOBODY,
+            bias=self._bias(seen),
+        )
+        return blocks.unpad(merge_heads(mixed))
+
+    @torch.no_grad()
+    def _show_whole(
+        self, projected: Float[Tensor, "T qkv"], layout: Layout, mixed: Float[Tensor, "T hd"]
+    ) -> None:
+        """Tell watchers of whole sequences what was computed block by block."""
+        queries, keys, values, seen, bias = self._parts(projected, layout, None)
+        for tap, value in ((self.queries, queries), (self.keys, keys), (self.values, values)):
+            tap.tell(value)
+        show_beside(finite(queries), finite(keys), seen, self.score, bias, self.scores, self.weights)
+        self.mixed.tell(split_heads(layout.pad(mixed), self.n_heads))

@@ -248,3 +248,67 @@ def test_only_scaled_products_can_be_fused():
     assert choose(q, k, is_product=False, wants_weights=False) == "explicit"
     assert choose(q, k, is_product=True, wants_weights=True) == "explicit"
     assert AdditiveScore(3, 4, 5).product_scale(3) is None
+
+
+# Beside the kernels ---------------------------------------------------------------------------------------
+
+
+def told(q, k, v, view, kernel, heads, bias=None):
+    """What watchers of some heads are told, and the result."""
+    taps, seen = (Tap(), Tap()), ([], [])
+    for tap, values in zip(taps, seen):
+        tap.watchers.append((heads, values.append))
+    options = {"dropout": Dropout(0.0), "scores_tap": taps[0], "weights_tap": taps[1]}
+    out = attend(q, k, v, view, ScaledDotScore(), bias=bias, kernel=kernel, **options)
+    ((scores,), (weights,)) = seen
+    return scores, weights, out
+
+
+@pytest.mark.parametrize("heads", [None, [4, 1], [0]])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", views())
+def test_watchers_are_told_scores_and_weights_beside_every_kernel(name, kernel, biased, heads):
+    """Against a softmax over the visible keys, head by head; heads of queries share those of keys."""
+    view = views()[name]
+    b, n, m = view.mask.shape
+    q, k, v = tensors(view)
+    bias = 3 * torch.randn(b if biased else 1, H, n, m) if biased else None
+    scores, weights, out = told(q, k, v, view, kernel, heads, bias)
+    chosen, real = range(H) if heads is None else heads, view.queries.real
+    for place, h in enumerate(chosen):
+        wanted = (q[:, h] @ k[:, h // (H // G)].mT / math.sqrt(D_K)).detach()
+        torch.testing.assert_close(scores[:, place], wanted)
+        masked = (wanted if bias is None else wanted + bias[:, h]).masked_fill(~view.mask, -math.inf)
+        torch.testing.assert_close(weights[:, place][real], masked.softmax(-1).nan_to_num(0.0)[real])
+    assert scores.shape[1] == weights.shape[1] == len(chosen)
+    assert not scores.requires_grad
+    assert not weights.requires_grad
+    assert torch.equal(out, run(q, k, v, view, kernel, bias=bias))
+
+
+@pytest.mark.parametrize("kernel", KERNELS[1:])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_beside_half_precision_watchers_are_told_weights_in_fp32(kernel, autocast):
+    view = views()["causal"]
+    q, k, v = (x.detach().bfloat16() for x in tensors(view))
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        scores, weights, out = told(q, k, v, view, kernel, [5, 2])
+    assert out.dtype == torch.bfloat16
+    wanted = told(*(x.float() for x in (q, k, v)), view, "explicit", [5, 2])
+    for ours, theirs in zip((scores, weights), wanted):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+
+
+def test_a_watcher_does_not_change_the_choice_of_the_kernel(monkeypatch):
+    view = views()["square"]
+    q, k, v = tensors(view)
+    called = []
+    for name in ("_fused", "_by_products"):
+        kernel = getattr(kernels, name)
+        monkeypatch.setattr(kernels, name, lambda *a, n=name, f=kernel: (called.append(n), f(*a))[1])
+    told(q, k, v, view, None, None)
+    monkeypatch.setattr(kernels, "CPU_FUSED_FROM", 0)
+    told(q, k, v, view, None, None)
+    assert called == ["_by_products", "_fused"]

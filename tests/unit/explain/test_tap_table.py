@@ -1,0 +1,102 @@
+"""The page of the taps is what running models shows, and no number in a shape has two meanings."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from heedful.explain.tap_table import FAMILIES, LETTERS, Family, Row, inputs_of, page, rows, shapes_of
+from heedful.models.registry import BUILDERS, build_model
+from heedful.models.transformer import TransformerConfig
+from heedful.nn.taps import listening, watching
+
+PAGE = Path(__file__).parents[3] / "docs" / "taps.md"
+
+
+def test_the_page_is_what_models_show():
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        "docs/taps.md is not what running models show; make it anew:\n"
+        "    python -m heedful.explain.tap_table > docs/taps.md"
+    )
+
+
+def test_every_family_of_models_has_a_table():
+    assert {family.config.kind for family in FAMILIES} == BUILDERS.keys()
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.title)
+def test_letters_are_explained_and_mean_one_number_each(family):
+    numbers = [*family.letters.values()]
+    assert len({*numbers}) == len(numbers)
+    assert 1 not in numbers
+    known = {letter for line in LETTERS for letter in line.split(", ")}
+    used = {letter for row in rows(family) for letter in row.shape}
+    assert used <= known | {"1"}
+
+
+def test_rows_are_those_of_a_model_that_is_known():
+    (family,) = (f for f in FAMILIES if f.title == "Encoder-decoder")
+    found = {row.name: row for row in rows(family)}
+    cross = "decoder.blocks.<i>.cross_attention.part"
+    wanted = {
+        "source_embedding.output": ("T_s", "d"),
+        "encoder.blocks.<i>.mixing.part.weights": ("B", "H", "S", "S"),
+        "encoder.blocks.<i>.feed_forward.part.hidden": ("T_s", "d_ff"),
+        "encoder.top": ("T_s", "d"),
+        "decoder.blocks.<i>.mixing.part.weights": ("B", "H", "Q", "Q"),
+        f"{cross}.queries": ("B", "H", "Q", "d_k"),
+        f"{cross}.keys": ("B", "G", "S", "d_k"),
+        f"{cross}.values": ("B", "G", "S", "d_v"),
+        f"{cross}.scores": ("B", "H", "Q", "S"),
+        f"{cross}.weights": ("B", "H", "Q", "S"),
+        f"{cross}.mixed": ("B", "H", "Q", "d_v"),
+        "decoder.blocks.<i>.output": ("T", "d"),
+    }
+    assert {name: found[name].shape for name in wanted} == wanted
+    assert found[f"{cross}.weights"].part == "CrossAttention"
+    names = list(found)
+    assert names.index("source_embedding.output") == 0
+    assert names.index(f"{cross}.scores") < names.index(f"{cross}.weights") < names.index(f"{cross}.mixed")
+
+
+def test_copies_that_differ_have_a_star_and_parts_of_two_kinds_two_lines():
+    by_title = {family.title: rows(family) for family in FAMILIES}
+    (blocks,) = by_title["Residual convolutional network of pictures"]
+    assert blocks == Row(
+        "blocks.<i>.output", "Bottleneck", ("B", "*", "*", "*"), blocks.says, read_only=False
+    )
+    (mixed,) = (found for title, found in by_title.items() if "experts" in title)
+    weights = {row.part: row.shape for row in mixed if row.name.endswith("mixing.part.weights")}
+    assert weights == {
+        "SelfAttention": ("B", "H", "S", "S"),
+        "MemoryCompressedAttention": ("B", "H", "S", "M"),
+    }
+    (hidden,) = (row for row in mixed if row.name.endswith("experts.<j>.hidden"))
+    assert hidden.shape == ("*", "d_ff")
+
+
+def test_a_number_without_a_letter_or_with_two_is_refused():
+    config = TransformerConfig(d_model=6, n_heads=2, d_ff=7, n_layers=1)
+    with pytest.raises(ValueError, match="unknown: 29 stands for nothing that is known"):
+        rows(Family("unknown", config, {}))
+    with pytest.raises(ValueError, match=r"double: 3 stands for \['A', 'B'\]"):
+        Family("double", config, {"A": 3, "B": 3}).letter(3)
+
+
+def test_running_the_tiny_models_leaves_the_generator_alone():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    shapes_of(FAMILIES[0].config)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_example_of_the_page_runs():
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+    config = FAMILIES[0].config
+    inputs, source = inputs_of(config)
+    scope = {"torch": torch, "inputs": inputs, "source": source, "model": build_model(config, 23, 23)}
+    exec(code, scope)
+    assert scope["weights"].shape == (3, 2, 19, 17)
+    assert {"watching": watching, "listening": listening}.items() <= scope.items()
