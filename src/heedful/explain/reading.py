@@ -180,6 +180,12 @@ def _kind(given: Any) -> str:
     return "one text" if isinstance(given, str) else f"a {type(given).__name__}"
 
 
+def _ids_in(batch: Batch) -> list[int]:
+    """The ids of the one sequence that the model reads."""
+    assert isinstance(batch.inputs, Tokens)
+    return batch.inputs.ids.tolist()
+
+
 def _refuse_empty(*ids: Sequence[int]) -> None:
     if not any(map(len, ids)):
         raise RequestError("the input is empty: there is nothing to look at; give some text")
@@ -396,7 +402,7 @@ def _framed(run: "Run", given: Any) -> tuple[Batch, dict[str, Side]]:
     _refuse_empty(*ids)
     kept = fitted(ids, run.recipe.model.max_length)
     batch = Batch.framed([kept], classify=SPECIALS.classify, separate=SPECIALS.separate)
-    return batch, {INPUT: text_side(tokenizer, batch.inputs.split()[0])}
+    return batch, {INPUT: text_side(tokenizer, _ids_in(batch))}
 
 
 def _class(run: "Run", given: Any, asked: Asked) -> Reading:
@@ -446,7 +452,7 @@ def _tags(run: "Run", given: Any, asked: Asked) -> Reading:
     codec, room = run.codec, run.recipe.model.max_length - N_SPECIALS
     words = split(given) if isinstance(given, str) else [_text(run, word) for word in given]
     ids = [own[:room] for own in word_ids(codec.tokenizer, words)]
-    _refuse_empty(ids)
+    _refuse_empty(*ids)
     parts = stretches([len(own) for own in ids], room)
     if len(parts) > 1:
         raise RequestError(
@@ -485,7 +491,7 @@ def _answer(run: "Run", given: Any, asked: Asked) -> Reading:
     answer: Any = _predicted(run, given, asked)
     asked_ids = asked_ids[: windows.longest_question]
     batch = Batch.framed([(asked_ids, read.ids)], classify=SPECIALS.classify, separate=SPECIALS.separate)
-    ids = batch.inputs.split()[0]
+    ids = _ids_in(batch)
     covering = None if answer.start is None else read.covering((answer.start, answer.end))
     ends = (0, 0) if covering is None else tuple(len(asked_ids) + 2 + place for place in covering)
     heads, layout = run.model.heads, batch.inputs.layout
