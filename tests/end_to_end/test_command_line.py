@@ -22,6 +22,10 @@ VERBS = {
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
     },
+    "explain": {
+        "run", "input", "--pair", "--target", "--layer", "--head", "--kind", "--view", "--decoding",
+        "--alternative", "--tokens", "--limit", "--out", "--json", "--device",
+    },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},
     "import": {"source", "run"},
@@ -32,6 +36,7 @@ REQUIRED = {
     "predict": ["run"],
     "evaluate": ["run"],
     "describe": ["what"],
+    "explain": ["run", "input"],
     "recipes": [],
     "demo": [],
     "import": ["source", "run"],

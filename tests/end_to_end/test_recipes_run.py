@@ -14,7 +14,7 @@ from heedful.runs.resolve import shipped_recipes
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 # Verbs that are not about a run, or are swept by tests of their own.
 ELSEWHERE = {"demo", "recipes"}
-SWEPT = {"train", "predict", "evaluate", "describe", "export", "import"}
+SWEPT = {"train", "predict", "evaluate", "explain", "describe", "export", "import"}
 
 
 def check(name, value):
@@ -83,6 +83,21 @@ def test_scores_are_shown_to_a_person(run):
     assert run("evaluate", "run", *options).out.startswith("valid: ")
     rows = (run.folder / "rows.jsonl").read_text("utf-8").splitlines()
     assert all(json.loads(row)["split"] == "valid" for row in rows)
+
+
+def test_where_it_looks_is_shown_or_why_not(run):
+    line = run.lines().split("\n")[0]
+    done = run.command("explain", "run", line, "--json", cwd=run.folder)
+    if done.status:
+        assert done.status == 2, done.err
+        assert "has no attention weights to look at; it has the views" in done.err
+        assert "Traceback" not in done.err
+        done = run("explain", "run", line, "--view", "losses", "--json")
+    found = done.json()
+    check("explanation", found)
+    assert found["maps"] or found["more"]
+    options = [] if found["maps"] else ["--view", "losses"]
+    assert run("explain", "run", line, *options).out.startswith(f"{run.made.recipe.task.kind}: ")
 
 
 def test_it_is_described(run):

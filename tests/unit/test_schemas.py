@@ -41,7 +41,8 @@ def objects(node: Any):
 
 
 def test_all_schemas_are_there():
-    assert {"metrics", "evaluation", "document", "prediction", "run", "ledger", "recipes"} <= set(SCHEMAS)
+    made = {"metrics", "evaluation", "document", "prediction", "run", "ledger", "recipes", "explanation"}
+    assert made <= set(SCHEMAS)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -140,6 +141,26 @@ GOOD: dict[str, Any] = {
             }
         ],
     },
+    "explanation": {
+        "version": 1,
+        "run": "x",
+        "task": "translation",
+        "input": "q",
+        "answer": {**ANSWER, "alternatives": []},
+        "sides": [{"name": "input", "tokens": ["q", "r"], "words": [0, 0], "surface": ["qr"]}],
+        "maps": [
+            {
+                "tap": "stack.blocks.0.mixing.part.weights",
+                "kind": "causal",
+                "layer": 1,
+                "queries": "input",
+                "keys": "input",
+                "heads": [2],
+                "weights": [[[1.0, 0.0], [0.25, 0.75]]],
+            }
+        ],
+        "more": {},
+    },
     "ledger": {
         "version": 1,
         "name": "transformer-tiny",
@@ -204,6 +225,11 @@ WRONG = {
     "a match of what is no relation": changed("census", "heads", 0, "matches", to={"broad": {}}),
     "a census without heads": changed("census", "heads", to=[]),
     "a fraction of a parameter": changed("ledger", "total", to=1.5),
+    "a layer that is counted from 0": changed("explanation", "maps", 0, "layer", to=0),
+    "attention of another kind": changed("explanation", "maps", 0, "kind", to="local"),
+    "a weight above one": changed("explanation", "maps", 0, "weights", to=[[[1.5]]]),
+    "an unknown key of a side": changed("explanation", "sides", 0, "ids", to=[1, 2]),
+    "a view that is not what it says": changed("explanation", "more", to={"losses": {}}),
     "a recipe without parameters": changed("recipes", "recipes", 0, "parameters", to=0),
     "a recipe with a score of text": changed("recipes", "recipes", 0, "scores", to={"test BLEU": "high"}),
 }

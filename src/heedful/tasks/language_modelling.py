@@ -235,6 +235,7 @@ class Completer:
             score=hypothesis.score,
             tokens=tokenizer.tokens(hypothesis.ids),
             log_probs=list(hypothesis.log_probs),
+            ids=tuple(hypothesis.ids),
         )
 
 

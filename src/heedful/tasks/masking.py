@@ -5,7 +5,7 @@ text with gaps -> token ids -> hidden states -> ids for the gaps -> text        
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -107,7 +107,7 @@ def word_beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class _Gapped:
+class Gapped:
     """A text with gaps, as ids; ``gaps`` are the places of its gaps."""
 
     ids: list[int]
@@ -166,7 +166,7 @@ class Filler:
         """
         if alignment:
             raise RequestError("a masked language model reads no source, so there is no alignment")
-        gapped = [self._gapped(text) for text in texts]
+        gapped = [self.gapped(text) for text in texts]
         results = [Prediction(text, note=f"there is no {self.gap} to fill") for text in texts]
         for group in self._groups(gapped):
             rows = [[SPECIALS.classify, *gapped[i].ids, SPECIALS.separate] for i in group]
@@ -184,7 +184,8 @@ class Filler:
             progress(len(group))
         return results
 
-    def _gapped(self, text: str) -> _Gapped:
+    def gapped(self, text: str) -> Gapped:
+        """The ids of a text, cut where it is too long, and the places of its gaps."""
         ids: list[int] = []
         gaps: list[int] = []
         for number, part in enumerate(self.codec.text.encode_batch(text.split(self.gap))):
@@ -193,14 +194,14 @@ class Filler:
                 ids.append(SPECIALS.mask)
             ids += part
         room = self.longest - 2
-        return _Gapped(ids[:room], [gap for gap in gaps if gap < room], max(0, len(ids) - room))
+        return Gapped(ids[:room], [gap for gap in gaps if gap < room], max(0, len(ids) - room))
 
-    def _groups(self, gapped: Sequence[_Gapped]) -> Iterator[list[int]]:
+    def _groups(self, gapped: Sequence[Gapped]) -> Iterator[list[int]]:
         """Indices of texts with gaps, longest first, cut into groups of bounded size."""
         lengths = {i: len(text.ids) + 2 for i, text in enumerate(gapped) if text.gaps}
         return longest_first(lengths, self.budget)
 
-    def _prediction(self, text: _Gapped, log_probs: torch.Tensor) -> Prediction:
+    def _prediction(self, text: Gapped, log_probs: torch.Tensor) -> Prediction:
         values, numbers = log_probs.sort(dim=-1, descending=True, stable=True)
         best: list[tuple[float, list[int], list[float]]] = [(0.0, [], [])]
         for row, ids in zip(
@@ -214,16 +215,16 @@ class Filler:
             ]
             best = sorted(longer, key=lambda found: -found[0])[: self.n_best]
         note = f"cut by {text.n_cut} tokens" if text.n_cut else None
-        answers = [self._filled(text, *found) for found in best]
-        return Prediction(
-            answers[0].text, answers[0].score, answers[0].tokens, answers[0].log_probs, answers[1:], note=note
-        )
+        first, *others = [self._filled(text, *found) for found in best]
+        return replace(first, alternatives=others, note=note)
 
     def _filled(
-        self, text: _Gapped, score: float, chosen: Sequence[int], log_probs: list[float]
+        self, text: Gapped, score: float, chosen: Sequence[int], log_probs: list[float]
     ) -> Prediction:
         ids = list(text.ids)
         for gap, i in zip(text.gaps, chosen, strict=True):
             ids[gap] = i
         tokenizer = self.codec.text
-        return Prediction(tokenizer.decode(ids), score, tokenizer.tokens(chosen), log_probs)
+        return Prediction(
+            tokenizer.decode(ids), score, tokenizer.tokens(chosen), log_probs, ids=tuple(chosen)
+        )

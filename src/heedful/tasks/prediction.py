@@ -23,6 +23,8 @@ class Prediction:
         error: why there is no answer: the input could not be read. ``text`` is empty then.
         grid: rows and columns of squares, where an alignment with a picture is given: its tokens are the
             squares, row by row.
+        ids: the numbers of ``tokens`` in the vocabulary; pieces that look alike may have several. Not told
+            in JSON.
     """
 
     text: str
@@ -35,8 +37,9 @@ class Prediction:
     note: str | None = None
     error: str | None = None
     grid: tuple[int, int] | None = None
+    ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what was not asked for is left out."""
-        plain = {key: value for key, value in asdict(self).items() if value is not None}
+        plain = {key: value for key, value in asdict(self).items() if value is not None and key != "ids"}
         return {**plain, "alternatives": [a.to_dict() for a in self.alternatives]}

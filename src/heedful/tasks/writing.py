@@ -90,6 +90,7 @@ class Writer:
             score=hypothesis.score,
             tokens=self.tokenizer.tokens(hypothesis.ids),
             log_probs=list(hypothesis.log_probs),
+            ids=tuple(hypothesis.ids),
         )
 
     @torch.inference_mode()

@@ -1,0 +1,162 @@
+"""From one input to an `Explanation`: what the run answers, and where the model looks, of any task.
+
+The model runs once more over the input and its answer, all positions at once, as it always does: fast
+kernels stay, and the weights of the layers and heads that are asked for are computed beside them from the
+very queries and keys (`heedful.nn.taps.watching`). Nothing else takes memory.
+
+Who stands along the axes is told in `heedful.explain.points` and `heedful.explain.reading`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from heedful.errors import RequestError, nearest
+from heedful.explain.points import MEMORY, Point, chosen, points, refuse_too_much
+from heedful.explain.reading import Questions, Reading, read
+from heedful.explain.sides import slots_side
+from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.views import VIEWS
+from heedful.nn.taps import watching
+from heedful.tasks.prediction import Prediction
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+LIMIT = 2**30
+"""Bytes that attention maps may take, unless said otherwise: twelve layers of twelve heads over 512 tokens
+take 0.16 GiB."""
+
+
+def look(
+    run: "Run",
+    input: Any,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    kinds: Sequence[str] | None = None,
+    decoding: Any = None,
+    target: str | None = None,
+    alternative: int = 0,
+    views: Sequence[str] = (),
+    limit: int = LIMIT,
+) -> Explanation:
+    """Look inside a run while it answers one input.
+
+    Args:
+        run: of any task.
+        input: as `Run.predict` takes one: a text, a pair of texts, a picture.
+        layers: whose attention is wanted, counted from 0; None: all.
+        heads: of those layers, counted from 0; None: all.
+        kinds: ``self``, ``causal``, ``cross``; None: all that the model has; none of them: no maps.
+        decoding: how the run writes its answer, instead of the recipe's.
+        target: an answer that is looked at in place of the run's own: a text where the run writes one (of a
+            language model, what goes on after the prompt), a label of a classifier.
+        alternative: which of the run's answers, the best being 0.
+        views: names of `heedful.explain.views.VIEWS`, which are put into ``more``.
+        limit: bytes that the maps may take.
+
+    ``written`` has the log-probabilities of the tokens that were written, from the forced pass; of tokens
+    that were given (the prompt of a language model) it has None, and the view ``losses`` tells of them too.
+    Of a masked model, it has those of the tokens that were filled in, at the gaps.
+
+    Raises:
+        RequestError: the model has no attention, or not the layer, head or kind; the input is empty or too
+            long, for the model or for the limit; there is no such view, or none of this model.
+    """
+    for name in views:
+        if name not in VIEWS:
+            raise RequestError(f"unknown view {name!r}{nearest(name, VIEWS)}; there are {', '.join(VIEWS)}")
+    wanted = _wanted(run, layers, heads, kinds)
+    reading = read(run, input, decoding=decoding, target=target, alternative=alternative)
+    sides = _with_slots(reading.sides, wanted)
+    refuse_too_much(wanted, sides, limit)
+    maps, scores = _watched(run.model, reading, wanted)
+    answer = (
+        _scored(reading.answer, scores[reading.questions.given :]) if reading.is_given else reading.answer
+    )
+    return Explanation(
+        task=run.recipe.task.kind,
+        run=run.folder.path.resolve().name,
+        input=input,
+        answer=answer.to_dict(),
+        sides=sides,
+        maps=maps,
+        written=written(reading.questions, sides, scores),
+        more={name: VIEWS[name].compute(run, reading) for name in views},
+    )
+
+
+def _wanted(
+    run: "Run", layers: Sequence[int] | None, heads: Sequence[int] | None, kinds: Sequence[str] | None
+) -> list[Point]:
+    """The points to watch.
+
+    Raises:
+        RequestError: see `look`.
+    """
+    if kinds is not None and not kinds:
+        return []
+    there_are = points(run.model)
+    if not there_are:
+        raise RequestError(f"{no_attention(run)}; it has the views {', '.join(views_of(run))}")
+    return chosen(there_are, layers=layers, heads=heads, kinds=kinds)
+
+
+def no_attention(run: "Run") -> str:
+    """Why the model of a run has no attention weights."""
+    model = run.recipe.model
+    mixer = getattr(model, "mixer", None)
+    if mixer is not None:
+        return f"model.mixer={mixer} has no attention weights to look at"
+    return f"this model (model.kind={model.kind}) has no attention weights to look at"
+
+
+def views_of(run: "Run") -> list[str]:
+    """The views that a model without attention has all the same."""
+    return [name for name, view in VIEWS.items() if view.has(run)]
+
+
+def _with_slots(sides: Mapping[str, Side], wanted: Sequence[Point]) -> dict[str, Side]:
+    """The sides, with that of a compressed memory where it is looked at."""
+    compressed = next((point for point in wanted if point.keys == MEMORY), None)
+    if compressed is None:
+        return dict(sides)
+    return {**sides, MEMORY: slots_side(sides[compressed.queries], compressed.factor)}
+
+
+@torch.no_grad()
+def _watched(model: Any, reading: Reading, wanted: Sequence[Point]) -> tuple[list[Map], list[float]]:
+    """The maps, and the scores of the answers."""
+    asked = {p.tap: None if len(p.heads) == p.n_heads else p.heads for p in wanted}
+    batch = reading.batch
+    with watching(model, asked) as seen:
+        hidden = model(batch.inputs, batch.source)
+    scores: list[float] = reading.questions.scores(hidden).tolist()
+    return [_map(point, seen[point.tap][-1]) for point in wanted], scores
+
+
+def _map(point: Point, weights: Tensor) -> Map:
+    found = weights[0].float().cpu().numpy()
+    return Map(point.tap, point.kind, point.layer, point.queries, point.keys, point.heads, found)
+
+
+def _scored(answer: Prediction, scores: list[float]) -> Prediction:
+    """The answer that was given, with what the model says of it."""
+    return replace(answer, log_probs=scores, score=sum(scores))
+
+
+def written(
+    questions: Questions, sides: Mapping[str, Side], scores: Sequence[float]
+) -> dict[str, list[float | None]]:
+    """`Explanation.written`."""
+    if not questions.are_tokens:
+        return {}
+    found: list[float | None] = [None] * len(sides[questions.side].tokens)
+    for i, (place, score) in enumerate(zip(questions.places, scores, strict=True)):
+        if i >= questions.given:
+            found[place] = score
+    return {questions.side: found}

@@ -1,0 +1,93 @@
+"""What stands along the axes of an explanation: tokens with their words, squares of a picture, slots.
+
+Special tokens that heedful inserts belong to no word. ``<unk>`` is what the user wrote, and is a word.
+"""
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain, groupby
+
+import numpy as np
+from jaxtyping import UInt8
+
+from heedful.data.pictures import MODES
+from heedful.explain.alignment import words_of
+from heedful.explain.view import Side
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import NO_WORD, Tokenizer
+
+INSERTED = frozenset(range(len(SPECIALS))) - {SPECIALS.unknown}
+"""Special tokens that no text has: what lies between them is read as a text of its own."""
+
+
+def text_side(tokenizer: Tokenizer, ids: Sequence[int]) -> Side:
+    """Tokens of one or several texts, with the special tokens between and around them."""
+    words: list[int] = []
+    surface: list[str] = []
+    for inserted, group in groupby(ids, key=INSERTED.__contains__):
+        own = list(group)
+        if inserted:
+            words += [NO_WORD] * len(own)
+            continue
+        labels, places = words_of(tokenizer, own)
+        end = places[-1]  # the end token, which `words_of` puts behind the words
+        words += [NO_WORD if place == end else len(surface) + place for place in places[:-1]]
+        surface += labels[:end]
+    return Side(tuple(tokenizer.tokens(ids)), tuple(words), tuple(surface))
+
+
+def words_side(tokenizer: Tokenizer, words: Sequence[str], ids: Sequence[Sequence[int]]) -> Side:
+    """``<cls> words <sep>``, where the words are given, with the ids of each."""
+    flat = [SPECIALS.classify, *chain(*ids), SPECIALS.separate]
+    numbers = [number for number, own in enumerate(ids) for _ in own]
+    return Side(tuple(tokenizer.tokens(flat)), (NO_WORD, *numbers, NO_WORD), tuple(words))
+
+
+def squares_side(grid: tuple[int, int], before: int, pixels: UInt8[np.ndarray, "C H W"]) -> Side:
+    """Squares of a picture as ``row,column``, counted from 1, and the class token before them."""
+    rows, columns = grid
+    squares = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
+    tokens = (*SPECIALS.names[SPECIALS.classify : SPECIALS.classify + 1] * before, *squares)
+    return Side(tokens, (NO_WORD,) * len(tokens), grid=grid, before=before, picture=_png(pixels))
+
+
+def slots_side(side: Side, factor: int) -> Side:
+    """Slots of a compressed memory (`heedful.nn.attention.compressed`): the first token, then each block."""
+    whole = len(side.tokens) - len(side.tokens) % factor
+    blocks = [" ".join(side.tokens[i : i + factor]) for i in range(0, whole, factor)]
+    tokens = (*side.tokens[:1], *blocks)
+    return Side(tokens, (NO_WORD,) * len(tokens))
+
+
+def by_words(side: Side) -> tuple[list[str], list[int]]:
+    """The words of a side in its order, and for each token its word's place.
+
+    A token that belongs to no word is one by itself.
+    """
+    labels: list[str] = []
+    places: list[int] = []
+    known: dict[int, int] = {}
+    for token, word in zip(side.tokens, side.words or (NO_WORD,) * len(side.tokens), strict=True):
+        if word == NO_WORD or word not in known:
+            known[word] = len(labels)
+            labels.append(token if word == NO_WORD else side.surface[word])
+        places.append(known[word])
+    return labels, places
+
+
+def merged(side: Side) -> Side:
+    """The side with words for tokens (`by_words`); squares stay as they are."""
+    labels, _ = by_words(side)
+    return side if side.grid else replace(side, tokens=tuple(labels), words=(), surface=())
+
+
+def _png(pixels: UInt8[np.ndarray, "C H W"]) -> bytes:
+    from PIL import Image
+
+    mode = MODES[len(pixels)]
+    content = io.BytesIO()
+    Image.fromarray(pixels[0] if mode == "L" else np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(
+        content, "png"
+    )
+    return content.getvalue()

@@ -1,0 +1,116 @@
+"""An explanation for a glance: one matrix of it, in words, and the strongest links of each row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.errors import RequestError
+from heedful.explain.alignment import links, merge, pharaoh
+from heedful.explain.points import KINDS
+from heedful.explain.sides import by_words, merged
+from heedful.explain.view import Explanation, Map, Side
+
+STRONGEST = 3
+"""Links of a row that are told."""
+
+LEAST = 0.005
+"""A weight that would be shown as 0.00 is not."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One matrix of an explanation.
+
+    Args:
+        queries, keys: what stands along its rows and columns.
+        weights: ``[rows, columns]``; every row sums to 1.
+        title: which part of the attention it is, for people.
+    """
+
+    queries: Side
+    keys: Side
+    weights: NDArray[np.float64]
+    title: str
+
+    def in_words(self) -> "Shown":
+        """The same between words (`heedful.explain.alignment`); tokens of no word stand by themselves."""
+        rows, columns = by_words(self.queries)[1], by_words(self.keys)[1]
+        weights = merge(self.weights, columns, rows)
+        return Shown(merged(self.queries), merged(self.keys), weights, self.title)
+
+    def strongest(self, n: int = STRONGEST) -> list[tuple[str, list[tuple[str, float]]]]:
+        """For each row its token, and the tokens that it looks at most, with their weights."""
+        found = []
+        for token, row in zip(self.queries.tokens, self.weights, strict=True):
+            best = np.argsort(-row, kind="stable")[:n]
+            found.append((token, [(self.keys.tokens[i], float(row[i])) for i in best if row[i] >= LEAST]))
+        return found
+
+
+def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
+    """The mean of all heads of all layers that the explanation has of a kind.
+
+    By default of cross-attention where there is some, which says what was looked at for what was written;
+    else of the attention within a side. Maps with other sides than the last of the kind are left out.
+
+    Raises:
+        RequestError: there is no map, or none of that kind.
+    """
+    kinds = {each.kind for each in explanation.maps}
+    known = [kind for kind in reversed(KINDS) if kind in kinds]
+    if not known or (kind is not None and kind not in known):
+        told = f"there is no {kind} attention" if known else "there is no attention"
+        raise RequestError(f"{told} in this explanation")
+    wanted = kind or known[0]
+    last = [each for each in explanation.maps if each.kind == wanted][-1]
+    maps = [
+        each
+        for each in explanation.maps
+        if (each.kind, each.queries, each.keys) == (wanted, last.queries, last.keys)
+    ]
+    weights = np.concatenate([each.weights for each in maps]).astype(np.float64).mean(axis=0)
+    return Shown(explanation.sides[last.queries], explanation.sides[last.keys], weights, _title(wanted, maps))
+
+
+NAMES = {"self": "self-attention", "causal": "causal self-attention", "cross": "cross-attention"}
+
+
+def _title(kind: str, maps: Sequence[Map]) -> str:
+    layers = ", ".join(str(each.layer + 1) for each in maps)
+    heads = sorted({head + 1 for each in maps for head in each.heads})
+    if len(maps) == 1 and len(heads) == 1:
+        return f"{NAMES[kind]}: layer {layers}, head {heads[0]}"
+    one = f"head {heads[0]}" if len(heads) == 1 else f"{len(heads)} heads"
+    several = f"layer {layers}" if len(maps) == 1 else f"{len(maps)} layers"
+    return f"{NAMES[kind]}: mean of {several}, {one}"
+
+
+def word_alignment(shown: Shown) -> str:
+    """The links of a translation's cross-attention in Pharaoh form: ``0-0 1-2``, source word first.
+
+    Both sides end in their end token, which is no word; a word that looks most at the end of the source has
+    no link (`heedful.explain.alignment.links`).
+    """
+    return pharaoh(links(shown.in_words().weights))
+
+
+def over_squares(shown: Shown, row: int | None = None) -> NDArray[np.float64]:
+    """How a picture is looked at, ``[rows, columns]`` of squares.
+
+    Args:
+        shown: with squares for its columns.
+        row: what one token sees; None: what the class token sees, where one stands before the squares, else
+            the mean of all rows.
+
+    Raises:
+        RequestError: nothing looks at squares.
+    """
+    keys = shown.keys
+    if keys.grid is None:
+        raise RequestError("nothing looks at a picture here")
+    if row is None and shown.queries.before:
+        row = 0
+    seen = shown.weights.mean(axis=0) if row is None else shown.weights[row]
+    return seen[keys.before :].reshape(keys.grid)

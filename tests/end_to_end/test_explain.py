@@ -1,0 +1,128 @@
+"""``heedful explain`` by the real command: what is printed, what is written, and refusals."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from heedful.explain.look import look
+from heedful.explain.summary import mean_of, word_alignment
+from heedful.runs.run import load
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "explanation.schema.json"
+
+
+def check(value):
+    Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(value)
+
+
+def ok(done):
+    assert done.status == 0, done.err
+    return done
+
+
+@pytest.mark.parametrize("name", ["transformer", "recurrent"])
+def test_a_translation_is_shown_with_its_alignment(heedful, name, tmp_path, request):
+    run, text = request.getfixturevalue(name), {"transformer": "red dog runs", "recurrent": "abcd"}[name]
+    done = ok(heedful("explain", run, text, cwd=tmp_path))
+    (predicted,) = ok(heedful("predict", run, cwd=tmp_path, stdin=text + "\n")).out.splitlines()
+    assert done.out.startswith(f"translation: {predicted}\n")
+    own = word_alignment(mean_of(look(load(run, device="cpu"), text)))
+    assert f"word alignment: {own}".rstrip() in done.out
+    assert "cross-attention: " in done.out
+    for word in text.split():
+        assert word in done.out
+
+
+def test_one_layer_and_head_by_their_numbers(heedful, transformer, tmp_path):
+    options = ["--kind", "cross", "--layer", "1", "--head", "2", "--json"]
+    found = ok(heedful("explain", transformer, "red dog", *options, cwd=tmp_path)).json()
+    check(found)
+    ((own,), seen) = found["maps"], look(load(transformer, device="cpu"), "red dog")
+    assert (own["kind"], own["layer"], own["heads"]) == ("cross", 1, [2])
+    np.testing.assert_allclose(own["weights"][0], seen.map("cross", 0).head(1), atol=1e-5)
+    shown = ok(heedful("explain", transformer, "red dog", *options[:-1], cwd=tmp_path)).out
+    assert "cross-attention: layer 1, head 2" in shown
+
+
+def test_standard_input_is_an_input(heedful, transformer, tmp_path):
+    given = ok(heedful("explain", transformer, "red dog", "--json", cwd=tmp_path)).json()
+    assert ok(heedful("explain", transformer, "-", "--json", cwd=tmp_path, stdin="red dog\n")).json() == given
+    done = heedful("explain", transformer, "-", cwd=tmp_path, stdin=b"\xff")
+    assert (done.status, done.err) == (
+        2,
+        "heedful: standard input: byte 1 is not UTF-8; convert it to UTF-8\n",
+    )
+
+
+def test_a_target_is_looked_at_and_views_are_added(heedful, transformer, tmp_path):
+    options = ["--target", "DOG RED", "--view", "losses", "--view", "lens", "--view", "gradients"]
+    found = ok(heedful("explain", transformer, "red dog", *options, "--json", cwd=tmp_path)).json()
+    check(found)
+    assert found["answer"]["text"] == "DOG RED"
+    assert found["more"].keys() == {"losses", "lens", "gradients"}
+    shown = ok(heedful("explain", transformer, "red dog", *options, cwd=tmp_path)).out
+    assert "(given, not written by the model)" in shown
+    assert f"perplexity {found['more']['losses']['perplexity']:.4g}" in shown
+    assert "gradient x input" in shown
+    assert "(0: embeddings)" in shown
+
+
+def test_files_are_written_in_the_form_of_their_names(heedful, transformer, tmp_path):
+    for name, begins in (("x.png", b"\x89PNG"), ("x.svg", b"<?xml"), ("x.json", b'{"version": 1')):
+        done = ok(heedful("explain", transformer, "red dog", "--out", name, cwd=tmp_path))
+        assert (tmp_path / name).read_bytes().startswith(begins)
+        assert f"written: {name}" in done.err
+    printed = ok(heedful("explain", transformer, "red dog", "--json", cwd=tmp_path)).out
+    assert (tmp_path / "x.json").read_text("utf-8") == printed
+
+
+def refused(done, *messages, status=2):
+    assert done.status == status, done.err
+    assert "Traceback" not in done.err
+    for message in messages:
+        assert message in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["red", "--out", "x.pdf"], "--out x.pdf: the name ends in .html, .svg, .png or .json"),
+        (["red", "--layer", "2"], "there is no layer 2: the model has 1 with attention"),
+        (["red", "--head", "3"], "there is no head 3: a layer has 2"),
+        (["red", "--kind", "croos"], "(did you mean 'cross'?)"),
+        (["red", "--view", "loss"], "(did you mean 'losses'?)"),
+        (["red", "--pair", "dog"], "reads one text"),
+        (["", "--json"], "the input is empty"),
+        (["red dog", "--limit", "1e-7"], "raise the limit"),
+        (["red", "--decoding", "kind=best"], "decoding"),
+        (["red dog " * 70, "--out", "x.png"], "could not be read: take .html or .json"),
+        (["red", "--out", "none/x.json"], "none/x.json: cannot be written"),
+    ],
+)
+def test_wrong_requests_are_told(heedful, transformer, tmp_path, arguments, message):
+    refused(heedful("explain", transformer, *arguments, cwd=tmp_path), message)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_run(heedful, tmp_path):
+    refused(heedful("explain", "none", "red", cwd=tmp_path), "none: no such run")
+
+
+def test_a_page_is_what_the_page_maker_gives(transformer, tmp_path, monkeypatch):
+    import sys
+    import types
+
+    from typer.testing import CliRunner
+
+    from heedful.cli.main import app
+
+    module = types.ModuleType("heedful.explain.page")
+    module.page = lambda seen: f"<!doctype html>\n<title>{seen.run} {len(seen.maps)}</title>\n"
+    monkeypatch.setitem(sys.modules, "heedful.explain.page", module)
+    out = tmp_path / "x.html"
+    outcome = CliRunner().invoke(app, ["explain", str(transformer), "red", "--out", str(out)])
+    assert outcome.exit_code == 0
+    assert out.read_text("utf-8") == "<!doctype html>\n<title>run 3</title>\n"

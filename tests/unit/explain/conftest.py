@@ -1,0 +1,223 @@
+"""A tiny run of every task, with random weights far from their first ones."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from heedful.data.pictures import Picture
+from heedful.runs.run import Run, load
+
+WORDS = {"subwords": {"kind": "word"}}
+PIECES = {"subwords": {"kind": "bpe", "merges": 9, "min_frequency": 1}}
+SIZES = {"d_model": 12, "d_ff": 17, "n_heads": 3, "dropout": 0.0}
+ENCODER = {"kind": "encoder", **SIZES, "n_layers": 2, "max_length": 23}
+MODEL = {"kind": "language-model", **SIZES, "n_layers": 2, "context": 19}
+VISION = {
+    "kind": "vision",
+    **SIZES,
+    "n_layers": 2,
+    "picture_size": 6,
+    "channels": 1,
+    "patch_size": 3,
+    "pooling": "first",
+}
+RECURRENT = {"kind": "recurrent", "d_embedding": 7, "d_hidden": 11, "tie": "none", "bridge": "zero"}
+
+PAIRS = [
+    {"source": "red dog runs", "target": "RUNS DOG RED"},
+    {"source": "the blue cat sleeps", "target": "SLEEPS CAT BLUE"},
+]
+TEXTS = [{"text": "the cat sat on the mat, the dog sat on the log"}]
+LABELLED = [
+    {"text": "the cat sat", "pair": "a dog lay", "label": "1.5"},
+    {"text": "a dog lay", "pair": "the cat sat", "label": "-2"},
+    {"text": "a mat", "pair": "the log", "label": "7"},
+]
+SINGLE = [{"text": row["text"], "label": row["label"]} for row in LABELLED]
+TAGGED = [{"words": "the cat sat", "tags": "DET NOUN VERB"}, {"words": "a dog lay", "tags": "DET NOUN VERB"}]
+ASKED = [{"question": "who sat ?", "passage": "the cat sat . a dog lay", "answer": "the cat"}]
+
+
+def pixels(seed: int, size: int = 6) -> Any:
+    return np.random.default_rng(seed).integers(0, 256, (size, size), dtype=np.uint8)
+
+
+PICTURES = [{"picture": Picture.of(pixels(i)), "label": label} for i, label in enumerate("abc")]
+CAPTIONED = [{"picture": Picture.of(pixels(i)), "caption": row["source"]} for i, row in enumerate(PAIRS)]
+
+SHORT = {"kind": "greedy", "max_length": {"ratio": 0, "extra": 5}}
+BEAM = {"kind": "beam", "beam": 4, "n_best": 3, "max_length": {"ratio": 0, "extra": 5}}
+
+
+def _files(filter: Any) -> Any:
+    source = {"kind": "jsonl", "paths": "x", "columns": {"source": "x", "target": "x"}}
+    return {"train": source, "valid": source, "filter": filter}
+
+
+def _recipe(task: str, tokenizer: Any, model: Any, **sections: Any) -> dict[str, Any]:
+    kind = {"kind": task} if isinstance(task, str) else task
+    made = {"task": kind, "model": model, **sections}
+    return made if tokenizer is None else {**made, "tokenizer": tokenizer}
+
+
+def _classifier(**model: Any) -> dict[str, Any]:
+    return _recipe("classification", PIECES, {**ENCODER, **model})
+
+
+TRANSFORMER = {"kind": "transformer", **SIZES, "n_layers": 2, "n_decoder_layers": 1}
+ONE_TEXT = {"data": _files({"max_length": {"source": 6, "target": 7}}), "decoding": SHORT}
+HEADS = {"score": "multi-head-additive", "n_heads": 3, "d_k": 5, "d_v": 7}
+PAIR = {"kind": "regression", "pairs": True}
+CAPTIONER = {"kind": "captioner", **SIZES, "n_layers": 1, "picture_size": 6, "channels": 1, "patch_size": 2}
+CAPTIONER |= {"n_decoder_layers": 2}
+
+RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
+    "translation": (_recipe("translation", PIECES, TRANSFORMER, decoding=BEAM), PAIRS, "the red dog sleeps"),
+    "summarisation": (
+        _recipe("summarisation", PIECES, {**TRANSFORMER, "norm_placement": "pre"}, decoding=SHORT),
+        PAIRS,
+        "blue dog",
+    ),
+    "one text": (_recipe("translation", WORDS, MODEL, **ONE_TEXT), PAIRS, "red dog runs"),
+    "additive": (
+        _recipe("translation", WORDS, {**TRANSFORMER, "score": "additive"}, decoding=SHORT),
+        PAIRS,
+        "red dog",
+    ),
+    "recurrent": (
+        _recipe("translation", WORDS, {**RECURRENT, "attention": HEADS}, decoding=SHORT),
+        PAIRS,
+        "red dog runs",
+    ),
+    "recurrent, one head": (
+        _recipe(
+            "translation",
+            WORDS,
+            {**RECURRENT, "decoder": "luong", "attention": {"score": "bilinear"}, "input_feeding": True},
+            decoding=SHORT,
+        ),
+        PAIRS,
+        "the blue cat",
+    ),
+    "recurrent without attention": (
+        _recipe(
+            "translation",
+            WORDS,
+            {
+                **RECURRENT,
+                "decoder": "plain",
+                "attention": None,
+                "direction": "left-to-right",
+                "bridge": "copy",
+            },
+            decoding=SHORT,
+        ),
+        PAIRS,
+        "red dog",
+    ),
+    "language model": (
+        _recipe(
+            "language-modelling",
+            PIECES,
+            MODEL,
+            completion={"max_new_tokens": 5},
+            decoding={"kind": "greedy"},
+        ),
+        TEXTS,
+        "the cat",
+    ),
+    "local and compressed": (
+        _recipe(
+            "language-modelling",
+            PIECES,
+            {**MODEL, "n_layers": 3, "mixing": "alternating", "block": 4, "compression": 3},
+            completion={"max_new_tokens": 3},
+            decoding={"kind": "greedy"},
+        ),
+        TEXTS,
+        "the dog sat on",
+    ),
+    "rotary, shared keys": (
+        _recipe(
+            "language-modelling",
+            WORDS,
+            {**MODEL, "n_heads": 6, "n_kv_heads": 2, "positions": "rotary", "norm": "rms"},
+            completion={"max_new_tokens": 3},
+            decoding={"kind": "greedy"},
+        ),
+        TEXTS,
+        "the mat",
+    ),
+    "masked": (_recipe("masked-language-modelling", PIECES, ENCODER), TEXTS, "the [MASK] sat on [MASK] log"),
+    "classification": (_classifier(), SINGLE, "the cat lay"),
+    "pairs": (
+        _recipe({"kind": "classification", "pairs": True}, PIECES, {**ENCODER, "pooling": "mean"}),
+        LABELLED,
+        ("the cat", "a dog sat"),
+    ),
+    "fourier": (_classifier(mixer="fourier"), SINGLE, "the cat"),
+    "regression": (_recipe(PAIR, PIECES, ENCODER), LABELLED, ("the cat", "a dog")),
+    "tagging": (_recipe("tagging", PIECES, {**ENCODER, "segments": 0}), TAGGED, "the dog sat"),
+    "answers": (
+        _recipe("question-answering", PIECES, ENCODER, windows={"longest_question": 9}),
+        ASKED,
+        ("who lay ?", "the cat lay"),
+    ),
+    "pictures": (_recipe("picture-classification", None, VISION), PICTURES, pixels(7)),
+    "pictures without class token": (
+        _recipe("picture-classification", None, {**VISION, "pooling": "mean"}),
+        PICTURES,
+        pixels(8),
+    ),
+    "resnet": (
+        _recipe(
+            "picture-classification",
+            None,
+            {
+                "kind": "resnet",
+                "picture_size": 6,
+                "channels": 1,
+                "n_blocks": [1],
+                "width": 8,
+                "n_groups": 4,
+                "root_kernel": 3,
+                "root_stride": 1,
+                "root_pool": False,
+            },
+        ),
+        PICTURES,
+        pixels(9),
+    ),
+    "captions": (_recipe("captioning", WORDS, CAPTIONER, decoding=SHORT), CAPTIONED, pixels(5)),
+}
+"""Each run's recipe, training rows, and an input."""
+
+BLIND = ("recurrent without attention", "fourier", "resnet")
+"""Those without attention."""
+
+SEEING = [name for name in RUNS if name not in BLIND]
+
+
+@pytest.fixture(scope="session")
+def explained(make_run: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run and an input, by the name of `RUNS`; nobody may change the run."""
+    made: dict[str, Run] = {}
+
+    def of(name: str) -> tuple[Run, Any]:
+        recipe, rows, given = RUNS[name]
+        if name not in made:
+            folder = tmp_path_factory.mktemp("explained") / "run"
+            made[name] = load(make_run(folder, recipe, rows), device="cpu")
+        return made[name], given
+
+    return of
+
+
+def pytest_generate_tests(metafunc: Any) -> None:
+    """Arguments ``seeing`` and ``every`` sweep the runs that have attention, and all."""
+    if "seeing" in metafunc.fixturenames:
+        metafunc.parametrize("seeing", SEEING)
+    if "every" in metafunc.fixturenames:
+        metafunc.parametrize("every", list(RUNS))

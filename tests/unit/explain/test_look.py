@@ -1,0 +1,462 @@
+"""Looking into runs of every task: the numbers are the model's own, and what cannot be shown is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength
+from heedful.errors import DataError, RequestError
+from heedful.explain.look import look
+from heedful.explain.points import memory, points
+from heedful.explain.reading import GIVEN, READERS, read
+from heedful.nn.attention import kernels
+from heedful.nn.taps import recording
+from heedful.runs.kinds import KINDS
+from heedful.tasks.forced import forced
+from heedful.text.specials import SPECIALS
+
+WRITERS = ["translation", "summarisation", "one text", "additive", "recurrent", "recurrent, one head"]
+WRITERS += ["language model", "local and compressed", "rotary, shared keys", "masked", "captions"]
+
+
+def test_every_task_is_read():
+    assert READERS.keys() == KINDS.keys()
+
+
+# Every run ------------------------------------------------------------------------------------------------
+
+
+def test_every_row_sums_to_one_over_what_stands_along_it(explained, seeing):
+    seen = look(*explained(seeing))
+    assert seen.maps
+    for each in seen.maps:
+        rows, columns = (len(seen.sides[name].tokens) for name in (each.queries, each.keys))
+        assert each.weights.shape == (len(each.heads), rows, columns)
+        assert each.weights.dtype == np.float32
+        np.testing.assert_allclose(each.weights.sum(-1), 1.0, atol=1e-5)
+
+
+def test_weights_are_those_of_the_explicit_path(explained, seeing):
+    run, given = explained(seeing)
+    seen, batch = look(run, given), read(run, given).batch
+    with recording(run.model, [each.tap for each in seen.maps]) as taps:
+        run.model(batch.inputs, batch.source)
+    for each in seen.maps:
+        (weights,) = taps[each.tap]
+        np.testing.assert_allclose(each.weights, weights[0].detach().numpy(), atol=1e-6, rtol=0)
+
+
+def test_all_attention_of_the_model_is_there(explained, seeing):
+    run, given = explained(seeing)
+    taps = {name for name, _ in run.model.named_modules() if name.endswith("weights")}
+    assert {each.tap for each in look(run, given).maps} == taps
+
+
+def test_the_answer_is_the_runs_own(explained, every):
+    run, given = explained(every)
+    (prediction,) = run.predict([given])
+    seen = look(run, given, kinds=())
+    assert seen.answer == prediction.to_dict()
+    assert (seen.task, seen.run, seen.maps) == (run.recipe.task.kind, "run", [])
+    assert seen.input is given
+
+
+def test_a_later_token_is_never_seen_by_causal_attention(explained, seeing):
+    for each in look(*explained(seeing)).maps:
+        if each.kind == "causal" and each.keys != "memory":
+            assert not np.triu(each.weights, 1).any()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_was_written_has_the_probabilities_with_which_it_was_written(explained, name):
+    run, given = explained(name)
+    seen = look(run, given)
+    ((side, written),) = seen.written.items()
+    assert len(written) == len(seen.sides[side].tokens)
+    found = [value for value in written if value is not None]
+    log_probs = seen.answer["log_probs"]
+    # Where the length was the end of it, the end token was asked about, and not written.
+    assert found[: len(log_probs)] == pytest.approx(log_probs, abs=1e-4)
+    assert len(found) - len(log_probs) in {0, 1}
+
+
+@pytest.mark.parametrize(
+    "name", ["classification", "pairs", "fourier", "regression", "tagging", "answers", "pictures", "resnet"]
+)
+def test_what_writes_no_tokens_has_no_probabilities_of_tokens(explained, name):
+    run, given = explained(name)
+    assert look(run, given, kinds=()).written == {}
+
+
+# Sides -----------------------------------------------------------------------------------------------------
+
+
+def test_translation_has_three_sides(explained):
+    run, given = explained("translation")
+    seen = look(run, given)
+    source, target, prefix = (seen.sides[name] for name in ("source", "target", "prefix"))
+    ids = run.codec.source.encode(given)
+    assert source.tokens == (*run.codec.source.tokens(ids), "</s>")
+    assert source.surface == tuple(given.split())
+    of_pieces = run.codec.source.words(ids)
+    assert len(source.words) == len(ids) + 1
+    # White space alone belongs to the word that it stands before.
+    assert all(own in {-1, word} for own, word in zip(of_pieces, source.words, strict=False))
+    assert source.words[-1] == -1
+    assert target.tokens == (*seen.answer["tokens"], "</s>")
+    assert prefix.tokens == ("<s>", *seen.answer["tokens"])
+    assert [(m.kind, m.layer, m.queries, m.keys) for m in seen.maps] == [
+        ("self", 0, "source", "source"),
+        ("self", 1, "source", "source"),
+        ("causal", 0, "prefix", "prefix"),
+        ("cross", 0, "target", "source"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["translation", "additive", "recurrent", "recurrent, one head", "captions"])
+def test_cross_attention_is_the_alignment_of_predictions(explained, name):
+    run, given = explained(name)
+    (prediction,) = run.predict([given], alignment=True)
+    seen = look(run, given, kinds=["cross"])
+    weights = np.stack([each.weights for each in seen.maps])
+    np.testing.assert_allclose(weights, np.asarray(prediction.alignment), atol=1e-6, rtol=0)
+    assert seen.sides["source"].grid == prediction.grid
+
+
+def test_one_text_has_one_side_with_both(explained):
+    run, given = explained("one text")
+    seen = look(run, given)
+    (side,) = seen.sides.values()
+    source = run.codec.source.tokens(run.codec.source.encode(given))
+    assert side.tokens == ("<s>", *source, "<sep>", *seen.answer["tokens"], "</s>")
+    first = len(source) + 2
+    assert seen.written["input"][:first] == [None] * first
+    assert None not in seen.written["input"][first:]
+
+
+def test_the_end_token_is_left_out_where_source_and_target_fill_the_context(explained):
+    run, _ = explained("one text")
+    source, context = "red dog runs", run.recipe.model.context
+    most = run.recipe.pairing.room(3) - 1
+    assert look(run, source, target=" ".join(["RED"] * (most - 1))).sides["input"].tokens[-1] == "</s>"
+    full = look(run, source, target=" ".join(["RED"] * most))
+    assert full.sides["input"].tokens[-1] == "RED"
+    assert len(full.sides["input"].tokens) == len(full.written["input"]) == context
+    with pytest.raises(RequestError, match=f"{most + 1} tokens, and the model has room for {most}"):
+        look(run, source, target=" ".join(["RED"] * (most + 1)))
+
+
+def test_a_prompt_and_its_completion_are_one_side(explained):
+    run, given = explained("language model")
+    seen = look(run, given)
+    (side,) = seen.sides.values()
+    prompt = run.codec.text.tokens(run.codec.text.encode(given))
+    both = (*prompt, *seen.answer["tokens"])
+    assert side.tokens[: len(both)] == both
+    assert seen.written["input"][: len(prompt)] == [None] * len(prompt)
+    assert None not in seen.written["input"][len(prompt) :]
+
+
+def test_an_empty_prompt_begins_with_the_end_token(explained):
+    run, _ = explained("language model")
+    seen = look(run, "")
+    assert seen.sides["input"].tokens[0] == "</s>"
+    assert seen.answer == run.predict([""])[0].to_dict()
+    found = [value for value in seen.written["input"] if value is not None]
+    assert found == pytest.approx(seen.answer["log_probs"], abs=1e-4)
+
+
+def test_a_completion_is_cut_where_the_context_ends(explained):
+    run, _ = explained("language model")
+    prompt = "the cat sat "
+    while len(run.codec.text.encode(prompt)) < run.recipe.model.context - 2:
+        prompt += "a"
+    room = run.recipe.model.context - len(run.codec.text.encode(prompt))
+    seen = look(run, prompt)
+    assert len(seen.answer["tokens"]) <= room
+    if len(seen.answer["log_probs"]) == len(seen.answer["tokens"]):
+        assert f"cut after {room} tokens" in seen.answer["note"]
+        assert len(seen.sides["input"].tokens) == run.recipe.model.context
+
+
+def test_slots_of_a_compressed_memory_are_a_side_of_their_own(explained):
+    run, given = explained("local and compressed")
+    seen = look(run, given)
+    text, slots = seen.sides["input"], seen.sides["memory"]
+    assert slots.tokens[0] == text.tokens[0]
+    assert slots.tokens[2] == " ".join(text.tokens[3:6])
+    assert len(slots.tokens) == 1 + len(text.tokens) // 3
+    assert [each.keys for each in seen.maps] == ["input", "memory", "input"]
+    assert "memory" not in look(run, given, layers=[0, 2]).sides
+    # A local layer sees nothing beyond its blocks of four.
+    block = np.arange(len(text.tokens)) // 4
+    assert not seen.maps[0].weights[:, block[:, None] != block].any()
+
+
+def test_gaps_are_shown_as_gaps_and_have_the_probabilities_of_what_fills_them(explained):
+    run, given = explained("masked")
+    seen = look(run, given)
+    side, written = seen.sides["input"], seen.written["input"]
+    assert (side.tokens[0], side.tokens[-1]) == ("<cls>", "<sep>")
+    gaps = [i for i, token in enumerate(side.tokens) if token == "<mask>"]
+    assert len(gaps) == 2
+    assert [i for i, value in enumerate(written) if value is not None] == gaps
+    assert [written[i] for i in gaps] == pytest.approx(seen.answer["log_probs"], abs=1e-5)
+
+
+def test_a_text_without_a_gap_is_looked_at_all_the_same(explained):
+    run, _ = explained("masked")
+    seen = look(run, "the cat")
+    assert seen.maps
+    assert seen.answer["note"] == "there is no [MASK] to fill"
+
+
+def test_pairs_stand_one_after_the_other(explained):
+    run, given = explained("pairs")
+    side = look(run, given).sides["input"]
+    first, second = (run.codec.tokenizer.tokens(run.codec.tokenizer.encode(text)) for text in given)
+    assert side.tokens == ("<cls>", *first, "<sep>", *second, "<sep>")
+    assert side.surface == ("the", "cat", "a", "dog", "sat")
+    assert [side.surface[word] for word in dict.fromkeys(side.words) if word >= 0] == list(side.surface)
+
+
+def test_the_words_of_a_tagger_are_those_that_were_given(explained):
+    run, _ = explained("tagging")
+    for given in ("the dog sat", ["the dog", "sat"]):
+        seen = look(run, given)
+        side = seen.sides["input"]
+        assert list(side.surface) == seen.answer["words"]
+        reading = read(run, given)
+        assert [side.words[place] for place in reading.questions.places] == list(range(len(side.surface)))
+        assert reading.questions.names == seen.answer["tags"]
+        scores = reading.questions.scores(run.model(reading.batch.inputs))
+        assert scores.tolist() == pytest.approx(seen.answer["log_probs"], abs=1e-5)
+
+
+def test_the_ends_of_an_answer_have_its_score(explained):
+    run, given = explained("answers")
+    reading = read(run, given)
+    scores = reading.questions.scores(run.model(reading.batch.inputs))
+    assert scores.sum().item() == pytest.approx(reading.answer.score, abs=1e-5)
+    tokens = reading.sides["input"].tokens
+    assert reading.questions.names == [tokens[place] for place in reading.questions.places]
+
+
+@pytest.mark.parametrize("name", ["classification", "pairs", "pictures", "fourier", "resnet"])
+def test_a_class_has_its_score(explained, name):
+    run, given = explained(name)
+    reading = read(run, given)
+    scores = reading.questions.scores(run.model(reading.batch.inputs))
+    assert scores.tolist() == pytest.approx([reading.answer.score], abs=1e-5)
+    assert reading.questions.names == [reading.answer.text]
+
+
+def test_a_number_is_in_the_unit_of_the_data(explained):
+    run, given = explained("regression")
+    reading = read(run, given)
+    scores = reading.questions.scores(run.model(reading.batch.inputs))
+    assert scores.tolist() == pytest.approx([reading.answer.to_dict()["value"]], rel=1e-5)
+
+
+@pytest.mark.parametrize(("name", "before"), [("pictures", 1), ("pictures without class token", 0)])
+def test_squares_stand_row_by_row_behind_the_class_token(explained, name, before):
+    run, given = explained(name)
+    side = look(run, given).sides["input"]
+    assert (side.grid, side.before) == ((2, 2), before)
+    assert side.tokens == (*["<cls>"] * before, "1,1", "1,2", "2,1", "2,2")
+
+
+@pytest.mark.parametrize(("name", "side"), [("pictures", "input"), ("captions", "source")])
+def test_a_picture_is_kept_as_the_model_reads_it(explained, name, side):
+    import io
+
+    from PIL import Image
+
+    run, given = explained(name)
+    content = look(run, given).sides[side].picture
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), given)
+
+
+# What is asked for -----------------------------------------------------------------------------------------
+
+
+def test_layers_heads_and_kinds_are_parts_of_all(explained):
+    run, given = explained("translation")
+    everything = look(run, given)
+    part = look(run, given, layers=[0], heads=[2, 0], kinds=["self", "cross"])
+    assert [(m.kind, m.layer, m.heads) for m in part.maps] == [("self", 0, (0, 2)), ("cross", 0, (0, 2))]
+    for each in part.maps:
+        whole = everything.map(each.kind, each.layer)
+        np.testing.assert_array_equal(each.weights, whole.weights[[0, 2]])
+        np.testing.assert_array_equal(each.head(2), whole.head(2))
+
+
+@pytest.mark.parametrize("name", ["translation", "rotary, shared keys", "recurrent"])
+def test_one_head_is_that_head(explained, name):
+    run, given = explained(name)
+    for whole in look(run, given).maps:
+        one = look(run, given, heads=[1], kinds=[whole.kind], layers=[whole.layer]).maps[0]
+        np.testing.assert_allclose(one.weights[0], whole.weights[1], atol=1e-7)
+
+
+def test_a_layer_that_one_stack_has_is_taken_there(explained):
+    run, given = explained("translation")
+    assert [(m.kind, m.layer) for m in look(run, given, layers=[1]).maps] == [("self", 1)]
+
+
+def test_the_kernels_stay_as_they_are(explained, monkeypatch):
+    run, given = explained("translation")
+    taken, choose = [], kernels.choose
+
+    def told(*args, **options):
+        taken.append((choose(*args, **options), options["wants_weights"]))
+        return taken[-1][0]
+
+    monkeypatch.setattr(kernels, "choose", told)
+    look(run, given)
+    assert taken
+    assert not any(wants or kernel == "explicit" for kernel, wants in taken)
+
+
+def test_a_target_that_is_given_is_looked_at_instead(explained):
+    run, given = explained("translation")
+    target = "BLUE DOG"
+    ids = run.codec.target.encode(target)
+    batch = run.recipe.pairing.collate([run.codec.source.encode(given)], [ids])
+    (result,) = forced(run.model, batch, alignment=True)
+    seen = look(run, given, target=target)
+    np.testing.assert_allclose(seen.map("cross", 0).weights, result.alignment[0].numpy(), atol=1e-6)
+    assert seen.written["target"] == pytest.approx(result.log_probs.tolist(), abs=1e-6)
+    assert seen.answer["log_probs"] == seen.written["target"]
+    assert seen.answer["score"] == pytest.approx(sum(result.log_probs.tolist()), abs=1e-5)
+    assert (seen.answer["text"], seen.answer["note"]) == (target, GIVEN)
+
+
+def test_an_empty_target_ends_at_once(explained):
+    seen = look(*explained("translation"), target="")
+    assert seen.sides["target"].tokens == ("</s>",)
+    assert len(seen.written["target"]) == 1
+
+
+@pytest.mark.parametrize(("prompt", "target"), [("the cat", " sat on"), ("the c", "at sat"), ("", "the")])
+def test_a_completion_that_is_given_is_encoded_with_its_prompt(explained, prompt, target):
+    run, _ = explained("language model")
+    seen = look(run, prompt, target=target)
+    ids = run.codec.text.encode(prompt + target)
+    shown = seen.sides["input"].tokens
+    assert shown == (*["</s>"] * (not prompt), *run.codec.text.tokens(ids))
+    written = [value for value in seen.written["input"] if value is not None]
+    assert shown[len(shown) - len(written) :] == tuple(seen.answer["tokens"])
+    assert written == seen.answer["log_probs"]
+    read_ids = [*([] if prompt else [SPECIALS.end]), *ids]
+    log_probs = _all_log_probs(run, read_ids)
+    assert written == pytest.approx(log_probs[len(log_probs) - len(written) :], abs=1e-5)
+
+
+def _all_log_probs(run, ids):
+    """Of every token but the first, by a loop over prefixes."""
+    from heedful.nn.layout import Tokens
+
+    found = []
+    for n in range(1, len(ids)):
+        with torch.no_grad():
+            hidden = run.model(Tokens.of([ids[:n]]))
+            found.append(run.model.heads["token"](hidden[-1]).log_softmax(-1)[ids[n]].item())
+    return found
+
+
+def test_another_label_can_be_asked_about(explained):
+    run, given = explained("classification")
+    label = next(label for label in run.codec.labels if label != run.predict([given])[0].text)
+    reading = read(run, given, target=label)
+    assert reading.questions.names == [label]
+    assert reading.answer.text != label
+
+
+def test_every_beam_can_be_looked_at(explained):
+    run, given = explained("translation")
+    (best,) = run.predict([given])
+    assert len(best.alternatives) == 2
+    for number, prediction in enumerate([best, *best.alternatives]):
+        seen = look(run, given, alternative=number)
+        assert seen.answer["text"] == prediction.text
+        assert seen.sides["target"].tokens == (*prediction.tokens, "</s>")
+        n = len(prediction.log_probs)
+        assert seen.written["target"][:n] == pytest.approx(prediction.log_probs, abs=1e-4)
+
+
+def test_another_decoding_answers(explained):
+    run, given = explained("translation")
+    short = GreedyConfig(max_length=MaxLength(ratio=0, extra=1))
+    assert len(look(run, given, decoding=short).sides["target"].tokens) <= 2
+    wide = BeamConfig(beam=5, n_best=2)
+    assert look(run, given, decoding=wide).answer == run.predict([given], decoding=wide)[0].to_dict()
+
+
+# Refusals --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "options", "message"),
+    [
+        ("translation", "", {}, "the input is empty"),
+        ("translation", ("a", "b"), {}, "reads a text, not a tuple"),
+        ("translation", "red", {"layers": [2]}, "no layer 3: the model has 2 with attention"),
+        ("translation", "red", {"layers": [-1]}, "no layer 0"),
+        ("translation", "red", {"heads": [3]}, "no head 4: a layer has 3"),
+        ("translation", "red", {"kinds": ["crss"]}, r"no crss attention \(did you mean 'cross'\?\)"),
+        ("classification", "cat", {"kinds": ["cross"]}, "no cross attention: this model has self"),
+        ("translation", "red", {"alternative": 9}, "n_best"),
+        ("translation", "red", {"views": ["lense"]}, r"unknown view 'lense' \(did you mean 'lens'\?\)"),
+        ("masked", "", {}, "the input is empty"),
+        ("masked", "a [MASK]", {"target": "b"}, "write the words into the gaps"),
+        ("classification", "", {}, "the input is empty"),
+        ("classification", "cat", {"target": "none"}, "unknown label 'none'"),
+        ("pairs", "the cat", {}, r"reads 2 texts together here \(text, pair\), not one text"),
+        ("pairs", ("the cat",), {}, "reads 2 texts together"),
+        ("pairs", ("", ""), {}, "the input is empty"),
+        ("regression", ("a", "b"), {"target": "3"}, "its answer is a number"),
+        ("regression", ("a", "b"), {"alternative": 1}, "no alternative 1: the run has 1 answers"),
+        ("tagging", " ", {}, "the input is empty"),
+        ("tagging", "the cat " * 20, {}, r"is read in \d+ parts, and one at a time"),
+        ("answers", ("who ?", ""), {}, "the input is empty"),
+        ("answers", ("who ?", "a dog " * 20), {}, r"is read in \d+ windows, and one at a time"),
+        ("language model", "the cat", {"target": ""}, "adds no token"),
+        ("language model", "the mat " * 9, {}, "shorten it to 18 at most"),
+        ("language model", "the", {"target": " mat" * 20}, "the model reads 19 at once"),
+        (
+            "fourier",
+            "the cat",
+            {},
+            "model.mixer=fourier has no attention.*it has the views lens, losses, gra",
+        ),
+        ("recurrent without attention", "red", {}, "kind=recurrent.*it has the views losses, gradients"),
+        ("resnet", None, {}, "kind=resnet.*it has the views losses"),
+    ],
+)
+def test_what_cannot_be_explained_is_told(explained, name, given, options, message):
+    run, own = explained(name)
+    with pytest.raises(RequestError, match=message):
+        look(run, own if given is None else given, **options)
+
+
+def test_a_picture_that_is_not_there_is_named(explained, tmp_path):
+    for name in ("pictures", "captions"):
+        with pytest.raises(DataError, match=r"none\.png: no such file"):
+            look(explained(name)[0], str(tmp_path / "none.png"))
+
+
+def test_what_would_take_too_much_memory_is_refused_before_the_model_runs(explained, monkeypatch):
+    run, given = explained("classification")
+    n = len(look(run, given, kinds=()).sides["input"].tokens)
+    wanted = points(run.model)
+    sides = look(run, given).sides
+    # Two layers of three heads, and three rectangles of a layer while it works.
+    needed = 4 * n * n * (2 * 3 + 3 * 3)
+    assert memory(wanted, sides) == needed
+    look(run, given, limit=needed)
+    answered = run.predict([given])
+    monkeypatch.setattr(run, "predict", lambda texts, **options: answered)
+    monkeypatch.setattr(run.model, "forward", None)
+    with pytest.raises(RequestError, match=f"attention of 6 heads over as many as {n} tokens takes .* MiB"):
+        look(run, given, limit=needed - 1)

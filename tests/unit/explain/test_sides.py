@@ -1,0 +1,81 @@
+"""What stands along an axis: special tokens, words across pieces, squares, slots."""
+
+import numpy as np
+import pytest
+
+from heedful.explain.sides import by_words, merged, slots_side, squares_side, text_side, words_side
+from heedful.explain.view import Side
+from heedful.text.configuration import BpeConfig, WordConfig
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import NO_WORD
+from heedful.text.training import train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    config = BpeConfig(kind="bpe", merges=3, min_frequency=1)
+    return train_tokenizer(config, iter(["low lower lowest", "newer wider"]))
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return train_tokenizer(WordConfig(kind="word"), iter(["the cat sat"]))
+
+
+def test_pieces_know_their_words(pieces):
+    ids = pieces.encode("lower newer")
+    side = text_side(pieces, [SPECIALS.start, *ids, SPECIALS.end])
+    assert len(ids) > 2
+    assert side.surface == ("lower", "newer")
+    assert (side.words[0], side.words[-1]) == (-1, -1)
+    wanted = pieces.words(ids)
+    assert NO_WORD in wanted
+    for i in reversed(range(len(ids))):  # white space alone belongs to the word that it stands before
+        wanted[i] = wanted[i + 1] if wanted[i] == NO_WORD else wanted[i]
+    assert list(side.words[1:-1]) == wanted
+
+
+def test_several_texts_are_counted_on(pieces):
+    first, second = pieces.encode("low lower"), pieces.encode("wider")
+    ids = [SPECIALS.classify, *first, SPECIALS.separate, *second, SPECIALS.separate]
+    side = text_side(pieces, ids)
+    assert side.surface == ("low", "lower", "wider")
+    assert set(side.words[len(first) + 2 : -1]) == {2}
+
+
+def test_an_unknown_word_is_a_word(whole):
+    side = text_side(whole, [*whole.encode("the dog sat"), SPECIALS.end])
+    assert side.tokens[1] == "<unk>"
+    assert side.surface == ("the", "<unk>", "sat")
+    assert side.words == (0, 1, 2, -1)
+
+
+def test_no_text_has_no_words(pieces):
+    assert text_side(pieces, [SPECIALS.end]) == Side(("</s>",), (-1,))
+
+
+def test_given_words_keep_their_blanks(pieces):
+    ids = [pieces.encode("low wider"), pieces.encode("newer")]
+    side = words_side(pieces, ["low wider", "newer"], ids)
+    assert side.surface == ("low wider", "newer")
+    assert side.words == (-1, *[0] * len(ids[0]), *[1] * len(ids[1]), -1)
+
+
+def test_words_of_a_side_keep_their_order():
+    side = Side(("<s>", "a", "b", "c", "</s>"), (-1, 1, 1, 0, -1), ("C", "AB"))
+    assert by_words(side) == (["<s>", "AB", "C", "</s>"], [0, 1, 1, 2, 3])
+    assert merged(side) == Side(("<s>", "AB", "C", "</s>"))
+
+
+def test_squares_are_named_by_row_and_column():
+    side = squares_side((1, 3), 1, np.zeros((3, 2, 6), np.uint8))
+    assert side.tokens == ("<cls>", "1,1", "1,2", "1,3")
+    assert merged(side) is side
+    assert side.picture.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("n", "wanted"), [(1, ("a",)), (2, ("a",)), (3, ("a", "a b c")), (7, ("a", "a b c", "d e f"))]
+)
+def test_slots_are_the_first_token_and_whole_blocks(n, wanted):
+    assert slots_side(Side(tuple("abcdefg"[:n])), 3).tokens == wanted

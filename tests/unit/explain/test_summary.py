@@ -1,0 +1,106 @@
+"""An explanation for a glance: means, words and links by hand-made numbers."""
+
+import numpy as np
+import pytest
+
+from heedful.errors import RequestError
+from heedful.explain.alignment import from_prediction, links, pharaoh
+from heedful.explain.look import look
+from heedful.explain.summary import mean_of, over_squares, word_alignment
+from heedful.explain.view import Explanation, Map, Side
+
+SOURCE = Side(("a", "b1", "b2", "</s>"), (0, 1, 1, -1), ("a", "b"))
+TARGET = Side(("x1", "x2", "y", "</s>"), (0, 0, 1, -1), ("x", "y"))
+ONE = np.array([[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0.2, 0.4, 0.4, 0], [0, 0, 0, 1]], np.float32)
+OTHER = np.array([[0, 0, 1, 0], [1, 0, 0, 0], [0.6, 0, 0, 0.4], [0, 0, 0, 1]], np.float32)
+
+
+def made(*maps, sides=None):
+    sides = sides or {"source": SOURCE, "target": TARGET}
+    return Explanation("translation", "r", "a b", {"text": "x y"}, sides, maps)
+
+
+def cross(layer, *heads, numbers=None):
+    numbers = numbers or tuple(range(len(heads)))
+    return Map("t", "cross", layer, "target", "source", numbers, np.stack(heads))
+
+
+def test_the_mean_is_over_all_heads_of_all_layers():
+    shown = mean_of(made(cross(0, ONE, OTHER), cross(1, ONE, ONE)))
+    np.testing.assert_allclose(shown.weights, (3 * ONE + OTHER) / 4, atol=1e-7)
+    assert shown.title == "cross-attention: mean of 2 layers, 2 heads"
+    np.testing.assert_allclose(shown.weights.sum(-1), 1, atol=1e-6)
+
+
+def test_a_single_head_is_named():
+    assert mean_of(made(cross(2, ONE, numbers=(4,)))).title == "cross-attention: layer 3, head 5"
+    assert mean_of(made(cross(2, ONE, OTHER))).title == "cross-attention: mean of layer 3, 2 heads"
+
+
+def test_words_are_sums_of_columns_and_means_of_rows():
+    shown = mean_of(made(cross(0, ONE))).in_words()
+    assert shown.queries.tokens == ("x", "y", "</s>")
+    assert shown.keys.tokens == ("a", "b", "</s>")
+    np.testing.assert_allclose(shown.weights, [[0.5, 0.5, 0], [0.2, 0.8, 0], [0, 0, 1]], atol=1e-7)
+
+
+def test_links_are_those_of_the_words():
+    assert word_alignment(mean_of(made(cross(0, ONE)))) == "0-0 1-1"
+    nothing = OTHER.copy()
+    nothing[2] = [0, 0, 0.1, 0.9]
+    assert word_alignment(mean_of(made(cross(0, nothing)))) == "0-0"
+
+
+def test_the_word_alignment_is_that_of_predictions(explained):
+    run, given = explained("translation")
+    (prediction,) = run.predict([given], alignment=True)
+    own = from_prediction(prediction, run.codec)
+    mean = own.weights.mean(axis=(0, 1))
+    shown = mean_of(look(run, given))
+    np.testing.assert_allclose(shown.in_words().weights, mean, atol=1e-6)
+    assert shown.in_words().queries.tokens == own.target
+    assert shown.in_words().keys.tokens == own.source
+    assert word_alignment(shown) == pharaoh(links(mean))
+
+
+def test_the_strongest_links_come_first_and_nothing_is_left_out_but_nothings():
+    rows = mean_of(made(cross(0, ONE))).strongest(2)
+    assert rows[0] == ("x1", [("a", 1.0)])
+    assert rows[2] == ("y", [("b1", pytest.approx(0.4)), ("b2", pytest.approx(0.4))])
+
+
+def test_cross_attention_stands_before_attention_in_one_side():
+    own = Map("s", "self", 0, "source", "source", (0,), np.eye(4, dtype=np.float32)[None])
+    seen = made(own, cross(0, ONE))
+    assert mean_of(seen).title.startswith("cross-attention")
+    assert mean_of(seen, "self").title == "self-attention: layer 1, head 1"
+    with pytest.raises(RequestError, match="no causal attention"):
+        mean_of(seen, "causal")
+    with pytest.raises(RequestError, match="no attention"):
+        mean_of(made())
+
+
+def test_maps_over_other_keys_are_not_mixed(explained):
+    shown = mean_of(look(*explained("local and compressed")))
+    assert shown.title == "causal self-attention: mean of 2 layers, 3 heads"
+
+
+def test_what_a_class_token_sees_lies_over_the_picture(explained):
+    seen = look(*explained("pictures"))
+    shown = mean_of(seen)
+    grid = over_squares(shown)
+    np.testing.assert_array_equal(grid, shown.weights[0, 1:].reshape(2, 2))
+    with pytest.raises(RequestError, match="nothing looks at a picture"):
+        over_squares(mean_of(made(cross(0, ONE))))
+
+
+def test_without_a_class_token_the_squares_are_looked_at_on_average(explained):
+    shown = mean_of(look(*explained("pictures without class token")))
+    np.testing.assert_allclose(over_squares(shown), shown.weights.mean(0).reshape(2, 2))
+    np.testing.assert_array_equal(over_squares(shown, 3), shown.weights[3].reshape(2, 2))
+
+
+def test_a_caption_looks_at_squares_word_by_word(explained):
+    shown = mean_of(look(*explained("captions")))
+    assert over_squares(shown, 0).shape == (3, 3)
+    np.testing.assert_allclose(over_squares(shown, 0).sum(), 1, atol=1e-5)
