@@ -23,6 +23,7 @@ VERBS = {
     },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},
+    "lab": {"names", "--all", "--short", "--control", "--out", "--json"},
     "import": {"source", "run"},
     "export": {"run", "--to", "--out"},
 }  # fmt: skip
@@ -33,6 +34,7 @@ REQUIRED = {
     "describe": ["what"],
     "recipes": [],
     "demo": [],
+    "lab": [],
     "import": ["source", "run"],
     "export": ["run", "to"],
 }
