@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain, combinations
+from itertools import chain, combinations, pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -79,12 +79,12 @@ def _collapse(size: Size, feed_forward: bool) -> Outcome:
     return Outcome(
         "holds with conditions" if linear else "is wrong",
         (
-            "Given its attention weights, the stack is one averaging matrix A_L … A_1 (its rows sum to 1) and one "
-            "matrix W_1 … W_L. The weights themselves depend on the tokens through a softmax, so the whole stack is "
-            "not linear: it is in the values that nothing new is made."
+            "Given its attention weights, the stack is one averaging matrix A_L … A_1 (its rows sum to 1) "
+            "and one matrix W_1 … W_L. The weights themselves depend on the tokens through a softmax, so the "
+            "whole stack is not linear: it is in the values that nothing new is made."
             if linear
-            else "With a feed-forward network and its ReLU between them, the layers are not one matrix, even with "
-            "their attention weights given."
+            else "With a feed-forward network and its ReLU between them, the layers are not one matrix, even "
+            "with their attention weights given."
         ),
         [
             Measured("superposition, weights given: relative error", apart, expected=0.0 if linear else None),
@@ -131,16 +131,16 @@ def _spread(size: Size, complete: bool) -> Outcome:
         x = layer(x, layout)
         diameters.append(torch.pdist(x).max().item())
     left = diameters[-1] / diameters[0]
-    shrinks = all(b <= a * (1 + 1e-6) + 1e-6 for a, b in zip(diameters, diameters[1:], strict=False))
+    shrinks = all(b <= a * (1 + 1e-6) + 1e-6 for a, b in pairwise(diameters))
     holds = shrinks and left < 0.01
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "Every output is a weighted mean of the values, so it lies between them. Layer after layer the tokens "
-            "draw together, until all are alike."
+            "Every output is a weighted mean of the values, so it lies between them. Layer after layer the "
+            "tokens draw together, until all are alike."
             if holds
-            else "Residual connections hand each token on as it is, and feed-forward networks and norms move tokens "
-            "out of the hull of the values: they stay apart."
+            else "Residual connections hand each token on as it is, and feed-forward networks and norms move "
+            "tokens out of the hull of the values: they stay apart."
         ),
         [
             Measured(f"greatest distance of two tokens after {n_layers} layers, relative", left),
@@ -182,9 +182,10 @@ def _paths(size: Size, residual: bool) -> Outcome:
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "The Jacobian of the block is (1 + J_F)(1 + J_A) = 1 + J_A + J_F + J_F J_A: 2² paths for the gradient, "
-            "2^(2N) through N layers, one of which touches nothing. (Norms multiply the paths and change nothing of "
-            "their number. Of the values this holds as a count: F is not linear, so the output is no sum of four.)"
+            "The Jacobian of the block is (1 + J_F)(1 + J_A) = 1 + J_A + J_F + J_F J_A: 2² paths for the "
+            "gradient, 2^(2N) through N layers, one of which touches nothing. (Norms multiply the paths and "
+            "change nothing of their number. Of the values this holds as a count: F is not linear, so the "
+            "output is no sum of four.)"
             if holds
             else "Without residual connections there is one path: through attention and then feed-forward."
         ),
@@ -231,8 +232,8 @@ EXPERIMENTS = [
     Experiment(
         name="attention-is-linear",
         title="Stacked attention without a non-linearity is one matrix",
-        claim="There are no element-wise non-linearities in self-attention; if we remove the activation functions, "
-        "a network of many layers is exactly equivalent to one of a single linear layer.",
+        claim="There are no element-wise non-linearities in self-attention; if we remove the activation "
+        "functions, a network of many layers is exactly equivalent to one of a single linear layer.",
         source="S3, self-attention and weighted averages, and quiz 3.3; S1, dense feed forward layer",
         items=(31,),
         run=partial(_collapse, feed_forward=False),
@@ -248,7 +249,8 @@ EXPERIMENTS = [
         items=(31,),
         run=partial(_spread, complete=False),
         control=partial(_spread, complete=True),
-        changed="The layers are whole encoder blocks: with residual connections, norms, feed-forward networks.",
+        changed="The layers are whole encoder blocks: with residual connections, norms, feed-forward "
+        "networks.",
     ),
     Experiment(
         name="residual-paths",

@@ -22,7 +22,8 @@ def panels(*titles: str, width: float = 4.4, height: float = 3.4) -> "tuple[Figu
 
     Args:
         titles: above the panels.
-        width, height: of a panel, in inches.
+        width: of a panel, in inches.
+        height: of a panel, in inches.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -58,7 +59,8 @@ def curves(
         axes: the panel.
         x: where the values were taken.
         lines: values by the names of the curves, as long as ``x``.
-        x_label, y_label: what the axes are, with units.
+        x_label: what goes to the right, with units.
+        y_label: what goes up, with units.
         logarithmic: which of the axes are; values of 0 are left out there.
         marks: show the single values.
     """
@@ -98,19 +100,20 @@ def matrix(
     limits: tuple[float, float] | None = None,
     square: bool = True,
 ) -> None:
-    """A heat map with its scale: blue for numbers from 0 on, red to blue where some are negative.
+    """A heat map with its scale: blue for numbers from 0 on, red to blue where some are or may be negative.
 
     Args:
         axes: the panel.
         values: ``[rows, columns]``, anything that numpy reads; the first row is at the top.
-        x_label, y_label: what columns and rows are.
+        x_label: what columns are.
+        y_label: what rows are.
         limits: of the colours; those of the values by default, about 0 where some are negative.
         square: cells are; else they fill the panel.
     """
     import numpy as np
 
     array = np.asarray(values, dtype=float)
-    signed = array.min() < 0
+    signed = array.min() < 0 or (limits is not None and limits[0] < 0)
     most = float(np.abs(array).max()) or 1.0
     low, high = limits or ((-most, most) if signed else (0.0, most))
     image = axes.imshow(
@@ -121,6 +124,8 @@ def matrix(
         aspect="equal" if square else "auto",
         interpolation="nearest",
     )
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)
     figure = axes.get_figure()
     assert figure is not None
     bar = figure.colorbar(image, ax=axes, shrink=0.8)

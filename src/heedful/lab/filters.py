@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.lab.drawing import curves, matrix, panels
@@ -30,7 +30,7 @@ def convolving_attention(kernel: Tensor, sharpness: float, n_heads: int) -> Self
     """Attention whose head h looks at the neighbour at offset Δ_h: K² of them are a K x K convolution.
 
         score of the key at place k for the query at q = -α |k - q - Δ_h|²
-                                                       = α (2 (q + Δ)_1, 2 (q + Δ)_2, -1) · (k_1, k_2, |k|²) + …
+        = α (2 (q + Δ)_1, 2 (q + Δ)_2, -1) · (k_1, k_2, |k|²) + …
 
     where … is the same for all keys. Tokens carry their places as (p_1, p_2, |p|², 1) behind their features.
     The values are the features, and the slice of W_O for head h is the kernel's matrix at Δ_h.
@@ -97,8 +97,8 @@ def _convolution(size: Size, n_heads: int) -> Outcome:
     return Outcome(
         "holds with conditions" if exact else "is wrong",
         (
-            "It can: K² heads, each sure of one relative place, and the kernel's matrices in W_O. It takes positions "
-            "in a form from which squares of distances can be had, and a sharp softmax."
+            "It can: K² heads, each sure of one relative place, and the kernel's matrices in W_O. It takes "
+            "positions in a form from which squares of distances can be had, and a sharp softmax."
             if exact
             else f"{n_heads} heads cannot look at {KERNEL**2} neighbours, each with a matrix of its own."
         ),
@@ -158,7 +158,7 @@ def _reader(kind: str) -> SelfAttention | DepthwiseSeparableConvolution:
     """A mixer that leaves the features apart: its matrices across features are the identity."""
     if kind == "convolution":
         part = DepthwiseSeparableConvolution(D, WIDTH, bias=False)
-        torch.nn.init.eye_(part.pointwise.weight)
+        nn.init.eye_(part.pointwise.weight)
         return part
     attention = SelfAttention(D, HEADS)
     with torch.no_grad():
@@ -187,10 +187,11 @@ def _filtering(size: Size, kind: str) -> Outcome:
     return Outcome(
         "holds" if depends else "is wrong",
         (
-            "Z_i = Σ_j w_ij X_j is a filter along the tokens; its coefficients are a function of the tokens, reach over "
-            "all of them, and are shared by the features of a head: as many filters as heads."
+            "Z_i = Σ_j w_ij X_j is a filter along the tokens; its coefficients are a function of the tokens, "
+            "reach over all of them, and are shared by the features of a head: as many filters as heads."
             if depends
-            else "A convolution's filters are parameters: the same for every input, near, and one for each feature."
+            else "A convolution's filters are parameters: the same for every input, near, and one for each "
+            "feature."
         ),
         [
             Measured(
@@ -231,7 +232,7 @@ def _attention_flops(ledger: Ledger) -> float:
 def _ledger(n_tokens: int, block: int | None = None) -> Ledger:
     with torch.device("meta"):
         part = SelfAttention(D_VIT, HEADS_VIT, block=block)
-    return ledger_of(part, length=n_tokens)
+    return ledger_of(nn.Sequential(part), length=n_tokens)
 
 
 def _pixels(size: Size, block: int | None) -> Outcome:
@@ -244,11 +245,11 @@ def _pixels(size: Size, block: int | None) -> Outcome:
     return Outcome(
         "holds" if dear else "is wrong",
         (
-            "Scores and weighted sums take O((H W)²) operations. With squares of 16 x 16 pixels as tokens there are "
-            "256 times fewer tokens and 65,536 times fewer scores."
+            "Scores and weighted sums take O((H W)²) operations. With squares of 16 x 16 pixels as tokens "
+            "there are 256 times fewer tokens and 65,536 times fewer scores."
             if dear
-            else f"Where a pixel sees its own block of {block} alone, the operations grow with the number of pixels. (What "
-            "is far apart then does not meet in one layer.)"
+            else f"Where a pixel sees its own block of {block} alone, the operations grow with the number of "
+            f"pixels. (What is far apart then does not meet in one layer.)"
         ),
         [
             Measured(
@@ -297,8 +298,8 @@ EXPERIMENTS = [
     Experiment(
         name="attention-as-filter",
         title="Attention is a filter that depends on the data",
-        claim="The weights w_ij can be considered to be filter coefficients, with the caveat that these filters are now "
-        "a function of the data; all features of a head share one.",
+        claim="The weights w_ij can be considered to be filter coefficients, with the caveat that these "
+        "filters are now a function of the data; all features of a head share one.",
         source="S1, relationship between Transformers and depthwise separable ConvNets",
         items=(84, 85),
         run=partial(_filtering, kind="attention"),
@@ -308,8 +309,8 @@ EXPERIMENTS = [
     Experiment(
         name="pixels-as-tokens",
         title="Pixels are too dear as tokens",
-        claim="Given the large number of pixels in a typical image, taking them for tokens leads to an unacceptably high "
-        "computation load in the attention layers.",
+        claim="Given the large number of pixels in a typical image, taking them for tokens leads to an "
+        "unacceptably high computation load in the attention layers.",
         source="S1, image processing using Transformers",
         items=(76, 83),
         run=partial(_pixels, block=None),

@@ -125,9 +125,10 @@ def _index(shown: Sequence[tuple[Result, _Picture | None]]) -> str:
     plural = "s" if len(order) > 1 else ""
     return _document(
         "The lab of heedful",
-        "<header><h1>The lab</h1>\n<p>Claims, questions and figures of five lectures on Transformers, each as "
-        "an experiment that measures and judges it. Each has a control: a change under which another verdict must "
-        f"come out.</p>\n<p class='soft'>{len(order)} experiment{plural}: {escape(summary)}</p>{warning}</header>\n"
+        "<header><h1>The lab</h1>\n<p>Claims, questions and figures of five lectures on Transformers, each "
+        "as an experiment that measures and judges it. Each has a control: a change under which another "
+        f"verdict must come out.</p>\n<p class='soft'>{len(order)} experiment{plural}: "
+        f"{escape(summary)}</p>{warning}</header>\n"
         f'<main><ul class="cards">\n{cards}\n</ul></main>',
     )
 

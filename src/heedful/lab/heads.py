@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.lab.drawing import curves, matrix, panels
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
@@ -27,7 +27,7 @@ def _counted(n_heads: int, full: bool) -> Ledger:
     width = D_MODEL if full else None
     with torch.device("meta"):
         part = SelfAttention(D_MODEL, n_heads, d_k=width, d_v=width)
-    return ledger_of(part, length=LENGTH)
+    return ledger_of(nn.Sequential(part), length=LENGTH)
 
 
 def _cost(size: Size, full: bool) -> Outcome:
@@ -42,9 +42,9 @@ def _cost(size: Size, full: bool) -> Outcome:
     return Outcome(
         "holds" if same else "is wrong",
         (
-            "Heads of width d / h have the parameters and the multiplications of one head of width d, 4 d² of "
-            "them for the matrices. (The softmax is taken h times, over h times as many weights; where these "
-            "are kept, so is the memory.)"
+            "Heads of width d / h have the parameters and the multiplications of one head of width d, 4 d² "
+            "of them for the matrices. (The softmax is taken h times, over h times as many weights; where "
+            "these are kept, so is the memory.)"
             if same
             else "Heads that keep the full width d, as Keras has them, cost h times as much: 4 h d²."
         ),
@@ -72,12 +72,13 @@ def _draw_cost(heads: tuple[int, ...]) -> "Figure":
         lines = {
             name: [float(getattr(_counted(h, full), field)) for h in heads] for name, full in kinds.items()
         }
-        curves(axes, heads, lines, x_label="heads", y_label="", logarithmic="xy")
+        curves(axes, heads, lines, x_label="heads", y_label="")
+        axes.set_ylim(bottom=0)
     return figure
 
 
 PLACES, FEATURES = 8, 8
-RATE, UPDATES, BATCH = 0.02, {"short": 500, "long": 2000}, 32
+RATE, UPDATES, BATCH = 0.02, {"short": 250, "long": 1000}, 32
 
 Wanted = Callable[[Tensor, Tensor], Tensor]
 
@@ -130,10 +131,12 @@ def _looking(size: Size, wanted: Wanted) -> Outcome:
     return Outcome(
         "holds" if needs_two else "is wrong",
         (
-            "A head has one set of weights, so it hands on one mixture of the two values: at best half of what "
-            "is asked for. Two heads of half the width, with as many parameters, look at one neighbour each."
+            "A head has one set of weights, so it hands on one mixture of the two values: at best half of "
+            "what is asked for. Two heads of half the width, with as many parameters, look at one neighbour "
+            "each."
             if needs_two
-            else "Where the mean of two values is all that is asked for, averaging is right, and one head does it."
+            else "Where the mean of two values is all that is asked for, averaging is right, and one head "
+            "does it."
         ),
         [
             Measured("not explained, one head", 100 * left, "%", expected=50.0 if wanted is _both else 0.0),
@@ -171,8 +174,8 @@ EXPERIMENTS = [
     Experiment(
         name="two-lookups",
         title="Two places at once: one head averages",
-        claim="Multi-head attention allows the model to attend to information at different positions jointly; with "
-        "a single head, averaging inhibits this.",
+        claim="Multi-head attention allows the model to attend to information at different positions "
+        "jointly; with a single head, averaging inhibits this.",
         source="S2, advantage over single head attention; S3, multi-headed attention; S0, motivation",
         items=(27, 29),
         run=partial(_looking, wanted=_both),

@@ -49,8 +49,8 @@ def _cooled(size: Size, tie: bool) -> Outcome:
             "At temperature τ, softmax(q·k / τ) tends to the lookup of the best key as τ → 0; at τ = 1 every "
             "key that fits somewhat has a part in the answer. No two keys may fit equally well."
             if holds
-            else "Where two keys fit equally well, the limit is the mean of their values, which a lookup table "
-            "would not give for any key."
+            else "Where two keys fit equally well, the limit is the mean of their values, which a lookup "
+            "table would not give for any key."
         ),
         [
             Measured(f"difference from the hard lookup at τ = {TEMPERATURES[-1]:g}", apart[-1], expected=0.0),
@@ -99,8 +99,8 @@ def _at_home(size: Size, learned: bool) -> Outcome:
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "softmax(X Xᵀ) X compares by likeness alone, and nothing is more like a token than the token itself: "
-            "it returns almost what it was given, and no training can change that."
+            "softmax(X Xᵀ) X compares by likeness alone, and nothing is more like a token than the token "
+            "itself: it returns almost what it was given, and no training can change that."
             if holds
             else "With W_Q and W_K a token looks wherever these send it: here always at the one before."
         ),
@@ -156,9 +156,9 @@ def _repeated(size: Size, normalised: bool) -> Outcome:
     return Outcome(
         "holds with conditions" if forgets else "holds",
         (
-            "It tells in which proportion things are there, not how many there are: as weights sum to 1, a table "
-            "of which every row is repeated gives the same answer. To count, a model needs something more (a "
-            "token that is always there once, say)."
+            "It tells in which proportion things are there, not how many there are: as weights sum to 1, a "
+            "table of which every row is repeated gives the same answer. To count, a model needs something "
+            "more (a token that is always there once, say)."
             if forgets
             else "A sum whose weights are not divided by their total grows with the number of rows."
         ),
@@ -203,8 +203,8 @@ EXPERIMENTS = [
     Experiment(
         name="summary-without-count",
         title="A weighted mean cannot count",
-        claim="The weighted sum is a selective summary of the information contained in the values, of a fixed "
-        "size however many there are.",
+        claim="The weighted sum is a selective summary of the information contained in the values, of a "
+        "fixed size however many there are.",
         source="S3, more on attention",
         items=(19, 31),
         run=partial(_repeated, normalised=True),

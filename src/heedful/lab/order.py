@@ -47,11 +47,12 @@ def _invariance(size: Size, shuffled: Literal["all", "keys and values"]) -> Outc
     return Outcome(
         "holds" if invariant else "is wrong",
         (
-            "Keys and values may come in any order, as long as it is the same one: a weighted sum does not know "
-            "the order of its terms."
+            "Keys and values may come in any order, as long as it is the same one: a weighted sum does not "
+            "know the order of its terms."
             if invariant
             else "It is equivariant: when all tokens are shuffled, the outputs are shuffled in the same way. "
-            "Invariant it is to the order of keys and values (shuffled together), with the queries left alone."
+            "Invariant it is to the order of keys and values (shuffled together), with the queries left "
+            "alone."
         ),
         [
             Measured("change of the output, place by place", same, expected=0.0 if invariant else None),
@@ -104,8 +105,8 @@ def _blindness(size: Size, judged: str) -> Outcome:
     return Outcome(
         "holds" if blind else "is wrong",
         (
-            "Without positions, an encoder block gives each token what it gives it in any other order: the model "
-            "reads a bag of tokens. A causal mask alone already tells it something of the order."
+            "Without positions, an encoder block gives each token what it gives it in any other order: the "
+            "model reads a bag of tokens. A causal mask alone already tells it something of the order."
             if blind
             else "With positions, a token becomes something else at another place."
         ),
@@ -127,7 +128,8 @@ EXPERIMENTS = [
         name="permutation-invariant",
         title="Equivariant, not invariant",
         claim="The output from self-attention is permutation-invariant.",
-        source="S0, positional encoding; S4, section 6.1, has it right: when X_k and X_v change their order together",
+        source="S0, positional encoding; S4, section 6.1, has it right: when X_k and X_v change their order "
+        "together",
         items=(30,),
         run=partial(_invariance, shuffled="all"),
         control=partial(_invariance, shuffled="keys and values"),
@@ -137,8 +139,8 @@ EXPERIMENTS = [
     Experiment(
         name="order-blindness",
         title="Without positions a block is blind to order",
-        claim="Transformers work the same regardless of the order of the input: no order information is there "
-        "until positions are encoded.",
+        claim="Transformers work the same regardless of the order of the input: no order information is "
+        "there until positions are encoded.",
         source="S1, encoding position information; S3, self-attention: order information?",
         items=(30,),
         run=partial(_blindness, judged="nothing"),

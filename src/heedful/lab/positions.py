@@ -51,11 +51,12 @@ def _first_row(size: Size, interleaved: bool) -> Outcome:
     return Outcome(
         "holds" if not wrong else "is wrong",
         (
-            "sin 0 = 0 stands in the even columns and cos 0 = 1 in the odd ones; this vector is added to the first "
-            "token of every sequence. (In S0's formula i runs to 256, which would make 514 columns: it ends at 255.)"
+            "sin 0 = 0 stands in the even columns and cos 0 = 1 in the odd ones; this vector is added to the "
+            "first token of every sequence. (In S0's formula i runs to 256, which would make 514 columns: it "
+            "ends at 255.)"
             if not wrong
-            else "Where all sines come first and then all cosines, as some programs have it, p_0 is 256 zeros and "
-            "256 ones. The same model, with its columns in another order."
+            else "Where all sines come first and then all cosines, as some programs have it, p_0 is 256 "
+            "zeros and 256 ones. The same model, with its columns in another order."
         ),
         [
             Measured(f"elements of p_0 that differ from 0, 1, 0, 1 …, of {D_MODEL}", float(wrong)),
@@ -89,9 +90,9 @@ def _wavelengths(size: Size, base: float) -> Outcome:
         (
             f"With a base of 10000^(512/510) = {base:,.0f} the last wavelength is 10000·2π, at d = 512."
             if reached
-            else f"S2 prints a base of 1000, with which they end at {longest:,.0f}. With the paper's 10000 they end at "
-            "2π·10000^((d-2)/d), 60,611 positions at d = 512: not at 10000·2π = 62,832, which is the limit for a "
-            "large d."
+            else f"S2 prints a base of 1000, with which they end at {longest:,.0f}. With the paper's 10000 "
+            f"they end at 2π·10000^((d-2)/d), 60,611 positions at d = 512: not at 10000·2π = 62,832, which "
+            f"is the limit for a large d."
         ),
         [
             Measured("longest wavelength", longest, "positions", expected=by_formula),
@@ -160,8 +161,9 @@ def _growing(size: Size, part: Callable[[int], Positions]) -> Outcome:
     return Outcome(
         verdict if grows and even else "is wrong",
         (
-            f"Symmetric it is, and the same about every position: PE_p · PE_(p+k) = Σ cos(k ω_i), whatever p. It grows "
-            f"up to an offset of {(falls or n) - 1}; from there on it rises and falls, slowly more than less."
+            f"Symmetric it is, and the same about every position: PE_p · PE_(p+k) = Σ cos(k ω_i), whatever "
+            f"p. It grows up to an offset of {(falls or n) - 1}; from there on it rises and falls, slowly "
+            f"more than less."
             if grows
             else "Any two one-hot vectors are √2 apart, neighbours or not."
         ),
@@ -196,8 +198,8 @@ def _always_root_two(size: Size, part: Callable[[int], Positions]) -> Outcome:
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "One-hot vectors name a position and say nothing of how near another is; and there is one column for "
-            "every position, so that a longer sentence has none."
+            "One-hot vectors name a position and say nothing of how near another is; and there is one column "
+            "for every position, so that a longer sentence has none."
             if holds
             else "Sinusoids of neighbours are nearer than those of positions farther off."
         ),
@@ -246,11 +248,11 @@ def _shift(size: Size, printed: bool) -> Outcome:
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "PE_(p+k) = R_k PE_p for every p, where R_k turns the pair of columns 2i, 2i+1 by the angle k ω_i: it is a "
-            "rotation, and depends on k alone."
+            "PE_(p+k) = R_k PE_p for every p, where R_k turns the pair of columns 2i, 2i+1 by the angle k "
+            "ω_i: it is a rotation, and depends on k alone."
             if holds
-            else "With S0's exponent (2i+1)/d, the cosine beside a sine has another frequency. The sine of a sum needs "
-            "the cosine of its own angle, so no matrix shifts positions. Both exponents are 2i/d."
+            else "With S0's exponent (2i+1)/d, the cosine beside a sine has another frequency. The sine of a "
+            "sum needs the cosine of its own angle, so no matrix shifts positions. Both exponents are 2i/d."
         ),
         [
             Measured("error of the best matrix on other positions, relative, worst shift", max(errors)),
@@ -296,9 +298,9 @@ def _constant(size: Size, part: Callable[[int], Positions]) -> Outcome:
         (
             "Sinusoids reach the model through a layer norm, and none is longer than another."
             if told
-            else "A vector whose elements are all p is what a layer norm takes away: a model that reads its tokens "
-            "through one is as blind to order as without positions. Besides, it grows without bound: at d = 512 the "
-            "vector of position 500 is 500·√512 = 11,314 long."
+            else "A vector whose elements are all p is what a layer norm takes away: a model that reads its "
+            "tokens through one is as blind to order as without positions. Besides, it grows without bound: "
+            "at d = 512 the vector of position 500 is 500·√512 = 11,314 long."
         ),
         [
             Measured("change of a token's output when shuffled", change, expected=None if told else 0.0),
@@ -323,7 +325,7 @@ def _draw_lengths(lengths: list[float]) -> "Figure":
 
 
 VOCABULARY, WIDTH, TRAINED = 8, 32, 16
-UPDATES, TESTED = {"short": 400, "long": 1500}, 200
+UPDATES, TESTED = {"short": 200, "long": 1000}, 200
 
 
 class _Reader(nn.Module):
@@ -344,7 +346,7 @@ class _Reader(nn.Module):
 
 
 def _accuracies(model: _Reader, updates: int) -> list[float]:
-    """Trained to name the token before on sequences of one length; how often it does, by position, on longer."""
+    """How often a model, trained to name the token before, does so on longer sequences, by position."""
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(updates):
         ids = torch.randint(VOCABULARY, (32, TRAINED))
@@ -380,11 +382,11 @@ def _beyond(size: Size, judged: str) -> Outcome:
     return Outcome(
         "holds" if fails else "is wrong",
         (
-            "A row that was never trained is as random as it began, and a position without a row is refused. Where "
-            "sequences may grow, positions have to act by distance."
+            "A row that was never trained is as random as it began, and a position without a row is refused. "
+            "Where sequences may grow, positions have to act by distance."
             if fails
-            else "Positions that act by distance alone (here rotations of queries and keys) carry what was learned "
-            "to places that training never saw."
+            else "Positions that act by distance alone (here rotations of queries and keys) carry what was "
+            "learned to places that training never saw."
         ),
         [
             Measured(f"right at trained positions (to {TRAINED - 1})", 100 * within, "%"),
@@ -429,7 +431,8 @@ EXPERIMENTS = [
     Experiment(
         name="first-position",
         title="The first position is 0, 1, 0, 1 …",
-        claim="p_0 is the vector of alternating 0's and 1's, and is added to the first word of all sentences.",
+        claim="p_0 is the vector of alternating 0's and 1's, and is added to the first word of all "
+        "sentences.",
         source="S0, positional encoding (with its heat map of positions 0 to 8 and columns 0 to 63)",
         items=(47, 48),
         run=partial(_first_row, interleaved=True),
@@ -439,8 +442,10 @@ EXPERIMENTS = [
     Experiment(
         name="wavelengths",
         title="Wavelengths end at 60,611 positions",
-        claim="PE = sin(pos / 1000^(2i/d)): the wavelengths form a geometric progression from 2π to 10000·2π.",
-        source="S2, positional encoding; S0 names the same end for its base of 10000; Vaswani et al. 2017, section 3.5",
+        claim="PE = sin(pos / 1000^(2i/d)): the wavelengths form a geometric progression from 2π to "
+        "10000·2π.",
+        source="S2, positional encoding; S0 names the same end for its base of 10000; Vaswani et al. 2017, "
+        "section 3.5",
         items=(47,),
         run=partial(_wavelengths, base=BASES["S2, as printed"]),
         control=partial(_wavelengths, base=BASES["exact"]),
@@ -450,8 +455,8 @@ EXPERIMENTS = [
     Experiment(
         name="position-distances",
         title="Distance grows with the offset, up to 43",
-        claim="The distance of position vectors increases to the left and the right of a position, and is symmetric. "
-        "(Asked: does the PE function satisfy this property?)",
+        claim="The distance of position vectors increases to the left and the right of a position, and is "
+        "symmetric. (Asked: does the PE function satisfy this property?)",
         source="S0, positional encoding, distance matrix",
         items=(48,),
         run=partial(_growing, part=lambda n: SinusoidalPositions(D_MODEL)),
@@ -482,7 +487,8 @@ EXPERIMENTS = [
     Experiment(
         name="constant-positions",
         title="A constant vector tells nothing behind a layer norm",
-        claim="The positional vector could be a constant one, all elements of which are the position j. (A question.)",
+        claim="The positional vector could be a constant one, all elements of which are the position j. (A "
+        "question.)",
         source="S0, positional encoding",
         items=(50,),
         run=partial(_constant, part=ConstantPositions),

@@ -75,9 +75,9 @@ def _growth(size: Size, score: Score) -> Outcome:
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "Where the components of q and k are independent, of mean 0 and variance 1, q·k has variance d_k. "
-            "The softmax over such scores is all but one-hot at large d_k, and then hardly anything comes "
-            "back through it. (The median query is shown: where two keys tie, some gradient stays.)"
+            "Where the components of q and k are independent, of mean 0 and variance 1, q·k has variance "
+            "d_k. The softmax over such scores is all but one-hot at large d_k, and then hardly anything "
+            "comes back through it. (The median query is shown: where two keys tie, some gradient stays.)"
             if holds
             else "With this score neither the variance nor the gradient depends on the width."
         ),
@@ -165,10 +165,7 @@ def _scale(size: Size, divisor: Literal["words", "width"]) -> Outcome:
     variances = []
     for n in LENGTHS:
         q, k = torch.randn(sets, N_QUERIES, WIDTH), torch.randn(sets, n, WIDTH)
-        if divisor == "width":
-            scores = ScaledDotScore()(q, k)
-        else:
-            scores = DotScore()(q, k) / math.sqrt(n)
+        scores = ScaledDotScore()(q, k) if divisor == "width" else DotScore()(q, k) / math.sqrt(n)
         variances.append(scores.var().item())
     holds = all(abs(variance - 1) < 0.1 for variance in variances)
     expected = [1.0 if divisor == "width" else WIDTH / n for n in LENGTHS]
@@ -177,8 +174,8 @@ def _scale(size: Size, divisor: Literal["words", "width"]) -> Outcome:
         (
             "Divided by √d_k, the variance is 1 at every length."
             if holds
-            else "The divisor is √d_k, the root of the width of the vectors. Divided by the root of the number "
-            "of words, scores have variance d_k / n: sharp in short sentences, flat in long ones."
+            else "The divisor is √d_k, the root of the width of the vectors. Divided by the root of the "
+            "number of words, scores have variance d_k / n: sharp in short sentences, flat in long ones."
         ),
         [
             Measured(f"variance for a sentence of {n} words, d_k = {WIDTH}", variance, expected=wanted)
@@ -220,8 +217,8 @@ def _cosine(size: Size, strength: float | None) -> Outcome:
         (
             f"Multiplied by a key strength β = {beta:g}, which is learned, cosines can single a key out."
             if usual[at] > 0.5
-            else "The cosine needs a key strength β (Graves et al. 2014). By itself it lies in [-1, 1], and over "
-            "n keys no weight exceeds e² / (e² + n - 1), even where one key is the query itself and all "
+            else "The cosine needs a key strength β (Graves et al. 2014). By itself it lies in [-1, 1], and "
+            "over n keys no weight exceeds e² / (e² + n - 1), even where one key is the query itself and all "
             "others are its opposite: the softmax is nearly flat."
         ),
         [
@@ -323,8 +320,8 @@ EXPERIMENTS = [
     Experiment(
         name="dot-product-scale",
         title="Dot products grow with the width and saturate the softmax",
-        claim="When the dimension becomes large, dot products between vectors tend to become large; the inputs "
-        "to the softmax can then be large, making the gradients small.",
+        claim="When the dimension becomes large, dot products between vectors tend to become large; the "
+        "inputs to the softmax can then be large, making the gradients small.",
         source="S3, scaled dot product attention; S2; Vaswani et al. 2017, section 3.2.1, footnote 4",
         items=(14,),
         run=partial(_growth, score=DotScore()),

@@ -45,6 +45,15 @@ def test_a_matrix_with_negative_numbers_is_white_at_zero():
     np.testing.assert_array_equal(left.images[0].get_array(), [[-1.0, 3.0]])
 
 
+def test_a_matrix_among_negative_limits_has_the_colours_of_those():
+    _, axes = panels("", "", "")
+    matrix(axes[0], [[0.0, 1.0]], limits=(-1, 1))
+    matrix(axes[1], [[-1.0, 1.0]])
+    matrix(axes[2], [[0.0, 1.0]], limits=(0, 1))
+    first, second, third = (each.images[0].get_cmap().name for each in axes)
+    assert first == second != third
+
+
 def test_a_matrix_of_zeros_can_be_drawn():
     figure, (axes,) = panels("")
     matrix(axes, np.zeros((2, 3)))

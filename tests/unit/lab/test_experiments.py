@@ -83,7 +83,8 @@ def test_the_same_comes_out_again_whatever_was_drawn_before(name):
     assert torch.equal(torch.get_rng_state(), before)
     first = made(name).outcome
     assert again.verdict == first.verdict
-    assert _timeless(again) == _timeless(first)
+    # Where memory lies may change the last digit of a matrix product.
+    assert _timeless(again) == pytest.approx(_timeless(first), rel=1e-6, abs=1e-9, nan_ok=True)
 
 
 def _timeless(outcome):

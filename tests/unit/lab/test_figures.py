@@ -30,8 +30,8 @@ def figure(name, beginning, control=False):
 EXACT = (
     "heads-are-free", "wavelengths", "first-position", "position-distances", "one-hot-distances",
     "position-shift", "residual-paths", "pixels-as-tokens", "soft-lookup", "additive-is-concat",
-    "attention-is-linear", "permutation-invariant", "constant-positions", "cosine-score", "attention-as-filter",
-    "learned-positions",
+    "attention-is-linear", "permutation-invariant", "constant-positions", "cosine-score",
+    "attention-as-filter", "learned-positions",
 )  # fmt: skip
 MEASURED = ("dot-product-scale", "scale-by-words", "parameter-free")
 

@@ -13,7 +13,6 @@ from heedful.errors import RequestError
 from heedful.lab.gallery import write_gallery
 from heedful.lab.result import perform
 
-
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "lab.schema.json"
 # These need no closing tag.
 VOID = {"meta", "img", "br", "link"}

@@ -6,7 +6,7 @@ import pytest
 from made_up import made_up
 
 from heedful.lab.result import perform
-from heedful.lab.text import aligned, listing, number, report
+from heedful.lab.text import aligned, listing, number, paragraph, report
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,12 @@ def test_another_verdict_than_expected_is_pointed_out():
 
 
 def test_lines_are_wrapped():
-    text = report(perform(made_up(), "short"), width=40)
-    assert max(map(len, text.splitlines())) <= 44
-    assert text.count("\n") > report(perform(made_up(), "short"), width=120).count("\n")
+    lines = paragraph("claim", "word " * 30, 60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert lines[0].startswith("  claim     word word")
+    assert len(lines) > 1
+    assert all(line.startswith(" " * 12 + "word") for line in lines[1:])
+    assert " ".join(" ".join(lines).split()) == "claim" + " word" * 30
 
 
 def test_numbers_stand_to_the_right_under_their_names():
