@@ -124,8 +124,7 @@ def matrix(
         aspect="equal" if square else "auto",
         interpolation="nearest",
     )
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.get_major_locator().set_params(integer=True)
+    axes.locator_params(integer=True)
     figure = axes.get_figure()
     assert figure is not None
     bar = figure.colorbar(image, ax=axes, shrink=0.8)

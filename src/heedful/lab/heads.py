@@ -131,9 +131,9 @@ def _looking(size: Size, wanted: Wanted) -> Outcome:
     return Outcome(
         "holds" if needs_two else "is wrong",
         (
-            "A head has one set of weights, so it hands on one mixture of the two values: at best half of "
-            "what is asked for. Two heads of half the width, with as many parameters, look at one neighbour "
-            "each."
+            "A head has one set of weights, so it hands on one mixture of the two values: half of what is "
+            "asked for, and a little more where the weights tell something of the features. Two heads of "
+            "half the width, with as many parameters, look at one neighbour each."
             if needs_two
             else "Where the mean of two values is all that is asked for, averaging is right, and one head "
             "does it."

@@ -161,9 +161,9 @@ def _growing(size: Size, part: Callable[[int], Positions]) -> Outcome:
     return Outcome(
         verdict if grows and even else "is wrong",
         (
-            f"Symmetric it is, and the same about every position: PE_p · PE_(p+k) = Σ cos(k ω_i), whatever "
-            f"p. It grows up to an offset of {(falls or n) - 1}; from there on it rises and falls, slowly "
-            f"more than less."
+            "It is symmetric, and the same about every position: PE_p · PE_(p+k) = Σ cos(k ω_i), whatever p. "
+            f"It grows up to an offset of {(falls or n) - 1}; from there on it falls a little now and then, "
+            "though it still rises on the whole."
             if grows
             else "Any two one-hot vectors are √2 apart, neighbours or not."
         ),
