@@ -16,7 +16,7 @@ from heedful.nn.blocks import EncoderBlock
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Layout
 from heedful.nn.norms import LayerNorm
-from heedful.nn.residual import PostNorm, PreNorm
+from heedful.nn.residual import PreNorm
 from heedful.nn.taps import recording
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def _spread(size: Size, complete: bool) -> Outcome:
     for _ in range(n_layers):
         layer: nn.Module = _averager()
         if complete:
-            after = PostNorm(FeedForward(D, 4 * D), LayerNorm(D))
-            layer = EncoderBlock(PostNorm(layer, LayerNorm(D)), after)
+            after = PreNorm(FeedForward(D, 4 * D), LayerNorm(D))
+            layer = EncoderBlock(PreNorm(layer, LayerNorm(D)), after)
         x = layer(x, layout)
         diameters.append(torch.pdist(x).max().item())
     left = diameters[-1] / diameters[0]
@@ -139,8 +139,8 @@ def _spread(size: Size, complete: bool) -> Outcome:
             "Every output is a weighted mean of the values, so it lies between them. Layer after layer the "
             "tokens draw together, until all are alike."
             if holds
-            else "Residual connections hand each token on as it is, and feed-forward networks and norms move "
-            "tokens out of the hull of the values: they stay apart."
+            else "Residual connections hand each token on as it is, and feed-forward networks add "
+            "something of its own to each: tokens stay apart, whatever the attention adds to all of them."
         ),
         [
             Measured(f"greatest distance of two tokens after {n_layers} layers, relative", left),
@@ -249,8 +249,7 @@ EXPERIMENTS = [
         items=(31,),
         run=partial(_spread, complete=False),
         control=partial(_spread, complete=True),
-        changed="The layers are whole encoder blocks: with residual connections, norms, feed-forward "
-        "networks.",
+        changed="The layers are pre-norm blocks: residual connections, norms, feed-forward networks.",
     ),
     Experiment(
         name="residual-paths",
