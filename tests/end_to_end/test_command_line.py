@@ -28,6 +28,7 @@ VERBS = {
     },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},
+    "lab": {"names", "--all", "--short", "--control", "--out", "--json"},
     "import": {"source", "run"},
     "export": {"run", "--to", "--out"},
 }  # fmt: skip
@@ -39,6 +40,7 @@ REQUIRED = {
     "explain": ["run", "input"],
     "recipes": [],
     "demo": [],
+    "lab": [],
     "import": ["source", "run"],
     "export": ["run", "to"],
 }

@@ -187,6 +187,31 @@ GOOD: dict[str, Any] = {
         "memory": {"weights": 48},
         "notes": [],
     },
+    "lab": {
+        "version": 1,
+        "experiments": [
+            {
+                "name": "two-lookups",
+                "title": "Two places at once",
+                "claim": "One head averages.",
+                "source": "S2",
+                "items": [27],
+                "changed": "The mean is asked for.",
+                "results": [
+                    {
+                        "control": False,
+                        "size": "short",
+                        "verdict": "holds",
+                        "expected": "holds",
+                        "says": "It does.",
+                        "measured": [{"name": "left", "value": 50.5, "unit": "%", "expected": None}],
+                        "table": [{"heads": 1, "looks at": "both"}],
+                        "seconds": 0.5,
+                    }
+                ],
+            }
+        ],
+    },
 }
 
 
@@ -232,6 +257,10 @@ WRONG = {
     "a view that is not what it says": changed("explanation", "more", to={"losses": {}}),
     "a recipe without parameters": changed("recipes", "recipes", 0, "parameters", to=0),
     "a recipe with a score of text": changed("recipes", "recipes", 0, "scores", to={"test BLEU": "high"}),
+    "an experiment's verdict in other words": changed(
+        "lab", "experiments", 0, "results", 0, "verdict", to="holds somewhat"
+    ),
+    "a figure without a name": changed("lab", "experiments", 0, "results", 0, "measured", 0, to={"value": 1}),
 }
 
 

@@ -1,0 +1,264 @@
+"""Depth: what layers of attention amount to, with and without what stands between them."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain, combinations, pairwise
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from heedful.lab.drawing import curves, matrix, panels
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.seeds import seeded
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.blocks import EncoderBlock
+from heedful.nn.feedforward import FeedForward
+from heedful.nn.layout import Layout
+from heedful.nn.norms import LayerNorm
+from heedful.nn.residual import PreNorm
+from heedful.nn.taps import recording
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+D, N = 24, 10
+
+
+def _relative(value: Tensor, to: Tensor) -> float:
+    return ((value - to).norm() / to.norm()).item()
+
+
+class _Layers:
+    """One-head attentions, each with a feed-forward network after it or not; no residual, no norm."""
+
+    def __init__(self, n_layers: int, feed_forward: bool) -> None:
+        self.attentions = [SelfAttention(D, 1).double() for _ in range(n_layers)]
+        after: Callable[[], nn.Module] = (lambda: FeedForward(D, 4 * D)) if feed_forward else nn.Identity
+        self.after = [after().double() for _ in range(n_layers)]
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The output, and the weights ``[n, n]`` of each layer."""
+        layout, weights = Layout.of([len(x)]), []
+        for attention, after in zip(self.attentions, self.after, strict=True):
+            with recording(attention, ["weights"]) as seen:
+                x = after(attention(x, layout))
+            weights.append(seen["weights"][0][0, 0])
+        return x, weights
+
+    def with_weights(self, x: Tensor, weights: Sequence[Tensor]) -> Tensor:
+        """The output, had the attention weights been these."""
+        for attention, after, alpha in zip(self.attentions, self.after, weights, strict=True):
+            x = after(attention.out(alpha @ x @ attention.v_heads[0]))
+        return x
+
+    def product(self) -> Tensor:
+        """W_V W_O of the first layer, times that of the second, and so on."""
+        matrix = torch.eye(D, dtype=torch.float64)
+        for attention in self.attentions:
+            matrix = matrix @ attention.v_heads[0] @ attention.out.weight.mT
+        return matrix
+
+
+@seeded()
+@torch.no_grad()
+def _collapse(size: Size, feed_forward: bool) -> Outcome:
+    """Whether a stack, its attention weights given, is linear in its tokens."""
+    n_layers = {"short": 4, "long": 8}[size]
+    layers = _Layers(n_layers, feed_forward)
+    a, b = torch.randn(2, N, D, dtype=torch.float64)
+    output, weights = layers(a)
+    averaging = torch.linalg.multi_dot([*reversed(weights)])
+    as_product = _relative(averaging @ a @ layers.product(), output)
+    apart = _relative(
+        layers.with_weights(a, weights) + layers.with_weights(b, weights),
+        layers.with_weights(a + b, weights),
+    )
+    whole = _relative(layers(a)[0] + layers(b)[0], layers(a + b)[0])
+    linear = apart < 1e-9
+    return Outcome(
+        "holds with conditions" if linear else "is wrong",
+        (
+            "Given its attention weights, the stack is one averaging matrix A_L … A_1 (its rows sum to 1) "
+            "and one matrix W_1 … W_L. The weights themselves depend on the tokens through a softmax, so the "
+            "whole stack is not linear: it is in the values that nothing new is made."
+            if linear
+            else "With a feed-forward network and its ReLU between them, the layers are not one matrix, even "
+            "with their attention weights given."
+        ),
+        [
+            Measured("superposition, weights given: relative error", apart, expected=0.0 if linear else None),
+            Measured(
+                "the product of all matrices: relative error", as_product, expected=0.0 if linear else None
+            ),
+            Measured("superposition, weights computed: relative error", whole),
+            Measured("sum of a row of A_L … A_1", averaging.sum(-1).mean().item(), expected=1.0),
+        ],
+        draw=partial(_draw_collapse, [each.tolist() for each in (weights[0], weights[-1], averaging)]),
+    )
+
+
+def _draw_collapse(maps: list[list[list[float]]]) -> "Figure":
+    figure, axes = panels(
+        "First layer's weights", "Last layer's weights", "Their product, all layers", width=4
+    )
+    for each, values in zip(axes, maps, strict=True):
+        matrix(each, values, x_label="looked at", y_label="token")
+    return figure
+
+
+def _averager() -> SelfAttention:
+    """Random queries and keys; values are the tokens themselves."""
+    part = SelfAttention(D, 1)
+    with torch.no_grad():
+        part.v_heads[0].copy_(torch.eye(D))
+        part.out.weight.copy_(torch.eye(D))
+    return part
+
+
+@seeded()
+@torch.no_grad()
+def _spread(size: Size, complete: bool) -> Outcome:
+    """How far tokens lie apart, layer by layer."""
+    n_layers = {"short": 6, "long": 12}[size]
+    x, layout = torch.randn(N, D), Layout.of([N])
+    diameters = [torch.pdist(x).max().item()]
+    for _ in range(n_layers):
+        layer: nn.Module = _averager()
+        if complete:
+            after = PreNorm(FeedForward(D, 4 * D), LayerNorm(D))
+            layer = EncoderBlock(PreNorm(layer, LayerNorm(D)), after)
+        x = layer(x, layout)
+        diameters.append(torch.pdist(x).max().item())
+    left = diameters[-1] / diameters[0]
+    shrinks = all(b <= a * (1 + 1e-6) + 1e-6 for a, b in pairwise(diameters))
+    holds = shrinks and left < 0.01
+    return Outcome(
+        "holds" if holds else "is wrong",
+        (
+            "Every output is a weighted mean of the values, so it lies between them. Layer after layer the "
+            "tokens draw together, until all are alike."
+            if holds
+            else "Residual connections hand each token on as it is, and feed-forward networks add "
+            "something of its own to each: tokens stay apart, whatever the attention adds to all of them."
+        ),
+        [
+            Measured(f"greatest distance of two tokens after {n_layers} layers, relative", left),
+            Measured("greatest distance at the start", diameters[0]),
+        ],
+        [{"layer": layer, "greatest distance": value} for layer, value in enumerate(diameters)],
+        partial(_draw_spread, diameters),
+    )
+
+
+def _draw_spread(diameters: list[float]) -> "Figure":
+    figure, (axes,) = panels("Greatest distance of two tokens")
+    curves(axes, range(len(diameters)), {"": diameters}, x_label="layer", y_label="distance", logarithmic="y")
+    return figure
+
+
+PATHS = ("past both", "attention", "feed-forward", "attention, feed-forward")
+
+
+@seeded()
+def _paths(size: Size, residual: bool) -> Outcome:
+    """Which products of the parts' Jacobians that of the whole block is the sum of."""
+    n, d = {"short": (3, 4), "long": (5, 6)}[size]
+    layout = Layout.of([n])
+    attention, feed_forward = SelfAttention(d, 1).double(), FeedForward(d, 2 * d).double()
+    x = torch.randn(n, d, dtype=torch.float64)
+    mixed = attention(x, layout).detach()
+    if residual:
+        block = EncoderBlock(PreNorm(attention, nn.Identity()), PreNorm(feed_forward, nn.Identity()))
+        whole, middle = _jacobian(lambda y: block(y, layout), x), x + mixed
+    else:
+        whole, middle = _jacobian(lambda y: feed_forward(attention(y, layout)), x), mixed
+    of_attention = _jacobian(lambda y: attention(y, layout), x)
+    of_feed_forward = _jacobian(feed_forward, middle)
+    one = torch.eye(n * d, dtype=torch.float64)
+    terms = [one, of_attention, of_feed_forward, of_feed_forward @ of_attention]
+    needed = _fewest(whole, terms)
+    holds = len(needed) == 4
+    return Outcome(
+        "holds" if holds else "is wrong",
+        (
+            "The Jacobian of the block is (1 + J_F)(1 + J_A) = 1 + J_A + J_F + J_F J_A: 2² paths for the "
+            "gradient, 2^(2N) through N layers, one of which touches nothing. (Norms multiply the paths and "
+            "change nothing of their number. Of the values this holds as a count: F is not linear, so the "
+            "output is no sum of four.)"
+            if holds
+            else "Without residual connections there is one path: through attention and then feed-forward."
+        ),
+        [
+            Measured("paths of which the gradient is the sum", float(len(needed)), expected=4.0),
+            Measured("the sum of all four: relative error", _relative(sum(terms, torch.zeros(())), whole)),
+        ],
+        [
+            {
+                "path": name,
+                "norm of its Jacobian": term.norm().item(),
+                "part of the sum": "yes" if i in needed else "no",
+            }
+            for i, (name, term) in enumerate(zip(PATHS, terms, strict=True))
+        ],
+        partial(_draw_paths, [term.tolist() for term in (*terms, whole)]),
+    )
+
+
+def _jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """``[n d, n d]``, at ``x [n, d]``."""
+    rows: Tensor = torch.autograd.functional.jacobian(function, x)
+    return rows.reshape(x.numel(), x.numel())
+
+
+def _fewest(whole: Tensor, terms: Sequence[Tensor]) -> tuple[int, ...]:
+    """The smallest set of terms whose sum is ``whole``; none where no set is."""
+    numbers = range(len(terms))
+    for chosen in chain.from_iterable(combinations(numbers, r) for r in range(1, len(terms) + 1)):
+        if _relative(torch.stack([terms[i] for i in chosen]).sum(0), whole) < 1e-9:
+            return chosen
+    return ()
+
+
+def _draw_paths(matrices: list[list[list[float]]]) -> "Figure":
+    figure, axes = panels(*PATHS, "the block", width=3.2, height=3.0)
+    most = max(abs(value) for each in matrices for row in each for value in row)
+    for each, values in zip(axes, matrices, strict=True):
+        matrix(each, values, x_label="input", y_label="output", limits=(-most, most))
+    return figure
+
+
+EXPERIMENTS = [
+    Experiment(
+        name="attention-is-linear",
+        title="Stacked attention without a non-linearity is one matrix",
+        claim="There are no element-wise non-linearities in self-attention; if we remove the activation "
+        "functions, a network of many layers is exactly equivalent to one of a single linear layer.",
+        source="S3, self-attention and weighted averages, and quiz 3.3; S1, dense feed forward layer",
+        items=(31,),
+        run=partial(_collapse, feed_forward=False),
+        control=partial(_collapse, feed_forward=True),
+        changed="A feed-forward network with a ReLU follows every attention.",
+        expected=("holds with conditions", "is wrong"),
+    ),
+    Experiment(
+        name="re-averaging",
+        title="Stacked attention draws the tokens together",
+        claim="Stacking more self-attention layers just re-averages value vectors.",
+        source="S3, self-attention and weighted averages; Dong et al. 2021",
+        items=(31,),
+        run=partial(_spread, complete=False),
+        control=partial(_spread, complete=True),
+        changed="The layers are pre-norm blocks: residual connections, norms, feed-forward networks.",
+    ),
+    Experiment(
+        name="residual-paths",
+        title="Two residual connections make four paths",
+        claim="The residual connections create four separate paths through the encoder layer.",
+        source="S1, residual connection + layer normalization",
+        items=(36,),
+        run=partial(_paths, residual=True),
+        control=partial(_paths, residual=False),
+        changed="There are no residual connections.",
+    ),
+]

@@ -1,0 +1,320 @@
+"""Filters: attention as a convolution, a convolution as attention, and what pixels would cost as tokens."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from heedful.lab.drawing import curves, matrix, panels
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.seeds import seeded
+from heedful.nn.attention.scores import DotScore
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.layout import Layout
+from heedful.nn.mixers import DepthwiseSeparableConvolution
+from heedful.nn.taps import recording
+from heedful.runs.ledger.ledger import Ledger, ledger_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KERNEL, CHANNELS_IN, CHANNELS_OUT = 3, 3, 5
+SHARPNESS = 128.0
+
+
+def convolving_attention(kernel: Tensor, sharpness: float, n_heads: int) -> SelfAttention:
+    """Attention whose head h looks at the neighbour at offset Δ_h: K² of them are a K x K convolution.
+
+        score of the key at place k for the query at q = -α |k - q - Δ_h|²
+        = α (2 (q + Δ)_1, 2 (q + Δ)_2, -1) · (k_1, k_2, |k|²) + …
+
+    where … is the same for all keys. Tokens carry their places as (p_1, p_2, |p|², 1) behind their features.
+    The values are the features, and the slice of W_O for head h is the kernel's matrix at Δ_h.
+
+    Source: Cordonnier et al. 2020, theorem 1 and section 3.
+
+    Args:
+        kernel: ``[C_out, C_in, K, K]``.
+        sharpness: α; the larger, the closer a head is to its one neighbour.
+        n_heads: how many of the K² offsets get a head, row by row.
+    """
+    c_out, c_in, k, _ = kernel.shape
+    d = c_in + 4
+    first, second, square, one = range(c_in, d)
+    part = SelfAttention(d, n_heads, d_k=3, d_v=c_in, score=DotScore())
+    w_q, w_k, w_v = (torch.zeros(n_heads, rows, d) for rows in (3, 3, c_in))
+    w_o = torch.zeros(d, n_heads, c_in)
+    for h in range(n_heads):
+        row, column = h // k, h % k
+        w_q[h, 0, first], w_q[h, 0, one] = 2 * sharpness, 2 * sharpness * (row - k // 2)
+        w_q[h, 1, second], w_q[h, 1, one] = 2 * sharpness, 2 * sharpness * (column - k // 2)
+        w_q[h, 2, one] = -sharpness
+        w_k[h, 0, first] = w_k[h, 1, second] = w_k[h, 2, square] = 1
+        w_v[h, :, :c_in] = torch.eye(c_in)
+        w_o[:c_out, h] = kernel[:, :, row, column]
+    with torch.no_grad():
+        part.qkv.weight.copy_(torch.cat([w.flatten(0, 1) for w in (w_q, w_k, w_v)]))
+        part.out.weight.copy_(w_o.flatten(1))
+    return part
+
+
+def _with_places(picture: Tensor) -> Tensor:
+    """``[C, H, W]`` to tokens ``[(H + 2) (W + 2), C + 4]``: with a ring of zeros, and their places."""
+    padded = functional.pad(picture, (1, 1, 1, 1))
+    _, height, width = padded.shape
+    rows = torch.arange(height).repeat_interleave(width).float()
+    columns = torch.arange(width).repeat(height).float()
+    places = torch.stack((rows, columns, rows**2 + columns**2, torch.ones_like(rows)), 1)
+    return torch.cat((padded.flatten(1).mT, places), 1)
+
+
+def _applied(part: SelfAttention, picture: Tensor) -> Tensor:
+    """``[C_out, H, W]``: attention over the tokens of a picture, without the ring."""
+    height, width = picture.shape[1] + 2, picture.shape[2] + 2
+    y = part(_with_places(picture), Layout.of([height * width]))
+    return y.view(height, width, -1)[1:-1, 1:-1, :CHANNELS_OUT].permute(2, 0, 1)
+
+
+@seeded()
+@torch.no_grad()
+def _convolution(size: Size, n_heads: int) -> Outcome:
+    """How far attention with hand-made weights is from a 3 x 3 convolution."""
+    height, width = {"short": (7, 9), "long": (15, 17)}[size]
+    picture = torch.randn(CHANNELS_IN, height, width)
+    kernel = torch.randn(CHANNELS_OUT, CHANNELS_IN, KERNEL, KERNEL)
+    wanted = functional.conv2d(picture[None], kernel, padding=1)[0]
+    found = _applied(convolving_attention(kernel, SHARPNESS, n_heads), picture)
+    apart = (found - wanted).abs().max().item()
+    exact = apart < 1e-4
+    by_sharpness = {
+        alpha: (_applied(convolving_attention(kernel, alpha, n_heads), picture) - wanted).abs().max().item()
+        for alpha in ALPHAS
+    }
+    return Outcome(
+        "holds with conditions" if exact else "is wrong",
+        (
+            "It can: K² heads, each sure of one relative place, and the kernel's matrices in W_O. It takes "
+            "positions in a form from which squares of distances can be had, and a sharp softmax."
+            if exact
+            else f"{n_heads} heads cannot look at {KERNEL**2} neighbours, each with a matrix of its own."
+        ),
+        [
+            Measured("greatest difference from the convolution", apart, expected=0.0 if exact else None),
+            Measured("greatest number in the convolution's output", wanted.abs().max().item()),
+            Measured("heads", float(n_heads), expected=float(KERNEL**2)),
+        ],
+        [{"sharpness α": alpha, "greatest difference": value} for alpha, value in by_sharpness.items()],
+        partial(_draw_convolution, wanted[0].tolist(), found[0].tolist(), by_sharpness),
+    )
+
+
+ALPHAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+
+
+def _draw_convolution(
+    wanted: list[list[float]], found: list[list[float]], by_sharpness: dict[float, float]
+) -> "Figure":
+    figure, (left, middle, right) = panels("Convolution", "Attention", "Difference by sharpness", width=3.8)
+    matrix(left, wanted)
+    matrix(middle, found)
+    values = {"": [max(value, 1e-8) for value in by_sharpness.values()]}
+    alphas = list(by_sharpness)
+    curves(right, alphas, values, x_label="α", y_label="greatest difference", logarithmic="xy")
+    return figure
+
+
+D, HEADS, WIDTH = 12, 4, 5
+
+
+@torch.no_grad()
+def _of_attention(part: SelfAttention, x: Tensor) -> Tensor:
+    """The filter of each feature, ``[d, n, n]``: the weights of its head, at this input."""
+    with recording(part, ["weights"]) as seen:
+        part(x, Layout.of([len(x)]))
+    return seen["weights"][0][0].repeat_interleave(D // HEADS, 0)
+
+
+@torch.no_grad()
+def _of_convolution(part: DepthwiseSeparableConvolution, x: Tensor) -> Tensor:
+    """The filter of each feature, ``[d, n, n]``: one row of taps, shifted along the tokens."""
+    n, reach = len(x), part.kernel // 2
+    filters = torch.zeros(D, n, n)
+    for offset in range(-reach, reach + 1):
+        taps = part.depthwise.weight[:, 0, offset + reach]
+        filters += taps[:, None, None] * torch.ones(n - abs(offset)).diag(offset)
+    return filters
+
+
+def _different(filters: Tensor) -> int:
+    """How many of the filters differ from one another."""
+    return len({tuple(each.flatten().tolist()) for each in filters})
+
+
+def _reader(kind: str) -> SelfAttention | DepthwiseSeparableConvolution:
+    """A mixer that leaves the features apart: its matrices across features are the identity."""
+    if kind == "convolution":
+        part = DepthwiseSeparableConvolution(D, WIDTH, bias=False)
+        nn.init.eye_(part.pointwise.weight)
+        return part
+    attention = SelfAttention(D, HEADS)
+    with torch.no_grad():
+        attention.qkv.weight[-D:] = torch.eye(D)
+        attention.out.weight.copy_(torch.eye(D))
+    return attention
+
+
+@seeded()
+@torch.no_grad()
+def _filtering(size: Size, kind: str) -> Outcome:
+    """Whether the filters that a mixer applies along the tokens depend on the tokens."""
+    n = {"short": 14, "long": 30}[size]
+    part = _reader(kind)
+    inputs = torch.randn(2, n, D)
+    if isinstance(part, SelfAttention):
+        filters = [_of_attention(part, x) for x in inputs]
+    else:
+        filters = [_of_convolution(part, x) for x in inputs]
+    off = max(
+        (torch.einsum("cij,jc->ic", each, x) - part(x, Layout.of([n]))).abs().max().item()
+        for each, x in zip(filters, inputs, strict=True)
+    )
+    changes = (filters[0] - filters[1]).abs().max().item()
+    depends = changes > 1e-6
+    return Outcome(
+        "holds" if depends else "is wrong",
+        (
+            "Z_i = Σ_j w_ij X_j is a filter along the tokens; its coefficients are a function of the tokens, "
+            "reach over all of them, and are shared by the features of a head: as many filters as heads."
+            if depends
+            else "A convolution's filters are parameters: the same for every input, near, and one for each "
+            "feature."
+        ),
+        [
+            Measured(
+                "change of the coefficients from one input to another",
+                changes,
+                expected=None if depends else 0.0,
+            ),
+            Measured(
+                f"different filters for {D} features",
+                float(_different(filters[0])),
+                expected=float(HEADS if depends else D),
+            ),
+            Measured("difference of filtering and the mixer itself", off, expected=0.0),
+            Measured("tokens that a filter reaches", float((filters[0][0] != 0).sum(-1).max().item())),
+        ],
+        draw=partial(_draw_filters, filters),
+    )
+
+
+def _draw_filters(filters: Sequence[Tensor]) -> "Figure":
+    titles = ("Feature 0, one input", "Feature 0, another input", f"Feature {D - 1}, one input")
+    figure, axes = panels(*titles, width=3.8)
+    for each, values in zip(axes, (filters[0][0], filters[1][0], filters[0][-1]), strict=True):
+        matrix(each, values.tolist(), x_label="input token", y_label="output token")
+    return figure
+
+
+SIDES = (28, 56, 112, 224)
+PATCH, BLOCK, D_VIT, HEADS_VIT = 16, 196, 768, 12
+
+
+def _attention_flops(ledger: Ledger) -> float:
+    """Of scores and weighted sums, for a picture."""
+    rows = (row for row in ledger.lines() if row.line.name in {"scores", "weighted sum"})
+    return ledger.target_length * sum(row.flops_per_token for row in rows)
+
+
+def _ledger(n_tokens: int, block: int | None = None) -> Ledger:
+    with torch.device("meta"):
+        part = SelfAttention(D_VIT, HEADS_VIT, block=block)
+    return ledger_of(nn.Sequential(part), length=n_tokens)
+
+
+def _pixels(size: Size, block: int | None) -> Outcome:
+    """How the operations of an attention grow where every pixel is a token."""
+    pixels = [_attention_flops(_ledger(side**2, block)) for side in SIDES]
+    patches = _attention_flops(_ledger((SIDES[-1] // PATCH) ** 2))
+    whole = _ledger(SIDES[-1] ** 2, block)
+    power = math.log(pixels[-1] / pixels[0]) / math.log((SIDES[-1] / SIDES[0]) ** 2)
+    dear = power > 1.9
+    return Outcome(
+        "holds" if dear else "is wrong",
+        (
+            "Scores and weighted sums take O((H W)²) operations. With squares of 16 x 16 pixels as tokens "
+            "there are 256 times fewer tokens and 65,536 times fewer scores."
+            if dear
+            else f"Where a pixel sees its own block of {block} alone, the operations grow with the number of "
+            f"pixels. (What is far apart then does not meet in one layer.)"
+        ),
+        [
+            Measured(
+                "power of the number of pixels with which scores grow", power, expected=2.0 if dear else 1.0
+            ),
+            Measured(
+                "scores and sums, pixels to patches, 224 x 224",
+                pixels[-1] / patches,
+                expected=65536.0 if dear else None,
+            ),
+            Measured("one layer on pixels, forward", whole.flops_per_token * SIDES[-1] ** 2 / 1e12, "TFLOPs"),
+            Measured("one layer on patches, forward", _ledger(196).flops_per_token * 196 / 1e12, "TFLOPs"),
+        ],
+        [
+            {"picture": f"{side} x {side}", "tokens": side**2, "FLOPs of scores and sums": each}
+            for side, each in zip(SIDES, pixels, strict=True)
+        ],
+        partial(_draw_pixels, block),
+    )
+
+
+def _draw_pixels(block: int | None) -> "Figure":
+    figure, (axes,) = panels("FLOPs of scores and weighted sums, one layer, one picture", width=5.2)
+    lines = {
+        "pixels" if block is None else f"pixels, in blocks of {block}": [
+            _attention_flops(_ledger(side**2, block)) for side in SIDES
+        ],
+        "squares of 4 x 4": [_attention_flops(_ledger((side // 4) ** 2)) for side in SIDES],
+    }
+    curves(axes, SIDES, lines, x_label="side of the picture, pixels", y_label="FLOPs", logarithmic="xy")
+    return figure
+
+
+EXPERIMENTS = [
+    Experiment(
+        name="convolution-by-heads",
+        title="K² heads are a K x K convolution",
+        claim="The filtering in the self-attention architecture also subsumes that used for ConvNets.",
+        source="S1, image processing using Transformers; Cordonnier et al. 2020, theorem 1",
+        items=(82,),
+        run=partial(_convolution, n_heads=KERNEL**2),
+        control=partial(_convolution, n_heads=KERNEL**2 - 1),
+        changed="There is one head less than the kernel has places.",
+        expected=("holds with conditions", "is wrong"),
+    ),
+    Experiment(
+        name="attention-as-filter",
+        title="Attention is a filter that depends on the data",
+        claim="The weights w_ij can be considered to be filter coefficients, with the caveat that these "
+        "filters are now a function of the data; all features of a head share one.",
+        source="S1, relationship between Transformers and depthwise separable ConvNets",
+        items=(84, 85),
+        run=partial(_filtering, kind="attention"),
+        control=partial(_filtering, kind="convolution"),
+        changed="The mixer is a depthwise convolution.",
+    ),
+    Experiment(
+        name="pixels-as-tokens",
+        title="Pixels are too dear as tokens",
+        claim="Given the large number of pixels in a typical image, taking them for tokens leads to an "
+        "unacceptably high computation load in the attention layers.",
+        source="S1, image processing using Transformers",
+        items=(76, 83),
+        run=partial(_pixels, block=None),
+        control=partial(_pixels, block=BLOCK),
+        changed=f"A pixel sees its own block of {BLOCK} pixels alone.",
+    ),
+]

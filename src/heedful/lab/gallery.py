@@ -1,0 +1,233 @@
+"""The gallery: an index and a page for each experiment, with pictures beside them.
+
+Pages are plain HTML with their style inside: they need no network, no server and no script, and follow the
+reader's choice of light or dark. Pictures stay on white. A folder of them:
+
+| file | what it is |
+|---|---|
+| ``index.html`` | all experiments, with their verdicts |
+| ``NAME.html`` | the claim, its source, the figures, the verdict, the control |
+| ``NAME.png``, ``NAME.svg`` | its picture |
+| ``NAME.control.png``, ``NAME.control.svg`` | that of the control |
+| ``lab.json`` | all of it as data (``docs/schemas/lab.schema.json``) |
+"""
+
+import json
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from heedful.errors import RequestError, WorkError
+from heedful.explain.picture import save
+from heedful.files import write_text
+from heedful.lab.experiment import Experiment, Measured, Verdict
+from heedful.lab.result import Result, as_dict, columns
+from heedful.lab.text import cell, cell_is_number, items, number, value_of
+
+INDEX, DATA = "index.html", "lab.json"
+# A sign beside the word, so that colour is not all that tells them apart.
+SIGNS: Mapping[Verdict, tuple[str, str]] = {
+    "holds": ("✓", "holds"),
+    "holds with conditions": ("≈", "conditions"),
+    "is wrong": ("✗", "wrong"),
+}
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """A PNG in the folder (beside it, the same as SVG), and its size in pixels."""
+
+    name: str
+    width: int
+    height: int
+
+
+def write_gallery(results: Sequence[Result], folder: Path) -> Path:
+    """Write pages and pictures of what was made; returns the index.
+
+    Args:
+        results: of experiments and of their controls; a page holds what there is of its experiment.
+        folder: is made where it is not; pages of the same names are replaced.
+
+    Raises:
+        RequestError: ``folder`` is a file, or cannot be made.
+        WorkError: a page or picture cannot be written.
+    """
+    if not results:
+        raise ValueError("a gallery shows at least one experiment")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RequestError(f"{folder}: is a file, not a folder") from None
+    except OSError as error:
+        raise RequestError(f"{folder}: cannot be made ({error.strerror})") from None
+    experiments = list({result.experiment.name: result.experiment for result in results}.values())
+    pictures = {id(result): _draw(result, folder) for result in results}
+    for i, each in enumerate(experiments):
+        own = [(result, pictures[id(result)]) for result in results if result.experiment is each]
+        before = experiments[i - 1] if i else None
+        after = experiments[i + 1] if i + 1 < len(experiments) else None
+        write_text(folder / f"{each.name}.html", _page(each, own, before, after))
+    write_text(folder / DATA, json.dumps(as_dict(experiments, results), ensure_ascii=False, indent=1) + "\n")
+    index = folder / INDEX
+    write_text(index, _index([(result, pictures[id(result)]) for result in results]))
+    return index
+
+
+def _draw(result: Result, folder: Path) -> _Picture | None:
+    """Write the pictures of an outcome."""
+    if result.outcome.draw is None:
+        return None
+    name = f"{result.experiment.name}{'.control' if result.control else ''}"
+    figure = result.outcome.draw()
+    for suffix in (".svg", ".png"):
+        save(figure, folder / f"{name}{suffix}")
+    path = folder / f"{name}.png"
+    try:
+        # The size stands at the head of a PNG: signature, length, "IHDR", width, height.
+        width, height = struct.unpack(">II", path.read_bytes()[16:24])
+    except OSError as error:
+        raise WorkError(f"{path}: cannot be read ({error.strerror})") from error
+    return _Picture(name, width, height)
+
+
+def _document(title: str, body: str) -> str:
+    """A whole page; ``body`` is HTML."""
+    style = Path(__file__).with_name("gallery.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _badge(verdict: Verdict) -> str:
+    sign, kind = SIGNS[verdict]
+    return f'<span class="verdict {kind}"><span aria-hidden="true">{sign}</span> {escape(verdict)}</span>'
+
+
+def _index(shown: Sequence[tuple[Result, _Picture | None]]) -> str:
+    """The page that shows all; where an experiment's control alone was made, that."""
+    first: dict[str, tuple[Result, _Picture | None]] = {}
+    for each in sorted(shown, key=lambda each: each[0].control):
+        first.setdefault(each[0].experiment.name, each)
+    order = dict.fromkeys(result.experiment.name for result, _ in shown)
+    cards = "\n".join(_card(*first[name]) for name in order)
+    counts = Counter(result.outcome.verdict for result, _ in first.values() if not result.control)
+    summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS if counts[verdict])
+    wrong = [result for result, _ in shown if not result.as_expected]
+    warning = "".join(
+        f"<p>{escape(result.name)}: expected “{escape(result.expected)}”.</p>" for result in wrong
+    )
+    plural = "s" if len(order) > 1 else ""
+    return _document(
+        "The lab of heedful",
+        "<header><h1>The lab</h1>\n<p>Claims, questions and figures of five lectures on Transformers, each "
+        "as an experiment that measures and judges it. Each has a control: a change under which another "
+        f"verdict must come out.</p>\n<p class='soft'>{len(order)} experiment{plural}: "
+        f"{escape(summary)}</p>{warning}</header>\n"
+        f'<main><ul class="cards">\n{cards}\n</ul></main>',
+    )
+
+
+def _card(result: Result, picture: _Picture | None) -> str:
+    own = result.experiment
+    thumb = ""
+    if picture is not None:
+        thumb = (
+            f'<a class="thumb" href="{own.name}.html" tabindex="-1" aria-hidden="true">'
+            f'<img src="{picture.name}.png" alt="" loading="lazy" width="{picture.width}" '
+            f'height="{picture.height}"></a>'
+        )
+    return (
+        f'<li>{thumb}<h3><a href="{own.name}.html">{escape(own.title)}</a></h3>\n'
+        f'<p class="soft">{escape(own.claim)}</p>\n'
+        f'<p>{_badge(result.outcome.verdict)} <span class="soft">{escape(items(own))}</span></p></li>'
+    )
+
+
+def _page(
+    own: Experiment,
+    shown: Sequence[tuple[Result, _Picture | None]],
+    before: Experiment | None,
+    after: Experiment | None,
+) -> str:
+    """The page of one experiment."""
+    links = [f'<a href="{INDEX}">All experiments</a>']
+    if before is not None:
+        links.append(f'<a rel="prev" href="{before.name}.html">← {escape(before.title)}</a>')
+    if after is not None:
+        links.append(f'<a rel="next" href="{after.name}.html">{escape(after.title)} →</a>')
+    navigation = f'<nav aria-label="Experiments">{" ".join(links)}</nav>'
+    sections = "\n".join(_section(result, picture) for result, picture in shown)
+    about = " · ".join(part for part in (own.source, items(own)) if part)
+    return _document(
+        f"{own.title} – the lab of heedful",
+        f"{navigation}\n<main><h1>{escape(own.title)}</h1>\n"
+        f'<blockquote>{escape(own.claim)}</blockquote>\n<p class="soft">{escape(about)}</p>\n{sections}\n'
+        f'<p class="soft">Make it yourself: <code>heedful lab {own.name}</code></p></main>',
+    )
+
+
+def _section(result: Result, picture: _Picture | None) -> str:
+    """An outcome: verdict, picture, figures, table."""
+    own, outcome = result.experiment, result.outcome
+    heading = "Control" if result.control else "Verdict"
+    changed = f"<p>{escape(own.changed)}</p>\n" if result.control else ""
+    known = "" if result.as_expected else f" (expected: {escape(result.expected)})"
+    image = ""
+    if picture is not None:
+        what = f"{own.title}{', control' if result.control else ''}"
+        image = (
+            f'<figure><img src="{picture.name}.png" width="{picture.width}" height="{picture.height}" '
+            f'alt="Picture: {escape(what)}. Its figures stand in the tables below.">'
+            f'<figcaption class="soft"><a href="{picture.name}.svg">as SVG</a></figcaption></figure>\n'
+        )
+    return (
+        f"<section><h2>{heading}</h2>\n{changed}<p>The claim {_badge(outcome.verdict)}{known}. "
+        f"{escape(outcome.says)}</p>\n{image}{_figures(outcome.measured)}\n{_table(outcome.table)}"
+        f'<p class="soft">{escape(result.size)} form, {number(round(result.seconds, 2))} s</p></section>'
+    )
+
+
+def _figures(measured: Sequence[Measured]) -> str:
+    rows = [
+        [
+            (each.name, False),
+            (value_of(each), True),
+            ("" if each.expected is None else number(each.expected), True),
+        ]
+        for each in measured
+    ]
+    return _rows("Measured", [("what", False), ("measured", True), ("expected", True)], rows)
+
+
+def _table(table: Sequence[Mapping[str, str | float]]) -> str:
+    if not table:
+        return ""
+    names = columns(table)
+    numeric = [any(cell_is_number(row.get(name, "")) for row in table) for name in names]
+    rows = [
+        [(cell(row.get(name, "")), right) for name, right in zip(names, numeric, strict=True)]
+        for row in table
+    ]
+    return _rows("More", list(zip(names, numeric, strict=True)), rows) + "\n"
+
+
+def _rows(caption: str, heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[tuple[str, bool]]]) -> str:
+    """A table; of each cell, its text and whether it stands to the right."""
+    kind = {True: ' class="number"', False: ""}
+    head = "".join(f'<th scope="col"{kind[right]}>{escape(text)}</th>' for text, right in heads)
+    body = "\n".join(
+        "<tr>" + "".join(f"<td{kind[right]}>{escape(text)}</td>" for text, right in row) + "</tr>"
+        for row in rows
+    )
+    # A table that is too wide is scrolled by itself, also with the keyboard.
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
+        "</table></div>"
+    )

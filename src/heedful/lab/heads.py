@@ -1,0 +1,185 @@
+"""Heads: what many cost, and what one cannot do."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from heedful.lab.drawing import curves, matrix, panels
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.seeds import seeded
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.layout import Layout
+from heedful.nn.taps import recording
+from heedful.runs.ledger.ledger import Ledger, ledger_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+D_MODEL, LENGTH = 512, 64
+HEADS = {"short": (1, 2, 8), "long": (1, 2, 4, 8, 16)}
+
+
+def _counted(n_heads: int, full: bool) -> Ledger:
+    """The ledger of an attention; full-width heads keep d_model each."""
+    width = D_MODEL if full else None
+    with torch.device("meta"):
+        part = SelfAttention(D_MODEL, n_heads, d_k=width, d_v=width)
+    return ledger_of(nn.Sequential(part), length=LENGTH)
+
+
+def _cost(size: Size, full: bool) -> Outcome:
+    """Whether many heads cost what one costs."""
+    ledgers = {h: _counted(h, full) for h in HEADS[size]}
+    one, eight = ledgers[1], ledgers[8]
+    same = all(
+        (each.parameters, each.flops_per_token) == (one.parameters, one.flops_per_token)
+        for each in ledgers.values()
+    )
+    expected = 4 * D_MODEL**2 * (8 if full else 1)
+    return Outcome(
+        "holds" if same else "is wrong",
+        (
+            "Heads of width d / h have the parameters and the multiplications of one head of width d, 4 d² "
+            "of them for the matrices. (The softmax is taken h times, over h times as many weights; where "
+            "these are kept, so is the memory.)"
+            if same
+            else "Heads that keep the full width d, as Keras has them, cost h times as much: 4 h d²."
+        ),
+        [
+            Measured(f"parameters of 8 heads, d = {D_MODEL}", eight.parameters, expected=float(expected)),
+            Measured(f"parameters of 1 head, d = {D_MODEL}", one.parameters, expected=4.0 * D_MODEL**2),
+            Measured(
+                f"FLOPs of 8 heads to 1 head, {LENGTH} tokens",
+                eight.flops_per_token / one.flops_per_token,
+                expected=8.0 if full else 1.0,
+            ),
+        ],
+        [
+            {"heads": h, "parameters": each.parameters, "FLOPs for each token": each.flops_per_token}
+            for h, each in ledgers.items()
+        ],
+        partial(_draw_cost, HEADS[size]),
+    )
+
+
+def _draw_cost(heads: tuple[int, ...]) -> "Figure":
+    figure, (left, right) = panels("Parameters", "FLOPs for each token")
+    kinds = {"width d / h": False, "full width d": True}
+    for axes, field in ((left, "parameters"), (right, "flops_per_token")):
+        lines = {
+            name: [float(getattr(_counted(h, full), field)) for h in heads] for name, full in kinds.items()
+        }
+        curves(axes, heads, lines, x_label="heads", y_label="")
+        axes.set_ylim(bottom=0)
+    return figure
+
+
+PLACES, FEATURES = 8, 8
+RATE, UPDATES, BATCH = 0.02, {"short": 250, "long": 1000}, 32
+
+Wanted = Callable[[Tensor, Tensor], Tensor]
+
+
+def _both(left: Tensor, right: Tensor) -> Tensor:
+    """The neighbours, side by side."""
+    return torch.cat((left, right), -1)
+
+
+def _mean(left: Tensor, right: Tensor) -> Tensor:
+    """The mean of the neighbours, twice."""
+    return torch.cat((left + right, left + right), -1) / 2
+
+
+def _trained(n_heads: int, wanted: Wanted, updates: int) -> tuple[list[float], Tensor]:
+    """The share of variance that is not explained, update by update, and the last weights ``[H, n, n]``.
+
+    Tokens are features of N(0, 1) beside a one for their place, on a circle; each is to become ``wanted`` of
+    its neighbours' features. Several heads share the width that one has.
+    """
+    part = SelfAttention(FEATURES + PLACES, n_heads)
+    layout = Layout.of([PLACES] * BATCH)
+    optimizer = torch.optim.Adam(part.parameters(), RATE)
+    places = torch.eye(PLACES).expand(BATCH, -1, -1)
+    losses: list[float] = []
+    for _ in range(updates):
+        features = torch.randn(BATCH, PLACES, FEATURES)
+        x = torch.cat((features, places), -1).flatten(0, 1)
+        goal = wanted(features.roll(1, 1), features.roll(-1, 1)).flatten(0, 1)
+        loss = (part(x, layout) - goal).square().mean() / goal.square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    with torch.no_grad(), recording(part, ["weights"]) as seen:
+        part(x, layout)
+    return losses, seen["weights"][0].mean(0)
+
+
+LAST = 20
+
+
+@seeded(1)
+def _looking(size: Size, wanted: Wanted) -> Outcome:
+    """Whether one head fails where two succeed."""
+    one, one_looks = _trained(1, wanted, UPDATES[size])
+    two, two_look = _trained(2, wanted, UPDATES[size])
+    left, right = (sum(losses[-LAST:]) / LAST for losses in (one, two))
+    needs_two = left > 0.4 and right < 0.1
+    return Outcome(
+        "holds" if needs_two else "is wrong",
+        (
+            "A head has one set of weights, so it hands on one mixture of the two values: half of what is "
+            "asked for, and a little more where the weights tell something of the features. Two heads of "
+            "half the width, with as many parameters, look at one neighbour each."
+            if needs_two
+            else "Where the mean of two values is all that is asked for, averaging is right, and one head "
+            "does it."
+        ),
+        [
+            Measured("not explained, one head", 100 * left, "%", expected=50.0 if wanted is _both else 0.0),
+            Measured("not explained, two heads", 100 * right, "%", expected=0.0),
+            Measured("parameters of either", 4.0 * (FEATURES + PLACES) ** 2),
+        ],
+        draw=partial(_draw_looking, one, two, [one_looks[0].tolist(), *two_look.tolist()]),
+    )
+
+
+def _draw_looking(one: list[float], two: list[float], looks: list[list[list[float]]]) -> "Figure":
+    titles = ("Not explained", "The one head", "First of two heads", "Second of two heads")
+    figure, (losses, *maps) = panels(*titles, width=3.5, height=3.2)
+    lines = {"one head": one, "two heads": two}
+    updates = range(1, len(one) + 1)
+    curves(losses, updates, lines, x_label="update", y_label="share of the variance", marks=False)
+    losses.set_ylim(0, 1.1)
+    for axes, weights in zip(maps, looks, strict=True):
+        matrix(axes, weights, x_label="looked at", y_label="place", limits=(0, 1))
+    return figure
+
+
+EXPERIMENTS = [
+    Experiment(
+        name="heads-are-free",
+        title="Many heads cost what one costs",
+        claim="There is no increase in either the number of parameters or the amount of computation in "
+        "implementing additional heads.",
+        source="S1, multiple attention heads; S2, computational cost; Vaswani et al. 2017, section 3.2.2",
+        items=(24, 25, 26),
+        run=partial(_cost, full=False),
+        control=partial(_cost, full=True),
+        changed="Each head keeps the full width (lecture S1 on Keras).",
+    ),
+    Experiment(
+        name="two-lookups",
+        title="Two places at once: one head averages",
+        claim="Multi-head attention allows the model to attend to information at different positions "
+        "jointly; with a single head, averaging inhibits this.",
+        source="S2, advantage over single head attention; S3, multi-headed attention; S0, motivation",
+        items=(27, 29),
+        run=partial(_looking, wanted=_both),
+        control=partial(_looking, wanted=_mean),
+        changed="The mean of the two neighbours is asked for, instead of both.",
+    ),
+]

@@ -1,0 +1,215 @@
+"""Attention as a lookup: its hard limit, what it does with nothing to learn, and what it forgets."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from heedful.lab.drawing import curves, matrix, panels
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.seeds import seeded
+from heedful.nn.attention.plain import parameter_free_self_attention
+from heedful.nn.attention.scores import DotScore
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.attention.weights import attention_weights, weighted_sum
+from heedful.nn.layout import Layout
+from heedful.nn.taps import recording
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TEMPERATURES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
+N_KEYS, WIDTH = 8, 16
+
+
+def _looked_up(queries: Tensor, keys: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
+    """softmax(q·k / temperature) over the values, for every query."""
+    seen = Layout.of([len(queries)]).sees(Layout.of([len(keys)]))
+    weights = attention_weights(DotScore()(queries, keys)[None, None] / temperature, seen)
+    return weighted_sum(weights, values[None, None])[0, 0]
+
+
+@seeded()
+def _cooled(size: Size, tie: bool) -> Outcome:
+    """How far the soft lookup is from the hard one as it gets colder."""
+    n = {"short": 32, "long": 256}[size]
+    keys = torch.randn(N_KEYS, WIDTH, dtype=torch.float64)
+    values = torch.randn(N_KEYS, 3, dtype=torch.float64)
+    near = torch.arange(n) % N_KEYS
+    queries = keys[near] + 0.3 * torch.randn(n, WIDTH, dtype=torch.float64)
+    if tie:
+        keys[1] = keys[0]
+    hard = values[(queries @ keys.mT).argmax(1)]
+    apart = [(_looked_up(queries, keys, values, each) - hard).abs().max().item() for each in TEMPERATURES]
+    holds = apart[-1] < 1e-6
+    return Outcome(
+        "holds" if holds else "is wrong",
+        (
+            "At temperature τ, softmax(q·k / τ) tends to the lookup of the best key as τ → 0; at τ = 1 every "
+            "key that fits somewhat has a part in the answer. No two keys may fit equally well."
+            if holds
+            else "Where two keys fit equally well, the limit is the mean of their values, which a lookup "
+            "table would not give for any key."
+        ),
+        [
+            Measured(f"difference from the hard lookup at τ = {TEMPERATURES[-1]:g}", apart[-1], expected=0.0),
+            Measured("difference from the hard lookup at τ = 1", apart[TEMPERATURES.index(1.0)]),
+        ],
+        [
+            {"temperature": f"{t:g}", "difference": value}
+            for t, value in zip(TEMPERATURES, apart, strict=True)
+        ],
+        partial(_draw_cooled, apart),
+    )
+
+
+def _draw_cooled(apart: list[float]) -> "Figure":
+    figure, (axes,) = panels("From a soft lookup to a hard one")
+    curves(
+        axes,
+        TEMPERATURES,
+        {"": [max(value, 1e-16) for value in apart]},
+        x_label="temperature",
+        y_label="greatest difference from the best key's value",
+        logarithmic="xy",
+    )
+    axes.invert_xaxis()
+    return figure
+
+
+@seeded()
+@torch.no_grad()
+def _at_home(size: Size, learned: bool) -> Outcome:
+    """Which token a token looks at most: tokens are features beside a one for their place."""
+    n, d = {"short": 16, "long": 32}[size], 48
+    x = torch.cat((torch.randn(n, d), torch.eye(n)), 1)
+    layout = Layout.of([n])
+    if learned:
+        part = _looks_back(n, d)
+        with recording(part, ["weights"]) as seen:
+            output = part(x, layout)
+        weights = seen["weights"][0][0, 0]
+    else:
+        output = parameter_free_self_attention(x, layout)
+        weights = attention_weights(DotScore()(x, x)[None, None], layout.sees(layout))[0, 0]
+    home = (weights.argmax(-1) == torch.arange(n)).double().mean().item()
+    changed = ((output - x).norm() / x.norm()).item()
+    holds = home > 0.9
+    return Outcome(
+        "holds" if holds else "is wrong",
+        (
+            "softmax(X Xᵀ) X compares by likeness alone, and nothing is more like a token than the token "
+            "itself: it returns almost what it was given, and no training can change that."
+            if holds
+            else "With W_Q and W_K a token looks wherever these send it: here always at the one before."
+        ),
+        [
+            Measured(
+                "tokens that look at themselves most", 100 * home, "%", expected=100.0 if holds else 0.0
+            ),
+            Measured("weight on oneself, mean", weights.diagonal().mean().item()),
+            Measured("change of the tokens, relative", changed),
+            Measured("parameters", float(sum(p.numel() for p in part.parameters()) if learned else 0)),
+        ],
+        draw=partial(_draw_home, weights.tolist()),
+    )
+
+
+def _looks_back(n: int, d: int) -> SelfAttention:
+    """One head whose queries ask for the place before their own (the first asks for the last)."""
+    part = SelfAttention(d + n, 1, d_k=n, d_v=d + n, score=DotScore())
+    query, key = torch.zeros(n, d + n), torch.zeros(n, d + n)
+    key[:, d:] = torch.eye(n)
+    query[:, d:] = 50 * torch.eye(n).roll(-1, 0)
+    with torch.no_grad():
+        part.qkv.weight.copy_(torch.cat((query, key, torch.eye(d + n))))
+        part.out.weight.copy_(torch.eye(d + n))
+    return part
+
+
+def _draw_home(weights: list[list[float]]) -> "Figure":
+    figure, (axes,) = panels("Where each token looks", height=3.8)
+    matrix(axes, weights, x_label="looked at", y_label="token", limits=(0, 1))
+    return figure
+
+
+REPEATS = (1, 2, 3, 5, 8)
+
+
+@seeded()
+def _repeated(size: Size, normalised: bool) -> Outcome:
+    """What a lookup says of a table whose every row stands there several times."""
+    n = {"short": 16, "long": 128}[size]
+    queries, keys = torch.randn(n, WIDTH), torch.randn(N_KEYS, WIDTH)
+    values = torch.randn(N_KEYS, 3)
+    outputs = []
+    for times in REPEATS:
+        more_keys, more_values = keys.repeat(times, 1), values.repeat(times, 1)
+        if normalised:
+            outputs.append(_looked_up(queries, more_keys, more_values))
+        else:
+            outputs.append(DotScore()(queries, more_keys).div(WIDTH).exp() @ more_values)
+    sizes = [(each.norm() / outputs[0].norm()).item() for each in outputs]
+    changes = [((each - outputs[0]).norm() / outputs[0].norm()).item() for each in outputs]
+    forgets = max(changes) < 1e-5
+    return Outcome(
+        "holds with conditions" if forgets else "holds",
+        (
+            "It tells in which proportion things are there, not how many there are: as weights sum to 1, a "
+            "table of which every row is repeated gives the same answer. To count, a model needs something "
+            "more (a token that is always there once, say)."
+            if forgets
+            else "A sum whose weights are not divided by their total grows with the number of rows."
+        ),
+        [
+            Measured(f"change when all is there {REPEATS[-1]} times, relative", changes[-1]),
+            Measured("size of the answer then, relative", sizes[-1]),
+        ],
+        [{"times": t, "size": s, "change": c} for t, s, c in zip(REPEATS, sizes, changes, strict=True)],
+        partial(_draw_repeated, sizes),
+    )
+
+
+def _draw_repeated(sizes: list[float]) -> "Figure":
+    figure, (axes,) = panels("Size of the answer, relative")
+    curves(axes, REPEATS, {"": sizes}, x_label="times that every row is there", y_label="size")
+    axes.set_ylim(0, max(sizes) * 1.1)
+    return figure
+
+
+EXPERIMENTS = [
+    Experiment(
+        name="soft-lookup",
+        title="Attention is a lookup that tends to a hard one",
+        claim="Attention performs fuzzy lookup in a key-value store: a query matches all keys softly, with "
+        "weights between 0 and 1, where a table returns the value of the one that matches.",
+        source="S3, attention and lookup tables; S4, section 5.3 (the dictionary)",
+        items=(19,),
+        run=partial(_cooled, tie=False),
+        control=partial(_cooled, tie=True),
+        changed="Two keys are equal, and their values differ.",
+    ),
+    Experiment(
+        name="parameter-free",
+        title="Without W_Q and W_K, a token looks at itself",
+        claim="Self-attention without learnable parameters, softmax(X Xᵀ) X, cannot change where it looks.",
+        source="S1, introducing self attention",
+        items=(20, 21),
+        run=partial(_at_home, learned=False),
+        control=partial(_at_home, learned=True),
+        changed="Queries and keys are made by matrices (set by hand to ask for the place before).",
+    ),
+    Experiment(
+        name="summary-without-count",
+        title="A weighted mean cannot count",
+        claim="The weighted sum is a selective summary of the information contained in the values, of a "
+        "fixed size however many there are.",
+        source="S3, more on attention",
+        items=(19, 31),
+        run=partial(_repeated, normalised=True),
+        control=partial(_repeated, normalised=False),
+        changed="The weights exp(q·k / d) are not divided by their sum.",
+        expected=("holds with conditions", "holds"),
+    ),
+]

@@ -1,0 +1,150 @@
+"""Order: what attention does with tokens that are shuffled, said exactly."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from heedful.lab.drawing import bars, matrix, panels
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.seeds import seeded
+from heedful.nn.attention.cross_attention import CrossAttention
+from heedful.nn.attention.relative import Alibi, Rotary
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.blocks import EncoderBlock
+from heedful.nn.feedforward import FeedForward
+from heedful.nn.layout import Layout
+from heedful.nn.norms import LayerNorm
+from heedful.nn.positions import Added, LearnedPositions, NoPositions, Positions, SinusoidalPositions
+from heedful.nn.residual import PostNorm
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+D, N_HEADS = 32, 4
+BLIND = 1e-5
+"""A relative change below this is rounding in fp32."""
+
+
+def _relative(changed: Tensor, by: Tensor) -> float:
+    return ((changed - by).norm() / by.norm()).item()
+
+
+@seeded()
+@torch.no_grad()
+def _invariance(size: Size, shuffled: Literal["all", "keys and values"]) -> Outcome:
+    """Whether attention gives what it gave when its tokens, or its keys and values alone, are shuffled."""
+    n = {"short": 12, "long": 48}[size]
+    part, layout = CrossAttention(D, N_HEADS), Layout.of([n])
+    x, order = torch.randn(n, D), torch.randperm(n)
+    before = part(x, layout, part.remember(x, layout))
+    queries = x[order] if shuffled == "all" else x
+    after = part(queries, layout, part.remember(x[order], layout))
+    same, moved = _relative(after, before), _relative(after, before[order])
+    invariant = same < BLIND
+    return Outcome(
+        "holds" if invariant else "is wrong",
+        (
+            "Keys and values may come in any order, as long as it is the same one: a weighted sum does not "
+            "know the order of its terms."
+            if invariant
+            else "It is equivariant: when all tokens are shuffled, the outputs are shuffled in the same way. "
+            "Invariant it is to the order of keys and values (shuffled together), with the queries left "
+            "alone."
+        ),
+        [
+            Measured("change of the output, place by place", same, expected=0.0 if invariant else None),
+            Measured("change of the output, token by token", moved, expected=None if invariant else 0.0),
+        ],
+        draw=partial(_draw_invariance, before.tolist(), after.tolist()),
+    )
+
+
+def _draw_invariance(before: list[list[float]], after: list[list[float]]) -> "Figure":
+    figure, (left, right) = panels("Output", "Output for the shuffled input", width=5.0)
+    for axes, values in ((left, before), (right, after)):
+        matrix(axes, values, x_label="feature", y_label="place", square=False)
+    return figure
+
+
+Reader = Callable[[Tensor, Layout], Tensor]
+
+
+def _reader(positions: Positions | None = None, **attention: Any) -> Reader:
+    """An encoder block that reads tokens, after positions were added to them."""
+    mixing = PostNorm(SelfAttention(D, N_HEADS, **attention), LayerNorm(D))
+    block = EncoderBlock(mixing, PostNorm(FeedForward(D, 2 * D), LayerNorm(D)))
+    added: nn.Module | None = None if positions is None else Added(positions)
+    return lambda x, layout: block(x if added is None else added(x, layout.positions), layout)
+
+
+def _readers(n: int) -> dict[str, Reader]:
+    """What may tell a block of the order, by name."""
+    return {
+        "nothing": _reader(NoPositions(D)),
+        "sinusoids, added": _reader(SinusoidalPositions(D)),
+        "a learned table, added": _reader(LearnedPositions(n, D)),
+        "rotated queries and keys": _reader(rotary=Rotary(D // N_HEADS)),
+        "a bias for the distance": _reader(score_bias=Alibi(N_HEADS)),
+        "a causal mask alone": _reader(causal=True),
+    }
+
+
+@seeded()
+@torch.no_grad()
+def _blindness(size: Size, judged: str) -> Outcome:
+    """Whether the outputs of shuffled tokens are the shuffled outputs."""
+    n = {"short": 12, "long": 48}[size]
+    x, order, layout = torch.randn(n, D), torch.randperm(n), Layout.of([n])
+    changes = {
+        name: _relative(read(x[order], layout), read(x, layout)[order]) for name, read in _readers(n).items()
+    }
+    blind = changes[judged] < BLIND
+    return Outcome(
+        "holds" if blind else "is wrong",
+        (
+            "Without positions, an encoder block gives each token what it gives it in any other order: the "
+            "model reads a bag of tokens. A causal mask alone already tells it something of the order."
+            if blind
+            else "With positions, a token becomes something else at another place."
+        ),
+        [Measured(f"change of a token's output, {judged} tells the order", changes[judged])],
+        [{"what tells the order": name, "change when shuffled": value} for name, value in changes.items()],
+        partial(_draw_blindness, changes),
+    )
+
+
+def _draw_blindness(changes: dict[str, float]) -> "Figure":
+    figure, (axes,) = panels("Change of a token's output when the tokens are shuffled", width=7.0, height=3.0)
+    shown = {name: max(value, 1e-8) for name, value in changes.items()}
+    bars(axes, shown, x_label="relative change (1e-7 is rounding)", logarithmic=True)
+    return figure
+
+
+EXPERIMENTS = [
+    Experiment(
+        name="permutation-invariant",
+        title="Equivariant, not invariant",
+        claim="The output from self-attention is permutation-invariant.",
+        source="S0, positional encoding; S4, section 6.1, has it right: when X_k and X_v change their order "
+        "together",
+        items=(30,),
+        run=partial(_invariance, shuffled="all"),
+        control=partial(_invariance, shuffled="keys and values"),
+        changed="Keys and values are shuffled together; the queries stay.",
+        expected=("is wrong", "holds"),
+    ),
+    Experiment(
+        name="order-blindness",
+        title="Without positions a block is blind to order",
+        claim="Transformers work the same regardless of the order of the input: no order information is "
+        "there until positions are encoded.",
+        source="S1, encoding position information; S3, self-attention: order information?",
+        items=(30,),
+        run=partial(_blindness, judged="nothing"),
+        control=partial(_blindness, judged="sinusoids, added"),
+        changed="Sinusoids are added to the tokens.",
+    ),
+]

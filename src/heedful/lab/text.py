@@ -1,0 +1,112 @@
+"""An experiment in words, for a terminal."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
+
+from heedful.lab.experiment import Experiment, Measured
+from heedful.lab.result import Result, columns
+
+LABEL = 10  # signs before the text of a paragraph
+INDENT = "  "
+
+
+def number(value: float) -> str:
+    """Four digits, or all of a whole number."""
+    if math.isnan(value):
+        return "no number"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    size = abs(value)
+    if value == round(value) and size < 1e12:
+        return f"{round(value):,}"
+    if 1e3 <= size < 1e12:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if 1e-3 <= size < 1e3 else f"{value:.2e}"
+
+
+def cell(value: str | float) -> str:
+    """A cell of a table: text as it is."""
+    return value if isinstance(value, str) else number(value)
+
+
+def value_of(measured: Measured) -> str:
+    """A figure with its unit."""
+    return f"{number(measured.value)} {measured.unit}".rstrip()
+
+
+def listing(experiments: Iterable[Experiment]) -> str:
+    """Name and title of each, and the numbers of the lectures' items."""
+    rows = [(each.name, each.title, items(each)) for each in experiments]
+    name, title = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
+    return "\n".join(f"{row[0]:<{name}}  {row[1]:<{title}}  {row[2]}".rstrip() for row in rows)
+
+
+def items(experiment: Experiment) -> str:
+    """``item 14`` or ``items 14, 16``."""
+    numbers = ", ".join(map(str, experiment.items))
+    return f"item{'s' if len(experiment.items) > 1 else ''} {numbers}" if numbers else ""
+
+
+def report(result: Result, width: int = 80) -> str:
+    """All that came out: the claim and its source, figures, table, verdict and the correct statement."""
+    own = result.experiment
+    paragraphs = [("claim", own.claim), ("source", own.source)]
+    if result.control:
+        paragraphs.append(("control", own.changed))
+    lines = [f"{own.name}{' (control)' if result.control else ''}: {own.title}", ""]
+    lines += [paragraph(name, text, width) for name, text in paragraphs]
+    lines += ["", *_figures(result.outcome.measured), ""]
+    if result.outcome.table:
+        lines += [*aligned(result.outcome.table), ""]
+    lines.append(paragraph("verdict", verdict(result), width))
+    lines.append(paragraph("", result.outcome.says, width))
+    return "\n".join(lines)
+
+
+def verdict(result: Result) -> str:
+    """The verdict on the claim, and, where it is another, that which must come out."""
+    known = "" if result.as_expected else f" (expected: {result.expected})"
+    return f"{result.outcome.verdict}{known}"
+
+
+def paragraph(name: str, text: str, width: int) -> str:
+    """Text beside its label, wrapped."""
+    first = f"{INDENT}{name:<{LABEL}}"
+    return fill(text, max(width, 40), initial_indent=first, subsequent_indent=" " * len(first))
+
+
+def _figures(measured: Sequence[Measured]) -> list[str]:
+    rows: list[dict[str, str | float]] = [
+        {
+            "measured": each.name,
+            " ": value_of(each),
+            "expected": "" if each.expected is None else number(each.expected),
+        }
+        for each in measured
+    ]
+    return aligned(rows)
+
+
+def aligned(table: Sequence[Mapping[str, str | float]]) -> list[str]:
+    """Rows under their column names; columns of numbers stand to the right."""
+    names = columns(table)
+    rows = [[cell(row.get(name, "")) for name in names] for row in table]
+    widths = [max([len(name), *(len(row[i]) for row in rows)]) for i, name in enumerate(names)]
+    right = [
+        i > 0 and any(cell_is_number(row.get(name, "")) for row in table) for i, name in enumerate(names)
+    ]
+    lines = [names, *rows]
+    return [
+        INDENT
+        + "  ".join(
+            text.rjust(size) if at_right else text.ljust(size)
+            for text, size, at_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def cell_is_number(value: str | float) -> bool:
+    """Whether a cell is one, or reads as one."""
+    return not isinstance(value, str) or value[:1].isdigit()

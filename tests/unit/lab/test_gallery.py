@@ -1,0 +1,199 @@
+"""The gallery: pages that are whole by themselves, and show the numbers that were measured."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from made_up import made_up
+
+from heedful.errors import RequestError
+from heedful.lab.gallery import write_gallery
+from heedful.lab.result import perform
+
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "lab.schema.json"
+# These need no closing tag.
+VOID = {"meta", "img", "br", "link"}
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, cells and text; every tag must be closed in order."""
+
+    def __init__(self, path):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.cells, self.text, self._open = [], [], "", []
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag in {"td", "th"}:
+            self.cells.append("")
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if self._open and self._open[-1] in {"td", "th"}:
+            self.cells[-1] += data
+        if "style" not in self._open:
+            self.text += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    results = [
+        perform(each, "short", control=control)
+        for each in (made_up("first"), made_up("second"), made_up("third"))
+        for control in (False, True)
+    ]
+    write_gallery(results, tmp_path / "site")
+    return tmp_path / "site"
+
+
+def pages(folder):
+    return {path.name: Page(path) for path in folder.glob("*.html")}
+
+
+def test_there_is_a_page_for_each_and_an_index(folder):
+    assert set(pages(folder)) == {"index.html", "first.html", "second.html", "third.html"}
+
+
+def test_every_link_leads_to_a_file_and_none_out(folder):
+    linked = set()
+    for page in pages(folder).values():
+        targets = [tag["href"] for tag in page.all("a")] + [tag["src"] for tag in page.all("img")]
+        for target in targets:
+            assert (folder / target).is_file(), target
+        linked |= set(targets)
+        assert not page.all("script")
+        assert not page.all("link")
+    assert {path.name for path in folder.iterdir()} - linked == {"lab.json"}
+
+
+def test_nothing_is_fetched_from_elsewhere(folder):
+    for path in folder.glob("*.html"):
+        assert not re.search(r"https?:|url\(|@import|//", path.read_text(encoding="utf-8"))
+
+
+def test_each_page_is_marked_up_for_who_cannot_see_it(folder):
+    for name, page in pages(folder).items():
+        assert page.all("html")[0]["lang"] == "en"
+        assert len(page.all("h1")) == 1
+        assert len(page.all("main")) == 1
+        assert page.all("title")
+        for image in page.all("img"):
+            assert "alt" in image
+            assert int(image["width"]) > 0
+            assert int(image["height"]) > 0
+        if name != "index.html":
+            assert all(image["alt"] for image in page.all("img"))
+            assert page.all("table")
+            assert all(cell["scope"] == "col" for cell in page.all("th"))
+
+
+def test_light_and_dark(folder):
+    style = (folder / "index.html").read_text(encoding="utf-8")
+    assert "color-scheme: light dark" in style
+    assert "prefers-color-scheme: dark" in style
+
+
+def test_a_page_shows_claim_figures_and_both_verdicts(folder):
+    page = pages(folder)["second.html"]
+    for text in (
+        "The title of second & more",
+        'One "thing" <is> another.',
+        "S0, somewhere; A & B 2017",
+        "items 7, 11",
+        "It is <so>.",
+        "The other way about.",
+        "The claim ✓ holds.",
+        "The claim ✗ is wrong.",
+    ):
+        assert text in page.text
+    cells = page.cells
+    at = cells.index("ratio <a & b>")
+    assert cells[at : at + 3] == ["ratio <a & b>", "0.1235", "0.125"]
+    at = cells.index("tokens")
+    assert cells[at : at + 3] == ["tokens", "60,611 positions", ""]
+    assert "∞" in cells
+    assert "(expected:" not in page.text
+
+
+def test_pages_lead_to_their_neighbours(folder):
+    found = pages(folder)
+    neighbours = {
+        name: {tag.get("rel"): tag["href"] for tag in page.all("a") if "rel" in tag}
+        for name, page in found.items()
+    }
+    assert neighbours["first.html"] == {"next": "second.html"}
+    assert neighbours["second.html"] == {"prev": "first.html", "next": "third.html"}
+    assert neighbours["third.html"] == {"prev": "second.html"}
+
+
+def test_the_index_shows_each_with_its_verdict(folder):
+    page = pages(folder)["index.html"]
+    assert [tag["href"] for tag in page.all("a") if tag.get("class") != "thumb"] == [
+        "first.html",
+        "second.html",
+        "third.html",
+    ]
+    assert "3 experiments: 3 holds" in page.text
+
+
+def test_pictures_have_the_size_that_is_said(folder):
+    from PIL import Image
+
+    for page in pages(folder).values():
+        for image in page.all("img"):
+            with Image.open(folder / image["src"]) as picture:
+                assert picture.size == (int(image["width"]), int(image["height"]))
+
+
+def test_an_outcome_without_a_picture_has_none(folder):
+    assert (folder / "first.png").is_file()
+    assert (folder / "first.svg").is_file()
+    assert not list(folder.glob("*.control.*"))
+
+
+def test_the_data_hold_the_schema(folder):
+    value = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
+    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
+    assert [each["name"] for each in value["experiments"]] == ["first", "second", "third"]
+    assert all(len(each["results"]) == 2 for each in value["experiments"])
+
+
+def test_another_verdict_than_expected_is_pointed_out(tmp_path):
+    odd = made_up("odd", comes=("is wrong", "is wrong"))
+    write_gallery([perform(odd, "short")], tmp_path)
+    for page in pages(tmp_path).values():
+        assert "expected" in page.text
+    assert "odd: expected “holds”" in pages(tmp_path)["index.html"].text
+
+
+def test_equal_results_give_equal_pages(tmp_path):
+    results = [perform(made_up(), "short")]
+    for name in "ab":
+        write_gallery(results, tmp_path / name)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(RequestError, match="not a folder"):
+        write_gallery([perform(made_up(), "short")], tmp_path / "x")
+    assert (tmp_path / "x").read_text() == ""
+
+
+def test_nothing_is_no_gallery(tmp_path):
+    with pytest.raises(ValueError):
+        write_gallery([], tmp_path)
