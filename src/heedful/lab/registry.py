@@ -5,7 +5,15 @@ from importlib import import_module
 from heedful.errors import RequestError, nearest
 from heedful.lab.experiment import Experiment
 
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = (
+    "norms",
+    "warmup",
+    "recurrence",
+    "training_forms",
+    "mixing",
+    "arithmetic",
+    "errors",
+)
 """Modules below `heedful.lab`, each with a list ``EXPERIMENTS``, in the order of the lectures."""
 
 
