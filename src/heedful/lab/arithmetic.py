@@ -47,7 +47,8 @@ def _head_matrix(printed: Mapping[str, int], size: Size) -> Outcome:
     right = all(counted[what] == number for what, number in printed.items())
     return Outcome(
         "holds" if right else "is wrong",
-        "A matrix of 64 x 512 has 32,768 numbers; eight of them have 262,144, as the lecture then says itself.",
+        "A matrix of 64 x 512 has 32,768 numbers; eight of them have 262,144, as the lecture then says "
+        "itself.",
         [
             *(
                 Measured(f"parameters of W_Q, {what}", counted[what], expected=float(number))
@@ -79,8 +80,8 @@ def _encoder_layer(name: str, size: Size) -> Outcome:
     parts = {part.name: part.parameters for part in layer.parts}
     return Outcome(
         verdict,
-        "An encoder layer of the base model has 3,150,336 parameters (3,152,384 with biases in attention): about "
-        "3 million. Six have 18.9 million; 18 comes of rounding before multiplying.",
+        "An encoder layer of the base model has 3,150,336 parameters (3,152,384 with biases in attention): "
+        "about 3 million. Six have 18.9 million; 18 comes of rounding before multiplying.",
         [
             Measured("parameters of an encoder layer", layer.each, expected=3_150_336.0),
             Measured("with biases in attention", biased.each, expected=3_152_384.0),
@@ -104,8 +105,8 @@ def _decoder_layer(name: str, size: Size) -> Outcome:
     right = millions == printed and round(layer.each / 1e6) == 4
     return Outcome(
         "holds" if right else "is wrong",
-        "A decoder layer of the base model has 4,199,936 parameters (4,204,032 with biases in attention): about "
-        "1 million for each attention and 2 million for the feed-forward.",
+        "A decoder layer of the base model has 4,199,936 parameters (4,204,032 with biases in attention): "
+        "about 1 million for each attention and 2 million for the feed-forward.",
         [
             Measured("parameters of a decoder layer", layer.each, expected=4_199_936.0),
             Measured("with biases in attention", biased.each, expected=4_204_032.0),
@@ -129,8 +130,8 @@ def _layers(name: str, size: Size) -> Outcome:
     encoder, decoder = config.n_layers, config.n_decoder_layers or config.n_layers
     return Outcome(
         "holds" if layers == 42 else "is wrong",
-        "An encoder layer is an attention and two layers of a feed-forward, a decoder layer has one attention "
-        "more: 6 (1 + 2) + 6 (2 + 2) = 42.",
+        "An encoder layer is an attention and two layers of a feed-forward, a decoder layer has one "
+        "attention more: 6 (1 + 2) + 6 (2 + 2) = 42.",
         [
             Measured("layers", layers, expected=42.0),
             Measured("of the encoder", encoder * 3),
@@ -155,7 +156,7 @@ PRINTED = {
     "vit-l-16": 307e6,
     "vit-h-14": 632e6,
 }
-"""As the papers print them (Devlin et al. 2019, section 3; Dosovitskiy et al. 2021, table 1, S1's figure 29)."""
+"""As the papers print them (Devlin et al. 2019, section 3; Dosovitskiy et al. 2021, table 1)."""
 
 BERT_VOCABULARY = 30_522
 
@@ -173,8 +174,8 @@ def _sizes(more_layers: int, size: Size) -> Outcome:
     right = max(errors.values()) < 0.02
     return Outcome(
         "holds" if right else "is wrong",
-        "The papers' sizes are those of the configurations that they print, within 2 %: they are rounded, and "
-        "heads are counted or not.",
+        "The papers' sizes are those of the configurations that they print, within 2 %: they are rounded, "
+        "and heads are counted or not.",
         [Measured(f"parameters of {name}", counted[name], expected=PRINTED[name]) for name in PRINTED],
         [
             {"model": name, "printed": PRINTED[name], "counted": counted[name], "error": errors[name]}
@@ -212,9 +213,9 @@ def _training_cost(*, by_time: bool, size: Size) -> Outcome:
     right = all(abs(cost[name] / printed - 1) < 0.02 for name, printed in TABLE.items())
     return Outcome(
         "holds" if right else "is wrong",
-        "The cost in the table is the time of the training, times 8 chips, times 9.5e12 operations a second that "
-        "they are taken to sustain: 3.28e18 and 2.30e19. The models themselves ask for fewer: what their matrix "
-        "products come to, forward and backward, is about a third of it.",
+        "The cost in the table is the time of the training, times 8 chips, times 9.5e12 operations a second "
+        "that they are taken to sustain: 3.28e18 and 2.30e19. The models themselves ask for fewer: what "
+        "their matrix products come to, forward and backward, is about a third of it.",
         [
             *(Measured(f"{name}, by time", time_cost[name], "FLOPs", TABLE[name]) for name in TABLE),
             *(
@@ -270,8 +271,8 @@ def _quiz(answers: Mapping[str, float], size: Size) -> Outcome:
     order = sorted(answers, key=lambda name: name != "d")
     return Outcome(
         "is wrong" if wrong else "holds",
-        "∂L/∂d = -e c / d² = -(-11) (-4) / 4 = -11: the minus of the formula was lost. The other three answers are "
-        "right: 8, -2 and -11.5.",
+        "∂L/∂d = -e c / d² = -(-11) (-4) / 4 = -11: the minus of the formula was lost. The other three "
+        "answers are right: 8, -2 and -11.5.",
         [Measured(f"∂L/∂{name}", found[name], expected=answers[name]) for name in order],
         [{"by": name, "printed": answer, "autograd": found[name]} for name, answer in answers.items()],
         lambda: draw(
@@ -303,9 +304,10 @@ def _backward(*, weights: bool, size: Size) -> Outcome:
     ratio = counts["backward"] / counts["forward"]
     return Outcome(
         "holds" if ratio > 1.5 else "is wrong",
-        "Each product W x of the forward pass asks for two in the backward pass, Wᵀ g for what is below and g xᵀ "
-        "for the weights: twice the operations. Where weights are frozen the second falls away, and both passes "
-        "cost the same; but attention, whose factors are both computed, still has two of its own.",
+        "Each product W x of the forward pass asks for two in the backward pass, Wᵀ g for what is below and "
+        "g xᵀ for the weights: twice the operations. Where weights are frozen the second falls away, and "
+        "both passes cost the same; but attention, whose factors are both computed, still has two of its "
+        "own.",
         [
             Measured("operations backward to forward", ratio, expected=2.0),
             Measured("forward", counts["forward"], "FLOPs"),
@@ -355,7 +357,8 @@ EXPERIMENTS = [
     Experiment(
         "decoder-parameters",
         "Parameters of a decoder layer",
-        "A decoder layer has about 4 million parameters: 1 million for each attention, 2 for the feed-forward.",
+        "A decoder layer has about 4 million parameters: 1 million for each attention, 2 for the "
+        "feed-forward.",
         f"S0, number of parameters of the decoder layer; {_VASWANI}, table 3",
         (34,),
         run=partial(_decoder_layer, BASE),
@@ -376,7 +379,8 @@ EXPERIMENTS = [
         "published-sizes",
         "Sizes of BERT and ViT",
         "BERT has 110 and 340 million parameters, ViT-B, -L and -H have 86, 307 and 632 million.",
-        "S1, BERT, and vision Transformers (figure 29); Devlin et al. 2019, section 3; Dosovitskiy et al. 2021, table 1",
+        "S1, BERT, and vision Transformers (figure 29); Devlin et al. 2019, section 3; Dosovitskiy et al. "
+        "2021, table 1",
         (71, 77),
         run=partial(_sizes, 0),
         control=partial(_sizes, 1),
@@ -390,7 +394,7 @@ EXPERIMENTS = [
         (58,),
         run=lambda size: _training_cost(by_time=True, size=size),
         control=lambda size: _training_cost(by_time=False, size=size),
-        changed="Operations are those of the models' matrix products, not those that the chips could do meanwhile.",
+        changed="Operations are those of the models' matrix products, not what the chips could do meanwhile.",
     ),
     Experiment(
         "autograd-quiz",

@@ -1,7 +1,8 @@
 """What the lectures print wrongly, as experiments: the formula as printed, and corrected as the control.
 
-Items 14, 22, 24, 28, 32, 42, 43, 44 and 47 of the lectures. Those of 2, 20, 37, 51, 54 and 96 stand beside the
-experiments of their subjects. Where only a name or a date is wrong, there is nothing to measure: see `NAMES`.
+Items 14, 22, 24, 28, 32, 42, 43, 44 and 47 of the lectures. Those of 2, 20, 37, 51, 54 and 96 stand beside
+the experiments of their subjects. Where only a name or a date is wrong, there is nothing to measure: see
+`NAMES`.
 """
 
 import math
@@ -52,8 +53,8 @@ NAMES = (
         2,
         "S4",
         "LSTMs introduced catastrophic forgetting",
-        "that is losing an old task while learning a new one (McCloskey and Cohen 1989); what is meant is the loss "
-        "of distant context",
+        "that is losing an old task while learning a new one (McCloskey and Cohen 1989); what is meant is "
+        "the loss of distant context",
     ),
     Slip(
         4,
@@ -77,7 +78,8 @@ NAMES = (
         32,
         "S2",
         "Press and Wolf are cited for weights that positions share",
-        "their paper ties embeddings to the output layer; the feed-forward is Vaswani et al. 2017, section 3.3",
+        "their paper ties embeddings to the output layer; the feed-forward is Vaswani et al. 2017, section "
+        "3.3",
     ),
     Slip(
         51,
@@ -117,9 +119,9 @@ def _divided(power: float, name: str, size: Size) -> Outcome:
     right = all(abs(variance - 1) < 0.2 for variance in variances)
     return Outcome(
         "holds" if right else "is wrong",
-        "A product of d_k independent numbers of variance 1 has variance d_k: divided by √d_k, where d_k = d/h, it "
-        "has variance 1 at every width. Divided by d_k it has variance 1 / d_k, and the softmax of wide heads is "
-        "flat.",
+        "A product of d_k independent numbers of variance 1 has variance d_k: divided by √d_k, where d_k = "
+        "d/h, it has variance 1 at every width. Divided by d_k it has variance 1 / d_k, and the softmax of "
+        "wide heads is flat.",
         [
             Measured("variance of the scores, d_k = 256", variances[-1], expected=1.0),
             Measured("variance of the scores, d_k = 4", variances[0], expected=1.0),
@@ -156,7 +158,7 @@ def _heads(*rows: Float[Tensor, "n d"]) -> list[Float[Tensor, "1 1 n d"]]:
     return [each[None, None] for each in rows]
 
 
-def _normalised(*, inside: bool, size: Size) -> Outcome:
+def _normalised(size: Size, *, inside: bool) -> Outcome:
     """Weights with 1 / √d_k within the exponential, or as a factor of the quotient."""
     q, k = _vectors(_N, 1), _vectors(_N if size == "short" else 10 * _N, 2)
     products, root = q @ k.T, math.sqrt(_D)
@@ -169,8 +171,9 @@ def _normalised(*, inside: bool, size: Size) -> Outcome:
     rows = list(range(1, len(q) + 1))
     return Outcome(
         "holds" if right else "is wrong",
-        "The scores are divided by √d_k before the exponential: exp(q_i k_j / √d_k) / Σ_r exp(q_i k_r / √d_k). As a "
-        "factor of the quotient it leaves rows that sum to 1 / √d_k, of a softmax that was not scaled.",
+        "The scores are divided by √d_k before the exponential: exp(q_i k_j / √d_k) / Σ_r exp(q_i k_r / "
+        "√d_k). As a factor of the quotient it leaves rows that sum to 1 / √d_k, of a softmax that was not "
+        "scaled.",
         [
             Measured("sum of a row", sums.mean().item(), expected=1.0),
             Measured(
@@ -199,7 +202,7 @@ TABLE = {
 """Lecture S0's weights of four words over the eight of "The animal didn't cross the street because it"."""
 
 
-def _table(*, corrected: bool, size: Size) -> Outcome:
+def _table(size: Size, *, corrected: bool) -> Outcome:
     """The sums of the printed rows, or of a softmax whose weights have the same proportions."""
     weights = torch.tensor(list(TABLE.values()), dtype=torch.float64)
     if corrected:
@@ -209,8 +212,8 @@ def _table(*, corrected: bool, size: Size) -> Outcome:
     right = all(abs(total - 1) < 0.005 for total in sums.values())
     return Outcome(
         "holds" if right else "is wrong",
-        "Weights of attention are a softmax, so the row of every word sums to 1. The printed ones sum to 0.96, "
-        "0.93, 0.98 and 0.96.",
+        "Weights of attention are a softmax, so the row of every word sums to 1. The printed ones sum to "
+        "0.96, 0.93, 0.98 and 0.96.",
         [Measured(f"sum of the row of “{word}”", total, expected=1.0) for word, total in sums.items()],
         draw=lambda: draw(
             Panel("Sums of the rows", "word", "sum of its weights", bars=sums, levels={"1": 1.0})
@@ -221,7 +224,7 @@ def _table(*, corrected: bool, size: Size) -> Outcome:
 # Masks
 
 
-def _causal(*, twice: bool, size: Size) -> Outcome:
+def _causal(size: Size, *, twice: bool) -> Outcome:
     """Change the last token; look at what becomes of the tokens before it."""
     n = _N if size == "short" else 10 * _N
     q, k, v = (_vectors(n, seed) for seed in (1, 2, 3))
@@ -235,9 +238,10 @@ def _causal(*, twice: bool, size: Size) -> Outcome:
     last = weights[-1]
     return Outcome(
         "holds" if change.max().item() == 0 else "is wrong",
-        "The mask belongs on the scores, before the one softmax. Added to weights that are a softmax already, it "
-        "hides later words, but the first softmax has counted them, so they still change every earlier word; and a "
-        "softmax of numbers from 0 to 1 is nearly flat: no visible word can have more than e times another's weight.",
+        "The mask belongs on the scores, before the one softmax. Added to weights that are a softmax "
+        "already, it hides later words, but the first softmax has counted them, so they still change every "
+        "earlier word; and a softmax of numbers from 0 to 1 is nearly flat: no visible word can have more "
+        "than e times another's weight.",
         [
             Measured("largest change of earlier words by the last", change.max().item(), expected=0.0),
             Measured("greatest weight to smallest, last word", (last.max() / last.min()).item()),
@@ -278,7 +282,7 @@ def _masked_once(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _padded(*, masked: bool, size: Size) -> Outcome:
+def _padded(size: Size, *, masked: bool) -> Outcome:
     """Cross-attention over a sentence with pads behind it; in the encoder they were masked."""
     n_pads = [0, 1, 2, 4, 8] if size == "short" else [0, 1, 2, 4, 8, 16, 32, 64]
     with seeded(0):
@@ -298,9 +302,10 @@ def _padded(*, masked: bool, size: Size) -> Outcome:
     plain = torch.full((3,), -math.inf).softmax(0).isnan().any().item()
     return Outcome(
         "holds" if max(changes) < 1e-5 else "is wrong",
-        "The pads of the source must be hidden from the decoder's cross-attention too: else what is written depends "
-        "on how long the longest sentence of the batch is. A sentence of pads alone then has no visible key; its "
-        "result is exactly 0, where a softmax over nothing but minus infinity is not a number.",
+        "The pads of the source must be hidden from the decoder's cross-attention too: else what is written "
+        "depends on how long the longest sentence of the batch is. A sentence of pads alone then has no "
+        "visible key; its result is exactly 0, where a softmax over nothing but minus infinity is not a "
+        "number.",
         [
             Measured(f"change of a sentence by {n_pads[-1]} pads", changes[-1], expected=0.0),
             Measured("result over an empty source", nothing, expected=0.0),
@@ -318,7 +323,7 @@ def _padded(*, masked: bool, size: Size) -> Outcome:
     )
 
 
-def _crossed(*, causal: bool, size: Size) -> Outcome:
+def _crossed(size: Size, *, causal: bool) -> Outcome:
     """Which source words each target word sees."""
     n = _N if size == "short" else 10 * _N
     q, k = _vectors(n, 1), _vectors(n, 2)
@@ -328,10 +333,10 @@ def _crossed(*, causal: bool, size: Size) -> Outcome:
     visible = (weights > 0).sum(-1).tolist()
     return Outcome(
         "holds" if min(visible) == n else "is wrong",
-        "Cross-attention has no causal mask: the whole source is known before the first word is written, and every "
-        "target word sees all of it (its padding aside). With the mask of self-attention the first target word would "
-        "see the first source word alone, and no verb could move to the front. The scores are divided by √d_k here "
-        "too, which the lecture leaves out.",
+        "Cross-attention has no causal mask: the whole source is known before the first word is written, "
+        "and every target word sees all of it (its padding aside). With the mask of self-attention the "
+        "first target word would see the first source word alone, and no verb could move to the front. The "
+        "scores are divided by √d_k here too, which the lecture leaves out.",
         [
             Measured("source words that the first target word sees", visible[0], expected=float(n)),
             Measured("source words that the last target word sees", visible[-1], expected=float(n)),
@@ -361,7 +366,7 @@ def as_printed(n: int, d: int = _WIDTH) -> Float[Tensor, "n columns"]:
     return torch.stack([sines, cosines], -1).flatten(1)
 
 
-def _columns(*, printed: bool, size: Size) -> Outcome:
+def _columns(size: Size, *, printed: bool) -> Outcome:
     """The number of columns, and whether the product of two positions depends on their distance alone."""
     n = 64 if size == "short" else 512
     positions = SinusoidalPositions(_WIDTH).double()
@@ -375,9 +380,10 @@ def _columns(*, printed: bool, size: Size) -> Outcome:
     right = table.shape[1] == _WIDTH and max(spread.values()) < 1e-6
     return Outcome(
         "holds" if right else "is wrong",
-        "A sine and its cosine share a frequency, 10000^(-2i/d) for i = 0 … d/2 - 1: 512 columns for d = 512. Then "
-        "the product of two positions depends on their distance alone, and a shift is a rotation. With the cosines' "
-        "exponent (2i+1)/d no pair shares one; with i up to 256 there are 514 columns, and no sine has column 512.",
+        "A sine and its cosine share a frequency, 10000^(-2i/d) for i = 0 … d/2 - 1: 512 columns for d = "
+        "512. Then the product of two positions depends on their distance alone, and a shift is a rotation. "
+        "With the cosines' exponent (2i+1)/d no pair shares one; with i up to 256 there are 514 columns, "
+        "and no sine has column 512.",
         [
             Measured("columns", table.shape[1], expected=float(_WIDTH)),
             Measured("spread of p_j · p_{j+16} over j", spread[16], expected=0.0),
@@ -488,16 +494,16 @@ def shape_of(attempt: Callable[[], Sequence[int]]) -> tuple[int, ...] | None:
         return None
 
 
-def _shapes(*, printed: bool, size: Size) -> Outcome:
+def _shapes(size: Size, *, printed: bool) -> Outcome:
     """Multiply what is printed, and look whether and what comes out."""
     found = [shape_of(each.as_printed if printed else each.corrected) for each in SHAPES]
     right = [each.wanted == shape for each, shape in zip(SHAPES, found, strict=True)]
     verdict: Verdict = "holds" if all(right) else "holds with conditions" if any(right) else "is wrong"
     return Outcome(
         verdict,
-        "With words as rows, q_i is a row of Q, scores are Q K^T, head matrices are d x d/H, there is one W^O for "
-        "all heads, and both matrices of a feed-forward stand on one side. The original paper has d = 512 and 8 "
-        "heads; 10 does not divide 768, and 768 with 12 heads is BERT's.",
+        "With words as rows, q_i is a row of Q, scores are Q K^T, head matrices are d x d/H, there is one "
+        "W^O for all heads, and both matrices of a feed-forward stand on one side. The original paper has d "
+        "= 512 and 8 heads; 10 does not divide 768, and 768 with 12 heads is BERT's.",
         [
             Measured(
                 "formulas that give the shape that they should", sum(right), expected=float(len(SHAPES))
@@ -563,7 +569,8 @@ EXPERIMENTS = [
     Experiment(
         "table-of-it",
         "A table of weights whose rows do not sum to 1",
-        "The table shows how much each word of “The animal didn't cross the street because it” attends to each.",
+        "The table shows how much each word of “The animal didn't cross the street because it” attends to "
+        "each.",
         "S0, the goal of self-attention",
         (28,),
         run=partial(_table, corrected=False),

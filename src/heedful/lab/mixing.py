@@ -44,9 +44,9 @@ def _cost(kernel: int, size: Size) -> Outcome:
     kernels = [1, 3, 5, 9, 15, 31]
     return Outcome(
         "holds" if cheaper else "is wrong",
-        "Mixing positions feature by feature, and then features position by position, takes k d + d² parameters "
-        "where a full convolution takes k d²: nearly k times fewer where k is much smaller than d. For k = 1 "
-        "there is nothing to separate, and it takes d more.",
+        "Mixing positions feature by feature, and then features position by position, takes k d + d² "
+        "parameters where a full convolution takes k d²: nearly k times fewer where k is much smaller than "
+        "d. For k = 1 there is nothing to separate, and it takes d more.",
         [
             Measured(
                 f"parameters, separable, k = {kernel}", parameters["separable"], expected=kernel * d + d**2
@@ -152,9 +152,9 @@ def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
     comparable = all(right[mixer] > right["attention"] - 0.05 for mixer in judged)
     return Outcome(
         "holds" if comparable else "is wrong",
-        "Where a task asks for all of a sequence at once, mixers that reach all of it do as well as attention "
-        "with as many parameters, though what they do with a token does not depend on the others. Convolutions "
-        "of few layers reach their neighbours alone.",
+        "Where a task asks for all of a sequence at once, mixers that reach all of it do as well as "
+        "attention with as many parameters, though what they do with a token does not depend on the others. "
+        "Convolutions of few layers reach their neighbours alone.",
         [
             *(Measured(f"right classes, {mixer}", right[mixer]) for mixer in (*judged, "attention")),
             Measured(f"parameters, {judged[0]}", n_parameters(models[judged[0]]), expected=float(budget)),
@@ -227,9 +227,9 @@ def _stands(judged: tuple[str, ...], size: Size) -> Outcome:
     verdict: Verdict = "holds" if anywhere else "holds with conditions"
     return Outcome(
         verdict,
-        "They can where whole sequences are read, as in an encoder. Not in a decoder: a Fourier transform gives "
-        "every token something of every other, later ones too, and the weights of a network along positions "
-        "belong to places, of which it has a fixed number.",
+        "They can where whole sequences are read, as in an encoder. Not in a decoder: a Fourier transform "
+        "gives every token something of every other, later ones too, and the weights of a network along "
+        "positions belong to places, of which it has a fixed number.",
         [
             *(Measured(f"change of earlier tokens by the last, {name}", change[name]) for name in judged),
             *(Measured(f"reads longer sequences, {name}", float(longer[name])) for name in judged),
@@ -261,8 +261,8 @@ EXPERIMENTS = [
     Experiment(
         "separable-convolution",
         "What a depthwise separable convolution saves",
-        "Filtering each feature plane by itself and then each position by a 1 x 1 convolution takes less than a "
-        "full convolution.",
+        "Filtering each feature plane by itself and then each position by a 1 x 1 convolution takes less "
+        "than a full convolution.",
         "S1, Transformers and depthwise separable ConvNets; Chollet 2017, section 1",
         (84,),
         run=partial(_cost, 5),

@@ -378,8 +378,8 @@ EXPERIMENTS = [
     Experiment(
         "power-norm",
         "Power normalisation leaves the mean and the batch alone",
-        "Power normalisation changes batch normalisation so that it suits texts: no mean is subtracted, and a "
-        "running quadratic mean takes the place of the batch's variance.",
+        "Power normalisation changes batch normalisation so that it suits texts: no mean is subtracted, and "
+        "a running quadratic mean takes the place of the batch's variance.",
         "S0, batch normalisation; Shen et al. 2020, section 4 and algorithm 2",
         (39,),
         run=lambda size: _running(lambda: PowerNorm(D, warmup=WARMUP), "power norm", size),

@@ -1,7 +1,7 @@
 """What recurrence costs: gradients over a distance, and steps that wait for each other.
 
-Items 1, 2, 8 and 17 of the lectures. Wall times stand in tables, for people; verdicts rest on gradients and on
-the depth of dependencies.
+Items 1, 2, 8 and 17 of the lectures. Wall times stand in tables, for people; verdicts rest on gradients and
+on the depth of dependencies.
 """
 
 import time
@@ -138,11 +138,11 @@ def _keeps(addition: str, without: str, size: Size) -> Outcome:
     helps = kept[addition][-1] > kept[without][-1]
     return Outcome(
         "holds" if helps else "is wrong",
-        "What keeps the gradient is the additive memory of 1997, c_t = c_{t-1} + i g, whose own derivative is "
-        "exactly 1 at any distance. The forget gate came in 2000 (Gers et al.) so that a cell can empty itself; "
-        "it multiplies the gradient by f < 1 at each step, which is why its bias starts at 1. (What the lecture "
-        "calls catastrophic forgetting is the loss of distant context; the term means losing an old task while "
-        "learning a new one.)",
+        "What keeps the gradient is the additive memory of 1997, c_t = c_{t-1} + i g, whose own derivative "
+        "is exactly 1 at any distance. The forget gate came in 2000 (Gers et al.) so that a cell can empty "
+        "itself; it multiplies the gradient by f < 1 at each step, which is why its bias starts at 1. (What "
+        "the lecture calls catastrophic forgetting is the loss of distant context; the term means losing an "
+        "old task while learning a new one.)",
         [
             Measured(
                 f"gradient after {n} steps, {name}", own[-1], expected=1.0 if name == _CAROUSEL else None
@@ -339,9 +339,9 @@ def _weighs(judged: str, size: Size) -> Outcome:
     by_word, by_step = slope(lengths, over_source[judged]), slope(lengths, over_steps[judged])
     return Outcome(
         "holds" if abs(by_word) < 0.01 and by_step > 0.5 else "is wrong",
-        "At one step t, the weights of all source words are computed at once. Over t they wait in a recurrent "
-        "decoder, whose next state needs the context before it; not in a Transformer's decoder that is given "
-        "the whole target, as in training.",
+        "At one step t, the weights of all source words are computed at once. Over t they wait in a "
+        "recurrent decoder, whose next state needs the context before it; not in a Transformer's decoder "
+        "that is given the whole target, as in training.",
         [
             Measured("further operations in a row for each source word", by_word, expected=0.0),
             Measured("further operations in a row for each step", by_step),

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from outcomes import check, curve, made, measured, value
+from outcomes import check, curve, made, value
 from torch.nn import functional
 
 from heedful.lab import warmup
@@ -131,11 +131,3 @@ def test_what_a_warm_up_gains():
     warmed = value("post-norm-needs-warm-up", "loss at the end with warm-up")
     assert gain == pytest.approx(min(without, math.log(warmup.TYPES)) - warmed)
     assert gain > warmup.GAIN > value("post-norm-needs-warm-up", "what warm-up takes off", control=True)
-
-
-def test_plain_descent_gains_too_at_a_high_rate_alone():
-    high, low = (
-        measured("warm-up-and-adam", "what warm-up takes off the loss, SGD", c).value for c in (False, True)
-    )
-    assert high > warmup.GAIN > low
-    assert len(made("warm-up-and-adam").table) == 2
