@@ -140,6 +140,7 @@ def _learned(model: Any, size: Size) -> tuple[Training, float]:
     batches = (majority(32, generator) for _ in range(updates))
     training = train(model, SequenceClass(), batches, AdamConfig(), Constant(3e-3, warmup=20))
     batch = majority(test, torch.Generator().manual_seed(4))
+    assert batch.classes is not None
     with torch.no_grad():
         layout = batch.inputs.layout
         logits = class_logits(model(batch.inputs), model.heads, layout)
