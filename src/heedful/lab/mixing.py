@@ -248,14 +248,14 @@ def _stands(judged: tuple[str, ...], size: Size) -> Outcome:
             for name, part in parts.items()
         ],
         lambda: draw(
-            Panel("Earlier tokens, when the last one changes", "", "largest change", bars=_two_lines(change)),
+            Panel("Earlier tokens, when the last one changes", "", "largest change", bars=_narrow(change)),
         ),
     )
 
 
-def _two_lines(heights: dict[str, float]) -> dict[str, float]:
-    """Names with their first space as a new line, so that they stand side by side."""
-    return {name.replace(" ", "\n", 1): height for name, height in heights.items()}
+def _narrow(heights: dict[str, float]) -> dict[str, float]:
+    """Names with a word on each line, so that they stand side by side."""
+    return {name.replace(" ", "\n"): height for name, height in heights.items()}
 
 
 _LEE_THORP = "Lee-Thorp et al. 2021 (which S1 calls Lee-Thorpe)"

@@ -29,6 +29,14 @@ def _tokens(n: int, seed: int = 0) -> Float[Tensor, "n d"]:
     return means + 2 * torch.randn(n, D, generator=generator)
 
 
+def _layer_norm() -> nn.Module:
+    return LayerNorm(D)
+
+
+def _batch_norm() -> nn.Module:
+    return BatchNorm(D)
+
+
 # The mean that a layer norm leaves
 
 
@@ -80,7 +88,7 @@ def _mean_is(claimed: float, size: Size) -> Outcome:
 # A batch of one
 
 
-def _alone(make: MakeNorm, name: str, size: Size) -> Outcome:
+def _alone(make: MakeNorm, size: Size) -> Outcome:
     """Whether a token becomes the same alone as among others, and whether a gradient reaches it."""
     sizes = [2**i for i in range(8 if size == "short" else 11)]
     x = _tokens(4096)
@@ -101,11 +109,14 @@ def _alone(make: MakeNorm, name: str, size: Size) -> Outcome:
         [{"tokens in the batch": m, "change of a token": error} for m, error in errors.items()],
         lambda: draw(
             Panel(
-                f"Error of {name} over the size of the batch",
+                "What a token's company changes of it",
                 "tokens in the batch, m",
                 "change of a token (root mean square)",
-                {name: (sizes, list(errors.values()))},
-                log="x" if not any(errors.values()) else "xy",
+                {
+                    name: (sizes, [_error(each, x, m, trials=32) for m in sizes])
+                    for name, each in (("layer norm", _layer_norm), ("batch norm", _batch_norm))
+                },
+                log="x",
             )
         ),
     )
@@ -340,8 +351,8 @@ EXPERIMENTS = [
         "Layer normalisation is independent of the number of samples, and so works with a batch of one.",
         f"S0, layer normalisation; S1; {_BA}",
         (37, 38),
-        run=lambda size: _alone(lambda: LayerNorm(D), "layer norm", size),
-        control=lambda size: _alone(lambda: BatchNorm(D), "batch norm", size),
+        run=lambda size: _alone(_layer_norm, size),
+        control=lambda size: _alone(_batch_norm, size),
         changed="Batch normalisation stands in its place.",
     ),
     Experiment(

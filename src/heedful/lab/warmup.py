@@ -285,7 +285,7 @@ def _last_layer(placement: Placement, size: Size) -> Outcome:
                 "layers",
                 "norm, before the first update",
                 {f"{each}-norm": (depths, last[each]) for each in PLACEMENTS},
-                log="xy",
+                log="y",
             ),
             Panel(
                 f"Gradient of W_2 in each of {depths[-1]} layers",
