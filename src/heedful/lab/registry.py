@@ -13,6 +13,13 @@ MODULES: tuple[str, ...] = (
     "depth",
     "positions",
     "filters",
+    "norms",
+    "warmup",
+    "recurrence",
+    "training_forms",
+    "mixing",
+    "arithmetic",
+    "errors",
 )
 """Modules below `heedful.lab`, each with a list ``EXPERIMENTS``, in the order of the lectures."""
 

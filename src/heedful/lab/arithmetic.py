@@ -1,0 +1,420 @@
+"""The numbers that the lectures print, counted: parameters, layers, operations, and a quiz on gradients.
+
+Items 20, 24, 32 to 35 (parameters), 52 (layers), 58 (training cost), 71, 77 and 87 (sizes of models), 96 (the
+quiz) and 97 (forward and backward) of the lectures. What is counted comes from heedful's own ledger.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.panels import Panel, draw
+from heedful.lab.seeds import seeded
+from heedful.models.attention_stack import self_attention_stack
+from heedful.models.registry import preset
+from heedful.models.transformer import TransformerConfig
+from heedful.nn.layout import Layout
+from heedful.runs.ledger.ledger import Ledger, Row, describe
+
+BASE, BIG = "transformer-base", "transformer-big"
+
+
+def rows_of(ledger: Ledger, name: str) -> list[Row]:
+    """The rows of that name, from the first to the last.
+
+    Raises:
+        KeyError: there is none.
+    """
+    found = [row for row in ledger.lines() if row.line.name == name]
+    if not found:
+        raise KeyError(name)
+    return found
+
+
+# Matrices, layers, models
+
+
+def _head_matrix(printed: Mapping[str, int], size: Size) -> Outcome:
+    """Hold a number that is printed for W_Q, of one head or of all, against the ledger."""
+    line = rows_of(describe(BASE), "W_Q")[0].line
+    counted = {"one head": line.each, "eight heads": line.parameters}
+    right = all(counted[what] == number for what, number in printed.items())
+    return Outcome(
+        "holds" if right else "is wrong",
+        "A matrix of 64 x 512 has 32,768 numbers; eight of them have 262,144, as the lecture then says "
+        "itself.",
+        [
+            *(
+                Measured(f"parameters of W_Q, {what}", counted[what], expected=float(number))
+                for what, number in printed.items()
+            ),
+            Measured("eight times what is printed for one head", 8.0 * 32_178, expected=262_144.0),
+        ],
+        [{"what": what, "counted": number} for what, number in counted.items()],
+        lambda: draw(
+            Panel(
+                "W_Q of one head",
+                "",
+                "parameters",
+                bars={"printed: 32,178": 32_178, "counted: 32,768": line.each},
+            )
+        ),
+    )
+
+
+def _encoder_layer(name: str, size: Size) -> Outcome:
+    """Hold 3 million a layer and 18 million for six against a model."""
+    ledger = describe(name)
+    layer, whole = rows_of(ledger, "encoder layer")[0].line, rows_of(ledger, "encoder")[0].line
+    biased = rows_of(describe(name, overrides=["attention_bias=true"]), "encoder layer")[0].line
+    millions = round(layer.each / 1e6), round(whole.parameters / 1e6)
+    verdict: Verdict = "is wrong"
+    if millions[0] == 3:
+        verdict = "holds" if millions[1] == 18 else "holds with conditions"
+    parts = {part.name: part.parameters for part in layer.parts}
+    return Outcome(
+        verdict,
+        "An encoder layer of the base model has 3,150,336 parameters (3,152,384 with biases in attention): "
+        "about 3 million. Six have 18.9 million; 18 comes of rounding before multiplying.",
+        [
+            Measured("parameters of an encoder layer", layer.each, expected=3_150_336.0),
+            Measured("with biases in attention", biased.each, expected=3_152_384.0),
+            Measured("parameters of the encoder", whole.parameters, expected=18e6),
+            *(Measured(f"of a layer: {part}", count) for part, count in parts.items()),
+        ],
+        [{"part": part, "parameters": count} for part, count in parts.items()],
+        lambda: draw(
+            Panel(f"An encoder layer of {name}", "", "parameters", bars=parts),
+        ),
+    )
+
+
+def _decoder_layer(name: str, size: Size) -> Outcome:
+    """Hold 4 million a decoder layer, 1 million an attention and 2 million a feed-forward against a model."""
+    layer = rows_of(describe(name), "decoder layer")[0].line
+    biased = rows_of(describe(name, overrides=["attention_bias=true"]), "decoder layer")[0].line
+    parts = {part.name: part.parameters for part in layer.parts}
+    printed = {"causal self-attention": 1, "cross-attention": 1, "feed-forward": 2}
+    millions = {part: round(parts[part] / 1e6) for part in printed}
+    right = millions == printed and round(layer.each / 1e6) == 4
+    return Outcome(
+        "holds" if right else "is wrong",
+        "A decoder layer of the base model has 4,199,936 parameters (4,204,032 with biases in attention): "
+        "about 1 million for each attention and 2 million for the feed-forward.",
+        [
+            Measured("parameters of a decoder layer", layer.each, expected=4_199_936.0),
+            Measured("with biases in attention", biased.each, expected=4_204_032.0),
+            *(
+                Measured(f"of a layer: {part}", count, expected=1e6 * printed.get(part, 0))
+                for part, count in parts.items()
+            ),
+        ],
+        [{"part": part, "parameters": count} for part, count in parts.items()],
+        lambda: draw(
+            Panel(f"A decoder layer of {name}", "", "parameters", bars=parts),
+        ),
+    )
+
+
+def _layers(name: str, size: Size) -> Outcome:
+    """Count attentions, and two layers for each feed-forward."""
+    layers = describe(name).layers
+    config = preset(name)
+    assert isinstance(config, TransformerConfig)
+    encoder, decoder = config.n_layers, config.n_decoder_layers or config.n_layers
+    return Outcome(
+        "holds" if layers == 42 else "is wrong",
+        "An encoder layer is an attention and two layers of a feed-forward, a decoder layer has one "
+        "attention more: 6 (1 + 2) + 6 (2 + 2) = 42.",
+        [
+            Measured("layers", layers, expected=42.0),
+            Measured("of the encoder", encoder * 3),
+            Measured("of the decoder", decoder * 4),
+        ],
+        draw=lambda: draw(
+            Panel(
+                f"Layers of {name}",
+                "",
+                "layers",
+                bars={"encoder": encoder * 3, "decoder": decoder * 4, "both": layers},
+                levels={"printed: 42": 42.0},
+            )
+        ),
+    )
+
+
+PRINTED = {
+    "bert-base": 110e6,
+    "bert-large": 340e6,
+    "vit-b-16": 86e6,
+    "vit-l-16": 307e6,
+    "vit-h-14": 632e6,
+}
+"""As the papers print them (Devlin et al. 2019, section 3; Dosovitskiy et al. 2021, table 1)."""
+
+BERT_VOCABULARY = 30_522
+
+
+def _sizes(more_layers: int, size: Size) -> Outcome:
+    """Hold the sizes that papers print against models of their configurations."""
+    counted = {}
+    for name in PRINTED:
+        config: Any = preset(name)
+        changed = config.model_copy(update={"n_layers": config.n_layers + more_layers})
+        counted[name] = describe(
+            changed, vocab_size=BERT_VOCABULARY if name.startswith("bert") else None
+        ).parameters
+    errors = {name: abs(counted[name] / printed - 1) for name, printed in PRINTED.items()}
+    right = max(errors.values()) < 0.02
+    return Outcome(
+        "holds" if right else "is wrong",
+        "The papers' sizes are those of the configurations that they print, within 2 %: they are rounded, "
+        "and heads are counted or not.",
+        [Measured(f"parameters of {name}", counted[name], expected=PRINTED[name]) for name in PRINTED],
+        [
+            {"model": name, "printed": PRINTED[name], "counted": counted[name], "error": errors[name]}
+            for name in PRINTED
+        ],
+        lambda: draw(
+            Panel(
+                "Error of what is printed",
+                "",
+                "share",
+                bars=errors,
+                levels={"2 %": 0.02},
+            )
+        ),
+    )
+
+
+# What training costs
+
+P100 = 9.5e12
+"""Sustained fp32 operations a second of the paper's chips (Vaswani et al. 2017, section 6.1, footnote)."""
+CHIPS = 8
+HOURS = {BASE: 12.0, BIG: 3.5 * 24}
+UPDATES = {BASE: 100_000, BIG: 300_000}
+TOKENS = 25_000
+"""Of the source and of the target in an update (section 5.1)."""
+TABLE = {BASE: 3.3e18, BIG: 2.3e19}
+
+
+def _training_cost(*, by_time: bool, size: Size) -> Outcome:
+    """The table's training cost from time and chips, and from the operations of the models."""
+    time_cost = {name: CHIPS * P100 * 3600 * hours for name, hours in HOURS.items()}
+    counted = {name: describe(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TABLE}
+    cost = time_cost if by_time else counted
+    right = all(abs(cost[name] / printed - 1) < 0.02 for name, printed in TABLE.items())
+    return Outcome(
+        "holds" if right else "is wrong",
+        "The cost in the table is the time of the training, times 8 chips, times 9.5e12 operations a second "
+        "that they are taken to sustain: 3.28e18 and 2.30e19. The models' matrix products, forward and "
+        "backward, come to less: 0.95e18 and 9.7e18, if every update has 25,000 tokens on each side.",
+        [
+            *(Measured(f"{name}, by time", time_cost[name], "FLOPs", TABLE[name]) for name in TABLE),
+            *(
+                Measured(f"{name}, by its matrix products", counted[name], "FLOPs", TABLE[name])
+                for name in TABLE
+            ),
+        ],
+        [
+            {"model": name, "printed": TABLE[name], "by time": time_cost[name], "counted": counted[name]}
+            for name in TABLE
+        ],
+        lambda: draw(
+            *(
+                Panel(
+                    f"Training cost of {name}",
+                    "",
+                    "FLOPs",
+                    bars={
+                        "printed": printed,
+                        "by time": time_cost[name],
+                        "by matrix\nproducts": counted[name],
+                    },
+                )
+                for name, printed in TABLE.items()
+            )
+        ),
+    )
+
+
+# The quiz
+
+
+def quiz() -> dict[str, float]:
+    """Gradients of L = (a c + b) (c / d) at a = 3, b = 1, c = -4, d = 2, by torch's autograd."""
+    leaves = {
+        name: torch.tensor(value, dtype=torch.float64, requires_grad=True)
+        for name, value in (("a", 3.0), ("b", 1.0), ("c", -4.0), ("d", 2.0))
+    }
+    a, b, c, d = leaves.values()
+    e, f = a * c + b, c / d
+    found = torch.autograd.grad(e * f, [*leaves.values(), e, f])
+    return {name: value.item() for name, value in zip([*leaves, "e", "f"], found, strict=True)}
+
+
+AS_PRINTED = {"a": 8.0, "b": -2.0, "c": -11.5, "d": 11.0}
+CORRECT = {**AS_PRINTED, "d": -11.0}
+
+
+def _quiz(answers: Mapping[str, float], size: Size) -> Outcome:
+    """Hold the answers of the quiz against autograd."""
+    found = quiz()
+    wrong = [name for name, answer in answers.items() if not math.isclose(found[name], answer)]
+    order = sorted(answers, key=lambda name: name != "d")
+    return Outcome(
+        "is wrong" if wrong else "holds",
+        "∂L/∂d = -e c / d² = -(-11) (-4) / 4 = -11: the minus of the formula was lost. The other three "
+        "answers are right: 8, -2 and -11.5.",
+        [Measured(f"∂L/∂{name}", found[name], expected=answers[name]) for name in order],
+        [{"by": name, "printed": answer, "autograd": found[name]} for name, answer in answers.items()],
+        lambda: draw(
+            Panel("Answers", "gradient of L by", "", bars={name: answers[name] for name in "abcd"}),
+            Panel("By autograd", "gradient of L by", "", bars={name: found[name] for name in "abcd"}),
+        ),
+    )
+
+
+# Forward and backward
+
+
+def _backward(*, weights: bool, size: Size) -> Outcome:
+    """Count the matrix products of both passes through an encoder; clocks are for people."""
+    d, n = (64, 32) if size == "short" else (512, 64)
+    config = TransformerConfig(d_model=d, d_ff=4 * d, n_heads=4, n_layers=2, dropout=0.0)
+    with seeded(0):
+        stack = self_attention_stack(config, config.d_ff, causal=False).requires_grad_(weights)
+        x = torch.randn(n, d, requires_grad=True)
+    layout = Layout.of([n])
+    begun = time.perf_counter()
+    with FlopCounterMode(display=False) as forward:
+        result = stack(x, layout)
+    between = time.perf_counter()
+    with FlopCounterMode(display=False) as backward:
+        result.sum().backward()
+    ended = time.perf_counter()
+    counts = {"forward": forward.get_total_flops(), "backward": backward.get_total_flops()}
+    ratio = counts["backward"] / counts["forward"]
+    return Outcome(
+        "holds" if ratio > 1.5 else "is wrong",
+        "Each product W x of the forward pass asks for two in the backward pass, Wᵀ g for what is below and "
+        "g xᵀ for the weights: twice the operations. Where weights are frozen the second falls away, and "
+        "both passes cost the same; but attention, whose factors are both computed, still has two of its "
+        "own.",
+        [
+            Measured("operations backward to forward", ratio, expected=2.0),
+            Measured("forward", counts["forward"], "FLOPs"),
+            Measured("backward", counts["backward"], "FLOPs"),
+        ],
+        [
+            {"pass": "forward", "FLOPs": counts["forward"], "ms (shown alone)": 1e3 * (between - begun)},
+            {"pass": "backward", "FLOPs": counts["backward"], "ms (shown alone)": 1e3 * (ended - between)},
+        ],
+        lambda: draw(
+            Panel(
+                "Matrix products of two encoder layers",
+                "",
+                "FLOPs",
+                bars={name: float(count) for name, count in counts.items()},
+                levels={"twice forward": 2.0 * counts["forward"]},
+            )
+        ),
+    )
+
+
+_VASWANI = "Vaswani et al. 2017"
+
+EXPERIMENTS = [
+    Experiment(
+        "head-matrix",
+        "Parameters of one head's matrix",
+        "W_Q, W_K and W_V of a head have 64 x 512 = 32,178 parameters each.",
+        f"S0, number of parameters of the encoder layer; {_VASWANI}, section 3.2.2",
+        (20, 24),
+        run=partial(_head_matrix, {"one head": 32_178}),
+        control=partial(_head_matrix, {"one head": 32_768, "eight heads": 262_144}),
+        changed="32,768 for one head, and 262,144 for eight, as the lecture prints on the same slide.",
+        expected=("is wrong", "holds"),
+    ),
+    Experiment(
+        "encoder-parameters",
+        "Parameters of an encoder layer, and of six",
+        "An encoder layer has about 3 million parameters, and six of them about 18 million.",
+        f"S0, number of parameters, and encoder stack; {_VASWANI}, table 3",
+        (32, 33),
+        run=partial(_encoder_layer, BASE),
+        control=partial(_encoder_layer, BIG),
+        changed="The model is the big one.",
+        expected=("holds with conditions", "is wrong"),
+    ),
+    Experiment(
+        "decoder-parameters",
+        "Parameters of a decoder layer",
+        "A decoder layer has about 4 million parameters: 1 million for each attention, 2 for the "
+        "feed-forward.",
+        f"S0, number of parameters of the decoder layer; {_VASWANI}, table 3",
+        (34,),
+        run=partial(_decoder_layer, BASE),
+        control=partial(_decoder_layer, BIG),
+        changed="The model is the big one.",
+    ),
+    Experiment(
+        "forty-two-layers",
+        "How deep a Transformer is",
+        "Counted as attentions and hidden layers, the network is deep with 42 layers.",
+        "S0, training the Transformer",
+        (52,),
+        run=partial(_layers, BASE),
+        control=partial(_layers, "transformer-tiny"),
+        changed="The model has 4 + 4 layers.",
+    ),
+    Experiment(
+        "published-sizes",
+        "Sizes of BERT and ViT",
+        "BERT has 110 and 340 million parameters, ViT-B, -L and -H have 86, 307 and 632 million.",
+        "S1, BERT, and vision Transformers (figure 29); Devlin et al. 2019, section 3; Dosovitskiy et al. "
+        "2021, table 1",
+        (71, 77),
+        run=partial(_sizes, 0),
+        control=partial(_sizes, 1),
+        changed="Every model has one layer more.",
+    ),
+    Experiment(
+        "training-cost",
+        "What the FLOPs of the WMT table are",
+        "Training took 3.3e18 floating-point operations for the base model, and 2.3e19 for the big one.",
+        f"S3, Transformers: performance; {_VASWANI}, table 2 and section 6.1",
+        (58,),
+        run=lambda size: _training_cost(by_time=True, size=size),
+        control=lambda size: _training_cost(by_time=False, size=size),
+        changed="Operations are those of the models' matrix products, not what the chips could do meanwhile.",
+    ),
+    Experiment(
+        "autograd-quiz",
+        "A quiz on gradients",
+        "For L = (a c + b) (c / d) at a = 3, b = 1, c = -4, d = 2: ∂L/∂d = 11.",
+        "S3, quiz 3, question 1",
+        (96,),
+        run=partial(_quiz, AS_PRINTED),
+        control=partial(_quiz, CORRECT),
+        changed="The answer is -11.",
+        expected=("is wrong", "holds"),
+    ),
+    Experiment(
+        "backward-cost",
+        "Which pass is more expensive",
+        "Back propagation is more expensive than forward propagation.",
+        "S3, quiz 3, question 2",
+        (97,),
+        run=lambda size: _backward(weights=True, size=size),
+        control=lambda size: _backward(weights=False, size=size),
+        changed="The weights are frozen, and gradients are wanted of the inputs alone.",
+    ),
+]

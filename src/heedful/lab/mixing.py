@@ -1,0 +1,298 @@
+"""What mixes positions without attention: what it costs, what it can do, and what not.
+
+Items 84 (depthwise separable convolution), 86 (FNet) and 87 (MLP-Mixer) of the lectures.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from heedful.data.batch import Batch
+from heedful.errors import RequestError
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.panels import Panel, draw
+from heedful.lab.seeds import seeded
+from heedful.lab.tiny import Training, n_parameters, train
+from heedful.models import encoder
+from heedful.models.encoder import EncoderConfig, class_head
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.layout import Layout
+from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
+from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.training.optimizers import AdamConfig
+from heedful.training.schedules import Constant
+
+# Depthwise separable against full convolution
+
+
+def _cost(kernel: int, size: Size) -> Outcome:
+    """Parameters and operations of both convolutions at one kernel."""
+    d, n = (64, 32) if size == "short" else (512, 512)
+    with seeded(0):
+        parts: dict[str, nn.Module] = {
+            "separable": DepthwiseSeparableConvolution(d, kernel, bias=False),
+            "full": Convolution(d, kernel, bias=False),
+        }
+    parameters = {name: n_parameters(part) for name, part in parts.items()}
+    flops = {name: _flops(part, torch.zeros(n, d)) for name, part in parts.items()}
+    cheaper = parameters["separable"] < parameters["full"] and flops["separable"] < flops["full"]
+    kernels = [1, 3, 5, 9, 15, 31]
+    return Outcome(
+        "holds" if cheaper else "is wrong",
+        "Mixing positions feature by feature, and then features position by position, takes k d + d² "
+        "parameters where a full convolution takes k d²: nearly k times fewer where k is much smaller than "
+        "d. For k = 1 there is nothing to separate, and it takes d more.",
+        [
+            Measured(
+                f"parameters, separable, k = {kernel}", parameters["separable"], expected=kernel * d + d**2
+            ),
+            Measured(f"parameters, full, k = {kernel}", parameters["full"], expected=kernel * d**2),
+            Measured(
+                "operations for each token, separable",
+                flops["separable"] / n,
+                "FLOPs",
+                2 * (kernel * d + d**2),
+            ),
+            Measured("operations for each token, full", flops["full"] / n, "FLOPs", 2 * kernel * d**2),
+        ],
+        [{"k": k, "separable": k * d + d**2, "full": k * d**2, "ratio": k * d / (k + d)} for k in kernels],
+        lambda: draw(
+            Panel(
+                f"Parameters of a convolution, d = {d}",
+                "kernel k",
+                "parameters",
+                {
+                    "full: k d²": (kernels, [k * d**2 for k in kernels]),
+                    "separable: k d + d²": (kernels, [k * d + d**2 for k in kernels]),
+                },
+                log="xy",
+            )
+        ),
+    )
+
+
+@torch.no_grad()
+def _flops(part: nn.Module, x: Float[Tensor, "n d"]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        part(x, Layout.of([len(x)]))
+    return counter.get_total_flops()
+
+
+# Mixers at an equal budget
+
+D, SYMBOLS, LENGTH = 32, 16, 23
+CLASSIFY, SEPARATE, FIRST = 0, 1, 2  # ids
+COMPARABLE = 0.9
+"""The share of attention's right classes that counts as comparable; FNet's paper has 92 % and more."""
+
+
+def majority(n: int, generator: torch.Generator) -> Batch:
+    """Sequences of symbols of two halves of the alphabet; the class tells of which half there are more.
+
+    The class is wanted at a token before the first, and every symbol of the sequence counts for it.
+    """
+    rows = torch.randint(SYMBOLS, (n, LENGTH), generator=generator)
+    classes = ((rows < SYMBOLS // 2).sum(1) > LENGTH // 2).long()
+    parts = [[(row + FIRST).tolist()] for row in rows]
+    return Batch.labelled(parts, classes.tolist(), classify=CLASSIFY, separate=SEPARATE)
+
+
+def config_of(mixer: str, d_ff: int) -> EncoderConfig:
+    """Two blocks of a mixer and feed-forwards, read at the first token."""
+    return EncoderConfig(
+        mixer=mixer,
+        d_model=D,
+        d_ff=d_ff,
+        n_heads=4,
+        n_layers=2,
+        norm_placement="pre",
+        max_length=LENGTH + 2,
+        kernel=3,
+        dropout=0.0,
+        attention_dropout=0.0,
+        segments=0,
+        pooler=False,
+    )
+
+
+def _model(mixer: str, d_ff: int) -> Any:
+    with seeded(0):
+        model = encoder.build(config_of(mixer, d_ff), SYMBOLS + FIRST)
+        model.heads["class"] = class_head(D, 2, dropout=0.0)
+    return model
+
+
+def at_budget(mixer: str, parameters: int) -> Any:
+    """The model whose feed-forwards are so wide that its parameters are nearest to a number."""
+    one, two = (n_parameters(_model(mixer, d_ff)) for d_ff in (1, 2))
+    return _model(mixer, max(1, 1 + round((parameters - one) / (two - one))))
+
+
+def _learned(model: Any, size: Size) -> tuple[Training, float]:
+    """Train, and tell the share of right classes of new sequences."""
+    updates, test = (120, 256) if size == "short" else (600, 2048)
+    generator = torch.Generator().manual_seed(3)
+    batches = (majority(32, generator) for _ in range(updates))
+    training = train(model, SequenceClass(), batches, AdamConfig(), Constant(3e-3, warmup=20))
+    batch = majority(test, torch.Generator().manual_seed(4))
+    assert batch.classes is not None
+    with torch.no_grad():
+        layout = batch.inputs.layout
+        logits = class_logits(model(batch.inputs), model.heads, layout)
+    return training, (logits.argmax(-1) == batch.classes).float().mean().item()
+
+
+def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
+    """Train attention and other mixers of as many parameters on one task."""
+    budget = n_parameters(_model("attention", 64))
+    models = {mixer: at_budget(mixer, budget) for mixer in ("attention", *judged)}
+    results = {mixer: _learned(model, size) for mixer, model in models.items()}
+    right = {mixer: accuracy for mixer, (_, accuracy) in results.items()}
+    comparable = all(right[mixer] > COMPARABLE * right["attention"] for mixer in judged)
+    return Outcome(
+        "holds" if comparable else "is wrong",
+        "Where a task asks for all of a sequence at once, mixers that reach all of it do as well as "
+        "attention with as many parameters, though what they do with a token does not depend on the others. "
+        "Convolutions of few layers reach their neighbours alone.",
+        [
+            *(Measured(f"right classes, {mixer}", right[mixer]) for mixer in (*judged, "attention")),
+            Measured(f"parameters, {judged[0]}", n_parameters(models[judged[0]]), expected=float(budget)),
+        ],
+        [
+            {
+                "mixer": mixer,
+                "right classes": right[mixer],
+                "parameters": n_parameters(model),
+                "of its mixers": n_parameters(*(block.mixing.part for block in model.stack.blocks)),
+                "d_ff": model.stack.blocks[0].feed_forward.part.up.out_features,
+            }
+            for mixer, model in models.items()
+        ],
+        lambda: draw(
+            Panel(
+                "Which half has more symbols? Loss in training",
+                "update",
+                "nats a sequence",
+                {
+                    mixer: (list(range(1, len(training.losses) + 1)), training.losses)
+                    for mixer, (training, _) in results.items()
+                },
+            ),
+            Panel("Right classes of new sequences", "", "share", bars=right, levels={"chance": 0.5}),
+        ),
+    )
+
+
+# Where they cannot stand
+
+_N = 8
+
+PARTS: dict[str, Callable[[], nn.Module]] = {
+    "Fourier": FourierMixer,
+    "network along positions": lambda: PositionMLP(D, _N, 2 * _N),
+    "causal self-attention": lambda: SelfAttention(D, 4, causal=True),
+    "causal separable convolution": lambda: DepthwiseSeparableConvolution(D, 3, causal=True),
+}
+
+
+@torch.no_grad()
+def change_of_earlier(part: nn.Module) -> float:
+    """The largest change of all tokens but the last, when the last one changes."""
+    with seeded(1):
+        x = torch.randn(_N, D)
+    other = x.clone()
+    other[-1] += 1.0
+    layout = Layout.of([_N])
+    return (part(x, layout) - part(other, layout))[:-1].abs().max().item()
+
+
+@torch.no_grad()
+def takes_longer(part: nn.Module) -> bool:
+    """Whether it reads a sequence longer than those it was made for."""
+    try:
+        part(torch.zeros(2 * _N, D), Layout.of([2 * _N]))
+    except RequestError:
+        return False
+    return True
+
+
+def _stands(judged: tuple[str, ...], size: Size) -> Outcome:
+    """Whether parts leave earlier tokens alone and take sequences of any length."""
+    with seeded(0):
+        parts = {name: make().eval() for name, make in PARTS.items()}
+    change = {name: change_of_earlier(part) for name, part in parts.items()}
+    longer = {name: takes_longer(part) for name, part in parts.items()}
+    anywhere = all(change[name] == 0 and longer[name] for name in judged)
+    verdict: Verdict = "holds" if anywhere else "holds with conditions"
+    return Outcome(
+        verdict,
+        "They can where whole sequences are read, as in an encoder. Not in a decoder: a Fourier transform "
+        "gives every token something of every other, later ones too, and the weights of a network along "
+        "positions belong to places, of which it has a fixed number.",
+        [
+            *(Measured(f"change of earlier tokens by the last, {name}", change[name]) for name in judged),
+            *(Measured(f"reads longer sequences, {name}", float(longer[name])) for name in judged),
+        ],
+        [
+            {
+                "part": name,
+                "change of earlier tokens": change[name],
+                "reads longer sequences": "yes" if longer[name] else "no",
+                "parameters": n_parameters(part),
+            }
+            for name, part in parts.items()
+        ],
+        lambda: draw(
+            Panel("Earlier tokens, when the last one changes", "", "largest change", bars=_narrow(change)),
+        ),
+    )
+
+
+def _narrow(heights: dict[str, float]) -> dict[str, float]:
+    """Names with a word on each line, so that they stand side by side."""
+    return {name.replace(" ", "\n"): height for name, height in heights.items()}
+
+
+_LEE_THORP = "Lee-Thorp et al. 2021 (which S1 calls Lee-Thorpe)"
+_TOLSTIKHIN = "Tolstikhin et al. 2021"
+
+EXPERIMENTS = [
+    Experiment(
+        "separable-convolution",
+        "What a depthwise separable convolution saves",
+        "Filtering each feature plane by itself and then each position by a 1 x 1 convolution takes less "
+        "than a full convolution.",
+        "S1, Transformers and depthwise separable ConvNets; Chollet 2017, section 1",
+        (84,),
+        run=partial(_cost, 5),
+        control=partial(_cost, 1),
+        changed="The kernel is 1 wide.",
+    ),
+    Experiment(
+        "mixers-at-equal-budget",
+        "Mixers without attention",
+        "Other ways of processing sequences in a non-local fashion, a Fourier transform or a network along "
+        "positions, have a performance that is comparable to attention's.",
+        f"S1, end of the section on depthwise separable ConvNets; {_LEE_THORP}; {_TOLSTIKHIN}",
+        (84, 86, 87),
+        run=partial(_compared, ("fourier", "mlp")),
+        control=partial(_compared, ("separable",)),
+        changed="The other mixer is local: a depthwise separable convolution of 3 tokens.",
+    ),
+    Experiment(
+        "mixers-in-place-of-attention",
+        "Where attention cannot be replaced",
+        "A Fourier transform, or a network along positions, can be used instead of self-attention.",
+        f"S1, end of the section on depthwise separable ConvNets; {_LEE_THORP}; {_TOLSTIKHIN}",
+        (86, 87),
+        run=partial(_stands, ("Fourier", "network along positions")),
+        control=partial(_stands, ("causal separable convolution", "causal self-attention")),
+        changed="Causal parts whose weights belong to offsets, or to contents, stand in their place.",
+        expected=("holds with conditions", "holds"),
+    ),
+]

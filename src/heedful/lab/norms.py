@@ -1,0 +1,401 @@
+"""What norms do to tokens: the mean that they leave, batches of one, statistics of a batch.
+
+Items 37 (layer norm), 38 (batch norm) and 39 (power norm) of the lectures.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.panels import Curve, Panel, draw
+from heedful.nn.declarations import claims
+from heedful.nn.layout import Layout
+from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
+
+D = 61
+ENOUGH = 1e-3
+"""What counts as a difference: a hundred times what rounding in fp32 makes of numbers of size 1."""
+
+MakeNorm = Callable[[], nn.Module]
+
+
+def _tokens(n: int, seed: int = 0) -> Float[Tensor, "n d"]:
+    """Normal numbers; each feature has a mean, N(0, 1), and a deviation of 2 of its own."""
+    generator = torch.Generator().manual_seed(seed)
+    means = torch.randn(D, generator=torch.Generator().manual_seed(71))
+    return means + 2 * torch.randn(n, D, generator=generator)
+
+
+def _layer_norm() -> nn.Module:
+    return LayerNorm(D)
+
+
+def _batch_norm() -> nn.Module:
+    return BatchNorm(D)
+
+
+# The mean that a layer norm leaves
+
+
+def _mean_is(claimed: float, size: Size) -> Outcome:
+    """Hold the means and deviations of normalised tokens against a claim."""
+    x = _tokens(20 if size == "short" else 200)
+    with torch.no_grad():
+        y = LayerNorm(D)(x)
+        equal = torch.full((1, D), 3.0)
+        without_epsilon = ((equal - equal.mean()) / equal.std(correction=0)).isnan().any().item()
+        with_epsilon = LayerNorm(D)(equal).abs().max().item()
+    means, deviations = y.mean(-1), y.std(-1, correction=0)
+    right = (means - claimed).abs().max() < ENOUGH and (deviations - 1).abs().max() < ENOUGH
+    numbers = list(range(1, len(x) + 1))
+    return Outcome(
+        "holds" if right else "is wrong",
+        "The mean of a token's features becomes 0 and their standard deviation 1, before the gain γ and the "
+        "bias β, which have a number for each feature; an ε under the root keeps a token of equal features "
+        "finite.",
+        [
+            Measured("mean of a normalised token", means.mean().item(), expected=claimed),
+            Measured("its standard deviation", deviations.mean().item(), expected=1.0),
+            Measured("numbers of the gain γ", LayerNorm(D).weight.numel(), expected=D),
+        ],
+        [
+            {"what": "mean", "S3 prints": "unit mean", "correct": "0"},
+            {"what": "gain γ", "S3 prints": "in R", "correct": f"in R^d, {D} numbers here"},
+            {
+                "what": "a token of equal features",
+                "S3 prints": "0 / 0, not a number" if without_epsilon else "finite",
+                "correct": f"{with_epsilon:g}, thanks to ε",
+            },
+        ],
+        lambda: draw(
+            Panel(
+                "Mean of each token's features",
+                "token",
+                "mean",
+                {
+                    "before the norm": (numbers, x.mean(-1).tolist()),
+                    "after it": (numbers, means.tolist()),
+                },
+                levels={"claimed": claimed},
+            )
+        ),
+    )
+
+
+# A batch of one
+
+
+def _alone(make: MakeNorm, size: Size) -> Outcome:
+    """Whether a token becomes the same alone as among others, and whether a gradient reaches it."""
+    sizes = [2**i for i in range(8 if size == "short" else 11)]
+    x = _tokens(4096)
+    errors = {m: _error(make, x, m, trials=32) for m in sizes}
+    one = x[:1].clone().requires_grad_()
+    weights = torch.randn(1, D, generator=torch.Generator().manual_seed(5))
+    (gradient,) = torch.autograd.grad((make().train()(one) * weights).sum(), one)
+    works = errors[1] < ENOUGH and gradient.norm() > ENOUGH
+    return Outcome(
+        "holds" if works else "is wrong",
+        "Layer normalisation looks at one token: alone or among any others it becomes the same. A norm over "
+        "the batch gives each token another result in every batch, the more so the smaller the batch.",
+        [
+            Measured("change of a token that stands alone, against one among 4096", errors[1]),
+            Measured("gradient that reaches a token that stands alone", gradient.norm().item()),
+            Measured("change among 16 tokens", errors[16]),
+        ],
+        [{"tokens in the batch": m, "change of a token": error} for m, error in errors.items()],
+        lambda: draw(
+            Panel(
+                "What a token's company changes of it",
+                "tokens in the batch, m",
+                "change of a token (root mean square)",
+                {
+                    name: (sizes, [_error(each, x, m, trials=32) for m in sizes])
+                    for name, each in (("layer norm", _layer_norm), ("batch norm", _batch_norm))
+                },
+                log="x",
+            )
+        ),
+    )
+
+
+def _error(make: MakeNorm, x: Tensor, m: int, trials: int) -> float:
+    """Root mean square of what a token's result changes between a batch of m and one of all tokens."""
+    with torch.no_grad():
+        among_all = make().train()(x)
+        changes = [
+            make().train()(x.roll(-m * t, 0)[:m])[0] - among_all[m * t % len(x)] for t in range(trials)
+        ]
+    return torch.stack(changes).square().mean().sqrt().item()
+
+
+def _erased(*, training: bool, size: Size) -> Outcome:
+    """What batch norm makes of a single token, once it has seen some batches."""
+    norm = BatchNorm(D)
+    with torch.no_grad():
+        for seed in range(30 if size == "short" else 300):
+            norm(_tokens(64, seed))
+    norm.train(training)
+    token = _tokens(1, seed=999).requires_grad_()
+    y = norm(token)
+    weights = torch.randn(1, D, generator=torch.Generator().manual_seed(5))
+    (gradient,) = torch.autograd.grad((y * weights).sum(), token)
+    with torch.no_grad():
+        sentence = norm(_tokens(16, seed=998)).abs().max().item()
+    largest, reaches = y.abs().max().item(), gradient.norm().item()
+    verdict: Verdict = "is wrong"
+    if largest == 0 and reaches == 0:
+        verdict = "holds with conditions" if sentence > ENOUGH else "holds"
+    return Outcome(
+        verdict,
+        "In training a single token has μ = x and σ = 0: x̂ = 0 whatever it was, and no gradient reaches it. "
+        "But m counts tokens: a single sentence of n tokens is a batch of n. In evaluation the running "
+        "statistics serve, and a single token passes.",
+        [
+            Measured("largest |x̂| of a single token", largest, expected=0.0),
+            Measured("gradient that reaches it", reaches, expected=0.0),
+            Measured("largest |x̂| of a single sentence of 16 tokens", sentence),
+        ],
+        draw=lambda: draw(
+            Panel(
+                "A single token through batch norm",
+                "feature",
+                "value",
+                {
+                    "before": (range(D), token.detach()[0].tolist()),
+                    "after": (range(D), y.detach()[0].tolist()),
+                },
+            )
+        ),
+    )
+
+
+# Other sequences of the batch, and padding
+
+
+def _coupled(make: MakeNorm, size: Size) -> Outcome:
+    """What a change of one sequence does to another sequence of the batch."""
+    layout = Layout.of([7, 11] if size == "short" else [7, 11, 13, 17])
+    first = slice(0, layout.lengths[0])
+    x = _tokens(layout.n_tokens)
+    other = x.clone()
+    other[first.stop :] += 3.0
+    norm = make().train()
+    with torch.no_grad():
+        change = (make().train()(x)[first] - make().train()(other)[first]).abs()
+    x.requires_grad_()
+    weights = torch.randn(first.stop, D, generator=torch.Generator().manual_seed(5))
+    (gradient,) = torch.autograd.grad((norm(x)[first] * weights).sum(), x)
+    reaches = gradient[first.stop :].norm().item()
+    depends = change.max().item() > ENOUGH and reaches > 0
+    declared = claims(norm, "couples_batch")
+    return Outcome(
+        "holds" if depends else "is wrong",
+        "With statistics over the batch, a token depends on the other sequences of its batch, and they get a "
+        "gradient from it. Such a norm declares it (couples_batch), and the laws that single and batched "
+        "sequences, or early and late tokens, do not touch each other are kept in evaluation alone.",
+        [
+            Measured("change of one sequence's tokens when another sequence changes", change.max().item()),
+            Measured("gradient of one sequence's results by another's tokens", reaches),
+            Measured("declared: couples_batch", float(declared), expected=float(depends)),
+        ],
+        draw=lambda: draw(
+            Panel(
+                "The first sequence, when all others change",
+                "token",
+                "largest change of its features",
+                {"change": (range(1, first.stop + 1), change.amax(-1).tolist())},
+            )
+        ),
+    )
+
+
+def _padding(lengths: Sequence[int], size: Size) -> Outcome:
+    """What statistics over the padded rectangle differ from those over the tokens."""
+    layout = Layout.of([n * (1 if size == "short" else 10) for n in lengths])
+    x = _tokens(layout.n_tokens)
+    rectangle = layout.pad(x).flatten(0, 1)
+    share = layout.n_tokens / len(rectangle)
+    counted, change = _counting_pads(layout, x)
+    mean, variance = x.mean(0), x.var(0, correction=0)
+    predicted = share * variance + share * (1 - share) * mean.square()
+    return Outcome(
+        "holds" if change > ENOUGH else "is wrong",
+        "Where sentences differ in length, pads counted as tokens pull the mean towards 0 and change the "
+        "variance: with a share p of real tokens, to p μ and p σ² + p (1 - p) μ². In heedful no pads exist "
+        "between blocks, so a norm has none to count.",
+        [
+            Measured("change of the tokens' results when pads are counted", change),
+            Measured(
+                "mean over the rectangle, as a share of the tokens' mean",
+                (rectangle.mean(0) / mean).mean().item(),
+                expected=share,
+            ),
+            Measured(
+                "variance over the rectangle",
+                rectangle.var(0, correction=0).mean().item(),
+                expected=predicted.mean().item(),
+            ),
+            Measured("share of real tokens", share),
+        ],
+        draw=lambda: draw(
+            Panel(
+                "Batch norm that counts pads",
+                "share of real tokens",
+                "change of a result (root mean square)",
+                {"counted with pads": _over_shares(), "this batch": ([share], [counted])},
+            )
+        ),
+    )
+
+
+def _counting_pads(layout: Layout, x: Tensor) -> tuple[float, float]:
+    """Root mean square, and maximum, of what results over the rectangle differ from those over the tokens."""
+    rows = layout.pad(x)
+    with torch.no_grad():
+        padded = layout.unpad(BatchNorm(D)(rows.flatten(0, 1)).view(rows.shape))
+        change = padded - BatchNorm(D)(x)
+    return change.square().mean().sqrt().item(), change.abs().max().item()
+
+
+def _over_shares() -> Curve:
+    """The root mean square for batches of four sentences, of which three become shorter."""
+    layouts = [Layout.of([20, n, n, n]) for n in range(20, 0, -1)]
+    errors = [_counting_pads(layout, _tokens(layout.n_tokens))[0] for layout in layouts]
+    return [layout.n_tokens / 80 for layout in layouts], errors
+
+
+# Power norm
+
+WARMUP = 20
+
+
+def _running(make: MakeNorm, name: str, size: Size) -> Outcome:
+    """Whether results keep their mean, and whether a batch's own statistics still enter them."""
+    norm, batches = make().train(), 100 if size == "short" else 1000
+    own, kept, warm = [], [], 0.0
+    with torch.no_grad():
+        for number in range(batches):
+            if number == WARMUP // 2:
+                warm = _change_by_company(norm)
+            batch = _tokens(16, seed=number)
+            own.append(batch.square().mean(0)[0].item())
+            norm(batch)
+            running = getattr(norm, "running_quadratic_mean", None)
+            kept.append(float("nan") if running is None else running[0].item())
+        after = _change_by_company(norm)
+        x = _tokens(1024, seed=10**6)
+        mean = norm(x).mean(0)
+    expected = x.mean(0) / x.square().mean(0).sqrt()
+    keeps_mean = mean.abs().mean() > 0.5 * expected.abs().mean()
+    verdict: Verdict = "is wrong"
+    if keeps_mean and after == 0:
+        verdict = "holds with conditions" if warm > ENOUGH else "holds"
+    numbers = list(range(1, batches + 1))
+    return Outcome(
+        verdict,
+        "Power normalisation subtracts no mean and divides by a running quadratic mean, so that, after its "
+        "warm-up, the batch at hand does not enter its results; during the warm-up it does. The gradient is "
+        "approximate then: it uses a running correction in place of the batch's.",
+        [
+            Measured("change of a token by its company, after the warm-up", after, expected=0.0),
+            Measured("the same during the warm-up", warm),
+            Measured(
+                "size of the features' means, after the norm",
+                mean.abs().mean().item(),
+                expected=expected.abs().mean().item(),
+            ),
+        ],
+        draw=lambda: draw(
+            Panel(
+                f"Quadratic mean of one feature ({name})",
+                "batch of 16 tokens",
+                "mean of squares",
+                {"of each batch": (numbers, own), "running": (numbers, kept)},
+            )
+        ),
+    )
+
+
+def _change_by_company(norm: nn.Module) -> float:
+    """What a token's result changes when the rest of its batch does; the norm stays as it was."""
+    state = {name: value.clone() for name, value in norm.state_dict().items()}
+    results = []
+    for others in (_tokens(15, seed=1), 5 * _tokens(15, seed=2)):
+        results.append(norm(torch.cat([_tokens(1, seed=3), others]))[0])
+        norm.load_state_dict(state)
+    return (results[0] - results[1]).abs().max().item()
+
+
+_BA = "Ba et al. 2016, section 3"
+_IOFFE = "Ioffe and Szegedy 2015, algorithm 1"
+
+EXPERIMENTS = [
+    Experiment(
+        "layer-norm-mean",
+        "The mean that layer normalisation leaves",
+        "Layer normalisation brings the features of a token to unit mean and unit standard deviation.",
+        f"S3, layer normalisation (its formula, some lines below, gives a mean of zero); {_BA}",
+        (37,),
+        run=lambda size: _mean_is(1.0, size),
+        control=lambda size: _mean_is(0.0, size),
+        changed="The mean is claimed to become 0.",
+        expected=("is wrong", "holds"),
+    ),
+    Experiment(
+        "layer-norm-batch-of-one",
+        "Layer normalisation does not depend on the batch",
+        "Layer normalisation is independent of the number of samples, and so works with a batch of one.",
+        f"S0, layer normalisation; S1; {_BA}",
+        (37, 38),
+        run=lambda size: _alone(_layer_norm, size),
+        control=lambda size: _alone(_batch_norm, size),
+        changed="Batch normalisation stands in its place.",
+    ),
+    Experiment(
+        "batch-norm-batch-of-one",
+        "Batch normalisation of a single token",
+        "Batch normalisation cannot be used with a batch of one: then μ = x and σ = 0.",
+        f"S0, batch normalisation; {_IOFFE}",
+        (38,),
+        run=lambda size: _erased(training=True, size=size),
+        control=lambda size: _erased(training=False, size=size),
+        changed="The norm is in evaluation, with running statistics.",
+        expected=("holds with conditions", "is wrong"),
+    ),
+    Experiment(
+        "batch-norm-couples",
+        "Batch statistics couple the sequences of a batch",
+        "Statistics over the m samples of a batch make each of them depend on the others.",
+        f"S0, batch normalisation; {_IOFFE}",
+        (38,),
+        run=lambda size: _coupled(lambda: BatchNorm(D), size),
+        control=lambda size: _coupled(lambda: LayerNorm(D), size),
+        changed="Layer normalisation stands in its place.",
+    ),
+    Experiment(
+        "batch-norm-padding",
+        "Batch statistics must not count padding",
+        "Padded tokens must be left out, of a norm over the batch as of attention.",
+        "S0, padding mask (of attention alone); Shen et al. 2020 (released code)",
+        (38, 43),
+        run=lambda size: _padding([20, 5, 8, 11], size),
+        control=lambda size: _padding([20, 20, 20, 20], size),
+        changed="All sentences have one length, and there is no padding.",
+    ),
+    Experiment(
+        "power-norm",
+        "Power normalisation leaves the mean and the batch alone",
+        "Power normalisation changes batch normalisation so that it suits texts: no mean is subtracted, and "
+        "a running quadratic mean takes the place of the batch's variance.",
+        "S0, batch normalisation; Shen et al. 2020, section 4 and algorithm 2",
+        (39,),
+        run=lambda size: _running(lambda: PowerNorm(D, warmup=WARMUP), "power norm", size),
+        control=lambda size: _running(lambda: BatchNorm(D), "batch norm", size),
+        changed="Batch normalisation stands in its place.",
+        expected=("holds with conditions", "is wrong"),
+    ),
+]

@@ -1,0 +1,417 @@
+"""What recurrence costs: gradients over a distance, and steps that wait for each other.
+
+Items 1, 2, 8 and 17 of the lectures. Wall times stand in tables, for people; verdicts rest on gradients and
+on the depth of dependencies.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.panels import Panel, draw
+from heedful.lab.seeds import seeded
+from heedful.lab.tiny import slope
+from heedful.models.attention_stack import cross_attention_stack, self_attention_stack
+from heedful.models.recurrent import AdditiveAttention, RecurrentConfig
+from heedful.models.recurrent import decoder as recurrent_decoder
+from heedful.models.transformer import TransformerConfig
+from heedful.nn.attention.recurrent import Encoded
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.cells import Cell, ElmanCell, LSTMCell
+from heedful.nn.layout import Layout
+from heedful.nn.recurrent import Recurrence
+from heedful.training.optimizers import clip, gradient_norm
+
+D = 32
+
+# Gradients over a distance
+
+MIXERS: dict[str, Callable[[], nn.Module]] = {
+    "RNN": lambda: Recurrence(ElmanCell(D, D)),
+    "LSTM": lambda: Recurrence(LSTMCell(D, D)),
+    "attention": lambda: SelfAttention(D, 4, causal=True),
+}
+
+
+def gradient_by_distance(make: Callable[[], nn.Module], n: int, seed: int) -> Float[Tensor, " n"]:
+    """Norms of the gradient of the last output by each input; entry k is that of the input k tokens back.
+
+    The output is weighted with random numbers; inputs and first weights are random too.
+    """
+    with seeded(seed):
+        mixer = make().double()
+        x, weights = torch.randn(n, D, dtype=torch.float64), torch.randn(D, dtype=torch.float64)
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(mixer(x, Layout.of([n]))[-1] @ weights, x)
+    return gradient.norm(dim=-1).flip(0)
+
+
+def _over_distance(judged: str, size: Size) -> Outcome:
+    """How fast the gradient of one of `MIXERS` falls, beside the others."""
+    n, seeds = (33, range(4)) if size == "short" else (129, range(16))
+    distances = list(range(1, n))
+    shares: dict[str, list[float]] = {}
+    for name, make in MIXERS.items():
+        logs = torch.stack([gradient_by_distance(make, n, seed).log() for seed in seeds]).mean(0)
+        shares[name] = (logs[1:] - logs[1]).exp().tolist()
+    # As a factor a token, over the distances at which the nearest tokens no longer matter.
+    factors = {
+        name: 2.0 ** slope(distances[4:], [_log2(share) for share in own[4:]]) for name, own in shares.items()
+    }
+    vanishes = factors[judged] < 0.95
+    return Outcome(
+        "holds" if vanishes else "is wrong",
+        "Through an RNN the gradient falls by a constant factor for each token that lies between; through an "
+        "LSTM as well, but by a factor nearer to 1. Through attention every token is one step away, and the "
+        "gradient does not depend on the distance.",
+        [
+            Measured(f"what a token of distance leaves of the gradient, {name}", factor)
+            for name, factor in sorted(factors.items(), key=lambda item: item[0] != judged)
+        ],
+        [
+            {"distance": k, **{name: own[k - 1] for name, own in shares.items()}}
+            for k in distances
+            if k & (k - 1) == 0
+        ],
+        lambda: draw(
+            Panel(
+                "Gradient of the last output by an earlier token",
+                "distance in tokens",
+                "norm, relative to that of the last neighbour",
+                {name: (distances, own) for name, own in shares.items()},
+                log="y",
+            )
+        ),
+    )
+
+
+def _log2(x: float) -> float:
+    return float(torch.tensor(x, dtype=torch.float64).log2())
+
+
+# The cell of 1997 and the forget gate
+
+OPEN = 100.0
+"""A bias with which the sigmoid is 1 in fp64: a forget gate that cannot close is none."""
+
+MEMORIES: dict[str, Callable[[], Cell]] = {
+    "RNN (no additive memory)": lambda: ElmanCell(D, D),
+    "LSTM of 1997 (no forget gate)": lambda: LSTMCell(D, D, forget_bias=OPEN),
+    "LSTM with a forget gate": lambda: LSTMCell(D, D, forget_bias=0.0),
+    "LSTM with a forget gate, its bias 1": lambda: LSTMCell(D, D, forget_bias=1.0),
+}
+_RNN, _CAROUSEL, _GATED = list(MEMORIES)[:3]
+
+
+def memory_kept(make: Callable[[], Cell], n: int, seed: int = 0) -> list[float]:
+    """Norm of the gradient of the memory after 1 to n steps by the memory at the start, along its own way.
+
+    The memory is c of an LSTM, whose gates then read the inputs alone, and h of an RNN, which has no other
+    way. What it is weighted with has norm 1.
+    """
+    with seeded(seed):
+        cell = make().double()
+        x, weights = torch.randn(n, 1, D, dtype=torch.float64), torch.randn(D, dtype=torch.float64)
+    weights = weights / weights.norm()
+    if isinstance(cell, LSTMCell):
+        nn.init.zeros_(cell.recurrent.weight)
+    first = cell.initial(1, x)[-1].requires_grad_()
+    hidden = cell.initial(1, x)[0]
+    state: tuple[Tensor, ...] = (first,) if cell.n_states == 1 else (hidden, first)
+    kept = []
+    for now in cell.project(x):
+        state = cell(now, state)
+        (gradient,) = torch.autograd.grad(state[-1][0] @ weights, first, retain_graph=True)
+        kept.append(gradient.norm().item())
+    return kept
+
+
+def _keeps(addition: str, without: str, size: Size) -> Outcome:
+    """Whether what was added to a memory makes more of the gradient arrive."""
+    n = 40 if size == "short" else 400
+    kept = {name: memory_kept(make, n) for name, make in MEMORIES.items()}
+    helps = kept[addition][-1] > kept[without][-1]
+    return Outcome(
+        "holds" if helps else "is wrong",
+        "What keeps the gradient is the additive memory of 1997, c_t = c_{t-1} + i g, whose own derivative "
+        "is exactly 1 at any distance. The forget gate came in 2000 (Gers et al.) so that a cell can empty "
+        "itself; it multiplies the gradient by f < 1 at each step, which is why its bias starts at 1. (What "
+        "the lecture calls catastrophic forgetting is the loss of distant context; the term means losing an "
+        "old task while learning a new one.)",
+        [
+            Measured(
+                f"gradient after {n} steps, {name}", own[-1], expected=1.0 if name == _CAROUSEL else None
+            )
+            for name, own in sorted(kept.items(), key=lambda item: item[0] != addition)
+        ],
+        draw=lambda: draw(
+            Panel(
+                "Gradient of the memory by the memory at the start",
+                "steps",
+                "norm",
+                {name: (list(range(1, n + 1)), own) for name, own in kept.items()},
+                log="y",
+            )
+        ),
+    )
+
+
+# Clipping
+
+LIMIT = 1.0
+
+
+def _clipped(gain: float, size: Size) -> Outcome:
+    """Clip the gradient of an RNN whose steps multiply it by ``gain``; look at what reaches the first token.
+
+    The recurrent matrix is orthogonal times the gain and the inputs are so small that tanh is linear, so the
+    gradient by the token k steps back has the norm gain^k.
+    """
+    n = 30 if size == "short" else 40
+    with seeded(0):
+        cell = ElmanCell(D, D).double()
+        nn.init.orthogonal_(cell.input.weight)
+        x = nn.Parameter(1e-9 * torch.randn(n, D, dtype=torch.float64))
+        weights = torch.randn(D, dtype=torch.float64)
+    with torch.no_grad():
+        cell.recurrent.weight *= gain
+    (Recurrence(cell)(x, Layout.of([n]))[-1] @ (weights / weights.norm())).backward()
+    assert x.grad is not None
+    before, norm = x.grad.norm(dim=-1).clone(), gradient_norm([x])
+    clip([x], LIMIT, norm)
+    after = x.grad.norm(dim=-1)
+    usable = 0.1 * LIMIT < after[0].item() <= LIMIT
+    distances = list(range(n))
+    return Outcome(
+        "holds" if usable else "is wrong",
+        "Clipping scales the whole gradient down to a limit. That cures a gradient that explodes; one that "
+        "vanishes on its way stays as it is, for clipping makes nothing larger.",
+        [
+            Measured("gradient at the first token, clipped", after[0].item()),
+            Measured("gradient at the first token, before", before[0].item(), expected=gain ** (n - 1)),
+            Measured("norm of all gradients, before", norm.item()),
+            Measured("norm of all gradients, clipped", gradient_norm([x]).item()),
+        ],
+        draw=lambda: draw(
+            Panel(
+                f"Gradients, multiplied by {gain:g} at each step",
+                "distance in tokens",
+                "norm",
+                {
+                    "before clipping": (distances, before.flip(0).tolist()),
+                    "clipped": (distances, after.flip(0).tolist()),
+                },
+                levels={"limit": LIMIT},
+                log="y",
+            )
+        ),
+    )
+
+
+# What waits for what
+
+
+def depth(result: Tensor) -> int:
+    """The longest chain of operations that lead to ``result``, as autograd recorded them.
+
+    So many must be done one after the other, however many processors there are.
+    """
+    depths: dict[Any, int] = {}
+    waiting: list[Any] = [result.grad_fn]
+    while waiting:
+        node = waiting[-1]
+        before = [each for each, _ in node.next_functions if each is not None]
+        missing = [each for each in before if each not in depths]
+        if missing:
+            waiting += missing
+            continue
+        depths[waiting.pop()] = 1 + max((depths[each] for each in before), default=0)
+    return depths[result.grad_fn]
+
+
+Run = Callable[[int], Tensor]
+"""What is computed for so many tokens."""
+
+
+def _recurrent_encoder(n: int) -> Tensor:
+    with seeded(0):
+        layer, x = Recurrence(LSTMCell(D, D)), torch.randn(n, D)
+    return layer(x, Layout.of([n]))
+
+
+def _config(n_layers: int) -> TransformerConfig:
+    return TransformerConfig(d_model=D, d_ff=4 * D, n_heads=4, n_layers=n_layers, dropout=0.0)
+
+
+def _attention_encoder(n: int, n_layers: int = 2) -> Tensor:
+    with seeded(0):
+        stack, x = self_attention_stack(_config(n_layers), 4 * D, causal=False), torch.randn(n, D)
+    return stack(x, Layout.of([n]))
+
+
+def _waits(judged: str, size: Size) -> Outcome:
+    """Depth over the number of tokens, of one of two encoders, beside the other."""
+    encoders: dict[str, Run] = {"recurrent": _recurrent_encoder, "attention": _attention_encoder}
+    lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128, 256]
+    depths = {name: [depth(run(n)) for n in lengths] for name, run in encoders.items()}
+    growth = {name: slope(lengths, own) for name, own in depths.items()}
+    by_layers = [depth(_attention_encoder(8, n_layers)) for n_layers in (1, 2, 3)]
+    return Outcome(
+        "holds" if growth[judged] > 0.5 else "is wrong",
+        "A recurrent encoder's h_i waits for h_{i-1}: the chain of operations grows with every token. In a "
+        "Transformer's encoder the chain grows with the layers alone.",
+        [
+            Measured(f"further operations in a row for each token, {judged} encoder", growth[judged]),
+            *(
+                Measured(f"operations in a row for {lengths[-1]} tokens, {name} encoder", own[-1])
+                for name, own in depths.items()
+            ),
+            Measured("further operations in a row for each layer of attention", by_layers[2] - by_layers[1]),
+        ],
+        [
+            {
+                "tokens": n,
+                **{f"in a row, {name}": depths[name][i] for name in encoders},
+                **{f"ms, {name}": _milliseconds(run, n) for name, run in encoders.items()},
+            }
+            for i, n in enumerate(lengths)
+        ],
+        lambda: draw(
+            Panel(
+                "Operations that wait for each other",
+                "tokens",
+                "longest chain",
+                {name: (lengths, own) for name, own in depths.items()},
+            )
+        ),
+    )
+
+
+def _milliseconds(run: Run, n: int) -> float:
+    """The shortest of three; for people, no verdict rests on it."""
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        run(n)
+        times.append(time.perf_counter() - begin)
+    return 1e3 * min(times)
+
+
+def _recurrent_attention(n_source: int, n_target: int) -> Tensor:
+    """What a recurrent decoder makes of given h_i (Bahdanau et al. 2014)."""
+    score = AdditiveAttention(score="additive", d_attention=D)
+    config = RecurrentConfig(d_embedding=D, d_hidden=D, attention=score)
+    with seeded(0):
+        part = recurrent_decoder(config)
+        annotations, summary = torch.randn(n_source, config.d_annotation), torch.randn(1, D)
+        x = torch.randn(n_target, D)
+    encoded = Encoded(annotations, Layout.of([n_source]), [], summary)
+    memories: Any
+    caches: Any
+    memories, caches = part.begin(encoded)
+    return part(x, Layout.of([n_target]), memories, caches)
+
+
+def _cross_attention(n_source: int, n_target: int) -> Tensor:
+    """The same of a Transformer's decoder that is given the whole target."""
+    with seeded(0):
+        stack = cross_attention_stack(_config(1), 4 * D, 1)
+        encoded, x = torch.randn(n_source, D), torch.randn(n_target, D)
+    return stack(x, Layout.of([n_target]), stack.remember(encoded, Layout.of([n_source])))
+
+
+DECODERS: dict[str, Callable[[int, int], Tensor]] = {
+    "recurrent": _recurrent_attention,
+    "Transformer": _cross_attention,
+}
+
+
+def _weighs(judged: str, size: Size) -> Outcome:
+    """Depth of a decoder over source words at a fixed number of steps, and over steps."""
+    lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128]
+    over_source = {name: [depth(run(n, 4)) for n in lengths] for name, run in DECODERS.items()}
+    over_steps = {name: [depth(run(4, n)) for n in lengths] for name, run in DECODERS.items()}
+    by_word, by_step = slope(lengths, over_source[judged]), slope(lengths, over_steps[judged])
+    return Outcome(
+        "holds" if abs(by_word) < 0.01 and by_step > 0.5 else "is wrong",
+        "At one step t, the weights of all source words are computed at once. Over t they wait in a "
+        "recurrent decoder, whose next state needs the context before it; not in a Transformer's decoder "
+        "that is given the whole target, as in training.",
+        [
+            Measured("further operations in a row for each source word", by_word, expected=0.0),
+            Measured("further operations in a row for each step", by_step),
+        ],
+        draw=lambda: draw(
+            *(
+                Panel(
+                    f"Longest chain over {what}",
+                    what,
+                    "operations in a row",
+                    {name: (lengths, own) for name, own in found.items()},
+                )
+                for what, found in (("source words", over_source), ("steps of the decoder", over_steps))
+            )
+        ),
+    )
+
+
+_PASCANU = "Pascanu et al. 2013"
+
+EXPERIMENTS = [
+    Experiment(
+        "gradient-over-distance",
+        "How far a gradient reaches",
+        "The influence of words that are further away becomes progressively smaller, by vanishing gradients.",
+        f"S1, why RNNs are not good enough; S3, quiz 3; {_PASCANU}, section 2",
+        (1, 8),
+        run=lambda size: _over_distance("RNN", size),
+        control=lambda size: _over_distance("attention", size),
+        changed="Attention stands in the place of the recurrence.",
+    ),
+    Experiment(
+        "forget-gate",
+        "What keeps an LSTM's gradient alive",
+        "The key addition of the LSTM is the forget gate; it reduced the vanishing of gradients.",
+        "S4, section 3; Hochreiter and Schmidhuber 1997; Gers et al. 2000",
+        (2, 8),
+        run=lambda size: _keeps(_GATED, _CAROUSEL, size),
+        control=lambda size: _keeps(_CAROUSEL, _RNN, size),
+        changed="The addition is the additive memory, to an RNN without one.",
+        expected=("is wrong", "holds"),
+    ),
+    Experiment(
+        "clipping",
+        "What clipping cures",
+        "What long products of Jacobians do to a gradient is adequately solved by clipping it.",
+        f"S4, section 3 (of gradients that explode); {_PASCANU}, section 3.2 and algorithm 1",
+        (8,),
+        run=lambda size: _clipped(1.5, size),
+        control=lambda size: _clipped(0.5, size),
+        changed="Each step halves the gradient, which vanishes.",
+    ),
+    Experiment(
+        "serial-encoder",
+        "Whether all h_i can be computed at once",
+        "The encoder's states h_i cannot be computed for all i in parallel.",
+        "S0, attention: a quick tour; S1; S2",
+        (17,),
+        run=lambda size: _waits("recurrent", size),
+        control=lambda size: _waits("attention", size),
+        changed="The encoder is a Transformer's.",
+    ),
+    Experiment(
+        "parallel-weights",
+        "Which attention weights can be computed at once",
+        "At a time step t, α_ti can be computed for all i in parallel; for all t it cannot.",
+        "S0, attention: a quick tour",
+        (17,),
+        run=lambda size: _weighs("recurrent", size),
+        control=lambda size: _weighs("Transformer", size),
+        changed="The decoder is a Transformer's, and is given the whole target.",
+    ),
+]

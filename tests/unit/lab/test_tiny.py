@@ -1,0 +1,78 @@
+"""Tiny trainings against a plain loop."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from heedful.data.batch import Batch
+from heedful.lab.seeds import seeded
+from heedful.lab.tiny import Training, n_parameters, slope, train
+from heedful.models import language_model
+from heedful.models.language_model import LanguageModelConfig
+from heedful.objectives.cross_entropy import NextToken
+from heedful.training.optimizers import SGDConfig
+from heedful.training.schedules import Constant
+
+CONFIG = LanguageModelConfig(d_model=8, n_heads=2, n_layers=1, context=7, dropout=0.0)
+ROWS = torch.randint(5, (4, 3, 8), generator=torch.Generator().manual_seed(1))
+
+
+def model():
+    with seeded(2):
+        return language_model.build(CONFIG, 5)
+
+
+def test_a_training_is_what_a_plain_loop_makes_of_it():
+    ours, plain = model(), model()
+    found = train(
+        ours, NextToken(), (Batch.windows(rows.numpy()) for rows in ROWS), SGDConfig(), Constant(0.1, 2)
+    )
+    losses, norms = [], []
+    for step, rows in enumerate(ROWS, 1):
+        batch = Batch.windows(rows.numpy())
+        logits = plain.heads["token"](plain(batch.inputs))
+        loss = functional.cross_entropy(logits, rows[:, 1:].flatten())
+        plain.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        norms.append(math.sqrt(sum(p.grad.square().sum().item() for p in plain.parameters())))
+        with torch.no_grad():
+            for p in plain.parameters():
+                p -= 0.1 * min(1.0, step / 2) * p.grad
+    assert found.losses == pytest.approx(losses, rel=1e-5)
+    assert found.norms == pytest.approx(norms, rel=1e-5)
+    for a, b in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    assert not ours.training
+
+
+def test_it_ends_with_a_loss_that_is_no_number():
+    broken = model()
+    nn.init.constant_(broken.heads["token"].weight, math.nan)
+    batches = (Batch.windows(rows.numpy()) for rows in ROWS)
+    found = train(broken, NextToken(), batches, SGDConfig(), Constant(0.1))
+    assert len(found.losses) == 1
+    assert found.norms == []
+    assert found.end == math.inf
+
+
+def test_the_end_is_the_mean_of_the_last_ten():
+    assert Training([100.0] * 5 + [1.0, 3.0] * 5, []).end == 2.0
+    assert Training([4.0, 2.0], []).end == 3.0
+
+
+def test_the_slope_is_that_of_least_squares():
+    x, y = np.array([1.0, 2.0, 4.0, 7.0]), np.array([3.0, 2.5, 4.0, 9.0])
+    wanted = ((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum()
+    assert slope(list(x), list(y)) == pytest.approx(wanted)
+
+
+def test_shared_parameters_are_counted_once():
+    one, two = nn.Linear(3, 5), nn.Linear(5, 3, bias=False)
+    assert n_parameters(one, two) == 35
+    two.weight = one.weight
+    assert n_parameters(one, two) == 20
