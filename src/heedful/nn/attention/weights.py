@@ -10,9 +10,9 @@
 | z_i, c_t | a row of the result |
 
 Errors in the lectures. S0 adds the causal mask to A, which is a softmax already, and takes the
-softmax again: the masked entries then keep weight, and the rows are flattened. The mask belongs on
-the scores, before the one softmax. S4 calls the T x d_v result the attention matrix: that name
-belongs to the weights.
+softmax again: the first one ran over later words too, so these still change what comes out, and the
+rows are flattened. The mask belongs on the scores, before the one softmax. S4 calls the T x d_v
+result the attention matrix: that name belongs to the weights.
 """
 
 import torch
