@@ -1,8 +1,6 @@
-"""Experiments in their short form, each made once; and what must hold of every one of them."""
+"""Experiments in their short form, each made once. (Verdicts and pictures: `test_experiments.py`.)"""
 
 from functools import cache
-
-import numpy as np
 
 from heedful.lab.registry import experiment
 
@@ -22,23 +20,6 @@ def measured(name, beginning, control=False):
 
 def value(name, beginning, control=False):
     return measured(name, beginning, control).value
-
-
-def check(each):
-    """Both verdicts come out; the picture can be drawn, and is the same when drawn again."""
-    for control in (False, True):
-        outcome = made(each.name, control)
-        assert outcome.verdict == each.expected[control], (each.name, control, outcome.measured)
-        assert outcome.draw is not None
-    first, second = (pixels(made(each.name).draw()) for _ in range(2))
-    assert np.array_equal(first, second)
-    assert len(np.unique(first.reshape(-1, 4), axis=0)) > 10
-    assert each.expected[0] != each.expected[1]
-
-
-def pixels(figure):
-    figure.canvas.draw()
-    return np.asarray(figure.canvas.buffer_rgba()).copy()
 
 
 def curve(name, panel, label, control=False):

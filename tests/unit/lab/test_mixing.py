@@ -2,15 +2,10 @@
 
 import pytest
 import torch
-from outcomes import check, curve, made, measured, value
+from outcomes import curve, made, measured, value
 
 from heedful.lab import mixing
 from heedful.nn.layout import Layout
-
-
-@pytest.mark.parametrize("each", mixing.EXPERIMENTS, ids=lambda each: each.name)
-def test_verdicts_and_pictures(each):
-    check(each)
 
 
 @pytest.mark.parametrize("control, k", [(False, 5), (True, 1)])

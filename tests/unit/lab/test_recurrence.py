@@ -5,17 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from outcomes import check, curve, made, measured, value
+from outcomes import curve, made, measured, value
 
 from heedful.lab import recurrence
 from heedful.lab.seeds import seeded
 from heedful.nn.cells import ElmanCell, LSTMCell
 from heedful.nn.recurrent import Recurrence
-
-
-@pytest.mark.parametrize("each", recurrence.EXPERIMENTS, ids=lambda each: each.name)
-def test_verdicts_and_pictures(each):
-    check(each)
 
 
 def test_an_rnns_gradient_is_the_product_of_its_jacobians():

@@ -5,19 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from outcomes import check, curve, made, measured, value
+from outcomes import curve, made, measured, value
 
 from heedful.lab import training_forms
 from heedful.lab.seeds import seeded
 from heedful.models import language_model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.nn.layout import Tokens
-
-
-@pytest.mark.parametrize("each", training_forms.EXPERIMENTS, ids=lambda each: each.name)
-def test_verdicts_and_pictures(each):
-    check(each)
-
 
 # Prefixes
 

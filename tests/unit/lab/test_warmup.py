@@ -5,18 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from outcomes import check, curve, made, value
+from outcomes import curve, made, value
 from torch.nn import functional
 
 from heedful.lab import warmup
 from heedful.lab.seeds import seeded
 from heedful.nn.layout import Layout
 from heedful.training.optimizers import AdamConfig
-
-
-@pytest.mark.parametrize("each", warmup.EXPERIMENTS, ids=lambda each: each.name)
-def test_verdicts_and_pictures(each):
-    check(each)
 
 
 def test_the_peak_of_the_schedule():
