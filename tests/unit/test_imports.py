@@ -1,6 +1,8 @@
 """Imports go one way: a module may import only from its own layer's row or from rows above it."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,9 @@ def test_the_base_imports_nothing_of_heedful(name):
 def test_every_package_has_its_place():
     packages = {p.name for p in PACKAGE.iterdir() if p.is_dir() and any(p.glob("*.py"))}
     assert packages <= set(BELOW)
+
+
+def test_loading_a_run_does_not_load_the_compiler():
+    """It takes as long to import as torch itself, and is needed in long trainings alone."""
+    code = "import sys, heedful.runs.run, heedful.explain.look; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

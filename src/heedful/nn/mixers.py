@@ -50,8 +50,9 @@ class FourierMixer(nn.Module):
     lifts_from = (0,)
     """Feature 0 has wavelength infinity: it adds one number to all features (`heedful.nn.declarations`)."""
 
-    # The transform of every length is a call of its own: a compiled graph would serve one batch alone.
-    @torch.compiler.disable
+    eager = True
+    """The transform of every length is a call of its own: a compiled graph would serve one batch alone."""
+
     def forward(self, x: Float[Tensor, "T d"], layout: Layout, cache: Any = None) -> Float[Tensor, "T d"]:
         """Mix the tokens of each sequence, and their features."""
         _refuse_cache(self, cache)
