@@ -131,12 +131,8 @@ def _data(seen: "Explanation") -> str:
 
 
 def _page(seen: "Explanation") -> str:
-    try:
-        from heedful.explain.page import page
-    except ModuleNotFoundError:
-        raise RequestError(
-            "this heedful makes no pages: take a name that ends in .svg, .png or .json"
-        ) from None
+    from heedful.explain.page import page
+
     return page(seen)
 
 

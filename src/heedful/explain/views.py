@@ -9,9 +9,10 @@
 They read the model as it is, without dropout, through the same forward pass that answers.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +23,7 @@ from heedful.errors import RequestError
 from heedful.explain.points import INPUT, PREFIX, SOURCE
 from heedful.explain.reading import Reading
 from heedful.nn.blocks import DecoderStack, EncoderStack
-from heedful.nn.taps import watching
+from heedful.nn.taps import listening, watching
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
@@ -33,8 +34,8 @@ DIGITS = 6
 EMBEDDINGS = {"embedding": INPUT, "source_embedding": SOURCE, "target_embedding": PREFIX}
 """The parts of models that embed what they read, and the side that each reads."""
 
-STACKS = ("decoder", "stack")
-"""The parts of models whose top the heads read."""
+STACKS = {"decoder": "target_embedding", "stack": "embedding"}
+"""The parts of models whose top the heads read, and what embeds for each."""
 
 
 # The residual stream, read out at every depth ------------------------------------------------------------
@@ -69,10 +70,11 @@ def lens(run: "Run", reading: Reading, *, top: int = 5) -> dict[str, Any]:
     name, stack = _stack(run.model)
     _refuse_numbers(reading)
     batch, questions = reading.batch, reading.questions
-    outputs = [f"{name}.blocks.{i}.output" for i in range(len(stack.blocks))]
-    with _entering(stack.blocks[0]) as entered, watching(run.model, dict.fromkeys(outputs)) as seen:
+    stages = [STACKS[name], *(f"{name}.blocks.{i}" for i in range(len(stack.blocks)))]
+    outputs = [f"{stage}.output" for stage in stages]
+    with watching(run.model, dict.fromkeys(outputs)) as seen:
         run.model(batch.inputs, batch.source)
-    hidden = [entered[-1], *(seen[output][-1] for output in outputs)]
+    hidden = [seen[output][-1] for output in outputs]
     return {
         **_questions(reading),
         "depths": [_read_out(reading, stack.norm(states), top) for states in hidden]
@@ -109,17 +111,6 @@ def _stack(model: nn.Module) -> tuple[str, EncoderStack | DecoderStack]:
     raise RequestError(
         "the view lens reads what is between blocks, and this model has no stack of blocks: take another view"
     )
-
-
-@contextmanager
-def _entering(block: nn.Module) -> Iterator[list[Tensor]]:
-    """What enters a block."""
-    entered: list[Tensor] = []
-    handle = block.register_forward_pre_hook(lambda module, inputs: entered.append(inputs[0]))
-    try:
-        yield entered
-    finally:
-        handle.remove()
 
 
 # Losses ----------------------------------------------------------------------------------------------------
@@ -182,7 +173,7 @@ def gradients(run: "Run", reading: Reading, *, of: int | None = None) -> dict[st
     Raises:
         RequestError: there is no such question, none at all, or nothing is embedded.
     """
-    embeddings = {name: getattr(run.model, name) for name in EMBEDDINGS if hasattr(run.model, name)}
+    embeddings = [name for name in EMBEDDINGS if hasattr(run.model, name)]
     if not embeddings:
         raise RequestError(
             "the view gradients needs an embedding, and this model reads pixels as they are: "
@@ -194,7 +185,7 @@ def gradients(run: "Run", reading: Reading, *, of: int | None = None) -> dict[st
         raise RequestError("nothing was answered, so there is nothing to differentiate")
     if not 0 <= numbers[0] < len(questions):
         raise RequestError(f"there is no answer {numbers[0]}: there are {len(questions)}")
-    with torch.enable_grad(), _leaves(embeddings) as leaves:
+    with torch.enable_grad(), _leaves(run.model, embeddings) as leaves:
         hidden = run.model(reading.batch.inputs, reading.batch.source)
         score = questions.scores(hidden)[numbers].sum()
         found = torch.autograd.grad(score, [leaves[name] for name in embeddings])
@@ -211,23 +202,16 @@ def gradients(run: "Run", reading: Reading, *, of: int | None = None) -> dict[st
 
 
 @contextmanager
-def _leaves(embeddings: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
+def _leaves(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str, Tensor]]:
     """What embeddings hand on, as leaves of the graph: nothing below them is differentiated."""
     leaves: dict[str, Tensor] = {}
 
-    def cut(name: str) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-        def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-            leaves[name] = output.detach().requires_grad_()
-            return leaves[name]
+    def cut(name: str, output: Tensor) -> Tensor:
+        leaves[name] = output.detach().requires_grad_()
+        return leaves[name]
 
-        return hook
-
-    handles = [part.register_forward_hook(cut(name)) for name, part in embeddings.items()]
-    try:
+    with listening(model, {f"{name}.output": partial(cut, name) for name in embeddings}):
         yield leaves
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 # What they share -------------------------------------------------------------------------------------------

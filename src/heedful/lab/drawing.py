@@ -43,6 +43,22 @@ def label(axes: "Axes", x: str, y: str) -> None:
     axes.set_ylabel(y, fontsize=SMALL, parse_math=False)
 
 
+def finish(
+    axes: "Axes", x: str, y: str, *, logarithmic: Literal["", "x", "y", "xy"] = "", legend: bool = False
+) -> None:
+    """What every panel of curves ends in: scales, a grid, open sides, a legend, and what the axes are."""
+    if "x" in logarithmic:
+        axes.set_xscale("log")
+    if "y" in logarithmic:
+        axes.set_yscale("log")
+    axes.grid(color="0.9", linewidth=0.6)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    if legend:
+        axes.legend(fontsize=SMALL, frameon=False)
+    label(axes, x, y)
+
+
 def curves(
     axes: "Axes",
     x: Sequence[float],
@@ -67,16 +83,7 @@ def curves(
     for (name, values), colour, marker in zip(lines.items(), cycle(COLOURS), cycle(MARKERS), strict=False):
         style: dict[str, Any] = {"marker": marker, "markersize": 4} if marks else {}
         axes.plot(x, values, color=colour, linewidth=1.6, label=name, **style)
-    if "x" in logarithmic:
-        axes.set_xscale("log")
-    if "y" in logarithmic:
-        axes.set_yscale("log")
-    axes.grid(color="0.9", linewidth=0.6)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    if len(lines) > 1:
-        axes.legend(fontsize=SMALL, frameon=False)
-    label(axes, x_label, y_label)
+    finish(axes, x_label, y_label, logarithmic=logarithmic, legend=len(lines) > 1)
 
 
 def bars(axes: "Axes", values: Mapping[str, float], *, x_label: str, logarithmic: bool = False) -> None:

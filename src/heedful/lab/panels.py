@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from heedful.lab import drawing
+from heedful.lab.drawing import COLOURS, SMALL, finish
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Curve = tuple[Sequence[float], Sequence[float]]
 """x and y values."""
 
-# Told apart by those who see no red or no green (Okabe and Ito 2008); styles, in grey.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
+# Told apart in grey.
 STYLES = ("-", "--", "-.", ":")
 INCHES = (4.8, 3.5)  # of a panel
-SMALL = 9.0  # points of a label
 FEW = 20  # points of a curve that are marked one by one
 
 
@@ -45,22 +46,14 @@ class Panel:
 
 def draw(*panels: Panel) -> "Figure":
     """The panels from left to right."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     width, height = INCHES
-    figure = Figure(figsize=(width * len(panels), height), dpi=144, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        _fill(axes, panel)
+    figure, axes = drawing.panels(*(panel.title for panel in panels), width=width, height=height)
+    for each, panel in zip(axes, panels, strict=True):
+        _fill(each, panel)
     return figure
 
 
 def _fill(axes: Any, panel: Panel) -> None:
-    axes.set_title(panel.title, fontsize=11, loc="left", parse_math=False)
-    axes.set_xlabel(panel.x, fontsize=SMALL, parse_math=False)
-    axes.set_ylabel(panel.y, fontsize=SMALL, parse_math=False)
-    axes.tick_params(labelsize=SMALL)
     for number, (name, (xs, ys)) in enumerate(panel.curves.items()):
         points = [(x, y) for x, y in zip(xs, ys, strict=True) if _has_place(x, y, panel.log)]
         axes.plot(
@@ -78,16 +71,9 @@ def _fill(axes: Any, panel: Panel) -> None:
         axes.set_xticks(range(len(panel.bars)), list(panel.bars), fontsize=SMALL)
     for number, (name, y) in enumerate(panel.levels.items(), len(panel.curves) + bool(panel.bars)):
         axes.axhline(y, label=name, color=COLOURS[number % len(COLOURS)], linestyle=":", linewidth=1.6)
-    if "x" in panel.log:
-        axes.set_xscale("log")
-    if "y" in panel.log:
-        axes.set_yscale("log")
-    axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    if len(panel.curves) + len(panel.levels) > 1:
-        axes.legend(frameon=False, fontsize=SMALL)
+    legend = len(panel.curves) + len(panel.levels) > 1
+    finish(axes, panel.x, panel.y, logarithmic=panel.log, legend=legend)
 
 
 def _has_place(x: float, y: float, log: str) -> bool:
