@@ -20,6 +20,7 @@ class Means:
         updates: how many.
         muon: Muon instead of AdamW.
         peak: the highest rate (Muon's, of which AdamW has a fifth); None: the plain loop's schedule.
+        warmup: updates up to the highest rate.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Means:
     updates: int
     muon: bool = False
     peak: float | None = None
+    warmup: int = 50
 
     @property
     def characters(self) -> int:
@@ -82,10 +84,10 @@ def characters(text: Text, seed: int, means: Means = MUON) -> Course:
 
 
 def _rate(means: Means, update: int) -> float:
-    """Up in 50 updates, then straight down to 0; or as in the plain loop."""
+    """Up in the first updates, then straight down to 0; or as in the plain loop."""
     if means.peak is None:
         return rate(update, means.updates)
-    return means.peak * min((update + 1) / 50, 1.0) * (1 - update / means.updates)
+    return means.peak * min((update + 1) / means.warmup, 1.0) * (1 - update / means.updates)
 
 
 def _loss(model: Any, text: Text) -> float:

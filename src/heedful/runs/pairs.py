@@ -8,7 +8,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.plan import plan
-from heedful.data.store import TokenStore
+from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import DecodingConfig, GreedyConfig
 from heedful.evaluation.translation import quick_scores
 from heedful.runs.kind import Predictor, Prepared
@@ -19,6 +19,8 @@ from heedful.training.feed import PlannedData
 from heedful.training.step import Step
 
 Columns = tuple[str, str]
+Recut = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
+"""Column, ids of some samples, their numbers, epoch -> other ids of the same texts."""
 
 
 class Pairs:
@@ -29,16 +31,22 @@ class Pairs:
         store: the ids.
         columns: that of the sources, that of the targets. Where there is a column ``alignment``, training
             batches have its links (`heedful.tasks.linking`).
+        recut: what cuts the texts of training batches anew in every epoch; None: they stay as they are.
     """
 
-    def __init__(self, pairing: Pairing, store: TokenStore, columns: Columns) -> None:
-        self.pairing, self.store, self.columns = pairing, store, columns
+    def __init__(
+        self, pairing: Pairing, store: TokenStore, columns: Columns, recut: Recut | None = None
+    ) -> None:
+        self.pairing, self.store, self.columns, self.recut = pairing, store, columns, recut
         self.lengths = pairing.lengths(*(store.lengths(column) for column in columns))
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
         """A batch to train on."""
         rows = self.store.gather(samples)
         source, target = self.columns
+        if self.recut is not None:
+            for column in self.columns:
+                rows[column] = self.recut(column, rows[column], samples, epoch)
         batch = self.pairing.collate(rows[source], rows[target], samples)
         return batch.linked(rows[ALIGNMENT]) if ALIGNMENT in rows else batch
 
@@ -49,9 +57,9 @@ class Pairs:
         return self.pairing.scored(rows[source], rows[target])
 
 
-def planned(recipe: Any, prepared: Prepared, columns: Columns) -> PlannedData:
+def planned(recipe: Any, prepared: Prepared, columns: Columns, recut: Recut | None = None) -> PlannedData:
     """Pairs of neighbours in length, as the recipe's training reads them."""
-    pairs = Pairs(recipe.pairing, prepared.train, columns)
+    pairs = Pairs(recipe.pairing, prepared.train, columns, recut)
     return PlannedData(
         lengths=pairs.lengths,
         make=pairs,

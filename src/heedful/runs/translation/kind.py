@@ -25,6 +25,7 @@ from heedful.runs.pairs import Validator, planned
 from heedful.runs.recipe import Recipe
 from heedful.runs.starting import tokenizer_of
 from heedful.runs.translation.recipe import TranslationRecipe
+from heedful.runs.translation.recutting import recutting
 from heedful.runs.translation.scoring import scored
 from heedful.tasks.linking import ALIGNMENT, cut_links, encode_linked
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
@@ -145,7 +146,10 @@ class Translation(Kind):
 
     def feed(self, recipe: TranslationRecipe, prepared: Prepared) -> PlannedData:
         """Pairs of neighbours in length."""
-        return planned(recipe, prepared, COLUMNS)
+        recut = None
+        if p := recipe.data.bpe_dropout:
+            recut = recutting({c: getattr(prepared.codec, c) for c in COLUMNS}, p, recipe.training.seed)
+        return planned(recipe, prepared, COLUMNS, recut)
 
     def validator(self, recipe: TranslationRecipe, prepared: Prepared, step: Step) -> Validator:
         """Loss, and where asked for, BLEU and chrF."""

@@ -19,9 +19,16 @@ from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 
 
 class DataConfig(recipe.DataConfig):
-    """Rows with a source and a target, and what to do with those that cannot be used as they are."""
+    """Rows with a source and a target, and what to do with those that cannot be used as they are.
+
+    Args:
+        filter: of texts that are too long, empty, or of very different lengths.
+        bpe_dropout: how probable it is that a merge is left out of a training text, on both sides: it is cut
+            into other pieces in every epoch (`heedful.text.merge_dropout`). 0.1 is usual for little data.
+    """
 
     filter: Filter = Filter()
+    bpe_dropout: float = Field(default=0.0, ge=0, lt=1)
 
 
 class Tokenization(Config):
@@ -154,6 +161,25 @@ class TranslationRecipe(recipe.Recipe):
     def _guides_a_head_that_is_there(self) -> Self:
         if self.objective.guided is not None:
             self.objective.guided.check(self.model)
+        return self
+
+    @model_validator(mode="after")
+    def _has_room_for_other_cuts(self) -> Self:
+        """Texts grow when merges are left out, and links between pieces no longer fit."""
+        if not self.data.bpe_dropout:
+            return self
+        kind = self.tokenizer.subwords.kind
+        if kind not in ("bpe", "byte-bpe"):
+            raise ValueError(
+                f"data.bpe_dropout leaves out merges, and tokenizer.subwords.kind={kind} has none"
+            )
+        if self.model.longest is not None:
+            raise ValueError(
+                "data.bpe_dropout makes texts longer than data.filter allows: take positions without an end "
+                "(sinusoidal, rotary, alibi)"
+            )
+        if self.objective.guided is not None:
+            raise ValueError("data.bpe_dropout: objective.guided links the pieces of the usual cut")
         return self
 
     @model_validator(mode="after")
