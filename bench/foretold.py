@@ -18,34 +18,25 @@ from harness.report import grid, write
 from harness.training import options
 from harness.turns import log
 
-# Recipe, the average lengths of its data, changes.
-CASES = (
-    ("multi30k-ende-tiny", ("--length", "16", "--source-length", "15"), ()),
-    ("multi30k-ende-rnn", ("--length", "16", "--source-length", "15"), ()),
-    ("phrasebook-de", ("--length", "10", "--source-length", "9"), ()),
-    ("shakespeare-char-cpu", (), ()),
-    ("sst2", ("--length", "22"), ()),
-)
+CASES = ("multi30k-ende-tiny", "multi30k-ende-rnn", "phrasebook-de", "shakespeare-char-cpu", "sst2")
 UPDATES, QUICK, WARM = 60, 6, 10
 MIB = 2**20
 
 
-def foretold(name: str, lengths: tuple[str, ...], changes: tuple[str, ...]) -> dict[str, Any]:
+def foretold(name: str) -> dict[str, Any]:
     """What ``describe --time`` says, in the part ``timing`` of its JSON."""
-    command = [sys.executable, "-m", "heedful", "describe", name, *changes, *lengths, "--time", "--json"]
+    command = [sys.executable, "-m", "heedful", "describe", name, "--time", "--json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     timing: dict[str, Any] = json.loads(done.stdout)["timing"]
     return timing
 
 
-def trained(
-    name: str, changes: tuple[str, ...], compiled: bool, run: Path, updates: int
-) -> tuple[float, int]:
+def trained(name: str, compiled: bool, run: Path, updates: int) -> tuple[float, int]:
     """Median seconds of an update, and bytes of the process at its peak."""
     limits = {"max_updates": updates, "validate_every": 10**6, "save_every": 10**6, "average": 0}
     limits |= {"patience": "null", "compile": "on" if compiled else "off"}
     settings = [f"training.{key}={value}" for key, value in limits.items()]
-    command = [sys.executable, "-m", "heedful", "train", name, *changes, *settings, "schedule.warmup=1"]
+    command = [sys.executable, "-m", "heedful", "train", name, *settings, "schedule.warmup=1"]
     with subprocess.Popen(
         [*command, "--out", str(run)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as p:
@@ -64,12 +55,12 @@ if __name__ == "__main__":
     chosen = options(__doc__, rounds=1)
     updates = QUICK if chosen.quick else UPDATES
     watch, rows, record = Watch(), [], {}
-    for name, lengths, changes in CASES:
+    for name in CASES:
         log(f"{name}: foretelling")
-        said = foretold(name, lengths, changes)
+        said = foretold(name)
         log(f"{name}: training")
         with tempfile.TemporaryDirectory() as folder:
-            seconds, memory = trained(name, changes, said["compiled"], Path(folder) / "run", updates)
+            seconds, memory = trained(name, said["compiled"], Path(folder) / "run", updates)
         took, held = said["seconds"] / seconds, said["process"] / memory
         record[name] = {"foretold": said, "seconds": seconds, "memory": memory}
         rows.append(

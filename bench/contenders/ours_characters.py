@@ -38,7 +38,7 @@ class Means:
 
 STEP = Means("heedful's step at its own precision, all else as in the plain loop", BATCH, UPDATES)
 SCHEDULE = Means("and twice the windows an update, a higher rate that falls to 0", 24, 900, peak=4e-3)
-MUON = Means("and Muon, with 32 windows", 32, 220, muon=True, peak=0.04)
+MUON = Means("and Muon", 24, 275, muon=True, peak=0.05, warmup=20)
 
 
 def characters(text: Text, seed: int, means: Means = MUON) -> Course:

@@ -154,13 +154,13 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _public(arguments: Sequence[str]) -> list[str]:
-    """The arguments without those that only say where: folders of the one who measured."""
+    """The arguments without folders of the one who measured: left out, or a program's name alone."""
     kept, skip = [], False
     for argument in arguments:
-        if argument in ("--lock", "--out"):
+        if argument in ("--lock", "--out", "--work"):
             skip = True
         elif skip:
             skip = False
         else:
-            kept.append(argument)
+            kept.append(Path(argument).name if Path(argument).is_absolute() else argument)
     return kept

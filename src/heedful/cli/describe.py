@@ -30,7 +30,10 @@ def describe(
     ),
     source_length: int = typer.Option(None, min=1, help="Of a source sentence, where it differs."),
     time: bool = typer.Option(
-        False, "--time", help="Also make a few updates here, on made-up tokens, and say how long they take."
+        False,
+        "--time",
+        help="Also make a few updates here, and say how long they take: on the recipe's data, if they are at "
+        "hand and no sizes or lengths are given; else on made-up tokens.",
     ),
     device: str = typer.Option("auto", help="Where to make them: auto, cpu, cuda or cuda:N."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),

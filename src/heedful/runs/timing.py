@@ -1,8 +1,9 @@
 """How long an update takes on this machine, and what it takes of memory: measured by making some.
 
 No formula foretells either within a few percent for every chip and model, and a few updates take seconds.
-They are made on made-up tokens, by the very parts that ``heedful train`` puts together, with weights that
-are thrown away.
+They are made by the very parts that ``heedful train`` puts together, with weights that are thrown away: on
+the recipe's own data, prepared as for a training, for their vocabulary and their lengths decide both; on
+made-up tokens where the data are not at hand, or where sizes were asked for.
 """
 
 import statistics
@@ -10,9 +11,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,17 @@ import numpy as np
 import torch
 
 from heedful.data.batch import Batch
+from heedful.data.plan import plan
+from heedful.errors import DataError, RequestError
 from heedful.memory import keep_freed_memory
 from heedful.runs.environment import choose_device
+from heedful.runs.folder import RunFolder
+from heedful.runs.kind import Prepared
 from heedful.runs.kinds import kind_of
+from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
 from heedful.runs.starting import rate_shares
-from heedful.runs.train import choose_fast_way, new_step
+from heedful.runs.train import choose_fast_way, new_step, rehearse
 from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
 from heedful.training.update import Updater
@@ -44,7 +50,8 @@ class Timing:
 
     Args:
         device, precision, threads, compiled: how training would run, and so how this ran.
-        tokens: target tokens of an update.
+        own_data: whether on the data of the recipe, or on made-up tokens.
+        tokens: target tokens of an update, on average.
         seconds: of an update, the median.
         updates_timed: how many there were.
         memory: bytes that model, optimizer and updates took at their peak, or None where the system does
@@ -60,6 +67,7 @@ class Timing:
     precision: str
     threads: int
     compiled: bool
+    own_data: bool
     tokens: int
     seconds: float
     updates_timed: int
@@ -90,12 +98,25 @@ class Timing:
         }
 
 
+@contextmanager
+def own_data(recipe: Recipe, say: Callable[[str], None]) -> Iterator[Prepared | None]:
+    """The recipe's data, in a folder that goes again; None, and it is told why, where there are none."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            prepared = prepare(recipe, RunFolder(Path(folder)), say)
+        except (DataError, RequestError) as error:
+            say(f"{error}\nso the tokens of the timed updates are made up")
+            prepared = None
+        yield prepared
+
+
 def time_updates(
     recipe: Recipe,
     sizes: Sequence[int],
     *,
     length: int,
     source_length: int | None = None,
+    prepared: Prepared | None = None,
     device: str = "auto",
     say: Callable[[str], None] = lambda line: None,
 ) -> Timing:
@@ -103,25 +124,22 @@ def time_updates(
 
     Args:
         recipe: what would be trained.
-        sizes: of the vocabularies.
-        length: tokens of a target sentence, on average; a language model reads its context.
+        sizes: of the vocabularies, and of what else the data decide.
+        length: tokens of a made-up target sentence, on average; a language model reads its context.
         source_length: of a source sentence; ``length`` by default.
+        prepared: the data; None: tokens are made up.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         say: is told what one waits for.
     """
     keep_freed_memory()
-    place, kind, settings = choose_device(device), kind_of(recipe), recipe.training
+    place, settings = choose_device(device), recipe.training
     peak = _Peak(place)
     step = new_step(recipe, sizes, place).to(place)
-
-    def make(samples: Sequence[int], epoch: int) -> Batch:
-        return kind.example(recipe, sizes, len(samples), length, source_length or length)
-
-    one = make([0], 0)
-    columns = [side.layout.n_tokens for side in (one.source, one.inputs) if side is not None]
-    samples = range(max(1, settings.tokens_per_update // columns[-1]))
-    lengths = np.tile(columns, (len(samples), 1))
-    data = PlannedData(lengths, make, settings.tokens_per_update, settings.seed)
+    if prepared is None:
+        data, updates = _made_up(recipe, sizes, length, source_length or length)
+    else:
+        data = kind_of(recipe).feed(recipe, prepared)
+        updates = plan(data.lengths, tokens_per_update=data.tokens_per_update, seed=data.seed, epoch=0)
     update = Updater(
         step,
         step,
@@ -133,21 +151,30 @@ def time_updates(
         place,
     )
     step.train()
+    if prepared is not None:
+        rehearse(step, data, settings.accumulate, place, kind_of(recipe).shorter)
 
     with tempfile.TemporaryDirectory() as nowhere:
-        work = partial(update, samples, epoch=0, update=1, rate=RATE, run=Path(nowhere))
+        order = cycle(updates)
+
+        def work() -> None:
+            update(next(order), epoch=0, update=1, rate=RATE, run=Path(nowhere))
+
         _warm_up(work)
         memory = peak.read()  # before there is a compiler, whose memory is not the update's
         choose_fast_way(recipe, step, data, place, say)
         _warm_up(work)
         seconds = list(_timed(work, place))
         process = peak.of_process()
+    # Those that were timed, one after another, begin after both times of warming up.
+    timed = [updates[(2 * WARM_UP + n) % len(updates)] for n in range(len(seconds))]
     return Timing(
         device=place.type,
         precision=step.precision,
         threads=torch.get_num_threads(),
         compiled=step.compiled,
-        tokens=make(samples, 0).inputs.layout.n_tokens,
+        own_data=prepared is not None,
+        tokens=round(statistics.mean(_target_tokens(data.lengths, samples) for samples in timed)),
         seconds=statistics.median(seconds),
         updates_timed=len(seconds),
         memory=memory,
@@ -156,6 +183,28 @@ def time_updates(
         max_epochs=settings.max_epochs,
         max_minutes=settings.max_minutes,
     )
+
+
+def _made_up(
+    recipe: Recipe, sizes: Sequence[int], length: int, source_length: int
+) -> tuple[PlannedData, list[Any]]:
+    """Data of one update, of sequences of about these lengths."""
+    kind, settings = kind_of(recipe), recipe.training
+
+    def make(samples: Sequence[int], epoch: int) -> Batch:
+        return kind.example(recipe, sizes, len(samples), length, source_length)
+
+    one = make([0], 0)
+    columns = [side.layout.n_tokens for side in (one.source, one.inputs) if side is not None]
+    samples = range(max(1, settings.tokens_per_update // columns[-1]))
+    lengths = np.tile(columns, (len(samples), 1))
+    return PlannedData(lengths, make, settings.tokens_per_update, settings.seed), [samples]
+
+
+def _target_tokens(lengths: Any, samples: Any) -> int:
+    """Of some samples; their targets are the last column."""
+    chosen = lengths[np.asarray(samples)]
+    return int((chosen[:, -1] if chosen.ndim > 1 else chosen).sum())
 
 
 def _warm_up(work: Callable[[], Any]) -> None:
@@ -180,6 +229,7 @@ class _Peak:
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.before = device, 0
+        self.earlier = _status("VmHWM")  # what preparing the data took belongs to the process
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             self.before = torch.cuda.memory_allocated(device)
@@ -192,12 +242,12 @@ class _Peak:
         """Bytes; None where the system does not tell."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) - self.before
-        highest = self.of_process()
+        highest = _status("VmHWM")
         return max(0, highest - self.before) if self.before and highest else None
 
     def of_process(self) -> int | None:
         """Bytes that the process has had at most; None where the system does not tell."""
-        return _status("VmHWM") or None
+        return max(self.earlier, _status("VmHWM")) or None
 
 
 def _status(key: str) -> int:

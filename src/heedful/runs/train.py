@@ -90,7 +90,7 @@ def train_run(
             data, schedule = kind.feed(recipe, prepared), _schedule(recipe)
             choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
-                _rehearse(step, data, distribution.world() * recipe.training.accumulate, place, kind.shorter)
+                rehearse(step, data, distribution.world() * recipe.training.accumulate, place, kind.shorter)
         validate = kind.validator(recipe, prepared, step)
         result = train(
             step,
@@ -274,7 +274,7 @@ def _schedule(recipe: Recipe) -> Any:
     )
 
 
-def _rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, shorter: str) -> None:
+def rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, shorter: str) -> None:
     """Run the widest micro-batch forward and backward first, so that memory runs out now or never.
 
     It is the widest one of the update that is the widest before it is split into ``n_parts``. ``shorter``

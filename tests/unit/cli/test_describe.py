@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from heedful.cli import describe
 from heedful.errors import RequestError
 from heedful.runs.resolve import shipped_recipes
+from heedful.text.specials import SPECIALS
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "ledger.schema.json"
 
@@ -191,6 +192,24 @@ def test_what_was_timed_is_told_below_the_table(tmp_path):
     last = outcome.stdout.split("\n\n")[-1]
     for words in ("made up, on cpu in", "target tokens/s", "1,000,000 updates"):
         assert words in last
+
+
+def test_a_recipe_whose_data_are_at_hand_is_timed_on_them(tmp_path):
+    for name in ("a.en", "a.de", "b.en", "b.de"):
+        (tmp_path / name).write_text("abc abd\nbca\n" * 300)
+    small = recipe(tmp_path, "{kind: character}")
+    value = answer(small, "--time", "--device", "cpu")
+    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
+    timing = value["timing"]
+    assert timing["own_data"]
+    # An epoch is 3,600 tokens: three updates that are nearly full, and what is left.
+    assert 3600 / 4 - 8 <= timing["tokens"] <= 1010
+    # Its five characters, and not the vocabulary that is assumed of texts nobody has read.
+    source = next(row for row in value["lines"] if row["name"] == "source embedding")
+    assert source["parameters"] == (len(SPECIALS) + 5) * 128
+    # Who asks for lengths or sizes gets them, made up.
+    for asked in (("--length", "13"), ("vocab_size=40",)):
+        assert not answer(small, *asked, "--time", "--device", "cpu")["timing"]["own_data"]
 
 
 def test_a_model_without_a_recipe_cannot_be_timed():

@@ -8,6 +8,7 @@ product W x gives two: W^T g and g x^T), so training takes about three times.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -237,7 +238,8 @@ def describe(
         tokens: target tokens of a batch, for which memory is counted; the recipe's, or 4096.
         overrides: ``key=value`` texts: of the configuration (``n_heads=16``), or for a recipe or run, of
             the recipe (``model.n_heads=16``).
-        time: also make a few updates of the recipe or run on made-up tokens, and time them.
+        time: also make a few updates of the recipe or run, and time them: of a recipe, on its own data, if
+            they are at hand and no sizes or lengths are given; else on made-up tokens.
         device: where: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         say: is told what one waits for.
 
@@ -251,26 +253,40 @@ def describe(
             raise ValueError("a module is described as it is: no vocabulary, no overrides, no time")
         return ledger_of(what, length=length or LENGTH, source_length=source_length, tokens=tokens or TOKENS)
     found = subject(what, Vocabularies(vocab_size, source_vocab, target_vocab), overrides)
-    length = length or found.length or LENGTH
-    source_length = source_length or found.source_length
-    ledger = ledger_of(
-        found.model,
-        found.name,
-        length=length,
-        source_length=source_length,
-        tokens=tokens or found.tokens or TOKENS,
-        chunk=found.chunk or CHUNK,
-        notes=found.notes,
-    )
+    lengths = {"length": length, "source_length": source_length}
     if not time:
-        return ledger
+        return _ledger_of(found, tokens=tokens, **lengths)
     if found.recipe is None:
         raise RequestError(
             f"{found.name}: a model alone has no batches and no optimizer to time; name a recipe or a run"
         )
-    from heedful.runs.timing import time_updates
+    from heedful.runs.timing import own_data, time_updates
 
-    timing = time_updates(
-        found.recipe, found.sizes, length=length, source_length=source_length, device=device, say=say
-    )
+    recipe, asked = found.recipe, found.sizes_given or any(lengths.values())
+    with nullcontext() if asked else own_data(recipe, say) as prepared:
+        if prepared is not None:
+            found = found.with_sizes(prepared.codec.sizes)
+        ledger = _ledger_of(found, tokens=tokens, **lengths)
+        timing = time_updates(
+            recipe,
+            found.sizes,
+            length=ledger.target_length,
+            source_length=ledger.source_length,
+            prepared=prepared,
+            device=device,
+            say=say,
+        )
     return replace(ledger, timing=timing)
+
+
+def _ledger_of(found: Any, *, length: int | None, source_length: int | None, tokens: int | None) -> Ledger:
+    """Of what was found, for what was asked."""
+    return ledger_of(
+        found.model,
+        found.name,
+        length=length or found.length or LENGTH,
+        source_length=source_length or found.source_length,
+        tokens=tokens or found.tokens or TOKENS,
+        chunk=found.chunk or CHUNK,
+        notes=found.notes,
+    )

@@ -33,6 +33,7 @@ class Subject:
         notes: what was assumed.
         recipe: where there is one.
         sizes: of the vocabularies, and of what else the data decide.
+        sizes_given: whether they were asked for, or are those of a run; else the data will tell better.
         length: tokens of what it reads, where the configuration says.
         source_length: tokens of a source, where the configuration says how many there are.
     """
@@ -44,8 +45,14 @@ class Subject:
     notes: tuple[str, ...] = ()
     recipe: Recipe | None = None
     sizes: tuple[int, ...] = ()
+    sizes_given: bool = False
     length: int | None = None
     source_length: int | None = None
+
+    def with_sizes(self, sizes: tuple[int, ...]) -> "Subject":
+        """The same recipe, where its data were read: what they decide is known."""
+        assert self.recipe is not None
+        return _of_recipe(self.name, self.recipe, Vocabularies(), sizes)
 
 
 def subject(what: Any, vocabularies: Vocabularies, overrides: Sequence[str] = ()) -> Subject:
@@ -150,6 +157,7 @@ def _of_recipe(
         notes=notes,
         recipe=recipe,
         sizes=sizes,
+        sizes_given=known is not None or any(vars(vocabularies).values()),
         length=None if entries else recipe.model.n_tokens,
         source_length=_squares(recipe.model),
     )

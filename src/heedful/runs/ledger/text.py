@@ -61,8 +61,9 @@ def timing(ledger: Ledger) -> list[str]:
         return []
     compiled = ", compiled" if found.compiled else ""
     speed = found.tokens_per_second * ledger.training_flops_per_token / 1e9
+    data = "of its own data" if found.own_data else "made up"
     lines = [
-        f"measured by {found.updates_timed} updates of {found.tokens:,} target tokens, made up, on "
+        f"measured by {found.updates_timed} updates of {found.tokens:,} target tokens, {data}, on "
         f"{found.device} in {found.precision}{compiled}, {found.threads} threads",
         f"  an update    {found.seconds:.3g} s, {found.tokens_per_second:,.0f} target tokens/s, about "
         f"{speed:,.0f} GFLOP/s",

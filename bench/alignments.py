@@ -1,0 +1,262 @@
+"""Word alignment: a translator's attention, plain and guided, beside a statistical aligner on the same data.
+
+Trains four small translators (two language pairs, with and without guidance) and asks every head of each for
+its alignment error rate on hand-made alignments. The statistical aligner is eflomal (Östling and Tiedemann
+2016), a program of its own: give its ``eflomal-align`` with ``--eflomal``. It is run on the training and the
+gold sentences together, as is usual; its links of the training data guide the guided models.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.machine import describe
+from harness.report import grid, write
+from harness.turns import log
+from heedful.evaluation.alignment import Alignment, alignment_error_rate, read_gold
+from heedful.text.configuration import PreprocessingConfig
+
+Link = tuple[int, int]
+
+# What the gold French has apart: elided vowels written out, articles beside their prepositions.
+FRENCH = {
+    **{f"{short}'": f"{short}e" for short in "cdjlmnst"},
+    "qu'": "que",
+    "au": "à le",
+    "aux": "à les",
+    "du": "de le",
+    "des": "de les",
+    "aujourd'hui": "aujourd' hui",
+}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Data to train on and to judge by.
+
+    Args:
+        name: of the table's rows.
+        source, target: their languages.
+        train: folder and stem of the training text.
+        gold: folder and stem of the hand-made alignments.
+        dev: of how many of its pairs the best head is chosen; the others judge.
+    """
+
+    name: str
+    source: str
+    target: str
+    train: str
+    gold: str
+    dev: int
+
+
+CORPORA = (
+    Corpus("Hansards", "en", "fr", "tatoeba_en_fr/train", "align_enfr_hansards/dev", 50),
+    Corpus("Smultron", "de", "en", "tatoeba_en_de/train", "align_deen_smultron/dev", 12),
+)
+
+
+def lines(path: Path) -> list[str]:
+    """Of a packed file."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [line.rstrip("\n") for line in file]
+
+
+def words(texts: Iterable[str], language: str) -> list[str]:
+    """Lower case, Moses tokens; French as the gold sentences have it."""
+    apply = PreprocessingConfig(lowercase=True, moses=language).build().apply
+    found = (apply(text).replace("’", "'").split() for text in texts)
+    if language != "fr":
+        return [" ".join(text) for text in found]
+    return [" ".join(FRENCH.get(word, word) for word in text) for text in found]
+
+
+def prepared(corpus: Corpus, data: Path, folder: Path, limit: int | None) -> dict[str, int]:
+    """Write ``train.*``, ``valid.*``, ``gold.*``, and for the aligner train and gold in ``all.*``."""
+    counts = {}
+    for language in (corpus.source, corpus.target):
+        text = words(lines(data / f"{corpus.train}.{language}.gz")[:limit], language)
+        gold = [text.lower() for text in lines(data / f"{corpus.gold}.{language}.gz")]
+        parts = {"train": text[:-1000], "valid": text[-1000:], "gold": gold, "all": [*text[:-1000], *gold]}
+        for name, part in parts.items():
+            (folder / f"{name}.{language}").write_text("".join(f"{line}\n" for line in part))
+            counts[name] = len(part)
+    (folder / "gold.links").write_text("\n".join(lines(data / f"{corpus.gold}.gold.gz")) + "\n")
+    return counts
+
+
+def aligned(corpus: Corpus, eflomal: str, folder: Path) -> tuple[dict[str, list[set[Link]]], float]:
+    """The links of each direction, and of both at once; and the seconds this took."""
+    begin = time.perf_counter()
+    files = {way: folder / f"eflomal.{way}" for way in ("forward", "reverse")}
+    command = [eflomal, "-s", f"all.{corpus.source}", "-t", f"all.{corpus.target}", "--overwrite"]
+    command += ["-f", files["forward"].name, "-r", files["reverse"].name]
+    subprocess.run(command, check=True, cwd=folder, stdout=sys.stderr)
+    seconds = time.perf_counter() - begin
+    found = {}
+    for way, path in files.items():
+        pairs = ([tuple(map(int, link.split("-"))) for link in line.split()] for line in path.open())
+        found[way] = [{(int(i), int(j)) for i, j in pair} for pair in pairs]
+    both = [f & r for f, r in zip(found["forward"], found["reverse"], strict=True)]
+    return {**found, "both": both}, seconds
+
+
+def recipe(corpus: Corpus, folder: Path, updates: int, guided: bool) -> Path:
+    """A small translator of this corpus."""
+    columns = {"source": f"train.{corpus.source}", "target": f"train.{corpus.target}"}
+    valid = {"source": f"valid.{corpus.source}", "target": f"valid.{corpus.target}"}
+    if guided:
+        columns["alignment"] = "train.links"
+    settings: dict[str, Any] = {
+        "task": {"kind": "translation"},
+        "data": {
+            "train": {"kind": "files", "columns": columns},
+            "valid": {"kind": "files", "columns": valid},
+            "filter": {"max_length": 100, "too_long": "drop"},
+        },
+        "tokenizer": {"subwords": {"kind": "bpe", "vocab_size": 8000, "split": "space"}, "shared": True},
+        "model": {"preset": "transformer-tiny", "d_model": 256, "d_ff": 512, "n_layers": 3, "dropout": 0.1},
+        "objective": {"label_smoothing": 0.1, **({"guided": {"weight": 0.05}} if guided else {})},
+        "optimizer": {"kind": "muon"},
+        "schedule": {"kind": "cosine", "peak": 0.02, "warmup": 50},
+        "training": {
+            "tokens_per_update": 4096,
+            "max_updates": updates,
+            "validate_every": max(1, updates // 3),
+            "save_every": updates,
+        },
+    }
+    path = folder / ("guided.yaml" if guided else "plain.yaml")
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
+def judged(corpus: Corpus, folder: Path, updates: int, guided: bool) -> dict[str, Any]:
+    """Train, and ask every head."""
+    path = recipe(corpus, folder, updates, guided)
+    run, begin = folder / path.stem, time.perf_counter()
+    heedful("train", str(path), "--out", str(run))
+    seconds = time.perf_counter() - begin
+    gold = [f"gold.{corpus.source}", f"gold.{corpus.target}"]
+    asked = ["--data", *gold, "--alignments", "gold.links", "--first-word", "1", "--dev", str(corpus.dev)]
+    found = {
+        links: json.loads(heedful("evaluate", str(run), *asked, "--links", links, "--json", cwd=folder))[
+            "splits"
+        ][0]
+        for links in ("target", "both")
+    }
+    return {"seconds": seconds, "evaluations": found}
+
+
+def heedful(*arguments: str, cwd: Path | None = None) -> str:
+    """Run the command; its standard output."""
+    command = [sys.executable, "-m", "heedful", *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=cwd).stdout
+
+
+def rates(found: dict[str, list[set[Link]]], corpus: Corpus, folder: Path) -> dict[str, float]:
+    """Of the aligner, on the pairs that judge the models too."""
+    n = len((folder / "gold.links").read_text().splitlines())
+    gold: Sequence[Alignment] = read_gold(
+        (folder / "gold.links").read_text().splitlines(), "gold.links", first=1, n_pairs=n
+    ).alignments
+    return {
+        way: alignment_error_rate(links[-n:][corpus.dev :], gold[corpus.dev :]).value
+        for way, links in found.items()
+    }
+
+
+def options() -> argparse.Namespace:
+    """Of this script."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="two updates on 3,000 pairs: does it run at all?"
+    )
+    parser.add_argument("--updates", type=int, default=300, help="of each training (300)")
+    parser.add_argument("--eflomal", help="the program eflomal-align; without it there is no guidance either")
+    parser.add_argument("--work", type=Path, help="folder for texts and runs; a temporary one by default")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    return parser.parse_args()
+
+
+def compared(
+    corpus: Corpus, folder: Path, chosen: argparse.Namespace
+) -> tuple[dict[str, Any], list[list[str]]]:
+    """Everybody on one corpus: the record, and the rows of the table."""
+    updates, limit = (2, 3000) if chosen.quick else (chosen.updates, None)
+    folder.mkdir(parents=True, exist_ok=True)
+    log(f"{corpus.name}: {prepared(corpus, Path(os.environ['HEEDFUL_DATA']), folder, limit)}")
+    entry: dict[str, Any] = {"corpus": corpus.name, "updates": updates}
+    rows = []
+    if chosen.eflomal:
+        found, seconds = aligned(corpus, chosen.eflomal, folder)
+        n = len((folder / f"train.{corpus.source}").read_text().splitlines())
+        links = (" ".join(f"{i}-{j}" for i, j in sorted(pair)) for pair in found["both"][:n])
+        (folder / "train.links").write_text("".join(f"{line}\n" for line in links))
+        entry["eflomal"] = {"seconds": seconds, "rates": rates(found, corpus, folder)}
+        for way, rate in entry["eflomal"]["rates"].items():
+            rows.append([corpus.name, f"eflomal, {way}", "", f"{rate:.3f}", f"{seconds / 60:.1f}"])
+    for guided in (False, True) if chosen.eflomal else (False,):
+        name = "guided" if guided else "plain"
+        entry[name] = judged(corpus, folder, updates, guided)
+        for links, evaluation in entry[name]["evaluations"].items():
+            rows += _rows(corpus, name, links, evaluation["scores"], entry[name]["seconds"])
+    return entry, rows
+
+
+def main() -> None:
+    """All corpora, one after the other."""
+    chosen, record, rows = options(), [], []
+    with tempfile.TemporaryDirectory() as temporary:
+        for corpus in CORPORA:
+            work = chosen.work or Path(temporary)
+            entry, own = compared(corpus, work.resolve() / corpus.name, chosen)
+            record.append(entry)
+            rows += own
+            log("\n".join(" ".join(row) for row in own))
+    parts = [grid(["gold", "aligner", "head", "AER", "minutes"], rows), WORDS]
+    write(
+        "alignments",
+        "Word alignment: attention and a statistical aligner",
+        parts,
+        record,
+        describe(),
+        chosen.out,
+    )
+
+
+WORDS = """AER: alignment error rate, 0 to 1, on the gold pairs that chose no head. Trained on Tatoeba alone,
+whose short everyday sentences are far from the gold ones. Links: of target words, or those that both ways
+share."""
+
+
+def _rows(
+    corpus: Corpus, name: str, links: str, scores: Sequence[dict[str, Any]], seconds: float
+) -> list[list[str]]:
+    """Of the best head, and of the guided one where there is one."""
+    return [
+        [
+            corpus.name,
+            f"heedful, {name}, links {links}",
+            f"{score['details']['layer']}.{score['details']['head'] or 'mean'}"
+            + (" (guided)" if score["name"].endswith("guided head") else ""),
+            f"{score['value']:.3f}",
+            f"{seconds / 60:.1f}",
+        ]
+        for score in scores
+    ]
+
+
+if __name__ == "__main__":
+    main()
