@@ -21,15 +21,15 @@ WORDS = """# The lectures
 
 <!-- Made by: python -m heedful.lab.lectures_page docs/lectures.yaml > docs/lectures.md -->
 
-Five lectures on Transformers describe what heedful is. This page follows them: every formula and figure, and
-every part, claim and question, with the code that implements it, the tests that hold it, and the experiments
-that show it. Where a lecture errs, heedful has the correct form, and the row says what is printed. The numbers
-of the rows are what `heedful lab` calls items.
+Five lectures on Transformers describe what heedful is. This page follows them: every formula and figure,
+and every part, claim and question, with the code that implements it, the tests that hold it, and the
+experiments that show it. Where a lecture errs, heedful has the correct form, and the row says what is
+printed. The numbers of the rows are what `heedful lab` calls items.
 
-Symbols stand behind the file that they are in, and tests behind theirs. `heedful lab NAME` makes an experiment.
-It judges a claim, which **holds**, **holds with conditions**, or **is wrong**; that verdict is tested, and that
-another one comes out under a changed condition. `heedful describe NAME` describes a preset, and
-`heedful train NAME` trains a recipe; what they scored stands among the [results](results.md).
+Symbols stand behind the file that they are in, and tests behind theirs. `heedful lab NAME` makes an
+experiment. It judges a claim, which **holds**, **holds with conditions**, or **is wrong**; that verdict
+is tested, and that another one comes out under a changed condition. `heedful describe NAME` describes a
+preset, and `heedful train NAME` trains a recipe; what they scored stands among the [results](results.md).
 """
 
 
