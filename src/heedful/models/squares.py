@@ -1,6 +1,6 @@
 """Squares of pixels: the options and the embedding that encoders of pictures and captioners share."""
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import model_validator
 from torch import nn
@@ -12,7 +12,7 @@ from heedful.nn.positions import Added, LearnedPositions
 
 
 class SquaresConfig(StackConfig):
-    """Sizes of a picture and of its squares, by default those of ViT-B/16; the blocks over them are ViT's too.
+    """Sizes of a picture and its squares, by default those of ViT-B/16; the blocks over them are ViT's too.
 
     Args:
         picture_size: pixels along each side.
@@ -27,7 +27,7 @@ class SquaresConfig(StackConfig):
     norm_placement: Literal["post", "pre"] = "pre"
 
     @model_validator(mode="after")
-    def _squares_fit(self) -> Self:
+    def _squares_fit(self) -> "SquaresConfig":
         if self.picture_size % self.patch_size:
             raise ValueError(
                 f"patch_size={self.patch_size} does not divide picture_size={self.picture_size}: "

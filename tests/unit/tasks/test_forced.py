@@ -46,9 +46,7 @@ def test_alignments_are_the_weights_of_the_explicit_path(name, fused_from, monke
         for row, (source, target, result) in enumerate(zip(SOURCES, TARGETS, results, strict=True)):
             t, s = len(target) + 1, len(source) + 1
             assert result.alignment.shape == (len(model.alignment_taps), weights.shape[1], t, s)
-            torch.testing.assert_close(
-                result.alignment[layer], weights[row, :, :t, :s], rtol=0.0, atol=1e-6
-            )
+            torch.testing.assert_close(result.alignment[layer], weights[row, :, :t, :s], rtol=0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

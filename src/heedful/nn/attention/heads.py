@@ -21,7 +21,7 @@ of n_heads d_v x d_model.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, TypedDict, Unpack
+from typing import ClassVar, TypedDict
 
 from jaxtyping import Float
 from torch import Tensor, nn
