@@ -114,13 +114,14 @@ class _Look:
 def _look(run: "Run", language: "Language", judged: int) -> _Look:
     """Translate one sentence with its alignment, by the layer or head that aligns validation data best."""
     from heedful.evaluation.alignment import Alignment
-    from heedful.explain.alignment import from_prediction, most_accurate, teacher_forced
+    from heedful.explain.alignment import from_prediction, teacher_forced
+    from heedful.explain.error_rates import links_of, most_accurate, rated
     from heedful.runs.demo import drawn_pair, judged_pairs
 
     pairs = judged_pairs(language, judged)
     seen = teacher_forced(run.model, run.codec, [p.source for p in pairs], [p.target for p in pairs])
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
-    choice, rate = most_accurate(seen, gold)
+    best = most_accurate(rated(links_of(seen), gold))
     pair = drawn_pair(language)
     prediction = run.predict([pair.source], alignment=True)[0]
     own = from_prediction(prediction, run.codec)
@@ -130,9 +131,9 @@ def _look(run: "Run", language: "Language", judged: int) -> _Look:
         prediction,
         own.source,
         own.target,
-        own.chosen(choice),
-        choice,
-        rate,
+        own.chosen(best.choice),
+        best.choice,
+        best.score.value,
         len(pairs),
     )
 

@@ -1,7 +1,8 @@
 """``heedful evaluate``."""
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from heedful.cli.output import json_result, json_text, result, say, whole_file
 
 if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
+    from heedful.explain import error_rates
+    from heedful.runs.kind import Evaluation
     from heedful.runs.run import Run
 
 
@@ -77,102 +80,142 @@ def evaluate(
 ) -> None:
     """Score a run on test data, with what is needed to compare the scores."""
     from heedful.cli.predict import changed_decoding
-    from heedful.errors import RequestError
-    from heedful.runs.evaluate import chosen_splits
-    from heedful.runs.evaluate import evaluate as score
     from heedful.runs.run import load, with_beam
 
-    own = {"--data": data, "--text": text, "--table": table and [table], "--folder": folder and [folder]}
-    given: dict[str, Any] = {option: files for option, files in own.items() if files}
-    if len(given) > 1:
-        raise RequestError(f"{' and '.join(given)}: give one of them")
-
-    judging = {"--first-word": first_word, "--dev": dev, "--head": head, "--links": links != Links.target}
-    decoded = {"--beam": beam, "--decoding": decoding, "--stride": stride}
-    _refuse_mixed(alignments, judging, decoded)
+    tables, folders = [table] if table else None, [folder] if folder else None
+    files = _own_files({"--data": data, "--text": text, "--table": tables, "--folder": folders})
+    judging = _Judging(alignments, first_word, dev, head, links)
+    judging.refuse_mixed({"--beam": beam, "--decoding": decoding, "--stride": stride})
     loaded = load(run, device=device)
-    if alignments is not None:
-        sources = chosen_splits(loaded, split, next(iter(given.values()), None))
-        asked: dict[str, Any] = {
-            "first": first_word,
-            "development": dev,
-            "head": head,
-            "by": links.value,
-            "limit": limit,
-        }
-        _aligned(loaded, sources, alignments, output, as_json=as_json, **asked)
-        return
-    settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, None)
-    if loaded.kind.scored_by_writing:
-        say(f"heedful: decoding in {loaded.inference(precision).chosen}")
-    evaluations = []
-    with ExitStack() as stack:
-        file = stack.enter_context(whole_file(output)) if output else None
-        for name, source in chosen_splits(loaded, split, next(iter(given.values()), None)).items():
-            say(f"{name}: {loaded.kind.scoring}")
-            found = score(
-                loaded, name, source, decoding=settings, limit=limit, stride=stride, precision=precision
-            )
-            evaluations.append(found)
-            if not as_json:
-                _show(name, loaded.kind.unit, found.scores)
-            for row in found.rows() if file else ():
-                assert file is not None
-                file.write(json_text({"split": name, **row}) + "\n")
+    if judging.gold is None:
+        settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, None)
+        how = {"decoding": settings, "limit": limit, "stride": stride, "precision": precision}
+        if loaded.kind.scored_by_writing:
+            say(f"heedful: decoding in {loaded.inference(precision).chosen}")
+        found = _scored(loaded, split, files, output, shown=not as_json, **how)
+    else:
+        found = [_judged(loaded, split, files, output, judging, limit, shown=not as_json)]
     if as_json:
-        splits = [found.to_dict() for found in evaluations]
-        json_result({"version": 1, "run": str(run), "splits": splits})
+        json_result({"version": 1, "run": str(run), "splits": [each.to_dict() for each in found]})
 
 
-def _refuse_mixed(alignments: str | None, judging: Mapping[str, Any], decoded: Mapping[str, Any]) -> None:
-    """Refuse options that say nothing about what is to be scored.
-
-    Args:
-        alignments: given, or None.
-        judging: options that only alignments take.
-        decoded: options that they do not take: nothing is decoded, and there are no windows.
-    """
+def _own_files(given: Mapping[str, Sequence[Path] | None]) -> Sequence[Path] | None:
+    """The files to score on instead of the recipe's, from the options that can name them; None without."""
     from heedful.errors import RequestError
 
-    for option, value in (judging if alignments is None else decoded).items():
-        if value:
-            why = "is for --alignments GOLD" if alignments is None else "has no meaning with --alignments"
-            raise RequestError(f"{option} {why}")
+    named = {option: files for option, files in given.items() if files}
+    if len(named) > 1:
+        raise RequestError(f"{' and '.join(named)}: give one of them")
+    return next(iter(named.values()), None)
 
 
-def _aligned(
+@dataclass(frozen=True)
+class _Judging:
+    """Whether and how attention is held against gold alignments: the options that say so."""
+
+    gold: str | None
+    first_word: int
+    dev: int
+    head: str | None
+    links: Links
+
+    def refuse_mixed(self, decoded: Mapping[str, Any]) -> None:
+        """Refuse options that say nothing about what is to be scored.
+
+        Args:
+            decoded: those without meaning for alignments: nothing is decoded, and there are no windows.
+        """
+        from heedful.errors import RequestError
+
+        own = {
+            "--first-word": self.first_word,
+            "--dev": self.dev,
+            "--head": self.head,
+            "--links": self.links != Links.target,
+        }
+        for option, value in (own if self.gold is None else decoded).items():
+            if value:
+                why = "is for --alignments GOLD" if self.gold is None else "has no meaning with --alignments"
+                raise RequestError(f"{option} {why}")
+
+    def evaluation(
+        self, run: "Run", split: str, source: "SourceConfig", limit: int | None
+    ) -> "error_rates.Evaluation":
+        """See `heedful.explain.error_rates.evaluate_alignments`."""
+        from heedful.explain.error_rates import evaluate_alignments, parse_choice
+
+        assert self.gold is not None
+        return evaluate_alignments(
+            run,
+            split,
+            source,
+            self.gold,
+            first=self.first_word,
+            development=self.dev,
+            choice=None if self.head is None else parse_choice(self.head),
+            by=self.links.value,
+            limit=limit,
+        )
+
+
+def _judged(
     run: "Run",
-    sources: "Mapping[str, SourceConfig]",
-    gold: str,
+    split: str,
+    files: Sequence[Path] | None,
     output: Path | None,
+    judging: _Judging,
+    limit: int | None,
     *,
-    as_json: bool,
-    head: str | None,
-    **asked: Any,
-) -> None:
+    shown: bool,
+) -> "Evaluation":
     """Score the attention of one data set, show the table of all heads, and write the links of the chosen."""
     from heedful.errors import RequestError
-    from heedful.explain.error_rates import evaluate_alignments, parse_choice
+    from heedful.runs.evaluate import chosen_splits
 
+    sources = chosen_splits(run, split, files)
     if len(sources) > 1:
         known = ", ".join(sources)
         raise RequestError(f"--alignments are of one data set: give --data, or --split with one of {known}")
     ((name, source),) = sources.items()
-    with ExitStack() as stack:
-        file = stack.enter_context(whole_file(output)) if output else None
+    with _to(output) as write:
         say(f"{name}: reading the attention")
-        choice = None if head is None else parse_choice(head)
-        found = evaluate_alignments(run, name, source, gold, choice=choice, **asked)
-        for line in found.pharaoh() if file else ():
-            assert file is not None
-            file.write(line + "\n")
-    if as_json:
-        json_result({"version": 1, "run": str(run.folder.path), "splits": [found.to_dict()]})
+        found = judging.evaluation(run, name, source, limit)
+        write(found.pharaoh())
+    if shown:
+        for line in found.lines():
+            result(line)
+        result(f"the head marked *: {found.chosen.choice}")
+        _show(name, "sentences", found.scores)
+    return found
+
+
+def _scored(
+    run: "Run", split: str, files: Sequence[Path] | None, output: Path | None, *, shown: bool, **how: Any
+) -> "list[Evaluation]":
+    """Score one data set after the other, show each, and write what was scored in it."""
+    from heedful.runs.evaluate import chosen_splits
+    from heedful.runs.evaluate import evaluate as score
+
+    evaluations = []
+    with _to(output) as write:
+        for name, source in chosen_splits(run, split, files).items():
+            say(f"{name}: {run.kind.scoring}")
+            found = score(run, name, source, **how)
+            evaluations.append(found)
+            if shown:
+                _show(name, run.kind.unit, found.scores)
+            write(json_text({"split": name, **row}) for row in found.rows())
+    return evaluations
+
+
+@contextmanager
+def _to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
+    """What writes lines to a file (`whole_file`); where there is none, they are not even made."""
+    if output is None:
+        yield lambda lines: None
         return
-    for line in found.lines():
-        result(line)
-    result(f"the head marked *: {found.chosen.choice}")
-    _show(name, "sentences", found.scores)
+    with whole_file(output) as file:
+        yield lambda lines: file.writelines(line + "\n" for line in lines)
 
 
 def _show(name: str, unit: str, scores: list[Any]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.evaluation.alignment import Alignment, Link, alignment_error_rate
+from heedful.evaluation.alignment import Link
 from heedful.tasks.forced import forced
 from heedful.tasks.pairing import TWO_SIDES
 from heedful.tasks.prediction import Prediction
@@ -241,27 +241,7 @@ def confidence(attentions: Sequence[Attention]) -> Weights:
 
 
 def most_confident(attentions: Sequence[Attention]) -> Choice:
-    """The head with the greatest `confidence`. A confident head need not align: see `most_accurate`."""
+    """The head with the greatest `confidence`. It need not align (`heedful.explain.error_rates`)."""
     sure = confidence(attentions)
     layer, head = np.unravel_index(int(sure.argmax()), sure.shape)
     return Choice(int(layer), int(head))
-
-
-def error_rate(attentions: Sequence[Attention], gold: Sequence[Alignment], choice: Choice) -> float:
-    """The alignment error rate of the `links` of one layer or head; 0 is best."""
-    return alignment_error_rate([links(a.chosen(choice)) for a in attentions], gold).value
-
-
-def most_accurate(attentions: Sequence[Attention], gold: Sequence[Alignment]) -> tuple[Choice, float]:
-    """The layer (mean of its heads) or head whose links have the lowest error rate, and that rate.
-
-    Judge the rate on other sentences than those it was chosen on.
-
-    Raises:
-        RequestError: no sentence pairs, or another number of gold alignments.
-    """
-    if not attentions:
-        raise RequestError("there is no sentence pair to judge heads by")
-    rates = {choice: error_rate(attentions, gold, choice) for choice in attentions[0].choices()}
-    best = min(rates, key=lambda choice: rates[choice])
-    return best, rates[best]

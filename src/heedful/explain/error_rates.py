@@ -6,7 +6,7 @@ word of the file, whatever pre-processing makes of it: it may be in lower case, 
 ("don't") is one word here. Ids are merged into words as in `heedful.explain.alignment`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -138,9 +138,10 @@ def evaluate_alignments(
     kept = len(rows) if limit is None else min(limit, len(rows))
     if development >= kept:
         raise RequestError(f"--dev {development}: leaves no sentence pair to report on; there are {kept:,}")
-    found = links_of(run, sources[:kept], targets[:kept], by)
+    longest = run.recipe.pairing.longest
+    found = links_of(between_words(run.model, run.codec, sources[:kept], targets[:kept], longest), by)
     table = rated(found, read.alignments[:kept], development)
-    chosen = min(table, key=lambda each: each.rate) if choice is None else _named(table, choice)
+    chosen = most_accurate(table) if choice is None else _named(table, choice)
     how = "given" if choice is not None else f"first-{development}" if development else "these-pairs"
     scores = [_score(chosen, by, how, table)]
     guided = getattr(run.recipe.objective, "guided", None)
@@ -164,14 +165,10 @@ def gold_of(gold: str, sources: Sequence[Words], targets: Sequence[Words], first
     return read
 
 
-def links_of(run: Run, sources: Sequence[Words], targets: Sequence[Words], by: Direction) -> Found:
-    """The links of every layer and head, of each pair.
-
-    Raises:
-        RequestError: a sentence is longer than the model has positions for.
-    """
+def links_of(attentions: Iterable[Attention], by: Direction = "target") -> Found:
+    """The links of every layer and head, of each pair (`heedful.explain.alignment.links`)."""
     found: Found = {}
-    for attention in between_words(run.model, run.codec, sources, targets, run.recipe.pairing.longest):
+    for attention in attentions:
         for choice in attention.choices():
             found.setdefault(choice, []).append(links(attention.chosen(choice), by))
     return found
@@ -239,6 +236,14 @@ def rated(found: Found, gold: Sequence[Alignment], development: int = 0) -> list
         )
         for choice, each in found.items()
     ]
+
+
+def most_accurate(table: Sequence[Rated]) -> Rated:
+    """The layer (mean of its heads) or head with the lowest rate; of equals, the first.
+
+    Report its rate on other sentences than those that it was chosen on.
+    """
+    return min(table, key=lambda each: each.rate)
 
 
 def named(choice: Choice) -> dict[str, int | None]:

@@ -10,6 +10,7 @@ from torch import nn
 from heedful.config import Config
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
+from heedful.nn.attention.heads import HeadOptions
 from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import (
     AdditiveScore,
@@ -219,8 +220,8 @@ _POSITIONS_INSIDE: dict[str, Callable[[StackConfig], dict[str, Any]]] = {
 }
 
 
-def _heads(config: StackConfig) -> dict[str, Any]:
-    """What self- and cross-attention have in common."""
+def _heads(config: StackConfig) -> HeadOptions:
+    """What all attentions of the stack have in common."""
     return {
         "d_k": config.d_k,
         "d_v": config.d_v,

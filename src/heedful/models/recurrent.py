@@ -15,26 +15,24 @@ to left: annotations stay with their tokens, so alignments need no turning back.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import nn
 
 from heedful.config import Config
+from heedful.models.attention_stack import Positive, Rate
 from heedful.models.encoder_decoder import embedding_table, token_head
-from heedful.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
-from heedful.nn.attention.recurrent import FixedContext, RecurrentAttention
-from heedful.nn.attention.recurrent_heads import LocationFeatures, MultiHeadAdditiveAttention, resolutions
-from heedful.nn.attention.scores import (
-    AdditiveScore,
-    BilinearScore,
-    CosineScore,
-    DotScore,
-    ScaledDotScore,
-    Score,
+from heedful.models.recurrent_attention import (
+    AdditiveAttention,
+    Attention,
+    BilinearAttention,
+    CosineAttention,
+    DotAttention,
+    attention_of,
 )
+from heedful.models.recurrent_encoder_decoder import RecurrentEncoderDecoder
 from heedful.nn.attentive import (
-    AnyAttention,
     AnyDecoder,
     AttendThenUpdate,
     AttentiveDecoder,
@@ -47,72 +45,6 @@ from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.positions import Added, NoPositions
 from heedful.nn.readouts import MaxoutReadout, TanhReadout
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer, RecurrentStack, ResidualRecurrence
-
-SHARPENING = 2.0
-"""Multiplies the scores of location-aware attention, so that its alignments are sharper."""
-
-Positive = Annotated[int, Field(ge=1)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
-
-
-class DotAttention(Config):
-    """s . h, scaled or not; annotations and states must have one width."""
-
-    score: Literal["dot", "scaled-dot"]
-
-
-class BilinearAttention(Config):
-    """s^T W h (Luong's "general")."""
-
-    score: Literal["bilinear"]
-
-
-class AdditiveAttention(Config):
-    """v^T tanh(W s + U h), with ``d_attention`` units (d_hidden by default)."""
-
-    score: Literal["additive"]
-    d_attention: Positive | None = None
-
-
-class CosineAttention(Config):
-    """beta cos(s, h); ``key_strength`` is where a learned beta starts (none: beta is 1)."""
-
-    score: Literal["cosine"]
-    key_strength: Annotated[float, Field(gt=0)] | None = None
-
-
-class MultiHeadAttention(Config):
-    """Additive attention with several heads; the defaults are those of ESPnet's recipes."""
-
-    score: Literal["multi-head-additive"]
-    n_heads: Positive = 4
-    d_k: Positive = 320
-    d_v: Positive = 320
-
-
-class LocationAwareAttention(Config):
-    """The same, and every head also sees where it looked last, by filters of 2 half_width + 1 places.
-
-    In multi-resolution, that is the width of the last head's filters; those before it have even shares.
-    """
-
-    score: Literal["multi-head-location", "multi-head-multi-resolution"]
-    n_heads: Positive = 4
-    d_k: Positive = 320
-    d_v: Positive = 320
-    channels: Positive = 10
-    half_width: Positive = 100
-
-
-Attention = Annotated[
-    DotAttention
-    | BilinearAttention
-    | AdditiveAttention
-    | CosineAttention
-    | MultiHeadAttention
-    | LocationAwareAttention,
-    Field(discriminator="score"),
-]
 
 
 class RecurrentConfig(Config):
@@ -310,7 +242,7 @@ def decoder(config: RecurrentConfig) -> AnyDecoder:
         return FixedContextDecoder(stack, _bridge(config, sum(stack.n_states)))
     cells = [_cell(config, config.d_hidden if i else config.d_embedding) for i in range(config.n_layers)]
     cell = cells[0] if len(cells) == 1 else StackedCell(cells, config.dropout)
-    attention = _attention(config)
+    attention = attention_of(config.attention, config.d_hidden, config.d_annotation)
     sizes = (config.d_hidden, config.d_embedding, attention.d_context, config.readout_width)
     step = AttendThenUpdate if config.decoder == "bahdanau" else UpdateThenAttend
     readout = MaxoutReadout(*sizes) if config.decoder == "bahdanau" else TanhReadout(sizes[0], *sizes[2:])
@@ -328,42 +260,3 @@ _BRIDGES: dict[str, Callable[[int, int], nn.Module]] = {
 
 def _bridge(config: RecurrentConfig, n_states: int) -> nn.Module:
     return _BRIDGES[config.bridge](config.d_hidden, n_states)
-
-
-def _attention(config: RecurrentConfig) -> AnyAttention:
-    attention = config.attention
-    if attention is None:
-        return FixedContext(config.d_hidden)
-    if not isinstance(attention, MultiHeadAttention | LocationAwareAttention):
-        return RecurrentAttention(_score(attention, config), config.d_annotation)
-    location, scale = None, None
-    if isinstance(attention, LocationAwareAttention):
-        widths = [attention.half_width] * attention.n_heads
-        if attention.score == "multi-head-location":
-            scale = SHARPENING
-        else:
-            widths = resolutions(attention.half_width, attention.n_heads)
-        location = LocationFeatures(widths, attention.channels, attention.d_k)
-    return MultiHeadAdditiveAttention(
-        config.d_hidden,
-        config.d_annotation,
-        attention.n_heads,
-        d_k=attention.d_k,
-        d_v=attention.d_v,
-        scale=scale,
-        location=location,
-    )
-
-
-def _score(attention: Config, config: RecurrentConfig) -> Score:
-    match attention:
-        case AdditiveAttention():
-            units = attention.d_attention or config.d_hidden
-            return AdditiveScore(config.d_hidden, config.d_annotation, units)
-        case BilinearAttention():
-            return BilinearScore(config.d_hidden, config.d_annotation)
-        case CosineAttention():
-            return CosineScore(attention.key_strength)
-        case DotAttention():
-            return DotScore() if attention.score == "dot" else ScaledDotScore()
-    raise TypeError(f"no score for {type(attention).__name__}")

@@ -22,20 +22,16 @@ import torch
 from pydantic import Field, model_validator
 from torch import nn
 
-from heedful.models.attention_stack import Positive, positions_of
-from heedful.models.encoder import POOLINGS, STD, Encoder
+from heedful.models.attention_stack import Positive
+from heedful.models.encoder import POOLINGS, Encoder
 from heedful.models.mixing import MixingConfig, mixing_stack
-from heedful.nn.patches import LinearPatches, PatchEmbedding
-from heedful.nn.positions import Added, LearnedPositions
+from heedful.models.squares import SquaresConfig, squares_of
 
 
-class VisionConfig(MixingConfig):
+class VisionConfig(SquaresConfig, MixingConfig):
     """Sizes and choices of an encoder of pictures, by default those of ViT-B/16 (Dosovitskiy et al. 2021).
 
     Args:
-        picture_size: pixels along each side.
-        channels: numbers of a pixel: 3 for colours, 1 for grey.
-        patch_size: pixels along each side of a square; it divides ``picture_size``.
         mixer: what mixes across the squares (`heedful.models.mixing`). Convolutions and recurrence run along
             the row of all squares, where the end of one line of the picture touches the begin of the next.
         positions: what tells the squares' places; the mixer ``mlp`` knows them without.
@@ -43,36 +39,20 @@ class VisionConfig(MixingConfig):
     """
 
     kind: Literal["vision"] = "vision"
-    picture_size: Positive = 224
-    channels: Positive = 3
-    patch_size: Positive = 16
     d_model: Positive = 768
     n_heads: Positive = 12
     n_layers: Positive = 12
-    activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
-    norm_placement: Literal["post", "pre"] = "pre"
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     positions: Literal["learned", "none"] = "learned"
     pooling: Literal["first", "mean"] = "first"
 
     @model_validator(mode="after")
-    def _squares_fit(self) -> "VisionConfig":
-        if self.picture_size % self.patch_size:
-            raise ValueError(
-                f"patch_size={self.patch_size} does not divide picture_size={self.picture_size}: "
-                "squares must fill the picture"
-            )
+    def _class_token_sees_all(self) -> "VisionConfig":
         if self.mixer in {"separable", "convolution"} and self.pooling == "first":
             raise ValueError(
                 f"with mixer={self.mixer}, a class token sees its neighbours alone: take pooling=mean"
             )
         return self
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of squares."""
-        side = self.picture_size // self.patch_size
-        return side, side
 
     @property
     def n_tokens(self) -> int:
@@ -107,11 +87,6 @@ def build(config: VisionConfig) -> Encoder:
     released code, but for feed-forward biases of size 1e-6. MLP-Mixer's draws its matrices from normals of
     variance 1 / fan-in, here they are as ViT's.
     """
-    patches = LinearPatches(config.channels, config.patch_size, config.d_model)
     class_token = nn.Parameter(torch.zeros(1, config.d_model)) if config.pooling == "first" else None
-    positions = positions_of(config.positions, config.n_tokens, config.d_model)
-    if isinstance(positions, LearnedPositions):
-        nn.init.normal_(positions.weight, std=STD)
-    size = (config.picture_size, config.picture_size)
-    embedding = PatchEmbedding(patches, size, class_token, Added(positions), dropout=config.dropout)
+    embedding = squares_of(config, config.positions, class_token)
     return Encoder(embedding, mixing_stack(config, config.n_tokens), POOLINGS[config.pooling]())

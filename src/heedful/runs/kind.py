@@ -24,6 +24,7 @@ from heedful.models.registry import build_model
 from heedful.objectives.terms import Inside, Objective
 from heedful.runs.folder import RunFolder
 from heedful.runs.recipe import Recipe
+from heedful.runs.trees import Tree
 from heedful.tasks.prediction import Prediction
 from heedful.training.feed import PlannedData
 from heedful.training.loop import Validate
@@ -189,6 +190,10 @@ class Kind(ABC):
     @abstractmethod
     def learn(self, recipe: Any, rows: Rows) -> Codec:
         """Make the codec from the training rows."""
+
+    def taken_over(self, tokenizer: Tree) -> Tree:
+        """The section ``tokenizer`` of a run to start from, as recipes of this task write it."""
+        return tokenizer
 
     @abstractmethod
     def save(self, codec: Any, folder: RunFolder) -> None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from heedful.errors import RequestError
 from heedful.models.registry import preset_trees
 from heedful.runs.folder import RunFolder
+from heedful.runs.kind import Kind
 from heedful.runs.kinds import KINDS
 from heedful.runs.problems import validate
 from heedful.runs.recipe import Recipe
@@ -32,8 +33,16 @@ def recipe_from(tree: Tree) -> Any:
     Raises:
         RequestError: with file and line of every problem.
     """
-    task = validate(tree, _OfSomeTask).task
-    return validate(tree, KINDS[task.kind].recipe)
+    return validate(tree, _kind_of(tree).recipe)
+
+
+def _kind_of(tree: Tree) -> Kind:
+    """What the runs of the task that a tree names do in their own way.
+
+    Raises:
+        RequestError: it names none.
+    """
+    return KINDS[validate(tree, _OfSomeTask).task.kind]
 
 
 def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, Tree]:
@@ -65,7 +74,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
 
 
 def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
-    """Where the recipe names a run that it starts from, and that run's model and tokenizer.
+    """Where the recipe names a run that it starts from, and that run's model and tokenizer, for its own task.
 
     Raises:
         RequestError: there is no such run.
@@ -79,7 +88,10 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
     if not path.is_file():
         raise RequestError(f"{start.mark}: start.run: {start.value} is not a run: it has no {path.name}")
     saved = read_yaml(path.read_text(encoding="utf-8"), str(path))
-    return start, {key: part for key in ("model", "tokenizer") if (part := saved.find((key,))) is not None}
+    below = {key: part for key in ("model", "tokenizer") if (part := saved.find((key,))) is not None}
+    if "tokenizer" in below:
+        below["tokenizer"] = _kind_of(tree).taken_over(below["tokenizer"])
+    return start, below
 
 
 def _refuse_another_tokenizer(tree: Tree, below: dict[Any, Tree], start: Tree) -> None:

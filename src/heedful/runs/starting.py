@@ -39,19 +39,23 @@ def folder_of(recipe: Recipe) -> RunFolder | None:
     return folder
 
 
-def tokenizer_of(recipe: Recipe, side: str) -> Tokenizer | None:
-    """The tokenizer of one side of the run that the recipe starts from; None without such a run.
+def tokenizer_of(recipe: Recipe, *names: str) -> Tokenizer | None:
+    """The tokenizer of the run that the recipe starts from; None without such a run.
+
+    Args:
+        recipe: of the new run.
+        names: of what it may be the tokenizer there: the first that is found is taken.
 
     Raises:
-        RequestError: that run has none of this name.
+        RequestError: that run has none of these names.
     """
     folder = folder_of(recipe)
     if folder is None:
         return None
-    path = folder.tokenizer(side)
-    if not path.is_file():
-        raise RequestError(f"start.run: {folder.path} has no tokenizer of the {side}: its task is another")
-    return Tokenizer.load(path)
+    for path in map(folder.tokenizer, names):
+        if path.is_file():
+            return Tokenizer.load(path)
+    raise RequestError(f"start.run: {folder.path} has no tokenizer of the {names[0]}: its task is another")
 
 
 def own_tokenizer(recipe: Any, name: str, texts: Iterable[str]) -> Tokenizer:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.nn.taps import recording
+from heedful.nn.taps import watching
 
 CHUNK = 1024
 """Tokens whose logits exist at one time."""
@@ -20,8 +20,8 @@ class Forced:
 
     Args:
         log_probs: of each target token and of the end token, ``[T]``.
-        alignment: weights over the source, ``[L, H, T, S]``, or None where not asked for. The same
-            weights that the fast path used, recomputed from the same queries and keys.
+        alignment: weights over the source, ``[L, H, T, S]``, or None where not asked for: those that the
+            pass itself used, as watchers are told them (`heedful.nn.taps`).
     """
 
     log_probs: Float[Tensor, " T"]
@@ -32,7 +32,7 @@ class Forced:
 def forced(model: Any, batch: Batch, *, alignment: bool = False) -> list[Forced]:
     """Score the targets of ``batch``, teacher forced; one result for each sequence."""
     names = model.alignment_taps if alignment else []
-    with recording(model, names) as seen:
+    with watching(model, dict.fromkeys(names)) as seen:
         hidden = model(batch.inputs, batch.source)
     head = model.heads["token"]
     chunks = zip(batch.picked(hidden).split(CHUNK), batch.targets.split(CHUNK), strict=True)

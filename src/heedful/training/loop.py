@@ -182,6 +182,7 @@ class _Training:
         figures = self.update(samples, epoch=state.epoch, update=number, rate=rate, run=self.run)
         before = state.seconds
         state.update, state.cursor = number, dict(cursor)
+        state.best = [scored for scored in state.best if scored.in_turn]
         state.tokens += figures.tokens
         state.samples += len(samples)
         state.seconds = time.monotonic() - self.began
@@ -219,14 +220,15 @@ class _Training:
     def _validate(self, regular: bool) -> None:
         """Measure the model and take note.
 
-        A validation at the end, out of turn, can find the best model, but it does not count for
-        patience or the schedule: they are in a continued run what they are in one that never ended.
+        A validation at the end, out of turn, can find the best model of the training that ends there. It
+        takes no place among the best in turn, does not count for patience or the schedule, and is
+        forgotten by a training that goes on: all these are then what they are in one that never ended.
         """
         state, settings = self.state, self.settings
         metrics = self._metrics()
         metric = metrics[settings.metric]
         best = is_better(metric, state.best[0].metric if state.best else None, settings.direction)
-        state.best = _ranked([*state.best, Scored(state.update, metric)], settings)
+        state.best = _ranked([*state.best, Scored(state.update, metric, in_turn=regular)], settings)
         state.validated = state.update
         if regular:
             self._observe(metric)
@@ -284,7 +286,9 @@ class _Training:
 
 
 def _ranked(scored: list[Scored], settings: TrainingConfig) -> list[Scored]:
-    """The best of the finite ones, best first; of equals, the earlier first."""
+    """The best of the finite ones in turn, and any out of turn, best first; of equals, the earlier first."""
     sign = 1 if settings.direction == "lower" else -1
     finite = [s for s in scored if is_better(s.metric, None, settings.direction)]
-    return sorted(finite, key=lambda s: (sign * s.metric, s.update))[: settings.n_best]
+    ranked = sorted(finite, key=lambda s: (sign * s.metric, s.update))
+    kept = [s for s in ranked if s.in_turn][: settings.n_best]
+    return [s for s in ranked if s in kept or not s.in_turn]

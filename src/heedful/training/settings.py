@@ -21,7 +21,8 @@ class TrainingConfig(Config):
         validate_every: updates between validations.
         save_every: updates between checkpoints; one is also made after each validation and at the end.
         keep_last: how many of the newest checkpoints stay.
-        keep_best: how many of the best validated checkpoints stay besides; the best one always does.
+        keep_best: how many of the best checkpoints that were validated in turn stay besides; the best one
+            always does. A better one from the end, validated out of turn, stays until training goes on.
         patience: stop after so many regular validations without a better metric; None: never.
         metric: the name of the validation metric that decides what is best.
         direction: which way that metric improves.

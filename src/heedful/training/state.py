@@ -6,10 +6,17 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Scored:
-    """A checkpoint and the metric that it reached."""
+    """A checkpoint and the metric that it reached.
+
+    Args:
+        update: its number.
+        metric: of the validation after it.
+        in_turn: whether that validation was a regular one, which a training that goes on makes too.
+    """
 
     update: int
     metric: float
+    in_turn: bool = True
 
 
 @dataclass
@@ -20,7 +27,8 @@ class TrainingState:
         update: how many updates were made; the number of the last one, for they count from 1.
         cursor: the place in the data after them, as the data describes it.
         validated: the update at which validation last ran; 0 before the first.
-        best: the best validated updates, best first, as many as are kept.
+        best: the best validated updates, best first: as many in turn as are kept, and the last update where
+            the training ends there out of turn.
         best_in_turn: the best metric of a regular validation, against which the next one is held.
         bad_validations: how many regular validations in a row brought nothing better.
         schedule: the state of a schedule that observes metrics.

@@ -10,19 +10,16 @@ from hypothesis import strategies as st
 
 from heedful.decoding.config import GreedyConfig, MaxLength
 from heedful.errors import RequestError
-from heedful.evaluation.alignment import Alignment
 from heedful.explain.alignment import (
     BATCH,
     Attention,
     Choice,
     confidence,
-    error_rate,
     from_prediction,
     ids_of,
     in_words,
     links,
     merge,
-    most_accurate,
     most_confident,
     pharaoh,
     teacher_forced,
@@ -189,19 +186,9 @@ def test_confidence_weighs_words_and_not_sentences():
     np.testing.assert_allclose(confidence([short, attention([[FLAT]])]), [[(1.0 + 0.4 + 0.4) / 3]])
 
 
-def test_the_most_accurate_head_is_the_one_that_has_the_gold_links():
-    own = attention([[SHARP, FLAT], [SHARP, CROSSED]])
-    gold = Alignment(frozenset({(1, 0), (0, 1)}), frozenset())
-    assert most_accurate([own], [gold]) == (Choice(1, 1), 0.0)
-    assert error_rate([own], [gold], Choice(0, 0)) == 1.0
-    # FLAT links target 1 to source 0, and target 0 to none: AER = 1 - (1 + 1) / (1 + 2)
-    assert error_rate([own], [gold], Choice(0, 1)) == pytest.approx(1 / 3)
-
-
 def test_no_sentences_no_judgement():
-    for judge in (lambda: most_accurate([], []), lambda: most_confident([])):
-        with pytest.raises(RequestError):
-            judge()
+    with pytest.raises(RequestError):
+        most_confident([])
 
 
 def test_a_prediction_without_alignment_is_refused(words):

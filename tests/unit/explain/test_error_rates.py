@@ -10,8 +10,15 @@ import torch
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import DataError, RequestError
 from heedful.evaluation.alignment import Alignment
-from heedful.explain.alignment import Choice, links, teacher_forced
-from heedful.explain.error_rates import between_words, evaluate_alignments, parse_choice, rated
+from heedful.explain.alignment import Attention, Choice, links, teacher_forced
+from heedful.explain.error_rates import (
+    between_words,
+    evaluate_alignments,
+    links_of,
+    most_accurate,
+    parse_choice,
+    rated,
+)
 from heedful.runs.evaluate import chosen_splits
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
@@ -36,7 +43,7 @@ def test_rates_of_two_heads_on_both_parts():
     assert (a.choice, b.choice) == (A, B)
     assert (a.development.value, b.development.value) == (0.0, 1.0)
     assert (a.score.value, b.score.value) == (pytest.approx(0.5), 0.0)
-    assert min((a, b), key=lambda each: each.rate) is a
+    assert most_accurate([a, b]) is a
     assert a.score.details == {"precision": 0.5, "recall": 0.5}
     assert a.to_dict() == {
         "layer": 1,
@@ -52,6 +59,24 @@ def test_rates_of_two_heads_on_both_parts():
     assert a.development is None
     assert a.rate == a.score.value == pytest.approx(1 - 6 / 8)
     assert b.rate == pytest.approx(1 - 4 / 7)
+
+
+SHARP = [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]]
+CROSSED = [[0.2, 0.6, 0.2], [0.5, 0.3, 0.2], [0.0, 0.0, 1.0]]
+FLAT = [[0.3, 0.3, 0.4], [0.4, 0.3, 0.3], [1.0, 0.0, 0.0]]
+
+
+def test_the_most_accurate_head_is_the_one_that_has_the_gold_links():
+    weights = np.array([[SHARP, FLAT], [SHARP, CROSSED]])
+    seen = Attention(("a", "b", "</s>"), ("x", "y", "</s>"), weights)
+    table = rated(links_of([seen]), gold_of({(1, 0), (0, 1)}))
+    rates = {each.choice: each.score.value for each in table}
+    assert most_accurate(table).choice == Choice(1, 1)
+    assert rates[Choice(1, 1)] == 0.0
+    assert rates[Choice(0, 0)] == 1.0
+    # FLAT links target 1 to source 0, and target 0 to none: AER = 1 - (1 + 1) / (1 + 2)
+    assert rates[Choice(0, 1)] == pytest.approx(1 / 3)
+    assert most_accurate([each for each in table if each.choice.layer == 0]).choice == Choice(0, 1)
 
 
 def test_nothing_can_be_judged_without_pairs():

@@ -16,14 +16,14 @@ from torch.utils.flop_counter import FlopCounterMode
 import heedful
 from heedful.errors import RequestError
 from heedful.models.language_model import ExpertsConfig, LanguageModel, LanguageModelConfig
-from heedful.models.recurrent import (
+from heedful.models.recurrent import RecurrentConfig
+from heedful.models.recurrent_attention import (
     AdditiveAttention,
     BilinearAttention,
     CosineAttention,
     DotAttention,
     LocationAwareAttention,
     MultiHeadAttention,
-    RecurrentConfig,
 )
 from heedful.models.registry import PRESETS, SIZES, build_model
 from heedful.models.transformer import TransformerConfig

@@ -1,6 +1,7 @@
 """Going on from another run: tokenizers, weights, what stays, what moves slowly."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from heedful.errors import RequestError
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
-from heedful.runs.starting import freeze, rate_shares
+from heedful.runs.starting import freeze, rate_shares, tokenizer_of
 from heedful.runs.train import train_run
 from heedful.training.checkpoints import path_of
 from heedful.training.optimizers import (
@@ -121,11 +122,10 @@ def test_a_tuned_run_needs_the_first_no_more_and_resumes(pretrained, tmp_path):
     longer = tuning(folder, "training.max_updates=5", *settings)
     shutil.rmtree(folder / "pretrained")
     train_run(longer, folder / "stopped", device="cpu", resume=True)
-    # The last weights themselves: which ones a run keeps depends on when it was validated.
-    one, other = (
-        load_file(path_of(folder / name, 5) / "model.safetensors") for name in ("straight", "stopped")
-    )
-    assert all(torch.equal(value, other[name]) for name, value in one.items())
+    # The last weights, and those that were kept, though the stopped run was validated once more.
+    for file in (path_of(Path(), 5) / "model.safetensors", "weights.safetensors"):
+        one, other = (load_file(folder / name / file) for name in ("straight", "stopped"))
+        assert all(torch.equal(value, other[name]) for name, value in one.items())
     assert load(folder / "stopped", device="cpu").predict(["the cat sat"])[0].text in {"cat", "dog"}
 
 
@@ -180,3 +180,88 @@ def test_a_model_of_another_size_is_refused_before_training(pretrained, tmp_path
     with pytest.raises(RequestError, match=r"does not fit: of stack\.blocks"):
         train_run(tuning(pretrained, override), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
+
+
+# From a language model to one that writes one text for another --------------------------------------------
+
+READING = """
+task: {kind: language-modelling}
+data:
+  train: {kind: text, paths: text}
+  valid: {kind: text, paths: text}
+tokenizer: {subwords: {kind: bpe, merges: 20}, text: {lowercase: true}}
+model: {kind: language-model, d_model: 12, d_ff: 17, n_heads: 3, n_layers: 2, context: 97, dropout: 0.0}
+schedule: {kind: constant, peak: 1e-2}
+training: {max_updates: 4, tokens_per_update: 200, validate_every: 4, save_every: 4, precision: fp32}
+"""
+SUMMARISING = """
+task: {kind: summarisation}
+start: {run: read}
+data:
+  train: {kind: tsv, paths: pairs, columns: {source: 0, target: 1}}
+  valid: {kind: tsv, paths: pairs, columns: {source: 0, target: 1}}
+  filter: {max_length: {source: 60, target: 30}}
+schedule: {kind: constant, peak: 1e-9}
+training: {max_updates: 1, tokens_per_update: 200, validate_every: 1, save_every: 1, precision: fp32}
+"""
+PAIRS = "The cat sat on the mat\tthe cat sat\nThe dog lay on the log\tThe dog\n" * 9
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("read")
+    (folder / "text").write_text(TEXT)
+    (folder / "pairs").write_text(PAIRS)
+    (folder / "reading.yaml").write_text(READING)
+    (folder / "summarising.yaml").write_text(SUMMARISING)
+    train_run(read_recipe(str(folder / "reading.yaml"))[0], folder / "read", device="cpu")
+    return folder
+
+
+def summarising(folder, *overrides):
+    return read_recipe(str(folder / "summarising.yaml"), list(overrides))[0]
+
+
+@pytest.mark.parametrize("task", ["summarisation", "translation"])
+def test_a_language_models_text_becomes_both_sides(read, task):
+    recipe, before = summarising(read, f"task.kind={task}"), read_recipe(str(read / "reading.yaml"))[0]
+    assert recipe.model == before.model
+    assert recipe.tokenizer.shared
+    assert recipe.tokenizer.subwords == before.tokenizer.subwords
+    assert recipe.tokenizer.source == recipe.tokenizer.target == before.tokenizer.text
+    assert recipe.tokenizer.source.lowercase
+
+
+def test_a_language_model_goes_on_as_a_summariser(read, tmp_path):
+    train_run(summarising(read), tmp_path / "run", device="cpu")
+    before, after = load(read / "read", device="cpu"), load(tmp_path / "run", device="cpu")
+    own = after.model.state_dict()
+    assert own.keys() == before.model.state_dict().keys()
+    for name, value in before.model.state_dict().items():
+        torch.testing.assert_close(own[name], value, rtol=0, atol=1e-6)
+    assert {side.fingerprint for side in (after.codec.source, after.codec.target)} == {
+        before.codec.text.fingerprint
+    }
+    assert len(after.predict(["The cat sat on the mat", ""])) == 2
+
+
+def test_a_summariser_goes_on_as_a_summariser(read, tmp_path):
+    """Whose tokenizers have the names of both sides."""
+    train_run(summarising(read), tmp_path / "run", device="cpu")
+    recipe = summarising(read, f"start.run={tmp_path / 'run'}")
+    assert recipe.tokenizer == summarising(read).tokenizer
+    train_run(recipe, tmp_path / "again", device="cpu")
+    sizes = [load(tmp_path / name, device="cpu").codec.sizes for name in ("run", "again")]
+    assert sizes[0] == sizes[1]
+
+
+def test_another_vocabulary_than_the_language_models_is_refused(read):
+    with pytest.raises(RequestError, match="the tokenizer is that of read"):
+        summarising(read, "tokenizer.source.lowercase=false")
+
+
+def test_a_run_without_text_has_no_vocabulary_to_give(read, tmp_path):
+    shutil.copytree(read / "read", tmp_path / "read")
+    (tmp_path / "read" / "text.tokenizer.json").unlink()
+    with pytest.raises(RequestError, match="has no tokenizer of the source: its task is another"):
+        tokenizer_of(summarising(read, f"start.run={tmp_path / 'read'}"), "source", "text")

@@ -11,6 +11,7 @@ from toy_training import LENGTHS, Toy, in_process, make_batch, run_toy, same, to
 
 from heedful.errors import DamagedError, RequestError, WorkError
 from heedful.training import checkpoints
+from heedful.training.averaging import chosen, final_weights
 from heedful.training.events import Saved, Started, Stopped, Updated, Validated
 from heedful.training.faults import POINTS
 from heedful.training.feed import PlannedData
@@ -54,6 +55,11 @@ def _figures(run):
     ]
 
 
+def _kept(run, end):
+    """The weights that a run ends with."""
+    return final_weights(run, TrainingConfig(max_updates=end))[0]
+
+
 def _untimed(state):
     return {**state.to_json(), "seconds": 0.0}
 
@@ -92,11 +98,17 @@ def test_resumed_at_any_update_is_bit_equal(tmp_path, whole, stop):
     assert _steps(tmp_path) == _steps(toy.run)
 
 
-def test_a_longer_training_goes_on_where_a_shorter_one_ended(tmp_path, whole):
-    Toy(tmp_path, {"max_updates": 7}).train()
+@pytest.mark.parametrize("end", [4, 7, 9, 16])
+def test_a_longer_training_goes_on_where_a_shorter_one_ended(tmp_path, whole, end):
+    """The shorter one is validated at its end, which is a regular validation of the longer one at 9 alone."""
+    Toy(tmp_path, {"max_updates": end}).train()
     second = Toy(tmp_path)
-    second.train(resume=True)
-    assert same(second.weights, whole[0].weights)
+    state = second.train(resume=True).state
+    toy, wanted = whole
+    assert same(second.weights, toy.weights)
+    assert _untimed(state) == _untimed(wanted.state)
+    assert _steps(tmp_path) == _steps(toy.run)
+    assert same(_kept(tmp_path, 17), _kept(toy.run, 17))
 
 
 def test_resuming_a_finished_training_changes_nothing(tmp_path):
@@ -240,7 +252,23 @@ def test_patience_of_a_continued_run_knows_nothing_of_a_validation_out_of_turn(t
     one, two = whole.train().state, parts.train(resume=True).state
     assert one.bad_validations == two.bad_validations == 0
     assert one.best_in_turn == two.best_in_turn == 2.5
-    assert [scored.update for scored in two.best] == [5, 12, 6]
+    assert one.best == two.best
+    assert [scored.update for scored in two.best] == [12, 6, 3]
+
+
+def test_what_was_best_out_of_turn_is_forgotten_by_a_training_that_goes_on(tmp_path):
+    """Update 5, the best of the run that ends there. What was best before it is kept for the longer run."""
+    end, longer = ({"keep_last": 1, "max_updates": n} for n in (5, 12))
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    wanted = Toy(whole, longer, validate=_scripted([3.0, 4.0, 5.0, 6.0])).train().state
+    ended = Toy(parts, end, validate=_scripted([3.0, 1.0])).train().state
+    assert [(scored.update, scored.in_turn) for scored in ended.best] == [(5, False), (3, True)]
+    assert _steps(parts) == [3, 5]
+    assert chosen(parts, TrainingConfig(**end)) == [checkpoints.path_of(parts, 5)]
+    state = Toy(parts, longer, validate=_scripted([4.0, 5.0, 6.0])).train(resume=True).state
+    assert _untimed(state) == _untimed(wanted)
+    assert _steps(parts) == _steps(whole) == [3, 12]
+    assert same(_kept(parts, 12), _kept(whole, 12))
 
 
 def test_stops_after_epochs_having_seen_every_sample_so_often(tmp_path):

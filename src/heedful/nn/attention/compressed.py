@@ -24,13 +24,13 @@ comes out.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Unpack
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from heedful.nn.attention.heads import MultiHead, init_slices, split_heads
-from heedful.nn.attention.scores import Score
+from heedful.nn.attention.heads import HeadOptions, MultiHead, init_layer, split_heads
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
 
@@ -88,7 +88,11 @@ class CompressedCache:
 class MemoryCompressedAttention(MultiHead):
     """Causal self-attention to a memory that is ``factor`` times shorter than the sequence (see above).
 
-    Arguments as `SelfAttention`; with ``qkv_bias``, the convolutions have one too.
+    Args:
+        d_model: width of the tokens.
+        n_heads: h.
+        factor: c.
+        options: see `HeadOptions`; with ``qkv_bias``, the convolutions have one too.
 
     Cost: beside `SelfAttention`, G factor (d_k^2 + d_v^2) parameters in G heads of keys and values; scores
     and weighted sums take a ``factor``-th.
@@ -100,37 +104,14 @@ class MemoryCompressedAttention(MultiHead):
     """It counts slots: compiled, every batch would be a graph of its own."""
 
     def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        *,
-        factor: int = 3,
-        d_k: int | None = None,
-        d_v: int | None = None,
-        n_kv_heads: int | None = None,
-        score: Score | None = None,
-        qkv_bias: bool = False,
-        out_bias: bool = False,
-        dropout: float = 0.0,
+        self, d_model: int, n_heads: int, *, factor: int = 3, **options: Unpack[HeadOptions]
     ) -> None:
-        super().__init__(
-            d_model,
-            n_heads,
-            d_k=d_k,
-            d_v=d_v,
-            n_kv_heads=n_kv_heads,
-            score=score,
-            qkv_bias=qkv_bias,
-            out_bias=out_bias,
-            dropout=dropout,
-        )
+        super().__init__(d_model, n_heads, **options)
         self.factor = factor
-        self.qkv = nn.Linear(d_model, sum(self.sizes), bias=qkv_bias)
-        init_slices(self.qkv.weight, self.sizes)
-        if qkv_bias:
-            nn.init.zeros_(self.qkv.bias)
-        self.compress_keys = Compression(self.n_kv_heads, self.d_k, factor, bias=qkv_bias)
-        self.compress_values = Compression(self.n_kv_heads, self.d_v, factor, bias=qkv_bias)
+        self.qkv = nn.Linear(d_model, sum(self.sizes), bias=self.qkv_bias)
+        init_layer(self.qkv, self.sizes)
+        self.compress_keys = Compression(self.n_kv_heads, self.d_k, factor, bias=self.qkv_bias)
+        self.compress_values = Compression(self.n_kv_heads, self.d_v, factor, bias=self.qkv_bias)
 
     @property
     def without_gradient(self) -> dict[str, Iterable[int]]:

@@ -1,11 +1,12 @@
 """Cross-attention: the tokens of one sequence look at those of another."""
 
+from typing import Unpack
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from heedful.nn.attention.heads import MultiHead, init_slices, split_heads
-from heedful.nn.attention.scores import Score
+from heedful.nn.attention.heads import HeadOptions, MultiHead, init_layer, split_heads
 from heedful.nn.layout import Layout
 
 
@@ -30,43 +31,23 @@ class CrossAttention(MultiHead):
     Errors in the lectures: S0 titles it "Masked", but no causal mask belongs here (the whole source is
     known), and drops the factor 1 / sqrt(d_k); the padding of the source must stay invisible here too.
 
-    Arguments as `SelfAttention`; ``d_memory`` is the width of what is attended to.
+    Args:
+        d_model: width of the tokens.
+        n_heads: h.
+        d_memory: width of what is attended to; d_model by default.
+        options: see `HeadOptions`.
     """
 
     fused = "kv"
 
     def __init__(
-        self,
-        d_model: int,
-        n_heads: int,
-        *,
-        d_memory: int | None = None,
-        d_k: int | None = None,
-        d_v: int | None = None,
-        n_kv_heads: int | None = None,
-        score: Score | None = None,
-        qkv_bias: bool = False,
-        out_bias: bool = False,
-        dropout: float = 0.0,
+        self, d_model: int, n_heads: int, *, d_memory: int | None = None, **options: Unpack[HeadOptions]
     ) -> None:
-        super().__init__(
-            d_model,
-            n_heads,
-            d_k=d_k,
-            d_v=d_v,
-            n_kv_heads=n_kv_heads,
-            score=score,
-            qkv_bias=qkv_bias,
-            out_bias=out_bias,
-            dropout=dropout,
-        )
-        self.q = nn.Linear(d_model, self.sizes[0], bias=qkv_bias)
-        self.kv = nn.Linear(d_memory or d_model, sum(self.sizes[1:]), bias=qkv_bias)
-        init_slices(self.q.weight, self.sizes[:1])
-        init_slices(self.kv.weight, self.sizes[1:])
-        for projection in (self.q, self.kv):
-            if qkv_bias:
-                nn.init.zeros_(projection.bias)
+        super().__init__(d_model, n_heads, **options)
+        self.q = nn.Linear(d_model, self.sizes[0], bias=self.qkv_bias)
+        self.kv = nn.Linear(d_memory or d_model, sum(self.sizes[1:]), bias=self.qkv_bias)
+        init_layer(self.q, self.sizes[:1])
+        init_layer(self.kv, self.sizes[1:])
 
     def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> AttentionMemory:
         """Project what will be attended to; done once for a sentence, however many queries follow."""

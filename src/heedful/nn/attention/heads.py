@@ -21,7 +21,7 @@ of n_heads d_v x d_model.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -49,6 +49,13 @@ def init_slices(weight: Float[Tensor, "rows d"], sizes: list[int]) -> None:
         nn.init.xavier_uniform_(part)
 
 
+def init_layer(layer: nn.Linear, sizes: list[int]) -> None:
+    """`init_slices` of the matrices that lie in a layer; where it has a bias, that is 0."""
+    init_slices(layer.weight, sizes)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+
+
 def _head_width(d_model: int, n_heads: int, given: int | None) -> int:
     if given is not None:
         return given
@@ -57,8 +64,36 @@ def _head_width(d_model: int, n_heads: int, given: int | None) -> int:
     return d_model // n_heads
 
 
+class HeadOptions(TypedDict, total=False):
+    """What every attention with heads takes besides d_model and n_heads, by keyword.
+
+    | option | default | |
+    |---|---|---|
+    | ``d_k``, ``d_v`` | d_model / n_heads | widths of a query or key, and of a value |
+    | ``n_kv_heads`` | n_heads | heads of keys and values; n_heads / n_kv_heads heads of queries share one |
+    | ``score`` | scaled dot product | how a query and a key are compared |
+    | ``qkv_bias``, ``out_bias`` | False | whether the projections have a bias (the paper's have none) |
+    | ``dropout`` | 0 | on the attention weights |
+
+    Source of shared heads: Ainslie et al. 2023.
+    """
+
+    d_k: int | None
+    d_v: int | None
+    n_kv_heads: int | None
+    score: Score | None
+    qkv_bias: bool
+    out_bias: bool
+    dropout: float
+
+
 class MultiHead(nn.Module):
     """What all attentions with heads share: head sizes, score, dropout, taps, output projection.
+
+    Args:
+        d_model: width of the tokens.
+        n_heads: h.
+        d_k, d_v, n_kv_heads, score, qkv_bias, out_bias, dropout: see `HeadOptions`.
 
     | tap | sees | |
     |---|---|---|
@@ -82,13 +117,13 @@ class MultiHead(nn.Module):
         d_model: int,
         n_heads: int,
         *,
-        d_k: int | None,
-        d_v: int | None,
-        n_kv_heads: int | None,
-        score: Score | None,
-        qkv_bias: bool,
-        out_bias: bool,
-        dropout: float,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        n_kv_heads: int | None = None,
+        score: Score | None = None,
+        qkv_bias: bool = False,
+        out_bias: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.qkv_bias = qkv_bias
@@ -106,9 +141,7 @@ class MultiHead(nn.Module):
         self.weights = Tap("the attention weights, before dropout")
         self.mixed = Tap("the weighted sums of the values, head by head, before W_O")
         self.out = nn.Linear(n_heads * self.d_v, d_model, bias=out_bias)
-        nn.init.xavier_uniform_(self.out.weight)
-        if out_bias:
-            nn.init.zeros_(self.out.bias)
+        init_layer(self.out, [d_model])
 
     @property
     def sizes(self) -> list[int]:

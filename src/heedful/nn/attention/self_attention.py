@@ -1,15 +1,15 @@
 """Self-attention: the tokens of a sequence look at each other."""
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.nn.attention.heads import MultiHead, init_slices, merge_heads, split_heads
+from heedful.nn.attention.heads import HeadOptions, MultiHead, init_layer, merge_heads, split_heads
 from heedful.nn.attention.kernels import attend, finite, show_beside
 from heedful.nn.attention.relative import Alibi, Rotary
-from heedful.nn.attention.scores import Score
 from heedful.nn.attention.windows import Window
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
@@ -26,18 +26,13 @@ class SelfAttention(MultiHead):
     Args:
         d_model: width of the tokens.
         n_heads: h.
-        d_k, d_v: widths of a query or key, and of a value; d_model / n_heads by default.
-        n_kv_heads: heads of keys and values, each shared by n_heads / n_kv_heads heads of queries
-            (Ainslie et al. 2023); n_heads by default.
-        score: how a query and a key are compared; scaled dot product by default.
         causal: a token sees itself and what is before it.
         window, block, earlier_blocks: see `Visibility`. Local attention (Liu et al. 2018, section 4.2.3) is
             causal with a block: a token sees its own block, up to itself. With one earlier block it also
             sees all of the block before, as the authors' released code has it.
-        qkv_bias, out_bias: whether the projections have a bias (the paper's have none).
-        dropout: on the attention weights.
         rotary: turns queries and prepared keys by their positions.
         score_bias: what is added to the scores for the distance of query and key.
+        options: widths of the heads, their score, biases, dropout: see `HeadOptions`.
 
     Cost: 4 d_model^2 parameters with split heads and no bias. Padding does not exist here; pads of the
     rectangle are zero and invisible. Blocks are computed as sequences of their own, with the keys of earlier
@@ -52,44 +47,27 @@ class SelfAttention(MultiHead):
         d_model: int,
         n_heads: int,
         *,
-        d_k: int | None = None,
-        d_v: int | None = None,
-        n_kv_heads: int | None = None,
-        score: Score | None = None,
         causal: bool = False,
         window: int | None = None,
         block: int | None = None,
         earlier_blocks: int = 0,
-        qkv_bias: bool = False,
-        out_bias: bool = False,
-        dropout: float = 0.0,
         rotary: Rotary | None = None,
         score_bias: Alibi | None = None,
+        **options: Unpack[HeadOptions],
     ) -> None:
-        super().__init__(
-            d_model,
-            n_heads,
-            d_k=d_k,
-            d_v=d_v,
-            n_kv_heads=n_kv_heads,
-            score=score,
-            qkv_bias=qkv_bias,
-            out_bias=out_bias,
-            dropout=dropout,
-        )
+        super().__init__(d_model, n_heads, **options)
         if rotary is not None and not self.score.ignores_rotation:
             raise ValueError(
-                f"rotary positions need a score that depends on products alone, not {type(score).__name__}"
+                "rotary positions need a score that depends on products alone, "
+                f"not {type(self.score).__name__}"
             )
         if block is None and earlier_blocks:
             raise ValueError(f"earlier_blocks={earlier_blocks} needs the length of a block")
         self.causal, self.window = causal, window
         self.block, self.earlier_blocks = block, earlier_blocks
         self.rotary, self.score_bias = rotary, score_bias
-        self.qkv = nn.Linear(d_model, sum(self.sizes), bias=qkv_bias)
-        init_slices(self.qkv.weight, self.sizes)
-        if qkv_bias:
-            nn.init.zeros_(self.qkv.bias)
+        self.qkv = nn.Linear(d_model, sum(self.sizes), bias=self.qkv_bias)
+        init_layer(self.qkv, self.sizes)
 
     @property
     def reads_ahead(self) -> bool:

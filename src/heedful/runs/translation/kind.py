@@ -11,6 +11,7 @@ from heedful.data.batch import Batch
 from heedful.data.files import FilesSource
 from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import Located, Row
+from heedful.data.text import TEXT
 from heedful.data.vectors import fill_embedding, read_vectors
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
@@ -27,6 +28,7 @@ from heedful.runs.starting import tokenizer_of
 from heedful.runs.translation.recipe import TranslationRecipe
 from heedful.runs.translation.recutting import recutting
 from heedful.runs.translation.scoring import scored
+from heedful.runs.trees import Tree
 from heedful.tasks.linking import ALIGNMENT, cut_links, encode_linked
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
 from heedful.text.configuration import PreprocessingConfig
@@ -76,7 +78,7 @@ class Translation(Kind):
 
     def learn(self, recipe: TranslationRecipe, rows: Rows) -> Tokenizers:
         """One subword model for both sides, or one for each."""
-        known = [tokenizer_of(recipe, column) for column in COLUMNS]
+        known = [tokenizer_of(recipe, column, TEXT) for column in COLUMNS]
         if all(known):
             return Tokenizers(*known)  # type: ignore[arg-type]
         settings = recipe.tokenizer
@@ -90,6 +92,15 @@ class Translation(Kind):
         return Tokenizers(
             train_tokenizer(settings.subwords, *source), train_tokenizer(settings.subwords, *target)
         )
+
+    def taken_over(self, tokenizer: Tree) -> Tree:
+        """What is done to the one text of a language model is done to both sides, in its vocabulary."""
+        if not isinstance(tokenizer.value, dict) or TEXT not in tokenizer.value:
+            return tokenizer
+        sections = dict(tokenizer.value)
+        text = sections.pop(TEXT)
+        both = {"shared": Tree(True, text.mark), **dict.fromkeys(COLUMNS, text)}
+        return Tree({**sections, **both}, tokenizer.mark)
 
     def save(self, codec: Tokenizers, folder: RunFolder) -> None:
         """Both tokenizers."""

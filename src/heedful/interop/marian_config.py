@@ -1,0 +1,158 @@
+"""The configurations of Marian's folders: config.json both ways, and generation_config.json.
+
+| config.json | heedful's ``model`` |
+|---|---|
+| d_model, encoder_layers, decoder_layers | d_model, n_layers, n_decoder_layers |
+| encoder_ffn_dim and decoder_ffn_dim; …_attention_heads | d_ff; n_heads: both sides alike |
+| activation_function swish, gelu, relu … | activation |
+| share_encoder_decoder_embeddings, tie_word_embeddings | tie |
+| max_position_embeddings | max_length, beyond which heedful goes on |
+| final_logits_bias, where it is not zero | head_bias |
+
+Positions are half-split sinusoids, embeddings are multiplied by sqrt(d_model), norms come after the sums.
+Writing begins with ``decoder_start_token_id``, in Marian the token that pads: it becomes heedful's start.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from heedful.errors import RequestError
+from heedful.interop.activations import ACTIVATIONS, WRITTEN
+from heedful.interop.checkpoint import Checkpoint, Settings
+from heedful.interop.names import Numbering
+from heedful.interop.refusing import refuse_other_heads, refuse_others
+from heedful.interop.sentencepieces import Numberings
+from heedful.models.transformer import TransformerConfig
+from heedful.text.specials import SPECIALS
+
+BIAS = "final_logits_bias"
+"""The tensor of the output's bias."""
+
+
+def configuration(settings: Settings, checkpoint: Checkpoint) -> tuple[TransformerConfig, dict[str, Tensor]]:
+    """The model that a folder describes, and its tensors, of which the output's bias decides something."""
+    settings.refuse(
+        "scale_embedding", "heedful multiplies embeddings by sqrt(d_model): it must be true", (True,)
+    )
+    settings.refuse("normalize_before", "Marian's norms come after the sums")
+    settings.refuse("normalize_embedding", "heedful has no norm after the embedding")
+    settings.refuse("add_final_layer_norm", "Marian has no norm after its last layer")
+    settings.refuse("static_position_embeddings", "Marian's positions are not learned", (None, True))
+    settings.refuse("quantization_config", "quantised weights are not read", (None,))
+    both = {
+        key: (settings.whole(f"encoder_{key}"), settings.whole(f"decoder_{key}"))
+        for key in ("ffn_dim", "attention_heads")
+    }
+    for key, (encoder, decoder) in both.items():
+        if encoder != decoder:
+            raise settings.wrong(
+                f"decoder_{key}", f"{decoder} is not encoder_{key}={encoder}; both must agree"
+            )
+    d_model, n_heads = settings.whole("d_model"), both["attention_heads"][0]
+    if d_model % 2 or d_model % n_heads:
+        raise settings.wrong("d_model", f"{d_model}: must be even, and a multiple of the {n_heads} heads")
+    held = checkpoint.tensors()
+    bias = held.get(BIAS)
+    config = TransformerConfig(
+        d_model=d_model,
+        d_ff=both["ffn_dim"][0],
+        n_heads=n_heads,
+        n_layers=settings.whole("encoder_layers"),
+        n_decoder_layers=settings.whole("decoder_layers"),
+        activation=settings.choice("activation_function", ACTIVATIONS, "gelu"),  # type: ignore[arg-type]
+        dropout=settings.rate("dropout", 0.1),
+        attention_dropout=settings.rate("attention_dropout", 0.0),
+        activation_dropout=settings.rate("activation_dropout", 0.0),
+        positions="half-split",
+        max_length=settings.whole("max_position_embeddings", 1024),
+        head_bias=bias is not None and bool(bias.any()),
+        tie=_tie(settings),
+    )
+    return config, held
+
+
+def _tie(settings: Settings) -> Any:
+    sides = settings.get("share_encoder_decoder_embeddings", bool, True)
+    output = settings.get("tie_word_embeddings", bool, True)
+    if sides and not output:
+        raise settings.wrong(
+            "tie_word_embeddings", "false, and share_encoder_decoder_embeddings true: heedful ties both "
+            "embeddings and the output, or the target's embedding and the output, or none"
+        )  # fmt: skip
+    return "three-way" if sides else "target" if output else "none"
+
+
+def sizes_of(settings: Settings) -> tuple[int, int]:
+    """Of the vocabularies of source and target."""
+    source = settings.whole("vocab_size")
+    return source, settings.whole("decoder_vocab_size", source)
+
+
+def refuse(config: Any) -> None:
+    """Refuse what Marian has not.
+
+    Raises:
+        RequestError: naming the key.
+    """
+    if config.kind != "transformer":
+        raise RequestError(f"model.kind={config.kind}: Marian's model is a transformer")
+    others = {
+        "norm": ("layer", "its norms are layer norms"),
+        "norm_eps": (1e-5, "the ε of its norms is 1e-05"),
+        "norm_placement": ("post", "its norms come after the sums"),
+        "score": ("scaled-dot", "it scales the products of queries and keys"),
+        "attention_bias": (True, "its attention has biases"),
+        "combine": ("add", "its positions are added"),
+    }
+    refuse_others(config, "Marian", others)
+    refuse_other_heads(config, "Marian")
+    if config.positions not in ("half-split", "sinusoidal"):
+        raise RequestError(
+            f"model.positions={config.positions}: Marian cannot hold this model: its positions are sinusoids"
+        )
+
+
+def specials_of(numbering: Numbering) -> dict[str, int]:
+    """Their tokens that begin, end and fill; in Marian what begins also fills."""
+    theirs = numbering.theirs
+    start, end, pad = (theirs[i] for i in (SPECIALS.start, SPECIALS.end, SPECIALS.pad))
+    assert start is not None
+    assert end is not None
+    filling = start if pad is None else pad
+    return {"decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": filling}
+
+
+def written(config: TransformerConfig, numberings: Numberings, specials: Mapping[str, int]) -> dict[str, Any]:
+    """The content of config.json."""
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": len(numberings.source.ours),
+        "decoder_vocab_size": len(numberings.target.ours),
+        "d_model": config.d_model,
+        "encoder_layers": config.n_layers,
+        "decoder_layers": config.n_decoder_layers or config.n_layers,
+        **{f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": config.n_heads for side in ("encoder", "decoder")},
+        "activation_function": WRITTEN[config.activation],
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.activation_dropout,
+        "scale_embedding": True,
+        "max_position_embeddings": config.max_length,
+        "share_encoder_decoder_embeddings": config.tie == "three-way",
+        "tie_word_embeddings": config.tie != "none",
+        **specials,
+        "bos_token_id": None,
+        "forced_eos_token_id": specials["eos_token_id"],
+        "dtype": "float32",
+    }
+
+
+def generation(numbering: Numbering, specials: Mapping[str, int]) -> dict[str, Any]:
+    """How transformers writes: from the start token to the end token, and no other special."""
+    never = (numbering.theirs[i] for i in SPECIALS.never_written)
+    return {**specials, "bad_words_ids": [[i] for i in never if i is not None], "num_beams": 1}
