@@ -10,6 +10,7 @@ import typer
 from heedful.cli.output import json_result, json_text, one_line, result, say, whole_file
 from heedful.cli.predict import changed_decoding
 from heedful.errors import DataError, RequestError
+from heedful.explain.views import VIEWS, maker
 
 if TYPE_CHECKING:
     from heedful.explain.summary import Shown
@@ -44,7 +45,7 @@ def explain(
         None, metavar="KIND", help="Only this attention: self, causal or cross; may be repeated."
     ),
     view: list[str] = typer.Option(
-        None, metavar="NAME", help="Add a view: lens, losses or gradients; may be repeated."
+        None, metavar="NAME", help=f"Add a view: {', '.join(VIEWS)}; may be repeated."
     ),
     decoding: list[str] = typer.Option(
         None, metavar="KEY=VALUE", help="Change how the answer is written; may be repeated."
@@ -175,8 +176,8 @@ def _show(seen: "Explanation", tokens: bool) -> None:
     if seen.maps:
         _show_maps(seen, tokens)
     for name, values in seen.more.items():
-        for line in VIEWS[name](seen, values):
-            result(line)
+        for line in maker(name).lines(seen, values):
+            result(one_line(line))
         result("")
 
 
@@ -215,38 +216,3 @@ def _show_links(shown: "Shown") -> None:
     for token, best in rows:
         links = "   ".join(f"{printable(to)} {weight:.2f}" for to, weight in best)
         result(f"  {printable(token):<{width}}  →  {links}")
-
-
-def _lens(seen: "Explanation", values: Any) -> list[str]:
-    """A line for each depth: the most probable answer to every question."""
-    lines = ["what the output layer makes of each depth (0: embeddings)"]
-    for number, depth in enumerate(values["depths"]):
-        best = " ".join(top[0]["answer"] for top in depth["top"])
-        mean = sum(depth["log_probs"]) / max(1, len(depth["log_probs"]))
-        lines.append(f"  {number:>3}  mean log-probability {mean:8.3f}  {one_line(best)}")
-    return lines
-
-
-def _losses(seen: "Explanation", values: Any) -> list[str]:
-    """A line for each answer."""
-    lines = ["loss and probability of each answer" + ("; given ones in brackets" * any(values["given"]))]
-    rows = (values[name] for name in ("answers", "given", "losses", "probabilities"))
-    for answer, given, loss, probability in zip(*rows, strict=True):
-        shown = f"({answer})" if given else answer
-        lines.append(f"  {loss:8.3f}  {probability:8.4f}  {one_line(shown)}")
-    if values["mean"] is not None:
-        lines.append(f"  mean loss {values['mean']:.4f}, perplexity {values['perplexity']:.4g}")
-    return lines
-
-
-def _gradients(seen: "Explanation", values: Any) -> list[str]:
-    """A line for each token that was read."""
-    lines = [f"gradient x input, and the gradient's norm, for the score {values['score']:.4f}"]
-    for side in values["sides"]:
-        lines.append(f"  {side['name']}")
-        rows = zip(seen.sides[side["name"]].tokens, side["products"], side["norms"], strict=True)
-        lines += [f"  {product:+10.4f}  {norm:10.4f}  {one_line(token)}" for token, product, norm in rows]
-    return lines
-
-
-VIEWS = {"lens": _lens, "losses": _losses, "gradients": _gradients}

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from heedful.errors import RequestError, nearest
+from heedful.errors import RequestError
 from heedful.explain.points import MEMORY, Point, chosen, points, refuse_too_much
 from heedful.explain.reading import Questions, Reading, read
 from heedful.explain.sides import slots_side
 from heedful.explain.view import Explanation, Map, Side
-from heedful.explain.views import VIEWS
+from heedful.explain.views import check_names, maker, views_of
 from heedful.nn.taps import watching
 from heedful.tasks.prediction import Prediction
 
@@ -67,9 +67,7 @@ def look(
         RequestError: the model has no attention, or not the layer, head or kind; the input is empty or too
             long, for the model or for the limit; there is no such view, or none of this model.
     """
-    for name in views:
-        if name not in VIEWS:
-            raise RequestError(f"unknown view {name!r}{nearest(name, VIEWS)}; there are {', '.join(VIEWS)}")
+    check_names(views)
     wanted = _wanted(run, layers, heads, kinds)
     reading = read(run, input, decoding=decoding, target=target, alternative=alternative)
     sides = _with_slots(reading.sides, wanted)
@@ -86,7 +84,7 @@ def look(
         sides=sides,
         maps=maps,
         written=written(reading.questions, sides, scores),
-        more={name: VIEWS[name].compute(run, reading) for name in views},
+        more={name: maker(name).compute(run, reading, ()) for name in views},
     )
 
 
@@ -113,11 +111,6 @@ def no_attention(run: "Run") -> str:
     if mixer is not None:
         return f"model.mixer={mixer} has no attention weights to look at"
     return f"this model (model.kind={model.kind}) has no attention weights to look at"
-
-
-def views_of(run: "Run") -> list[str]:
-    """The views that a model without attention has all the same."""
-    return [name for name, view in VIEWS.items() if view.has(run)]
 
 
 def _with_slots(sides: Mapping[str, Side], wanted: Sequence[Point]) -> dict[str, Side]:

@@ -20,14 +20,13 @@ from typing import get_args
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.explain.view import Kind, Side
+from heedful.explain.view import INPUT, MEMORY, PREFIX, SOURCE, TARGET, Kind, Side
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.recurrent import FixedContext
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.attentive import AttentiveDecoder
 
-SOURCE, TARGET, PREFIX, INPUT, MEMORY = "source", "target", "prefix", "input", "memory"
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _OWN = {"encoder": SOURCE, "decoder": PREFIX}

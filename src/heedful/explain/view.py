@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from heedful.errors import RequestError
 
 Weights = NDArray[np.float32]
+SOURCE, TARGET, PREFIX, INPUT, MEMORY = "source", "target", "prefix", "input", "memory"
+"""The names of sides. Of a model with two: what is read, what is written, and what the writer reads (the same,
+one token behind). Of a model with one: its input; and slots that each stand for several of its tokens."""
 Kind = Literal["self", "causal", "cross"]
 """Who looks at whom: all tokens of a side at each other, at those before them, or at another side."""
 

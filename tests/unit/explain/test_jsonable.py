@@ -14,7 +14,7 @@ from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.points import points
 from heedful.explain.view import Explanation, Side
-from heedful.explain.views import VIEWS
+from heedful.explain.views import views_of
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "explanation.schema.json"
 
@@ -28,7 +28,7 @@ def through_json(explanation):
 def test_every_explanation_is_what_the_schema_says(explained, every):
     run, given = explained(every)
     kinds = None if points(run.model) else ()
-    views = [name for name, view in VIEWS.items() if view.has(run)]
+    views = views_of(run)
     seen = look(run, given, kinds=kinds, views=views)
     plain = through_json(seen)
     assert (plain["version"], plain["run"], plain["task"]) == (1, seen.run, seen.task)
