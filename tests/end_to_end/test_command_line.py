@@ -23,7 +23,7 @@ VERBS = {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
     },
     "explain": {
-        "run", "input", "--pair", "--target", "--layer", "--head", "--kind", "--view", "--decoding",
+        "run", "input", "--inputs", "--pair", "--target", "--layer", "--head", "--kind", "--view", "--decoding",
         "--alternative", "--tokens", "--limit", "--out", "--json", "--device",
     },
     "recipes": {"name", "--json"},
@@ -37,7 +37,7 @@ REQUIRED = {
     "predict": ["run"],
     "evaluate": ["run"],
     "describe": ["what"],
-    "explain": ["run", "input"],
+    "explain": ["run"],
     "recipes": [],
     "demo": [],
     "lab": [],

@@ -90,6 +90,8 @@ class Explanation:
         written: natural log-probabilities of the tokens of a side that the model wrote or was asked about, by
             the name of the side; None where there is none (what was given as a prompt, say).
         more: further views by their names (`heedful.explain.views`), JSON-ready.
+        best: the head, by the tap of its map and its number from 0 (None: the mean of the layer's heads), that is
+            known to align best (`heedful.explain.best_head`), where its map is among these.
     """
 
     task: str
@@ -100,6 +102,7 @@ class Explanation:
     maps: Sequence[Map]
     written: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+    best: tuple[str, int | None] | None = None
 
     def __post_init__(self) -> None:
         for each in self.maps:

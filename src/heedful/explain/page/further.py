@@ -1,10 +1,18 @@
-"""Further views of an explanation, as drawings of two kinds: a number for each token, or a table.
+"""Further views of an explanation, as drawings.
 
-What says its ``kind`` is drawn as it is: ``{"title", "kind": "tokens", "side", "values"}``, with None where
-there is no number, or ``{"title", "kind": "table", "columns", "rows"}``, where a cell is a text, a number,
-None, or a pair of a text and a probability. The views that heedful makes itself have a form of their own
-(theirs is that of a result, this of a picture), which their modules turn into these. Others are left out.
-"""
+What says its ``kind`` is drawn as it is, and has a ``title`` besides:
+
+| kind | has |
+|---|---|
+| tokens | ``side`` and ``values``, one for each of its tokens, None where there is no number |
+| table | ``columns`` and ``rows`` of cells: a text, a number, None, a pair of a text and a probability, or a cell with a ``text`` and, as it may be, a ``share`` from 0 to 1 that tints it and ``tap`` and ``head``, which it opens |
+| squares | ``side``, a picture, and ``pictures``: of each a ``label`` and ``values``, one for each square |
+| heat | ``size`` and ``levels`` of numbers from -1 to 1 (`heedful.explain.page.packing.signed`) |
+| image | ``picture``, a data address, the ``text`` that says what it shows, and its ``width`` in pixels |
+
+The views that heedful makes itself have a form of their own (theirs is that of a result, this of a picture),
+which their modules turn into these. Others are left out.
+"""  # noqa: E501
 
 from typing import Any
 
@@ -13,13 +21,16 @@ from heedful.explain.views import VIEWS, maker
 
 Drawing = dict[str, Any]
 
+KINDS = ("tokens", "table", "squares", "heat", "image")
+_OF_SIDES = ("tokens", "squares")
+
 
 def drawings(explanation: Explanation) -> list[Drawing]:
     """All that can be drawn of ``explanation.more``, in its order."""
     found: list[Drawing] = []
     for name, view in explanation.more.items():
-        if view.get("kind") in ("tokens", "table"):
+        if view.get("kind") in KINDS:
             found.append(dict(view))
         elif name in VIEWS:
             found += maker(name).drawings(explanation, view)
-    return [each for each in found if each["kind"] == "table" or each["side"] in explanation.sides]
+    return [each for each in found if each["kind"] not in _OF_SIDES or each["side"] in explanation.sides]

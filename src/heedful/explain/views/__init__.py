@@ -40,9 +40,36 @@ class View:
 
 
 VIEWS: dict[str, View] = {
-    "lens": View("what the run would answer if it ended after each of its blocks", "a stack of blocks"),
+    "lens": View(
+        "what the run would answer if it ended after each of its blocks",
+        "a stack of blocks, and an answer that has a probability",
+    ),
     "losses": View("how probable each token is that was written, or given", "an answer that has a probability"),
     "gradients": View("how much the answer hangs on each token that was read", "an embedding"),
+    "rollout": View(
+        "how much of each token arrives at each other one through all layers",
+        "a stack in which every layer looks at its own tokens",
+        is_drawn=True,
+    ),
+    "census": View(
+        "what each head does, by class (below), of all inputs together",
+        "attention between tokens",
+        is_over_inputs=True,
+        is_drawn=True,
+    ),
+    "distances": View(
+        "how far each head looks, layer by layer, of all inputs together",
+        "tokens that look at each other",
+        is_over_inputs=True,
+        is_drawn=True,
+    ),
+    "class-token": View(
+        "what the class token of a picture looks at, layer by layer",
+        "attention in a picture with a class token",
+        is_drawn=True,
+    ),
+    "positions": View("how alike the vectors of positions are", "vectors of positions", is_drawn=True),
+    "filters": View("what a model of pictures makes of squares first", "squares of pixels", is_drawn=True),
 }
 """By name."""
 
