@@ -156,7 +156,7 @@ def _rollouts(explanation: Explanation) -> list[dict[str, Any]]:
     found = []
     for number, matrix in enumerate(explanation.more.get("rollout", {}).get("matrices", ())):
         queries, keys = matrix["queries"], matrix["keys"]
-        weights = np.asarray([matrix["weights"]], dtype=np.float64)
+        weights = np.asarray([matrix["weights"]], dtype=np.float32)
         if not weights.size:
             continue
         made = Map(f"rollout.{number}", "self" if queries == keys else "cross", 0, queries, keys, (0,), weights)
