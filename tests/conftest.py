@@ -57,7 +57,7 @@ def make_run() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def published() -> Callable[[str, Any], None]:
-    """Holds a value against a published schema, by its name, as it comes out of JSON; raises where it does not."""
+    """Holds a value, as it comes out of JSON, against a published schema, which may refer to others."""
     import json
 
     from jsonschema import Draft202012Validator

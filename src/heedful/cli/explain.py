@@ -48,11 +48,11 @@ def explain(
     input: list[str] = typer.Argument(
         None,
         metavar="INPUT...",
-        help="A text, two texts with a tab between, or a picture's path. - is standard input. Several are for "
-        "views that look at all of them together; the first is explained.",
+        help="A text, two texts with a tab between, or a picture's path. - is standard input. Several are "
+        "for views that look at all of them together; the first is explained.",
     ),
     inputs: str = typer.Option(
-        None, metavar="FILE", help="Inputs of a file too, one a line (empty lines are none). - is standard input."
+        None, metavar="FILE", help="Inputs of a file too, one a line; empty lines are none. - is standard input."
     ),
     pair: str = typer.Option(None, metavar="TEXT", help="The second text, of runs that read pairs."),
     target: str = typer.Option(
@@ -74,8 +74,8 @@ def explain(
     limit: float = typer.Option(1.0, metavar="GIB", help="Memory that attention weights may take."),
     out: Path = typer.Option(
         None,
-        help="Write a page (.html), picture (.svg, .png: of the view that makes one, else of attention) or data "
-        "(.json).",
+        help="Write a page (.html), picture (.svg, .png: of the view that makes one, else of attention) or "
+        "data (.json).",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
@@ -136,8 +136,8 @@ def _inputs(run: "Run", given: Sequence[str], file: str | None, pair: str | None
     if file is not None:
         texts += _lines(file)
     if not texts:
-        where = f"{file}: there is no input in it" if file else "no input: give INPUT, or a file with --inputs"
-        raise RequestError(where)
+        what = f"{file}: there is no input in it" if file else "no input: give INPUT, or --inputs FILE"
+        raise RequestError(what)
     keys = run.kind.inputs(run.recipe)
     if pair is not None:
         if len(keys) == 1:

@@ -176,7 +176,7 @@ class Census:
         return Share(kind, pattern, own, own / len(heads), beside)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, as ``docs/schemas/census.schema.json`` has it: layers and heads count from 1 there."""
+        """Ready for JSON, as ``docs/schemas/census.schema.json`` has it: layers and heads from 1."""
         found = recurrence(self)
         return {
             "version": 1,

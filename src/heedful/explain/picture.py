@@ -80,7 +80,8 @@ def check_size(rows: int, columns: int) -> None:
     """
     if max(rows, columns) > MOST_CELLS:
         raise RequestError(
-            f"a drawing of {rows} x {columns} cells could not be read: take .html or .json, or a shorter input"
+            f"a drawing of {rows} x {columns} cells could not be read: take .html or .json, or a shorter "
+            "input"
         )
 
 

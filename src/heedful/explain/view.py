@@ -15,8 +15,8 @@ from heedful.errors import RequestError
 
 Weights = NDArray[np.float32]
 SOURCE, TARGET, PREFIX, INPUT, MEMORY = "source", "target", "prefix", "input", "memory"
-"""The names of sides. Of a model with two: what is read, what is written, and what the writer reads (the same,
-one token behind). Of a model with one: its input; and slots that each stand for several of its tokens."""
+"""The names of sides. Of a model with two: what is read, what is written, and what the writer reads (the
+same, one token behind). Of a model with one: its input; and slots that each stand for several tokens."""
 Kind = Literal["self", "causal", "cross"]
 """Who looks at whom: all tokens of a side at each other, at those before them, or at another side."""
 
@@ -90,8 +90,8 @@ class Explanation:
         written: natural log-probabilities of the tokens of a side that the model wrote or was asked about, by
             the name of the side; None where there is none (what was given as a prompt, say).
         more: further views by their names (`heedful.explain.views`), JSON-ready.
-        best: the head, by the tap of its map and its number from 0 (None: the mean of the layer's heads), that is
-            known to align best (`heedful.explain.best_head`), where its map is among these.
+        best: the head that is known to align best (`heedful.explain.best_head`), where it is shown: the tap of its
+            map, and its number from 0; None for the mean of the layer.
     """
 
     task: str

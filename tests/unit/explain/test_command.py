@@ -148,7 +148,7 @@ def test_an_empty_file_has_no_input(command, lines, content, message):
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("classification", [], "no input: give INPUT, or a file with --inputs"),
+        ("classification", [], "no input: give INPUT, or --inputs FILE"),
         ("classification", ["the", "cat"], "2 inputs: only the views census and distances .* in quotes"),
         ("classification", ["-", "--inputs", "-", "--view", "census"], "standard input is an INPUT already"),
         ("classification", ["a", "--inputs", "none.txt"], "none.txt: no such file"),

@@ -152,7 +152,7 @@ def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> dict[str, Any]:
 
 
 def _rollouts(explanation: Explanation) -> list[dict[str, Any]]:
-    """Those of the view ``rollout``, drawn as attention is, every weight of them: a head that is a mean of all."""
+    """Those of the view ``rollout``, with every weight: drawn as attention is, as a mean of heads."""
     found = []
     for number, matrix in enumerate(explanation.more.get("rollout", {}).get("matrices", ())):
         queries, keys = matrix["queries"], matrix["keys"]

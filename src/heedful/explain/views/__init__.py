@@ -3,7 +3,7 @@
 Nothing heavy is imported here. What a view needs is imported when it is asked for: each is a module of this
 package by the view's name, with the functions of a `Maker`.
 
-Their values are ready for JSON and stand in `heedful.explain.view.Explanation.more` under the view's name. The
+Their values are ready for JSON, and stand under the view's name in `heedful.explain.view.Explanation.more`. The
 models are read as they are, without dropout, through the same forward pass that answers.
 """
 

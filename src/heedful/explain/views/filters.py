@@ -53,7 +53,8 @@ def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[s
     """
     embedding = _embedding(run)
     assert embedding is not None
-    weight, patch = embedding.patches.projection.weight.detach().float().cpu().numpy(), embedding.patches.patch
+    patches = embedding.patches
+    weight, patch = patches.projection.weight.detach().float().cpu().numpy(), patches.patch
     tiles, shares = patch_filters(weight, patch)
     return {
         "patch": patch,
@@ -66,11 +67,11 @@ def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[s
 def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
     """How much of the filters the components are."""
     shares, patch = values["shares"], values["patch"]
-    told = [
-        f"{values['filters']} filters of {patch} x {patch} pixels: {len(shares)} principal components explain "
-        f"{sum(shares):.0%} of their variance (pictures of them: --out, .html, .svg or .png)"
-    ]
-    return [*told, "  " + " ".join(f"{share:.1%}" for share in shares[:10])]
+    told = (
+        f"{values['filters']} filters of {patch} x {patch} pixels: {len(shares)} principal components "
+        f"explain {sum(shares):.0%} of their variance (pictures of them: --out, .html, .svg or .png)"
+    )
+    return [told, "  " + " ".join(f"{share:.1%}" for share in shares[:10])]
 
 
 def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -81,7 +82,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
 
     from heedful.explain.flow import tiled
 
-    joined = tiled(values["tiles"], COLUMNS)
+    joined, shares = tiled(values["tiles"], COLUMNS), values["shares"]
     shown = np.concatenate([np.nan_to_num(joined), (~np.isnan(joined[..., :1])).astype(float)], axis=2)
     content = BytesIO()
     Image.fromarray(np.rint(shown * 255).astype(np.uint8)).save(content, "png")
@@ -90,7 +91,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
             "title": "The patch filters' principal components",
             "kind": "image",
             "picture": f"data:image/png;base64,{b64encode(content.getvalue()).decode('ascii')}",
-            "text": f"{len(values['shares'])} tiles, which explain {sum(values['shares']):.0%} of the variance",
+            "text": f"{len(shares)} tiles, which explain {sum(shares):.0%} of the variance",
             "width": joined.shape[1] * PIXELS,
         }
     ]

@@ -274,7 +274,12 @@ def seeing_further() -> Explanation:
         for (queries, keys), weights in sorted(rollouts(plain).items())
     ]
     layers = [
-        {"layer": n + 1, "tap": f"encoder.{n}.weights", "heads": [1, 2, 3, 4], "distances": [1.5 * n, None, 2, 0.25]}
+        {
+            "layer": n + 1,
+            "tap": f"encoder.{n}.weights",
+            "heads": [1, 2, 3, 4],
+            "distances": [1.5 * n, None, 2, 0.25],
+        }
         for n in range(2)
     ]
     stack = {"side": "source", "kind": "self", "unit": "tokens", "even": 2.25, "layers": layers}
@@ -290,13 +295,16 @@ def seen_picture() -> Explanation:
     """A picture with what its class token looks at, its positions and its filters."""
     plain, n = picture(), GRID[0] * GRID[1]
     draw = np.random.default_rng(5)
-    layers = [
-        {"layer": each.layer + 1, "weights": each.weights.astype(float).mean(axis=0)[0, 1:].reshape(GRID).tolist()}
-        for each in plain.maps
-    ]
+    means = [each.weights.astype(float).mean(axis=0) for each in plain.maps]
+    layers = [{"layer": i + 1, "weights": w[0, 1:].reshape(GRID).tolist()} for i, w in enumerate(means)]
     more = {
         "class-token": {"side": "input", "layers": layers},
         "positions": {"sides": [{"name": "input", "similarity": draw.uniform(-1, 1, (n, n)).tolist()}]},
-        "filters": {"patch": 3, "filters": 8, "shares": [0.5, 0.25], "tiles": draw.random((2, 3, 3, 3)).tolist()},
+        "filters": {
+            "patch": 3,
+            "filters": 8,
+            "shares": [0.5, 0.25],
+            "tiles": draw.random((2, 3, 3, 3)).tolist(),
+        },
     }
     return replace(plain, more=more)

@@ -405,7 +405,8 @@ def test_what_the_class_token_sees_lies_over_the_picture(browser, opened):
     np.testing.assert_allclose(found, 0.85 * 255 * wanted / wanted.max(), atol=1)
     assert texts(browser, "#more figcaption") == ["layer 1", "layer 2"]
     row, column = np.unravel_index(wanted[1].argmax(), GRID)
-    said = browser.run("return document.querySelectorAll('#more .gallery canvas')[1].getAttribute('aria-label')")
+    script = "return document.querySelectorAll('#more .gallery canvas')[1].getAttribute('aria-label')"
+    said = browser.run(script)
     assert said.startswith(f"layer 2: row {row + 1}, column {column + 1}: {wanted[1].max():.4f}; ")
 
 
