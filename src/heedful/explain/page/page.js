@@ -422,7 +422,8 @@ function openHead(map, view) {
 function drawHead() {
   const { map, view, m } = current();
   $("head-title").textContent = viewName(map, view);
-  $("head-kind").textContent = kindName(map);
+  const isBest = DATA.best !== null && DATA.best[0] === map.tap && DATA.best[1] === view.head;
+  $("head-kind").textContent = `${kindName(map)}${isBest ? "; known to align best" : ""}`;
   $("units").hidden = ![map.queries, map.keys].some((name) => hasWords(DATA.sides[name]));
   drawMap();
   drawLegend(full(m.greatest));

@@ -49,11 +49,11 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
             f"  of {found.heads} heads within a side, {found.previous:.0%} look at the token before, "
             f"{found.next:.0%} at the token after, {found.either:.0%} at the two together"
         )
-    told += ["", f"  {'kind':<6} {'layer':>5} {'head':>4}  {'class':<14} {'score':>6}  evidence"]
+    told += ["", f"  {'kind':<6} {'layer':>5} {'head':>4}  {'class':<14} {'share':>5} {'score':>6}  evidence"]
     for head in census.heads:
         score = "" if head.score is None else f"{head.score:.2f}"
         told.append(
-            f"  {head.kind:<6} {head.layer + 1:>5} {head.head + 1:>4}  {_class(head):<14} {score:>6}  "
+            f"  {head.kind:<6} {head.layer + 1:>5} {head.head + 1:>4}  {_class(head):<14} {_mass(head):>5} {score:>6}  "
             + "; ".join([*_examples(head), *_beside(head)])
         )
     return told
@@ -72,6 +72,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
             {"text": f"{head.layer + 1}.{head.head + 1}", "tap": head.tap, "head": head.head},
             head.kind,
             _class(head),
+            _mass(head),
             None if head.score is None else {"text": f"{head.score:.2f}", "share": max(0.0, head.score)},
             "; ".join(_examples(head)),
             ", ".join(head.others),
@@ -89,7 +90,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
         {
             "title": "Each head",
             "kind": "table",
-            "columns": ["layer.head", "kind", "class", "score", "evidence", "beside it"],
+            "columns": ["layer.head", "kind", "class", "of its attention", "score", "evidence", "beside it"],
             "rows": heads,
         },
     ]
@@ -107,6 +108,12 @@ def _class(head: HeadPattern) -> str:
     if head.pattern == "fixed position" and head.position is not None:
         return f"position {head.position + 1}"
     return head.pattern
+
+
+def _mass(head: HeadPattern) -> str:
+    """The share of its attention that belongs to the class; nothing of broad heads and those without a class."""
+    match = head.matches.get(head.pattern)
+    return "" if match is None else f"{match.mass:.0%}"
 
 
 def _examples(head: HeadPattern) -> Iterator[str]:

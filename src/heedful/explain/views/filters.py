@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.flow import patch_filters
+from heedful.explain.flow import patch_filters, tiled
 from heedful.explain.reading import Reading
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import embeddings_of, rounded_all
@@ -79,8 +79,6 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     if not values["tiles"]:
         return []
     from PIL import Image
-
-    from heedful.explain.flow import tiled
 
     joined, shares = tiled(values["tiles"], COLUMNS), values["shares"]
     shown = np.concatenate([np.nan_to_num(joined), (~np.isnan(joined[..., :1])).astype(float)], axis=2)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.explain.flow import position_similarity
+from heedful.explain.flow import mosaic, position_similarity
 from heedful.explain.page.packing import signed
 from heedful.explain.reading import Reading
 from heedful.explain.view import Explanation
@@ -115,6 +115,4 @@ def _tables(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str,
 
 def _flat(cosines: Any) -> Any:
     """``[rows, columns]`` for the page, with NaN between small maps."""
-    from heedful.explain.flow import mosaic
-
     return cosines if cosines.ndim == 2 else mosaic(cosines)

@@ -445,6 +445,9 @@ def test_the_head_that_aligns_best_is_open_at_first(browser, opened):
     assert text(browser, "#head-title") == "Layer 1, head 2"
     weights = explanation.maps[4].head(1)
     same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
+    assert text(browser, "#head-kind").endswith("; known to align best")
+    head(browser, 4, 0)
+    assert "best" not in text(browser, "#head-kind")
     opened(replace(translation(), best=("cross.0.weights", None)))
     assert text(browser, "#head-title") == "Layer 1, mean of heads"
 

@@ -54,6 +54,7 @@ def test_the_terminal_tells_shares_meanings_and_every_head(seen):
     assert "33% look at the token before, 0% at the token after" in told
     rows = lines[lines.index("") + 2 :]
     assert [row.split()[:3] for row in rows] == [["self", "3", "1"], ["self", "3", "2"], ["self", "3", "4"]]
+    assert rows[0].split()[3:7] == ["previous", "token", "100%", "1.00"]
     assert "w0 → <cls> 1.00" in rows[0]
     # A class token is the first token, and a special one.
     assert rows[1].endswith("also separator")
@@ -75,7 +76,8 @@ def test_every_row_of_the_page_opens_its_head(seen):
     assert [row[0] for row in heads["rows"]] == [
         {"text": f"3.{number + 1}", "tap": "stack.2.weights", "head": number} for number in (0, 1, 3)
     ]
-    assert heads["rows"][0][3] == {"text": "1.00", "share": pytest.approx(1)}
+    assert heads["rows"][0][2:5] == ["previous token", "100%", {"text": "1.00", "share": pytest.approx(1)}]
+    assert heads["rows"][2][2:4] == ["broad", ""]
 
 
 def test_it_is_drawn_as_a_table_of_signs(seen):
