@@ -52,10 +52,9 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
     told += ["", f"  {'kind':<6} {'layer':>5} {'head':>4}  {'class':<14} {'share':>5} {'score':>6}  evidence"]
     for head in census.heads:
         score = "" if head.score is None else f"{head.score:.2f}"
-        told.append(
-            f"  {head.kind:<6} {head.layer + 1:>5} {head.head + 1:>4}  {_class(head):<14} {_mass(head):>5} {score:>6}  "
-            + "; ".join([*_examples(head), *_beside(head)])
-        )
+        where = f"{head.kind:<6} {head.layer + 1:>5} {head.head + 1:>4}"
+        what = f"{_class(head):<14} {_mass(head):>5} {score:>6}"
+        told.append(f"  {where}  {what}  " + "; ".join([*_examples(head), *_beside(head)]))
     return told
 
 
