@@ -23,8 +23,8 @@ VERBS = {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",
     },
     "explain": {
-        "run", "input", "--inputs", "--pair", "--target", "--layer", "--head", "--kind", "--view", "--decoding",
-        "--alternative", "--tokens", "--limit", "--out", "--json", "--device",
+        "run", "input", "--inputs", "--pair", "--target", "--layer", "--head", "--kind", "--view",
+        "--decoding", "--alternative", "--tokens", "--limit", "--out", "--json", "--device",
     },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},

@@ -77,7 +77,11 @@ def test_a_trained_run_has_a_census(heedful, transformer, tmp_path, published):
     assert [(head["kind"], head["layer"], head["head"]) for head in heads] == [
         (kind, 1, head) for kind in ("self", "causal", "cross") for head in (1, 2)
     ]
-    rows = [line.split() for line in shown.out.splitlines() if line.startswith(("  self  ", "  causal  ", "  cross  "))]
+    rows = [
+        line.split()
+        for line in shown.out.splitlines()
+        if line.startswith(("  self  ", "  causal  ", "  cross  "))
+    ]
     assert [(row[0], int(row[1]), int(row[2])) for row in rows] == [
         (head["kind"], head["layer"], head["head"]) for head in heads
     ]

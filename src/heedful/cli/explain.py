@@ -52,7 +52,9 @@ def explain(
         "for views that look at all of them together; the first is explained.",
     ),
     inputs: str = typer.Option(
-        None, metavar="FILE", help="Inputs of a file too, one a line; empty lines are none. - is standard input."
+        None,
+        metavar="FILE",
+        help="Inputs of a file too, one a line; empty lines are none. - is standard input.",
     ),
     pair: str = typer.Option(None, metavar="TEXT", help="The second text, of runs that read pairs."),
     target: str = typer.Option(

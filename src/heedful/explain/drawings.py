@@ -146,7 +146,9 @@ def attention_panels(maps: Mapping[str, Any], picture: bytes | None = None) -> F
     """
     grids = [_grid(values) for values in maps.values()]
     if len({grid.shape for grid in grids}) != 1:
-        raise ValueError(f"attention over one picture is of one size, not of {[grid.shape for grid in grids]}")
+        raise ValueError(
+            f"attention over one picture is of one size, not of {[grid.shape for grid in grids]}"
+        )
     rows, columns = grids[0].shape
     across = min(PANELS, len(grids))
     down = -(-len(grids) // across)

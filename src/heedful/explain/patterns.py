@@ -211,9 +211,7 @@ def _head(plain: Mapping[str, Any]) -> HeadPattern:
         "layer": plain["layer"] - 1,
         "head": plain["head"] - 1,
         "others": tuple(plain["others"]),
-        "evidence": tuple(
-            Example(**{**each, "tokens": tuple(each["tokens"])}) for each in plain["evidence"]
-        ),
+        "evidence": tuple(Example(**{**each, "tokens": tuple(each["tokens"])}) for each in plain["evidence"]),
         "matches": {name: Match(**match) for name, match in plain["matches"].items()},
     }
     return HeadPattern(**{**plain, **made})

@@ -80,7 +80,9 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
 def _best(explanation: Explanation, tap: str, head: int | None) -> Shown:
     """The head, or the mean of the layer, that is known to align best."""
     (own,) = (each for each in explanation.maps if each.tap == tap)
-    weights = own.weights.mean(axis=0, dtype=np.float64) if head is None else own.head(head).astype(np.float64)
+    weights = (
+        own.weights.mean(axis=0, dtype=np.float64) if head is None else own.head(head).astype(np.float64)
+    )
     which = "mean of its heads" if head is None else f"head {head + 1}"
     title = f"{NAMES[own.kind]}: layer {own.layer + 1}, {which} (known to align best)"
     return Shown(explanation.sides[own.queries], explanation.sides[own.keys], weights, title)

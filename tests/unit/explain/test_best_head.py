@@ -116,6 +116,8 @@ def test_where_nothing_can_be_written_nothing_is_kept(own, monkeypatch):
     assert not keep(run, Choice(0, 2), rate=0.25, pairs=100)
 
 
-@pytest.mark.parametrize("name", ["classification", "language model", "fourier", "recurrent without attention"])
+@pytest.mark.parametrize(
+    "name", ["classification", "language model", "fourier", "recurrent without attention"]
+)
 def test_what_looks_at_no_source_has_none(explained, name):
     assert best_head(explained(name)[0]) is None

@@ -106,7 +106,17 @@ def lines(tmp_path):
 def test_a_census_of_a_file_of_inputs(command, explained, lines, tmp_path, published):
     run, given = explained("classification")
     found = json.loads(
-        command("classification", given, "--inputs", lines, "--view", "census", "--json", "--out", tmp_path / "x.svg")
+        command(
+            "classification",
+            given,
+            "--inputs",
+            lines,
+            "--view",
+            "census",
+            "--json",
+            "--out",
+            tmp_path / "x.svg",
+        )
     )
     published("explanation", found)
     assert found["input"] == given
@@ -154,7 +164,11 @@ def test_an_empty_file_has_no_input(command, lines, content, message):
         ("classification", ["a", "--inputs", "none.txt"], "none.txt: no such file"),
         ("fourier", ["the cat", "--view", "census"], "the view census needs attention between tokens"),
         ("classification", ["the cat", "--view", "filters"], "the view filters needs squares of pixels"),
-        ("pictures without class token", ["PICTURE", "--view", "class-token"], "with a class token, which this"),
+        (
+            "pictures without class token",
+            ["PICTURE", "--view", "class-token"],
+            "with a class token, which this",
+        ),
         ("pictures", ["PICTURE", "--view", "losses", "--view", "heads"], "unknown view 'heads'"),
         ("resnet", ["PICTURE", "--view", "rollout"], r"\(it has: losses\)"),
     ],

@@ -57,7 +57,9 @@ def png(height, width, mode="RGB"):
 FIGURES = {
     "census": lambda: census_map(all_patterns()),
     "distances": lambda: distance_chart(DISTANCES, even=37.0),
-    "stacks": lambda: distance_panels([("a", "tokens", DISTANCES, 1.5), ("b", "pixels", DISTANCES[:2], None)]),
+    "stacks": lambda: distance_panels(
+        [("a", "tokens", DISTANCES, 1.5), ("b", "pixels", DISTANCES[:2], None)]
+    ),
     "layers": lambda: attention_panels({f"layer {n}": GRID * n for n in range(1, 6)}, png(9, 15)[0]),
     "picture": lambda: attention_over(GRID, png(9, 15)[0]),
     "map alone": lambda: attention_over(GRID),

@@ -159,7 +159,9 @@ def _rollouts(explanation: Explanation) -> list[dict[str, Any]]:
         weights = np.asarray([matrix["weights"]], dtype=np.float32)
         if not weights.size:
             continue
-        made = Map(f"rollout.{number}", "self" if queries == keys else "cross", 0, queries, keys, (0,), weights)
+        made = Map(
+            f"rollout.{number}", "self" if queries == keys else "cross", 0, queries, keys, (0,), weights
+        )
         packed = _map(made, frozenset({(made.tap, 0)}))
         packed["views"][0]["head"] = None
         found.append({**packed, "rollout": True})

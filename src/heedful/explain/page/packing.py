@@ -86,4 +86,7 @@ def signed(values: NDArray[np.float64]) -> dict[str, Any]:
     Level 0 is NaN, where nothing is drawn; -1 to 1 are 1 to `LEVELS`.
     """
     levels = 1 + np.rint((np.nan_to_num(values).clip(-1.0, 1.0) + 1) / 2 * (LEVELS - 1))
-    return {"size": [*values.shape], "levels": text_of(np.where(np.isnan(values), 0, levels).astype(np.uint16))}
+    return {
+        "size": [*values.shape],
+        "levels": text_of(np.where(np.isnan(values), 0, levels).astype(np.uint16)),
+    }

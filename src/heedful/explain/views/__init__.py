@@ -3,8 +3,8 @@
 Nothing heavy is imported here. What a view needs is imported when it is asked for: each is a module of this
 package by the view's name, with the functions of a `Maker`.
 
-Their values are ready for JSON, and stand under the view's name in `heedful.explain.view.Explanation.more`. The
-models are read as they are, without dropout, through the same forward pass that answers.
+Their values are ready for JSON, and stand in `heedful.explain.view.Explanation.more` under the view's name.
+The models are read as they are, without dropout, through the same forward pass that answers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,9 @@ VIEWS: dict[str, View] = {
         "what the run would answer if it ended after each of its blocks",
         "a stack of blocks, and an answer that has a probability",
     ),
-    "losses": View("how probable each token is that was written, or given", "an answer that has a probability"),
+    "losses": View(
+        "how probable each token is that was written, or given", "an answer that has a probability"
+    ),
     "gradients": View("how much the answer hangs on each token that was read", "an embedding"),
     "rollout": View(
         "how much of each token arrives at each other one through all layers",

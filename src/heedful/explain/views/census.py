@@ -110,7 +110,7 @@ def _class(head: HeadPattern) -> str:
 
 
 def _mass(head: HeadPattern) -> str:
-    """The share of its attention that belongs to the class; nothing of broad heads and those without a class."""
+    """The share of its attention that belongs to the class; nothing where keys do not make the class."""
     match = head.matches.get(head.pattern)
     return "" if match is None else f"{match.mass:.0%}"
 

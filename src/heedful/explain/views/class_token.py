@@ -24,7 +24,11 @@ STRONGEST = 4
 def has(run: "Run") -> bool:
     """Whether a class token stands before squares, and looks at them."""
     embedding = getattr(run.model, "embedding", None)
-    return isinstance(embedding, PatchEmbedding) and embedding.class_token is not None and bool(points(run.model))
+    return (
+        isinstance(embedding, PatchEmbedding)
+        and embedding.class_token is not None
+        and bool(points(run.model))
+    )
 
 
 def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:

@@ -76,7 +76,11 @@ def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[s
 
 def _own(explanation: Explanation) -> list[Map]:
     """The maps within a side, as far as they have weights."""
-    return [each for each in explanation.maps if each.kind != "cross" and each.keys != MEMORY and each.weights.size]
+    return [
+        each
+        for each in explanation.maps
+        if each.kind != "cross" and each.keys != MEMORY and each.weights.size
+    ]
 
 
 class _Mean:
@@ -160,7 +164,10 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
         (
             f"{NAMES[stack['kind']]} of the {stack['side']}",
             stack["unit"],
-            [[np.nan if value is None else value for value in layer["distances"]] for layer in stack["layers"]],
+            [
+                [np.nan if value is None else value for value in layer["distances"]]
+                for layer in stack["layers"]
+            ],
             stack["even"],
         )
         for stack in values["stacks"]

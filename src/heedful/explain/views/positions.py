@@ -105,7 +105,7 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
 
 
 def _tables(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each side's cosines, ``[n, n]``; of a picture that is there whole ``[rows, columns, rows, columns]``."""
+    """Each side's cosines, ``[n, n]``; of a whole picture, ``[rows, columns, rows, columns]``."""
     for each in values["sides"]:
         cosines = np.asarray(each["similarity"], dtype=float)
         grid = seen.sides[each["name"]].grid

@@ -138,5 +138,5 @@ def test_all_inputs_together_keep_to_the_limit(explained):
     # Two layers of three heads, and three rectangles of a layer while it works.
     taken, working = 4 * n * n * 2 * 3, 4 * n * n * 3 * 3
     look(run, given, views=["census"], others=[given], limit=2 * taken + working)
-    with pytest.raises(RequestError, match="input 2: .* with that of the inputs before"):
+    with pytest.raises(RequestError, match=r"input 2: .* with that of the inputs before"):
         look(run, given, views=["census"], others=[given], limit=2 * taken + working - 1)

@@ -82,11 +82,7 @@ def test_both_halves_of_a_translator_have_a_stack(explained):
     assert one.get_title() == "self-attention of the source"
     assert other.get_title() == "causal self-attention of the prefix"
     points = np.asarray(one.collections[0].get_offsets())
-    wanted = [
-        (layer["layer"], value)
-        for layer in stacks[0]["layers"]
-        for value in layer["distances"]
-    ]
+    wanted = [(layer["layer"], value) for layer in stacks[0]["layers"] for value in layer["distances"]]
     np.testing.assert_allclose(points, wanted)
 
 
