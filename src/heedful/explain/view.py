@@ -90,8 +90,8 @@ class Explanation:
         written: natural log-probabilities of the tokens of a side that the model wrote or was asked about, by
             the name of the side; None where there is none (what was given as a prompt, say).
         more: further views by their names (`heedful.explain.views`), JSON-ready.
-        best: the head that is known to align best (`heedful.explain.best_head`), where it is shown: the tap of
-            its map, and its number from 0; None for the mean of the layer.
+        best: the head that is known to align best (`heedful.explain.best_head`), where it is shown: the tap
+            of its map, and its number from 0; None for the mean of the layer.
     """
 
     task: str
