@@ -54,7 +54,7 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
         score = "" if head.score is None else f"{head.score:.2f}"
         where = f"{head.kind:<6} {head.layer + 1:>5} {head.head + 1:>4}"
         what = f"{_class(head):<14} {_mass(head):>5} {score:>6}"
-        told.append(f"  {where}  {what}  " + "; ".join([*_examples(head), *_beside(head)]))
+        told.append(f"  {where}  {what}  {_evidence(head)}")
     return told
 
 
@@ -71,10 +71,10 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
             {"text": f"{head.layer + 1}.{head.head + 1}", "tap": head.tap, "head": head.head},
             head.kind,
             _class(head),
-            _mass(head),
+            _mass(head) or None,
             None if head.score is None else {"text": f"{head.score:.2f}", "share": max(0.0, head.score)},
-            "; ".join(_examples(head)),
-            ", ".join(head.others),
+            "; ".join(_examples(head)) or None,
+            ", ".join(head.others) or None,
         ]
         for head in census.heads
     ]
@@ -122,5 +122,9 @@ def _examples(head: HeadPattern) -> Iterator[str]:
         yield f"{query} → {key} {example.weight:.2f}"
 
 
-def _beside(head: HeadPattern) -> list[str]:
-    return [f"also {', '.join(head.others)}"] if head.others else []
+def _evidence(head: HeadPattern) -> str:
+    """Its examples, and the classes beside its own."""
+    if head.confidence is None:
+        return "no token to judge it by"
+    beside = [f"also {', '.join(head.others)}"] if head.others else []
+    return "; ".join([*_examples(head), *beside])

@@ -11,7 +11,7 @@ from heedful.explain.points import points
 from heedful.explain.reading import Reading
 from heedful.explain.summary import NAMES
 from heedful.explain.view import MEMORY, Explanation, Map, Side
-from heedful.explain.views.shared import rounded
+from heedful.explain.views.shared import headline, rounded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,7 +143,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
             for layer in stack["layers"]
         ]
         columns = ["", *(f"head {number}" for number in stack["layers"][0]["heads"])]
-        title = f"{_title(stack)} (even attention: {_number(stack['even'])})"
+        title = f"{headline(_title(stack))} (even attention: {_number(stack['even'])})"
         found.append({"title": title, "kind": "table", "columns": columns, "rows": rows})
     return found
 

@@ -13,7 +13,7 @@ from heedful.explain.reading import Reading
 from heedful.explain.summary import Shown
 from heedful.explain.terminal import choose_style, heat_map, link_lines
 from heedful.explain.view import MEMORY, PREFIX, Explanation
-from heedful.explain.views.shared import rounded_all
+from heedful.explain.views.shared import headline, rounded_all
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,7 +79,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     """Over each picture; all else the page draws as it draws attention."""
     return [
         {
-            "title": shown.title,
+            "title": headline(shown.title),
             "kind": "squares",
             "side": matrix["keys"],
             "pictures": [{"label": _looks(shown), "values": _over_squares(shown).ravel().tolist()}],

@@ -51,3 +51,8 @@ def refuse_numbers(reading: Reading) -> None:
     """
     if reading.questions.numbers is not None:
         raise RequestError("the answer is a number and has no probability: take the view gradients")
+
+
+def headline(text: str) -> str:
+    """A line of the terminal as the title of a drawing on the page."""
+    return text[:1].upper() + text[1:]

@@ -355,7 +355,8 @@ def test_a_row_of_the_census_opens_its_head(browser, opened):
         (number,) = (i for i, each in enumerate(explanation.maps) if each.tap == heads[n]["tap"])
         weights = explanation.maps[number].head(heads[n]["head"] - 1)
         same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
-    browser.run("document.querySelectorAll('.opens')[2].focus()")
+    browser.run("document.querySelectorAll('.opens')[1].focus()")
+    browser.press("Tab")
     assert browser.run(OUTLINED)
     browser.press("Enter")
     assert text(browser, "#head-title") == f"Layer {heads[2]['layer']}, head {heads[2]['head']}"
@@ -368,7 +369,7 @@ def test_the_tables_of_views_tell_their_numbers(browser, opened):
     assert list(shown) == [
         "What the heads do, over 2 inputs",
         "Each head",
-        "how far each head looks, in tokens: self-attention of the source (even attention: 2.25)",
+        "How far each head looks, in tokens: self-attention of the source (even attention: 2.25)",
     ]
     rows = "return [...document.querySelectorAll('#more section')[arguments[0]].querySelectorAll('tbody tr')]"
     told = browser.run(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 1)

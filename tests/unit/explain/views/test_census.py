@@ -77,7 +77,7 @@ def test_every_row_of_the_page_opens_its_head(seen):
         {"text": f"3.{number + 1}", "tap": "stack.2.weights", "head": number} for number in (0, 1, 3)
     ]
     assert heads["rows"][0][2:5] == ["previous token", "100%", {"text": "1.00", "share": pytest.approx(1)}]
-    assert heads["rows"][2][2:4] == ["broad", ""]
+    assert heads["rows"][2][2:4] == ["broad", None]
 
 
 def test_it_is_drawn_as_a_table_of_signs(seen):
