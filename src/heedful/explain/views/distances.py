@@ -139,10 +139,10 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     for stack in values["stacks"]:
         farthest = max((value or 0.0) for layer in stack["layers"] for value in layer["distances"]) or 1.0
         rows = [
-            [f"layer {layer['layer']}", *(_cell(layer, n, farthest) for n in range(len(layer["heads"])))]
+            [layer["layer"], *(_cell(layer, n, farthest) for n in range(len(layer["heads"])))]
             for layer in stack["layers"]
         ]
-        columns = ["", *(f"head {number}" for number in stack["layers"][0]["heads"])]
+        columns = ["layer", *(f"head {number}" for number in stack["layers"][0]["heads"])]
         title = f"{headline(_title(stack))} (even attention: {_number(stack['even'])})"
         found.append({"title": title, "kind": "table", "columns": columns, "rows": rows})
     return found

@@ -375,7 +375,7 @@ def test_the_tables_of_views_tell_their_numbers(browser, opened):
     told = browser.run(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 1)
     assert [row[2] for row in told] == [head["pattern"] for head in explanation.more["census"]["heads"]]
     far = browser.run(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 2)
-    assert far == [["layer 1", "0.00", "", "2.00", "0.25"], ["layer 2", "1.50", "", "2.00", "0.25"]]
+    assert far == [["1", "0.00", "", "2.00", "0.25"], ["2", "1.50", "", "2.00", "0.25"]]
     tints = browser.run(f"{rows}.map((row) => row.cells[3].style.backgroundColor)", 2)
     (farthest,) = {tuple(map(int, re.findall(r"\d+", tint))) for tint in tints}
     np.testing.assert_allclose(farthest, coloured(np.array(0.62)), atol=3)

@@ -94,9 +94,9 @@ def test_lines_and_cells_tell_the_numbers(explained):
     shown = [f"{value:.2f}" for value in layer["distances"]]
     assert lines[3].split() == ["2", f"{np.mean(layer['distances']):.2f}", *shown]
     (table,) = maker("distances").drawings(seen, values)
-    assert table["columns"] == ["", "head 1", "head 2", "head 3"]
-    name, *cells = table["rows"][1]
-    assert name == "layer 2"
+    assert table["columns"] == ["layer", "head 1", "head 2", "head 3"]
+    number, *cells = table["rows"][1]
+    assert number == 2
     assert [cell["text"] for cell in cells] == shown
     assert [(cell["tap"], cell["head"]) for cell in cells] == [(layer["tap"], n) for n in range(3)]
     every = [cell["share"] for row in table["rows"] for cell in row[1:]]
