@@ -53,3 +53,23 @@ def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, st
 def make_run() -> Callable[..., Path]:
     """See `_run`."""
     return _run
+
+
+@pytest.fixture(scope="session")
+def published() -> Callable[[str, Any], None]:
+    """Holds a value, as it comes out of JSON, against a published schema, which may refer to others."""
+    import json
+
+    from jsonschema import Draft202012Validator
+    from referencing import Registry, Resource
+
+    folder = Path(__file__).parents[1] / "docs" / "schemas"
+    schemas = {path.name: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
+    pairs = [(name, Resource.from_contents(each)) for name, each in schemas.items()]
+    registry = Registry().with_resources(pairs)
+
+    def check(name: str, value: Any) -> None:
+        plain = json.loads(json.dumps(value, allow_nan=False))
+        Draft202012Validator(schemas[f"{name}.schema.json"], registry=registry).validate(plain)
+
+    return check

@@ -1,21 +1,15 @@
 """``heedful explain`` by the real command: what is printed, what is written, and refusals."""
 
-import json
-from pathlib import Path
+import shutil
 
 import numpy as np
 import pytest
-from jsonschema import Draft202012Validator
 
+from heedful.explain.alignment import Choice
+from heedful.explain.best_head import keep
 from heedful.explain.look import look
 from heedful.explain.summary import mean_of, word_alignment
 from heedful.runs.run import load
-
-SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "explanation.schema.json"
-
-
-def check(value):
-    Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(value)
 
 
 def ok(done):
@@ -36,10 +30,10 @@ def test_a_translation_is_shown_with_its_alignment(heedful, name, tmp_path, requ
         assert word in done.out
 
 
-def test_one_layer_and_head_by_their_numbers(heedful, transformer, tmp_path):
+def test_one_layer_and_head_by_their_numbers(heedful, transformer, tmp_path, published):
     options = ["--kind", "cross", "--layer", "1", "--head", "2", "--json"]
     found = ok(heedful("explain", transformer, "red dog", *options, cwd=tmp_path)).json()
-    check(found)
+    published("explanation", found)
     ((own,), seen) = found["maps"], look(load(transformer, device="cpu"), "red dog")
     assert (own["kind"], own["layer"], own["heads"]) == ("cross", 1, [2])
     np.testing.assert_allclose(own["weights"][0], seen.map("cross", 0).head(1), atol=1e-5)
@@ -57,10 +51,10 @@ def test_standard_input_is_an_input(heedful, transformer, tmp_path):
     )
 
 
-def test_a_target_is_looked_at_and_views_are_added(heedful, transformer, tmp_path):
+def test_a_target_is_looked_at_and_views_are_added(heedful, transformer, tmp_path, published):
     options = ["--target", "DOG RED", "--view", "losses", "--view", "lens", "--view", "gradients"]
     found = ok(heedful("explain", transformer, "red dog", *options, "--json", cwd=tmp_path)).json()
-    check(found)
+    published("explanation", found)
     assert found["answer"]["text"] == "DOG RED"
     assert found["more"].keys() == {"losses", "lens", "gradients"}
     shown = ok(heedful("explain", transformer, "red dog", *options, cwd=tmp_path)).out
@@ -68,6 +62,51 @@ def test_a_target_is_looked_at_and_views_are_added(heedful, transformer, tmp_pat
     assert f"perplexity {found['more']['losses']['perplexity']:.4g}" in shown
     assert "gradient x input" in shown
     assert "(0: embeddings)" in shown
+
+
+def test_a_trained_run_has_a_census(heedful, transformer, tmp_path, published):
+    """Over lines of a file: the table, the same numbers as data, and the drawing."""
+    (tmp_path / "lines.txt").write_text("red dog runs\nblue cat sleeps\ngreen bird eats\n", "utf-8")
+    options = ["--inputs", "lines.txt", "--view", "census"]
+    shown = ok(heedful("explain", transformer, *options, cwd=tmp_path))
+    assert "looking at 3 inputs" in shown.err
+    assert "census of 6 heads over 3 inputs" in shown.out
+    found = ok(heedful("explain", transformer, *options, "--json", "--out", "x.svg", cwd=tmp_path)).json()
+    published("explanation", found)
+    heads = found["more"]["census"]["heads"]
+    assert [(head["kind"], head["layer"], head["head"]) for head in heads] == [
+        (kind, 1, head) for kind in ("self", "causal", "cross") for head in (1, 2)
+    ]
+    rows = [
+        line.split()
+        for line in shown.out.splitlines()
+        if line.startswith(("  self  ", "  causal  ", "  cross  "))
+    ]
+    assert [(row[0], int(row[1]), int(row[2])) for row in rows] == [
+        (head["kind"], head["layer"], head["head"]) for head in heads
+    ]
+    for row, head in zip(rows, heads, strict=True):
+        assert " ".join(row[3:]).startswith(head["pattern"].split()[0].replace("fixed", "position"))
+    assert (tmp_path / "x.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_lines_may_come_from_standard_input(heedful, transformer, tmp_path):
+    given = ["explain", transformer, "--inputs", "-", "--view", "distances", "--json"]
+    found = ok(heedful(*given, cwd=tmp_path, stdin="red dog\n\nblue cat\n")).json()
+    assert (found["input"], found["more"]["distances"]["inputs"]) == ("red dog", 2)
+
+
+def test_the_head_that_aligns_best_is_shown_first(heedful, transformer, tmp_path):
+    """Once gold alignments have chosen it."""
+    run = load(shutil.copytree(transformer, tmp_path / "own"), device="cpu")
+    given = ["explain", "own", "red dog"]
+    assert "cross-attention: mean of" in ok(heedful(*given, cwd=tmp_path)).out
+    assert keep(run, Choice(0, 1), rate=0.5, pairs=3)
+    assert "cross-attention: layer 1, head 2 (known to align best)" in ok(heedful(*given, cwd=tmp_path)).out
+    own = look(run, "red dog").map("cross", 0)
+    found = ok(heedful(*given, "--json", cwd=tmp_path)).json()
+    assert found["best"] == {"tap": own.tap, "head": 2}
+    assert "known to align best" not in ok(heedful(*given, "--layer", "1", cwd=tmp_path)).out
 
 
 def test_files_are_written_in_the_form_of_their_names(heedful, transformer, tmp_path):

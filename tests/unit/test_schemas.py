@@ -93,9 +93,9 @@ GOOD: dict[str, Any] = {
         "recurrence": {"heads": 1, "previous": 1.0, "next": 0.0, "either": 1.0},
         "heads": [
             {
-                "layer": 0,
+                "layer": 1,
                 "kind": "causal",
-                "head": 0,
+                "head": 1,
                 "pattern": "previous token",
                 "score": 0.75,
                 "chance": 0.2,
@@ -249,6 +249,7 @@ WRONG = {
     "a head of an unknown pattern": changed("census", "heads", 0, "pattern", to="syntax"),
     "a match of what is no relation": changed("census", "heads", 0, "matches", to={"broad": {}}),
     "a census without heads": changed("census", "heads", to=[]),
+    "a head of a census that is counted from 0": changed("census", "heads", 0, "head", to=0),
     "a fraction of a parameter": changed("ledger", "total", to=1.5),
     "a layer that is counted from 0": changed("explanation", "maps", 0, "layer", to=0),
     "attention of another kind": changed("explanation", "maps", 0, "kind", to="local"),

@@ -1,6 +1,7 @@
 """``heedful explain``."""
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ import typer
 from heedful.cli.output import json_result, json_text, one_line, result, say, whole_file
 from heedful.cli.predict import changed_decoding
 from heedful.errors import DataError, RequestError
+from heedful.explain.classes import MEANINGS
+from heedful.explain.views import VIEWS, check_names, maker
 
 if TYPE_CHECKING:
     from heedful.explain.summary import Shown
@@ -18,21 +21,40 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".svg", ".png", ".json")
 GIB = 2**30
-MOST_CELLS = 120
-"""Rows or columns of a drawing; more could not be read."""
+WIDEST = 120
+"""Rows or columns of a heat map in the terminal."""
+
+EPILOG = "\n\n".join(
+    [
+        "\b\nViews (--view NAME):\n" + "\n".join(f"  {name:<12} {view.says}" for name, view in VIEWS.items()),
+        "Views of all inputs together take several INPUTs, and those of a file (--inputs).",
+        "\b\nClasses of heads (--view census), each by how much more it does so than even attention would:\n"
+        + "\n".join(f"  {name:<15} {meaning}" for name, meaning in MEANINGS.items()),
+    ]
+)
+"""Below the options."""
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("explain", short_help="Show where a run looks while it answers an input.")(explain)
+    command = app.command(
+        "explain", short_help="Show where a run looks while it answers an input.", epilog=EPILOG
+    )
+    command(explain)
 
 
 def explain(
     run: Path = typer.Argument(..., metavar="RUN", help="A run's folder."),
-    input: str = typer.Argument(
-        ...,
-        metavar="INPUT",
-        help="A text, two texts with a tab between, or a picture's path. - is standard input.",
+    input: list[str] = typer.Argument(
+        None,
+        metavar="INPUT...",
+        help="A text, two texts with a tab between, or a picture's path. - is standard input. Several are "
+        "for views that look at all of them together; the first is explained.",
+    ),
+    inputs: str = typer.Option(
+        None,
+        metavar="FILE",
+        help="Inputs of a file too, one a line; empty lines are none. - is standard input.",
     ),
     pair: str = typer.Option(None, metavar="TEXT", help="The second text, of runs that read pairs."),
     target: str = typer.Option(
@@ -44,7 +66,7 @@ def explain(
         None, metavar="KIND", help="Only this attention: self, causal or cross; may be repeated."
     ),
     view: list[str] = typer.Option(
-        None, metavar="NAME", help="Add a view: lens, losses or gradients; may be repeated."
+        None, metavar="NAME", help=f"Add a view (below): {', '.join(VIEWS)}; may be repeated."
     ),
     decoding: list[str] = typer.Option(
         None, metavar="KEY=VALUE", help="Change how the answer is written; may be repeated."
@@ -52,13 +74,19 @@ def explain(
     alternative: int = typer.Option(0, min=0, help="Which of the run's answers; 0 is the best."),
     tokens: bool = typer.Option(False, "--tokens", help="Show tokens, and not whole words."),
     limit: float = typer.Option(1.0, metavar="GIB", help="Memory that attention weights may take."),
-    out: Path = typer.Option(None, help="Write a page (.html), picture (.svg, .png) or data (.json)."),
+    out: Path = typer.Option(
+        None,
+        help="Write a page (.html), picture (.svg, .png: of the view that makes one, else of attention) or "
+        "data (.json).",
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
 ) -> None:
     """Show where a run looks while it answers an input: layers and heads are counted from 1."""
     if out is not None and out.suffix.lower() not in SUFFIXES:
         raise RequestError(f"--out {out}: the name ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    names = view or []
+    check_names(names)
     from heedful.explain.look import look
     from heedful.explain.points import points
     from heedful.runs.run import load
@@ -66,18 +94,22 @@ def explain(
     loaded = load(run, device=device)
     # A model without attention still has the views that are asked for.
     kinds: list[str] | None = kind or None
-    if view and not kind and not points(loaded.model):
+    if names and not kind and not points(loaded.model):
         kinds = []
+    first, *others = _inputs(loaded, input or [], inputs, pair)
+    if others:
+        say(f"heedful: looking at {1 + len(others):,} inputs")
     seen = look(
         loaded,
-        _input(loaded, input, pair),
+        first,
         layers=[number - 1 for number in layer] if layer else None,
         heads=[number - 1 for number in head] if head else None,
         kinds=kinds,
         decoding=changed_decoding(loaded.recipe.decoding, decoding or []),
         target=target,
         alternative=alternative,
-        views=view or (),
+        views=names,
+        others=others,
         limit=int(limit * GIB),
     )
     if out is not None:
@@ -91,15 +123,42 @@ def explain(
         _show(seen, tokens)
 
 
-def _input(run: "Run", given: str, pair: str | None) -> Any:
-    """The input as the run takes it."""
-    text = _standard_input() if given == "-" else given
+# Inputs ----------------------------------------------------------------------------------------------------
+
+
+def _inputs(run: "Run", given: Sequence[str], file: str | None, pair: str | None) -> list[Any]:
+    """All inputs as the run takes them: those that were given, then those of the file.
+
+    Raises:
+        RequestError: there are none, or a second text of several first ones.
+    """
+    if file == "-" and "-" in given:
+        raise RequestError("--inputs -: standard input is an INPUT already")
+    texts = [_standard_input() if text == "-" else text for text in given]
+    if file is not None:
+        texts += _lines(file)
+    if not texts:
+        what = f"{file}: there is no input in it" if file else "no input: give INPUT, or --inputs FILE"
+        raise RequestError(what)
     keys = run.kind.inputs(run.recipe)
-    if len(keys) == 1:
-        if pair is not None:
+    if pair is not None:
+        if len(keys) == 1:
             raise RequestError(f"--pair: a run of the task {run.recipe.task.kind} reads one text")
-        return text
-    return tuple(text.split("\t")) if pair is None else (text, pair)
+        if len(texts) > 1:
+            raise RequestError("--pair: of several inputs, write both texts of each with a tab between")
+        return [(texts[0], pair)]
+    return texts if len(keys) == 1 else [tuple(text.split("\t")) for text in texts]
+
+
+def _lines(file: str) -> Iterator[str]:
+    """The lines of a file, or of standard input, that are not empty."""
+    from heedful.data.lines import find, lines
+
+    if file == "-":
+        found: Iterator[str] = iter(_standard_input().split("\n"))
+    else:
+        found = lines(find(file, Path()))
+    return (line for line in (each.removesuffix("\r") for each in found) if line.strip())
 
 
 def _standard_input() -> str:
@@ -117,7 +176,10 @@ def _standard_input() -> str:
 def _write(seen: "Explanation", out: Path, tokens: bool) -> None:
     """The explanation in the form that the name's ending says."""
     if out.suffix.lower() in {".svg", ".png"}:
-        _draw(seen, out, tokens)
+        from heedful.explain.figure import figure_of
+        from heedful.explain.picture import save
+
+        save(figure_of(seen, tokens=tokens), out)
         return
     text = _page(seen) if out.suffix.lower() == ".html" else _data(seen)
     with whole_file(out) as file:
@@ -136,47 +198,20 @@ def _page(seen: "Explanation") -> str:
     return page(seen)
 
 
-def _draw(seen: "Explanation", out: Path, tokens: bool) -> None:
-    from heedful.explain.picture import heat_map, save
-    from heedful.explain.summary import mean_of, over_squares
-
-    shown = mean_of(seen)
-    if shown.queries.grid is not None:
-        weights = over_squares(shown)
-        rows, columns = ([str(i + 1) for i in range(n)] for n in shown.queries.grid)
-        who = "the class token looks" if shown.queries.before else "mean of all squares"
-        note = f"{shown.title}; {who}; dark is {weights.max():.2g}"
-        figure = heat_map(columns, rows, weights / weights.max(), title=_answer(seen), note=note)
-    else:
-        shown = shown if tokens else shown.in_words()
-        words, looked_at = list(shown.queries.tokens), list(shown.keys.tokens)
-        if max(len(words), len(looked_at)) > MOST_CELLS:
-            raise RequestError(
-                f"{out}: a drawing of {len(words)} x {len(looked_at)} cells could not be read: take .html or "
-                ".json, or a shorter input"
-            )
-        figure = heat_map(looked_at, words, shown.weights, title=_answer(seen), note=shown.title)
-    save(figure, out)
-
-
-def _answer(seen: "Explanation") -> str:
-    return str(seen.answer.get("text", ""))
-
-
 # The terminal ----------------------------------------------------------------------------------------------
 
 
 def _show(seen: "Explanation", tokens: bool) -> None:
     """The answer, the strongest links, and the views that were asked for."""
-    result(f"{seen.task}: {one_line(_answer(seen))}")
+    result(f"{seen.task}: {one_line(str(seen.answer.get('text', '')))}")
     if note := seen.answer.get("note"):
         result(f"  ({note})")
     result("")
     if seen.maps:
         _show_maps(seen, tokens)
     for name, values in seen.more.items():
-        for line in VIEWS[name](seen, values):
-            result(line)
+        for line in maker(name).lines(seen, values):
+            result(one_line(line))
         result("")
 
 
@@ -189,10 +224,13 @@ def _show_maps(seen: "Explanation", tokens: bool) -> None:
     alignment = word_alignment(shown) if is_alignment else None
     shown = shown if tokens else shown.in_words()
     result(f"{shown.title}\n")
-    if is_alignment and max(shown.weights.shape) <= MOST_CELLS:
+    if is_alignment and max(shown.weights.shape) <= WIDEST:
         _show_alignment(shown)
     else:
-        _show_links(shown)
+        from heedful.explain.terminal import link_lines
+
+        for line in link_lines(shown.strongest()):
+            result(line)
     if alignment is not None:
         result(f"\nword alignment: {alignment}")
     result("")
@@ -204,49 +242,3 @@ def _show_alignment(shown: "Shown") -> None:
     width = max(40, get_terminal_size((80, 24)).columns)
     style = choose_style(sys.stdout)
     result(heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, style=style, width=width))
-
-
-def _show_links(shown: "Shown") -> None:
-    """A line for each token: what it looks at most."""
-    from heedful.explain.matrix import printable
-
-    rows = shown.strongest()
-    width = min(24, max((len(token) for token, _ in rows), default=0))
-    for token, best in rows:
-        links = "   ".join(f"{printable(to)} {weight:.2f}" for to, weight in best)
-        result(f"  {printable(token):<{width}}  →  {links}")
-
-
-def _lens(seen: "Explanation", values: Any) -> list[str]:
-    """A line for each depth: the most probable answer to every question."""
-    lines = ["what the output layer makes of each depth (0: embeddings)"]
-    for number, depth in enumerate(values["depths"]):
-        best = " ".join(top[0]["answer"] for top in depth["top"])
-        mean = sum(depth["log_probs"]) / max(1, len(depth["log_probs"]))
-        lines.append(f"  {number:>3}  mean log-probability {mean:8.3f}  {one_line(best)}")
-    return lines
-
-
-def _losses(seen: "Explanation", values: Any) -> list[str]:
-    """A line for each answer."""
-    lines = ["loss and probability of each answer" + ("; given ones in brackets" * any(values["given"]))]
-    rows = (values[name] for name in ("answers", "given", "losses", "probabilities"))
-    for answer, given, loss, probability in zip(*rows, strict=True):
-        shown = f"({answer})" if given else answer
-        lines.append(f"  {loss:8.3f}  {probability:8.4f}  {one_line(shown)}")
-    if values["mean"] is not None:
-        lines.append(f"  mean loss {values['mean']:.4f}, perplexity {values['perplexity']:.4g}")
-    return lines
-
-
-def _gradients(seen: "Explanation", values: Any) -> list[str]:
-    """A line for each token that was read."""
-    lines = [f"gradient x input, and the gradient's norm, for the score {values['score']:.4f}"]
-    for side in values["sides"]:
-        lines.append(f"  {side['name']}")
-        rows = zip(seen.sides[side["name"]].tokens, side["products"], side["norms"], strict=True)
-        lines += [f"  {product:+10.4f}  {norm:10.4f}  {one_line(token)}" for token, product, norm in rows]
-    return lines
-
-
-VIEWS = {"lens": _lens, "losses": _losses, "gradients": _gradients}

@@ -3,7 +3,7 @@ filters look. Like `heedful.explain.picture`, whose `save` writes them; what is 
 was given.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -13,25 +13,28 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import Patch
-from numpy.typing import NDArray
 
-from heedful.explain.patterns import PATTERNS, Census, HeadPattern, Pattern
+from heedful.explain.classes import PATTERNS, SIGNS, Pattern
+from heedful.explain.flow import Numbers, mosaic, tiled
+from heedful.explain.patterns import Census, HeadPattern
 
 DPI = 144
-MARKS: dict[Pattern, tuple[str, str]] = {
-    "next token": ("N", "#1f77b4"),
-    "previous token": ("P", "#9ecae1"),
-    "same token": ("=", "#31a354"),
-    "itself": ("I", "#a1d99b"),
-    "same word": ("W", "#006d2c"),
-    "first token": ("1", "#e6550d"),
-    "separator": ("S", "#fdae6b"),
-    "fixed position": ("@", "#a63603"),
-    "same segment": ("G", "#756bb1"),
-    "broad": ("B", "#d9d9d9"),
-    "none": ("·", "#ffffff"),
+PANELS = 4
+"""Pictures beside each other."""
+COLOURS: dict[Pattern, str] = {
+    "next token": "#1f77b4",
+    "previous token": "#9ecae1",
+    "same token": "#31a354",
+    "itself": "#a1d99b",
+    "same word": "#006d2c",
+    "first token": "#e6550d",
+    "separator": "#fdae6b",
+    "fixed position": "#a63603",
+    "same segment": "#756bb1",
+    "broad": "#d9d9d9",
+    "none": "#ffffff",
 }
-"""How a pattern is shown: its sign, which tells it without colours, and its colour."""
+"""The colour of each pattern, beside its sign (`heedful.explain.classes.SIGNS`)."""
 
 
 def census_map(census: Census) -> Figure:
@@ -56,7 +59,7 @@ def census_map(census: Census) -> Figure:
         _table(axes, heads, layers[kind], across)
         axes.set_title(f"{kind} attention", fontsize=10)
     met = [pattern for pattern in PATTERNS if any(head.pattern == pattern for head in census.heads)]
-    handles = [Patch(facecolor=MARKS[p][1], edgecolor="0.6", label=f"{MARKS[p][0]}  {p}") for p in met]
+    handles = [Patch(facecolor=COLOURS[p], edgecolor="0.6", label=f"{SIGNS[p]}  {p}") for p in met]
     figure.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
     return figure
 
@@ -65,7 +68,7 @@ def _table(axes: Any, heads: Sequence[HeadPattern], layers: int, across: int) ->
     """Cells of one stack; heads that were not looked at stay empty."""
     colours = np.ones((layers, across, 4))
     for head in heads:
-        sign, colour = MARKS[head.pattern]
+        sign, colour = SIGNS[head.pattern], COLOURS[head.pattern]
         colours[head.layer, head.head] = matplotlib.colors.to_rgba(colour)
         dark = colours[head.layer, head.head, :3] @ (0.2126, 0.7152, 0.0722) < 0.5
         axes.text(head.head, head.layer, sign, ha="center", va="center", color="white" if dark else "black")
@@ -88,11 +91,27 @@ def distance_chart(distances: Any, *, unit: str = "pixels", even: float | None =
     Raises:
         ValueError: the distances are no table.
     """
+    return distance_panels([("", unit, distances, even)])
+
+
+def distance_panels(panels: Sequence[tuple[str, str, Any, float | None]]) -> Figure:
+    """The same for several stacks, side by side: of each a title, and the arguments of `distance_chart`.
+
+    Raises:
+        ValueError: the distances are no table.
+    """
+    figure = _figure(5.2 * len(panels), 3.6)
+    every = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (title, unit, distances, even) in zip(every, panels, strict=True):
+        _distances(axes, distances, unit, even)
+        axes.set_title(title, fontsize=10)
+    return figure
+
+
+def _distances(axes: Any, distances: Any, unit: str, even: float | None) -> None:
     far = np.asarray(distances, dtype=float)
     if far.ndim != 2:
         raise ValueError(f"distances are [layers, heads], not of shape {far.shape}")
-    figure = _figure(5.2, 3.6)
-    axes = figure.add_subplot()
     depth = np.broadcast_to(np.arange(1, len(far) + 1)[:, None], far.shape)
     axes.scatter(depth.ravel(), far.ravel(), s=18, color="#08519c", alpha=0.7, linewidths=0, label="a head")
     if even is not None:
@@ -104,7 +123,6 @@ def distance_chart(distances: Any, *, unit: str = "pixels", even: float | None =
     axes.set_ylim(bottom=0)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    return figure
 
 
 def attention_over(values: Any, picture: bytes | None = None) -> Figure:
@@ -117,14 +135,48 @@ def attention_over(values: Any, picture: bytes | None = None) -> Figure:
     Raises:
         ValueError: the values are no grid, or one is negative or no number.
     """
+    return attention_panels({"": values}, picture)
+
+
+def attention_panels(maps: Mapping[str, Any], picture: bytes | None = None) -> Figure:
+    """Several of `attention_over` with their titles, on one scale.
+
+    Raises:
+        ValueError: there are none; or one is as `attention_over` refuses it, or of another size.
+    """
+    grids = [_grid(values) for values in maps.values()]
+    if len({grid.shape for grid in grids}) != 1:
+        raise ValueError(
+            f"attention over one picture is of one size, not of {[grid.shape for grid in grids]}"
+        )
+    rows, columns = grids[0].shape
+    across = min(PANELS, len(grids))
+    down = -(-len(grids) // across)
+    height = 3.4 if len(grids) == 1 else 2.0
+    width = max(height * columns / rows, 1.2)
+    figure = _figure(across * width + 1.2, down * (height + 0.25 * (len(grids) > 1)))
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    greatest = max(float(grid.max()) for grid in grids) or 1.0
+    for axes in panels[len(grids) :]:
+        axes.set_axis_off()
+    for axes, (title, grid) in zip(panels, zip(maps, grids, strict=True), strict=False):
+        image = _over(axes, grid, picture, greatest)
+        axes.set_title(title, fontsize=10)
+    figure.colorbar(image, ax=list(panels), shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
+    return figure
+
+
+def _grid(values: Any) -> Numbers:
     weights = np.asarray(values, dtype=float)
     # Written so that NaN is refused too.
     if weights.ndim != 2 or not weights.size or not bool((weights >= 0).all()):
         raise ValueError(f"attention over a picture is a grid of weights, not of shape {weights.shape}")
+    return weights
+
+
+def _over(axes: Any, weights: Numbers, picture: bytes | None, greatest: float) -> Any:
+    """Draw one grid of weights, over the picture where there is one; what the scale is made for."""
     rows, columns = weights.shape
-    height = 3.4
-    figure = _figure(max(height * columns / rows, 1.2) + 1.2, height)
-    axes = figure.add_subplot()
     if picture is not None:
         pixels = imread(BytesIO(picture), format="png")
         axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))
@@ -132,16 +184,15 @@ def attention_over(values: Any, picture: bytes | None = None) -> Figure:
         weights,
         cmap="magma",
         vmin=0,
-        vmax=float(weights.max()) or 1.0,
+        vmax=greatest,
         alpha=1.0 if picture is None else 0.6,
         interpolation="nearest",
         aspect="equal",
     )
-    figure.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
     axes.set_xticks([])
     axes.set_yticks([])
     _quiet(axes)
-    return figure
+    return image
 
 
 def similarity_map(similarity: Any) -> Figure:
@@ -180,28 +231,13 @@ def filter_tiles(tiles: Any, columns: int = 7) -> Figure:
         raise ValueError(f"tiles are [n, P, P, 1 or 3], not of shape {given.shape}")
     columns = min(columns, len(given))
     rows = -(-len(given) // columns)
-    places = np.full((rows * columns, *given.shape[1:]), np.nan)
-    places[: len(given)] = given
-    joined = mosaic(places.reshape(rows, columns, *given.shape[1:]))
+    joined = tiled(given, columns)
     figure = _figure(0.62 * columns + 0.3, 0.62 * rows + 0.3)
     axes = figure.add_subplot()
     white = np.where(np.isnan(joined), 1.0, joined)
     axes.imshow(np.repeat(white, 3 // white.shape[2], axis=2), interpolation="nearest", aspect="equal")
     axes.set_axis_off()
     return figure
-
-
-def mosaic(maps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Maps ``[rows, columns, h, w, ...]`` laid side by side with a line of NaN between them.
-
-    Returns:
-        ``[rows (h + 1) - 1, columns (w + 1) - 1, ...]``.
-    """
-    rows, columns, h, w = maps.shape[:4]
-    framed = np.full((rows, columns, h + 1, w + 1, *maps.shape[4:]), np.nan)
-    framed[:, :, :h, :w] = maps
-    joined = framed.swapaxes(1, 2).reshape(rows * (h + 1), columns * (w + 1), *maps.shape[4:])
-    return joined[:-1, :-1]
 
 
 def _figure(width: float, height: float) -> Figure:

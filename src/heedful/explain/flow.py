@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.view import PREFIX, TARGET, Explanation, Map, Side
 
 Numbers = NDArray[np.float64]
 Combine = Literal["mean", "max"]
@@ -124,6 +124,9 @@ def rollouts(
     matrices stand under (target, target) and (target, source). A decoder over an encoder that does not
     attend (recurrent, Fourier) has none, nor has a recurrent decoder.
 
+    Token t of what a decoder writes looks at the source from token t of what it reads: so the decoder's own
+    layers may stand under (prefix, prefix) where its cross-attention is of the target.
+
     Raises:
         RequestError: none is defined, or a layer of a stack is missing from the explanation.
     """
@@ -132,12 +135,12 @@ def rollouts(
         stacks.setdefault((each.queries, each.keys), []).append(each)
     layers = {sides: _whole(stack) for sides, stack in stacks.items()}
     cross = {sides for sides, stack in stacks.items() if stack[0].kind == "cross"}
-    deciding = {queries for queries, _ in cross}
+    deciding = {own for queries, _ in cross for own in _read_by(queries)}
     encoders = {keys: (queries, keys) for queries, keys in stacks.keys() - cross if queries not in deciding}
     options: Mapping[str, Any] = {"heads": heads, "residual": residual}
     found = {sides: rollout(layers[sides], **options) for sides in encoders.values()}
     for queries, keys in sorted(cross):
-        owns = [sides for sides in stacks.keys() - cross if sides[0] == queries]
+        owns = [sides for sides in stacks.keys() - cross if sides[0] in _read_by(queries)]
         if len(owns) == 1 and keys in encoders and len(layers[owns[0]]) == len(layers[queries, keys]):
             (own,) = owns
             x, y = rollout_across(layers[own], layers[queries, keys], found[encoders[keys]], **options)
@@ -148,6 +151,11 @@ def rollouts(
             "look at the attention of single layers instead"
         )
     return found
+
+
+def _read_by(queries: str) -> tuple[str, ...]:
+    """The sides that a decoder may itself look at, whose cross-attention has these queries."""
+    return (queries, PREFIX) if queries == TARGET else (queries,)
 
 
 def _whole(stack: Sequence[Map]) -> list[Any]:
@@ -357,3 +365,36 @@ def patch_filters(weight: Any, patch: int, count: int = 28) -> tuple[Numbers, Nu
     squares = (0.5 + components / (2 * greatest)).reshape(len(components), channels, patch, patch)
     shares = strengths[real] ** 2 / (strengths**2).sum() if real.any() else strengths[real]
     return squares.transpose(0, 2, 3, 1), shares[:count]
+
+
+def mosaic(maps: Numbers) -> Numbers:
+    """Maps ``[rows, columns, h, w, ...]`` laid side by side with a line of NaN between them.
+
+    Returns:
+        ``[rows (h + 1) - 1, columns (w + 1) - 1, ...]``.
+    """
+    rows, columns, h, w = maps.shape[:4]
+    framed = np.full((rows, columns, h + 1, w + 1, *maps.shape[4:]), np.nan)
+    framed[:, :, :h, :w] = maps
+    joined = framed.swapaxes(1, 2).reshape(rows * (h + 1), columns * (w + 1), *maps.shape[4:])
+    return joined[:-1, :-1]
+
+
+def tiled(tiles: Any, columns: int) -> Numbers:
+    """Tiles ``[n, P, P, C]`` left to right and downwards, with NaN between them and where there is none.
+
+    Args:
+        tiles: as `patch_filters` makes them.
+        columns: how many stand beside each other, where there are so many.
+
+    Raises:
+        ValueError: another shape, or no tiles.
+    """
+    given = np.asarray(tiles, dtype=float)
+    if given.ndim != 4 or not len(given):
+        raise ValueError(f"tiles are [n, P, P, channels], not of shape {given.shape}")
+    columns = min(columns, len(given))
+    rows = -(-len(given) // columns)
+    places = np.full((rows * columns, *given.shape[1:]), np.nan)
+    places[: len(given)] = given
+    return mosaic(places.reshape(rows, columns, *given.shape[1:]))

@@ -30,7 +30,15 @@ def jsonable(explanation: Explanation) -> dict[str, Any]:
         ],
         "maps": [_map(each) for each in explanation.maps],
         "more": dict(explanation.more),
-    }
+    } | _best(explanation)
+
+
+def _best(explanation: Explanation) -> dict[str, Any]:
+    """The head that is known to align best, if one is."""
+    if explanation.best is None:
+        return {}
+    tap, head = explanation.best
+    return {"best": {"tap": tap, "head": None if head is None else head + 1}}
 
 
 def _input(given: Any) -> str | list[str] | None:

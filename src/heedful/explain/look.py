@@ -7,19 +7,20 @@ very queries and keys (`heedful.nn.taps.watching`). Nothing else takes memory.
 Who stands along the axes is told in `heedful.explain.points` and `heedful.explain.reading`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from heedful.errors import RequestError, nearest
+from heedful.errors import RequestError
+from heedful.explain.best_head import best_head
 from heedful.explain.points import MEMORY, Point, chosen, points, refuse_too_much
 from heedful.explain.reading import Questions, Reading, read
 from heedful.explain.sides import slots_side
 from heedful.explain.view import Explanation, Map, Side
-from heedful.explain.views import VIEWS
+from heedful.explain.views import VIEWS, check_names, maker, refuse_absent, views_of
 from heedful.nn.taps import watching
 from heedful.tasks.prediction import Prediction
 
@@ -42,6 +43,7 @@ def look(
     target: str | None = None,
     alternative: int = 0,
     views: Sequence[str] = (),
+    others: Iterable[Any] = (),
     limit: int = LIMIT,
 ) -> Explanation:
     """Look inside a run while it answers one input.
@@ -57,7 +59,8 @@ def look(
             language model, what goes on after the prompt), a label of a classifier.
         alternative: which of the run's answers, the best being 0.
         views: names of `heedful.explain.views.VIEWS`, which are put into ``more``.
-        limit: bytes that the maps may take.
+        others: further inputs, for the views that look at several together; of them nothing else is told.
+        limit: bytes that the maps may take, those of other inputs included.
 
     ``written`` has the log-probabilities of the tokens that were written, from the forced pass; of tokens
     that were given (the prompt of a language model) it has None, and the view ``losses`` tells of them too.
@@ -67,13 +70,34 @@ def look(
         RequestError: the model has no attention, or not the layer, head or kind; the input is empty or too
             long, for the model or for the limit; there is no such view, or none of this model.
     """
-    for name in views:
-        if name not in VIEWS:
-            raise RequestError(f"unknown view {name!r}{nearest(name, VIEWS)}; there are {', '.join(VIEWS)}")
+    check_names(views)
     wanted = _wanted(run, layers, heads, kinds)
+    refuse_absent(run, views)
+    others = list(others)
+    if others and not any(VIEWS[name].is_over_inputs for name in views):
+        together = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)
+        raise RequestError(
+            f"{1 + len(others)} inputs: only the views {together} look at several together; add one of them, "
+            "or give one input (a text with blanks in quotes)"
+        )
     reading = read(run, input, decoding=decoding, target=target, alternative=alternative)
+    seen = _seen(run, input, reading, wanted, limit)
+    if layers is None and heads is None:
+        seen = replace(seen, best=_best(run, seen.maps))
+    every = [seen, *_further(run, others, wanted, decoding, limit, _taken(seen))]
+    return replace(seen, more={name: maker(name).compute(run, reading, every) for name in views})
+
+
+def _seen(
+    run: "Run", input: Any, reading: Reading, wanted: Sequence[Point], limit: int, taken: int = 0
+) -> Explanation:
+    """What is seen of an input, without views; the maps of inputs before it have ``taken`` some bytes.
+
+    Raises:
+        RequestError: it takes more than ``limit`` bytes.
+    """
     sides = _with_slots(reading.sides, wanted)
-    refuse_too_much(wanted, sides, limit)
+    refuse_too_much(wanted, sides, limit, taken)
     maps, scores = _watched(run.model, reading, wanted)
     answer = (
         _scored(reading.answer, scores[reading.questions.given :]) if reading.is_given else reading.answer
@@ -86,8 +110,40 @@ def look(
         sides=sides,
         maps=maps,
         written=written(reading.questions, sides, scores),
-        more={name: VIEWS[name].compute(run, reading) for name in views},
     )
+
+
+def _further(
+    run: "Run", others: Sequence[Any], wanted: Sequence[Point], decoding: Any, limit: int, taken: int
+) -> Iterator[Explanation]:
+    """What is seen of the inputs after the first.
+
+    Raises:
+        RequestError: with the number of the input, from 2.
+    """
+    for number, input in enumerate(others, 2):
+        try:
+            seen = _seen(run, input, read(run, input, decoding=decoding), wanted, limit, taken)
+        except RequestError as error:
+            raise type(error)(f"input {number}: {error}") from None
+        taken += _taken(seen)
+        yield seen
+
+
+def _taken(seen: Explanation) -> int:
+    """Bytes of all weights."""
+    return sum(each.weights.nbytes for each in seen.maps)
+
+
+def _best(run: "Run", maps: Sequence[Map]) -> tuple[str, int | None] | None:
+    """`Explanation.best`."""
+    choice = best_head(run)
+    if choice is None:
+        return None
+    for each in maps:
+        if each.kind == "cross" and each.layer == choice.layer:
+            return each.tap, choice.head
+    return None
 
 
 def _wanted(
@@ -113,11 +169,6 @@ def no_attention(run: "Run") -> str:
     if mixer is not None:
         return f"model.mixer={mixer} has no attention weights to look at"
     return f"this model (model.kind={model.kind}) has no attention weights to look at"
-
-
-def views_of(run: "Run") -> list[str]:
-    """The views that a model without attention has all the same."""
-    return [name for name, view in VIEWS.items() if view.has(run)]
 
 
 def _with_slots(sides: Mapping[str, Side], wanted: Sequence[Point]) -> dict[str, Side]:

@@ -35,30 +35,15 @@ The lecture says of its figure 12 that the model has 6 layers with 12 heads each
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from heedful.errors import RequestError
+from heedful.explain.classes import PATTERNS, Pattern
 from heedful.explain.matches import Match, measured, sums
 from heedful.explain.relations import COPY, NEIGHBOUR, Frame, Relation, frame
 from heedful.explain.view import Explanation, Kind, Map
-
-Pattern = Literal[
-    "next token",
-    "previous token",
-    "same token",
-    "itself",
-    "same word",
-    "first token",
-    "separator",
-    "fixed position",
-    "same segment",
-    "broad",
-    "none",
-]
-PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
-"""Where two explain the same (a class token is the first and special), the earlier one names the head."""
 
 THRESHOLD = 0.5
 """From this score on a pattern may name a head."""
@@ -191,7 +176,7 @@ class Census:
         return Share(kind, pattern, own, own / len(heads), beside)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, as ``docs/schemas/census.schema.json`` describes it."""
+        """Ready for JSON, as ``docs/schemas/census.schema.json`` has it: layers and heads from 1."""
         found = recurrence(self)
         return {
             "version": 1,
@@ -201,8 +186,16 @@ class Census:
             "threshold": self.threshold,
             "table": [asdict(share) for share in self.table()],
             "recurrence": None if found is None else asdict(found),
-            "heads": [_json(asdict(head)) for head in self.heads],
+            "heads": [
+                {**_json(asdict(head)), "layer": head.layer + 1, "head": head.head + 1} for head in self.heads
+            ],
         }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "Census":
+        """The inverse of `to_dict`."""
+        heads = tuple(_head(each) for each in value["heads"])
+        return cls(value["task"], value["run"], value["inputs"], value["threshold"], heads)
 
 
 def _json(value: Any) -> Any:
@@ -210,6 +203,18 @@ def _json(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _json(inner) for key, inner in value.items()}
     return [_json(inner) for inner in value] if isinstance(value, tuple | list) else value
+
+
+def _head(plain: Mapping[str, Any]) -> HeadPattern:
+    """A head as JSON has it."""
+    made = {
+        "layer": plain["layer"] - 1,
+        "head": plain["head"] - 1,
+        "others": tuple(plain["others"]),
+        "evidence": tuple(Example(**{**each, "tokens": tuple(each["tokens"])}) for each in plain["evidence"]),
+        "matches": {name: Match(**match) for name, match in plain["matches"].items()},
+    }
+    return HeadPattern(**{**plain, **made})
 
 
 def recurrence(of: Census) -> Recurrence | None:

@@ -23,6 +23,8 @@ from heedful.explain.matrix import checked, printable
 SUFFIXES = (".png", ".svg")
 INCHES = 0.42  # of a cell
 COLOURS = "Blues"
+MOST_CELLS = 120
+"""Rows or columns of a heat map; more could not be read."""
 # Without a salt of one's own the names inside an SVG are drawn at random, and no two files are equal.
 SETTINGS: Any = {"svg.hashsalt": "heedful", "svg.fonttype": "path", "text.usetex": False}
 
@@ -68,6 +70,19 @@ def heat_map(
         if note:
             axes.set_xlabel(note, fontsize=9, color="0.35", parse_math=False)
     return figure
+
+
+def check_size(rows: int, columns: int) -> None:
+    """Refuse a heat map that nobody could read.
+
+    Raises:
+        RequestError: it has more than `MOST_CELLS` rows or columns.
+    """
+    if max(rows, columns) > MOST_CELLS:
+        raise RequestError(
+            f"a drawing of {rows} x {columns} cells could not be read: take .html or .json, or a shorter "
+            "input"
+        )
 
 
 def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:

@@ -20,14 +20,13 @@ from typing import get_args
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.explain.view import Kind, Side
+from heedful.explain.view import INPUT, MEMORY, PREFIX, SOURCE, TARGET, Kind, Side
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.recurrent import FixedContext
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.attentive import AttentiveDecoder
 
-SOURCE, TARGET, PREFIX, INPUT, MEMORY = "source", "target", "prefix", "input", "memory"
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _OWN = {"encoder": SOURCE, "decoder": PREFIX}
@@ -157,18 +156,25 @@ def memory(wanted: Sequence[Point], sides: Mapping[str, Side]) -> int:
     return sum(sizes) + WORKING * max(sizes, default=0)
 
 
-def refuse_too_much(wanted: Sequence[Point], sides: Mapping[str, Side], limit: int) -> None:
+def refuse_too_much(wanted: Sequence[Point], sides: Mapping[str, Side], limit: int, taken: int = 0) -> None:
     """Refuse maps that would take more memory than ``limit`` bytes.
+
+    Args:
+        wanted: the points to watch.
+        sides: of the input.
+        limit: in bytes.
+        taken: by the maps of other inputs that are kept.
 
     Raises:
         RequestError: it says how much they would take, and what takes less.
     """
-    needed = memory(wanted, sides)
+    needed = taken + memory(wanted, sides)
     if needed > limit:
         n_maps = sum(len(point.heads) for point in wanted)
         longest = max(len(side.tokens) for side in sides.values())
         raise RequestError(
-            f"attention of {n_maps} heads over as many as {longest:,} tokens takes {_shown(needed)}, more "
+            f"attention of {n_maps} heads over as many as {longest:,} tokens takes {_shown(needed)}"
+            f"{' with that of the inputs before' * bool(taken)}, more "
             f"than the limit of {_shown(limit)}: ask for single layers and heads, shorten the input, or "
             "raise the limit"
         )

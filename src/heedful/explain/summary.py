@@ -50,10 +50,11 @@ class Shown:
 
 
 def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
-    """The mean of all heads of all layers that the explanation has of a kind.
+    """The mean of all heads of all layers that the explanation has of a kind; or the head that aligns best.
 
-    By default of cross-attention where there is some, which says what was looked at for what was written;
-    else of the attention within a side. Maps with other sides than the last of the kind are left out.
+    By default of cross-attention where there is some, which says what was looked at for what was written, and
+    of it the head that is known to align best (`heedful.explain.best_head`), if one is; else of the attention
+    within a side. Maps with other sides than the last of the kind are left out.
 
     Raises:
         RequestError: there is no map, or none of that kind.
@@ -64,6 +65,8 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
         told = f"there is no {kind} attention" if known else "there is no attention"
         raise RequestError(f"{told} in this explanation")
     wanted = kind or known[0]
+    if kind is None and wanted == "cross" and explanation.best is not None:
+        return _best(explanation, *explanation.best)
     last = [each for each in explanation.maps if each.kind == wanted][-1]
     maps = [
         each
@@ -72,6 +75,17 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
     ]
     weights = np.concatenate([each.weights for each in maps]).astype(np.float64).mean(axis=0)
     return Shown(explanation.sides[last.queries], explanation.sides[last.keys], weights, _title(wanted, maps))
+
+
+def _best(explanation: Explanation, tap: str, head: int | None) -> Shown:
+    """The head, or the mean of the layer, that is known to align best."""
+    (own,) = (each for each in explanation.maps if each.tap == tap)
+    weights = (
+        own.weights.mean(axis=0, dtype=np.float64) if head is None else own.head(head).astype(np.float64)
+    )
+    which = "mean of its heads" if head is None else f"head {head + 1}"
+    title = f"{NAMES[own.kind]}: layer {own.layer + 1}, {which} (known to align best)"
+    return Shown(explanation.sides[own.queries], explanation.sides[own.keys], weights, title)
 
 
 NAMES = {"self": "self-attention", "causal": "causal self-attention", "cross": "cross-attention"}

@@ -16,6 +16,7 @@ from heedful.explain.matrix import checked, printable
 
 CELL = 3
 LONGEST_ROW_LABEL = 22
+LONGEST_LINK = 24
 # From white over light and dark blue, each darker than the one before: places in the 256-colour table.
 COLOURS = (231, 195, 153, 117, 75, 33, 27, 26, 25, 18, 17)
 BLOCKS = " ░▒▓█"
@@ -139,3 +140,13 @@ def _cut(word: str, room: int, ellipsis: str) -> str:
     if cell_len(word) <= room:
         return word
     return set_cell_size(word, max(room - 1, 0)).rstrip() + ellipsis
+
+
+def link_lines(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> list[str]:
+    """A line for each token: those it is linked to, with their weights."""
+    width = min(LONGEST_LINK, max((len(token) for token, _ in rows), default=0))
+    lines = []
+    for token, best in rows:
+        links = "   ".join(f"{printable(to)} {weight:.2f}" for to, weight in best)
+        lines.append(f"  {printable(token):<{width}}  →  {links}")
+    return lines

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from heedful.errors import RequestError
 
 Weights = NDArray[np.float32]
+SOURCE, TARGET, PREFIX, INPUT, MEMORY = "source", "target", "prefix", "input", "memory"
+"""The names of sides. Of a model with two: what is read, what is written, and what the writer reads (the
+same, one token behind). Of a model with one: its input; and slots that each stand for several tokens."""
 Kind = Literal["self", "causal", "cross"]
 """Who looks at whom: all tokens of a side at each other, at those before them, or at another side."""
 
@@ -87,6 +90,8 @@ class Explanation:
         written: natural log-probabilities of the tokens of a side that the model wrote or was asked about, by
             the name of the side; None where there is none (what was given as a prompt, say).
         more: further views by their names (`heedful.explain.views`), JSON-ready.
+        best: the head that is known to align best (`heedful.explain.best_head`), where it is shown: the tap
+            of its map, and its number from 0; None for the mean of the layer.
     """
 
     task: str
@@ -97,6 +102,7 @@ class Explanation:
     maps: Sequence[Map]
     written: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+    best: tuple[str, int | None] | None = None
 
     def __post_init__(self) -> None:
         for each in self.maps:

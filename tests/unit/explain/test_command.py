@@ -10,6 +10,9 @@ from typer.testing import CliRunner
 
 from heedful.cli.main import app
 from heedful.errors import RequestError
+from heedful.explain.classes import MEANINGS
+from heedful.explain.look import look
+from heedful.explain.views import VIEWS
 
 
 @pytest.fixture
@@ -88,3 +91,116 @@ def test_losses_of_a_prompt_are_in_brackets(command, explained):
 def test_what_looks_at_what_is_drawn_by_words(command, tmp_path):
     command("tagging", "the dog sat", "--out", tmp_path / "x.svg")
     assert (tmp_path / "x.svg").read_text("utf-8").startswith("<?xml")
+
+
+# Several inputs, and views of all of them ------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("a dog lay\n\nthe mat\r\n  \nthe cat sat\n", "utf-8")
+    return path
+
+
+def test_a_census_of_a_file_of_inputs(command, explained, lines, tmp_path, published):
+    run, given = explained("classification")
+    found = json.loads(
+        command(
+            "classification",
+            given,
+            "--inputs",
+            lines,
+            "--view",
+            "census",
+            "--json",
+            "--out",
+            tmp_path / "x.svg",
+        )
+    )
+    published("explanation", found)
+    assert found["input"] == given
+    others = ["a dog lay", "the mat", "the cat sat"]
+    assert found["more"] == look(run, given, views=["census"], others=others).more
+    assert found["more"]["census"]["inputs"] == 4
+    assert (tmp_path / "x.svg").read_text("utf-8").startswith("<?xml")
+    shown = command("classification", given, *others, "--view", "census")
+    assert "census of 6 heads over 4 inputs" in shown
+    heads = [line.split()[:3] for line in shown.splitlines() if line.startswith("  self  ")]
+    assert heads == [["self", str(layer), str(head)] for layer in (1, 2) for head in (1, 2, 3)]
+
+
+def test_a_file_is_enough(command, lines):
+    found = json.loads(command("classification", "--inputs", lines, "--view", "distances", "--json"))
+    assert found["input"] == "a dog lay"
+    assert found["more"]["distances"]["inputs"] == 3
+
+
+def test_lines_of_pairs_have_a_tab(command, tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_text("the cat\ta dog\nthe mat\tthe log\n", "utf-8")
+    found = json.loads(command("pairs", "--inputs", file, "--view", "census", "--json"))
+    assert found["input"] == ["the cat", "a dog"]
+    assert found["more"]["census"]["inputs"] == 2
+    with pytest.raises(RequestError, match="--pair: of several inputs"):
+        command("pairs", "the cat", "the dog", "--pair", "a dog", "--view", "census")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [("", "the file is empty"), ("\n \n", "lines.txt: there is no input in it")]
+)
+def test_an_empty_file_has_no_input(command, lines, content, message):
+    lines.write_text(content, "utf-8")
+    with pytest.raises(RequestError, match=message):
+        command("classification", "--inputs", lines, "--view", "census")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("classification", [], "no input: give INPUT, or --inputs FILE"),
+        ("classification", ["the", "cat"], "2 inputs: only the views census and distances .* in quotes"),
+        ("classification", ["-", "--inputs", "-", "--view", "census"], "standard input is an INPUT already"),
+        ("classification", ["a", "--inputs", "none.txt"], "none.txt: no such file"),
+        ("fourier", ["the cat", "--view", "census"], "the view census needs attention between tokens"),
+        ("classification", ["the cat", "--view", "filters"], "the view filters needs squares of pixels"),
+        (
+            "pictures without class token",
+            ["PICTURE", "--view", "class-token"],
+            "with a class token, which this",
+        ),
+        ("pictures", ["PICTURE", "--view", "losses", "--view", "heads"], "unknown view 'heads'"),
+        ("resnet", ["PICTURE", "--view", "rollout"], r"\(it has: losses\)"),
+    ],
+)
+def test_wrong_requests_get_a_clear_answer(command, picture, name, arguments, message):
+    given = [picture if argument == "PICTURE" else argument for argument in arguments]
+    with pytest.raises(RequestError, match=message):
+        command(name, *given)
+
+
+@pytest.mark.parametrize("view", ["rollout", "census", "distances", "class-token", "positions", "filters"])
+def test_every_view_of_a_picture_in_every_form(command, picture, tmp_path, published, view):
+    shown = command("pictures", picture, "--view", view)
+    assert len(shown.splitlines()) > len(command("pictures", picture).splitlines()) + 1
+    for suffix in ("html", "svg", "png", "json"):
+        command("pictures", picture, "--view", view, "--out", tmp_path / f"x.{suffix}")
+    published("explanation", json.loads((tmp_path / "x.json").read_text("utf-8")))
+    assert imread(tmp_path / "x.png").shape[2] == 4
+    assert "</html>" in (tmp_path / "x.html").read_text("utf-8")
+
+
+def test_several_pictures(command, picture, tmp_path):
+    other = tmp_path / "q.png"
+    Image.fromarray(np.random.default_rng(4).integers(0, 256, (6, 6), dtype=np.uint8)).save(other)
+    found = json.loads(command("pictures", picture, other, "--view", "distances", "--json"))
+    assert found["more"]["distances"]["inputs"] == 2
+    assert found["input"] == str(picture)
+
+
+def test_the_help_tells_views_and_classes_of_heads():
+    shown = CliRunner().invoke(app, ["explain", "--help"]).stdout
+    for name, view in VIEWS.items():
+        assert f"{name} {view.says}" in " ".join(shown.split())
+    for pattern, meaning in MEANINGS.items():
+        assert " ".join(f"{pattern} {meaning}".split()) in " ".join(shown.split())

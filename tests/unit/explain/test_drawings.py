@@ -9,16 +9,19 @@ import pytest
 from matplotlib.colors import to_rgba
 from PIL import Image
 
+from heedful.explain.classes import MEANINGS, PATTERNS, SIGNS
 from heedful.explain.drawings import (
-    MARKS,
+    COLOURS,
     attention_over,
+    attention_panels,
     census_map,
     distance_chart,
+    distance_panels,
     filter_tiles,
-    mosaic,
     similarity_map,
 )
-from heedful.explain.patterns import PATTERNS, Census, HeadPattern
+from heedful.explain.flow import mosaic
+from heedful.explain.patterns import Census, HeadPattern
 from heedful.explain.picture import save
 
 RNG = np.random.default_rng(3)
@@ -54,6 +57,10 @@ def png(height, width, mode="RGB"):
 FIGURES = {
     "census": lambda: census_map(all_patterns()),
     "distances": lambda: distance_chart(DISTANCES, even=37.0),
+    "stacks": lambda: distance_panels(
+        [("a", "tokens", DISTANCES, 1.5), ("b", "pixels", DISTANCES[:2], None)]
+    ),
+    "layers": lambda: attention_panels({f"layer {n}": GRID * n for n in range(1, 6)}, png(9, 15)[0]),
     "picture": lambda: attention_over(GRID, png(9, 15)[0]),
     "map alone": lambda: attention_over(GRID),
     "similarity": lambda: similarity_map(SIMILARITY),
@@ -92,7 +99,7 @@ def test_every_head_has_its_sign_and_colour():
     signs = {(round(t.get_position()[1]), round(t.get_position()[0])): t.get_text() for t in own.texts}
     for number, pattern in enumerate(PATTERNS):
         place = divmod(number, 4)
-        sign, colour = MARKS[pattern]
+        sign, colour = SIGNS[pattern], COLOURS[pattern]
         assert signs[place] == sign
         np.testing.assert_allclose(cells[place], to_rgba(colour), atol=1e-6)
     # A head that was not looked at stays empty.
@@ -118,9 +125,8 @@ def test_the_legend_has_what_occurs():
 
 
 def test_patterns_are_told_apart():
-    assert MARKS.keys() == set(PATTERNS)
-    signs, colours = zip(*MARKS.values(), strict=True)
-    assert len(set(signs)) == len(set(colours)) == len(PATTERNS)
+    assert SIGNS.keys() == COLOURS.keys() == MEANINGS.keys() == set(PATTERNS)
+    assert len(set(SIGNS.values())) == len(set(COLOURS.values())) == len(PATTERNS)
 
 
 # Numbers
@@ -139,6 +145,23 @@ def test_every_head_has_a_point_at_its_layer():
 def test_even_attention_is_a_line():
     axes = distance_chart(DISTANCES, even=37.0).axes[0]
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), [37.0, 37.0])
+
+
+def test_each_stack_has_its_panel():
+    one, other = distance_panels([("a", "tokens", DISTANCES, 1.5), ("b", "pixels", DISTANCES[:2], None)]).axes
+    assert (one.get_title(), other.get_title()) == ("a", "b")
+    assert "tokens" in one.get_ylabel()
+    assert len(other.collections[0].get_offsets()) == 14
+    assert (len(one.lines), len(other.lines)) == (1, 0)
+
+
+def test_layers_stand_side_by_side_on_one_scale():
+    grids = {f"layer {n}": GRID * n for n in range(1, 6)}
+    panels = [axes for axes in attention_panels(grids).axes if axes.images and axes.get_title()]
+    assert [axes.get_title() for axes in panels] == list(grids)
+    for axes, grid in zip(panels, grids.values(), strict=True):
+        np.testing.assert_array_equal(np.asarray(axes.images[-1].get_array()), grid)
+        assert axes.images[-1].get_clim() == (0, 5 * GRID.max())
 
 
 def test_attention_lies_over_the_picture():
@@ -200,6 +223,8 @@ def test_a_mosaic_of_one_is_the_map():
         (census_map, census()),
         (distance_chart, [1.0, 2.0]),
         (attention_over, [1.0, 2.0]),
+        (attention_panels, {}),
+        (attention_panels, {"a": GRID, "b": GRID.T}),
         (attention_over, [[-0.1]]),
         (attention_over, [[float("nan")]]),
         (attention_over, np.zeros((0, 3))),

@@ -7,30 +7,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jsonschema import Draft202012Validator
 from PIL import Image
 
 from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.points import points
 from heedful.explain.view import Explanation, Side
-from heedful.explain.views import VIEWS
-
-SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "explanation.schema.json"
+from heedful.explain.views import views_of
 
 
-def through_json(explanation):
+def through_json(published, explanation):
     plain = json.loads(json.dumps(jsonable(explanation), allow_nan=False))
-    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(plain)
+    published("explanation", plain)
     return plain
 
 
-def test_every_explanation_is_what_the_schema_says(explained, every):
+def test_every_explanation_is_what_the_schema_says(published, explained, every):
     run, given = explained(every)
     kinds = None if points(run.model) else ()
-    views = [name for name, view in VIEWS.items() if view.has(run)]
+    views = views_of(run)
     seen = look(run, given, kinds=kinds, views=views)
-    plain = through_json(seen)
+    plain = through_json(published, seen)
     assert (plain["version"], plain["run"], plain["task"]) == (1, seen.run, seen.task)
     assert plain["answer"] == json.loads(json.dumps(seen.answer))
     assert plain["more"] == json.loads(json.dumps(seen.more))
@@ -51,9 +48,9 @@ def test_weights_have_six_digits(explained):
     assert all(value == round(value, 6) for value in weights)
 
 
-def test_a_picture_is_a_png_in_base64(explained):
+def test_a_picture_is_a_png_in_base64(published, explained):
     run, given = explained("pictures")
-    (side,) = through_json(look(run, given))["sides"]
+    (side,) = through_json(published, look(run, given))["sides"]
     assert (side["grid"], side["before"]) == ([2, 2], 1)
     content = base64.b64decode(side["picture"])
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), given)
@@ -63,10 +60,10 @@ def test_a_picture_is_a_png_in_base64(explained):
     ("given", "wanted"),
     [("a text", "a text"), (("a", "b"), ["a", "b"]), (Path("x.png"), "x.png"), (np.zeros(3), None)],
 )
-def test_inputs_are_texts_paths_or_nothing(given, wanted):
+def test_inputs_are_texts_paths_or_nothing(published, given, wanted):
     side = Side(("a",), (0,), ("a",))
     answer = {"text": "", "score": 0.0, "alternatives": []}
     seen = Explanation("x", "r", given, answer, {"input": side}, [], {"input": [-float("inf")]})
-    plain = through_json(seen)
+    plain = through_json(published, seen)
     assert plain["input"] == wanted
     assert plain["sides"][0]["written"] == [None]

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from heedful.errors import RequestError
+from heedful.explain.classes import PATTERNS
 from heedful.explain.matches import FEWEST, Match
 from heedful.explain.patterns import (
     BESIDE,
     BROAD,
     EXAMPLES,
-    PATTERNS,
     THRESHOLD,
+    Census,
     census,
     named,
     recurrence,
@@ -657,8 +658,10 @@ def test_json_holds_all_of_it_and_keeps_to_the_schema(kind):
     value = found.to_dict()
     assert json.loads(json.dumps(value, allow_nan=False)) == value
     Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
+    assert Census.from_dict(value) == found
     for head, own in zip(found.heads, value["heads"], strict=True):
         assert (own["pattern"], own["score"], own["others"]) == (head.pattern, head.score, list(head.others))
+        assert (own["layer"], own["head"]) == (head.layer + 1, head.head + 1)
         assert own["matches"].keys() == head.matches.keys()
 
 

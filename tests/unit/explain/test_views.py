@@ -1,7 +1,11 @@
 """Views besides attention, against plain loops, the model's own distribution and finite differences."""
 
+import json
 import math
+import subprocess
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +13,17 @@ import torch
 
 from heedful.errors import RequestError
 from heedful.explain.look import look
+from heedful.explain.points import points
 from heedful.explain.reading import read
-from heedful.explain.views import EMBEDDINGS, VIEWS, gradients, lens, losses
+from heedful.explain.views import VIEWS, Maker, maker, views_of
+from heedful.explain.views.gradients import gradients
+from heedful.explain.views.lens import lens
+from heedful.explain.views.losses import losses
+from heedful.explain.views.shared import EMBEDDINGS
 from heedful.nn.taps import recording
 from heedful.runs.run import load
+
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "explanation.schema.json"
 
 STACKED = ["translation", "summarisation", "one text", "language model", "local and compressed", "masked"]
 STACKED += ["classification", "pairs", "fourier", "tagging", "answers", "pictures", "captions"]
@@ -215,21 +226,37 @@ def test_one_answer_can_be_chosen(explained):
         gradients(run, reading, of=99)
 
 
+# All of them -----------------------------------------------------------------------------------------------
+
+
 def test_nothing_is_left_on_the_model(explained, every):
     run, given = explained(every)
-    reading = read(run, given)
-    for view in VIEWS.values():
-        if view.has(run):
-            view.compute(run, reading)
+    look(run, given, kinds=None if points(run.model) else (), views=views_of(run))
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in run.model.modules())
     assert all(parameter.grad is None for parameter in run.model.parameters())
 
 
 def test_views_are_there_or_say_what_is_instead(explained, every):
     run, given = explained(every)
-    for name, view in VIEWS.items():
-        if view.has(run):
-            assert look(run, given, kinds=(), views=[name]).more.keys() == {name}
+    kinds = None if points(run.model) else ()
+    for name in VIEWS:
+        if maker(name).has(run):
+            assert look(run, given, kinds=kinds, views=[name]).more.keys() == {name}
         else:
-            with pytest.raises(RequestError, match=r"take (the|another) view"):
-                look(run, given, kinds=(), views=[name])
+            with pytest.raises(RequestError, match="take another view"):
+                look(run, given, kinds=kinds, views=[name])
+
+
+def test_every_view_is_a_module_and_has_a_place_in_the_schema():
+    assert all(isinstance(maker(name), Maker) for name in VIEWS)
+    assert {name for name in VIEWS if hasattr(maker(name), "figure")} == {
+        name for name, view in VIEWS.items() if view.is_drawn
+    }
+    patterns = json.loads(SCHEMA.read_text("utf-8"))["properties"]["more"]["patternProperties"]
+    assert list(patterns) == [f"^{name}$" for name in VIEWS]
+
+
+def test_the_names_of_views_are_light():
+    heavy = "{'torch', 'numpy', 'matplotlib'}"
+    code = f"import sys, heedful.explain.views; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

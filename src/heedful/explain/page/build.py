@@ -103,7 +103,8 @@ def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) 
     return {
         "version": VERSION,
         "sides": {name: _side(side) for name, side in explanation.sides.items()},
-        "maps": [_map(each, wanted) for each in maps],
+        "maps": [*(_map(each, wanted) for each in maps), *_rollouts(explanation)],
+        "best": explanation.best,
         "written": {
             name: [None if each is None else _probability(each) for each in log_probs]
             for name, log_probs in explanation.written.items()
@@ -148,6 +149,23 @@ def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> dict[str, Any]:
         "size": [rows, columns],
         "views": views,
     }
+
+
+def _rollouts(explanation: Explanation) -> list[dict[str, Any]]:
+    """Those of the view ``rollout``, with every weight: drawn as attention is, as a mean of heads."""
+    found = []
+    for number, matrix in enumerate(explanation.more.get("rollout", {}).get("matrices", ())):
+        queries, keys = matrix["queries"], matrix["keys"]
+        weights = np.asarray([matrix["weights"]], dtype=np.float32)
+        if not weights.size:
+            continue
+        made = Map(
+            f"rollout.{number}", "self" if queries == keys else "cross", 0, queries, keys, (0,), weights
+        )
+        packed = _map(made, frozenset({(made.tap, 0)}))
+        packed["views"][0]["head"] = None
+        found.append({**packed, "rollout": True})
+    return found
 
 
 def _view(head: Head, weights: NDArray[np.float64], whole: bool) -> dict[str, Any]:

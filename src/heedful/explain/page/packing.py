@@ -78,3 +78,15 @@ def shades_of(cells: NDArray[np.float64]) -> tuple[NDArray[np.uint8], float]:
 def text_of(numbers: NDArray[Any]) -> str:
     """Base64 of whole numbers, the low byte first."""
     return base64.b64encode(numbers.astype(numbers.dtype.newbyteorder("<")).tobytes()).decode("ascii")
+
+
+def signed(values: NDArray[np.float64]) -> dict[str, Any]:
+    """A matrix of numbers from -1 to 1 for the page: ``size``, and ``levels`` of 16 bits.
+
+    Level 0 is NaN, where nothing is drawn; -1 to 1 are 1 to `LEVELS`.
+    """
+    levels = 1 + np.rint((np.nan_to_num(values).clip(-1.0, 1.0) + 1) / 2 * (LEVELS - 1))
+    return {
+        "size": [*values.shape],
+        "levels": text_of(np.where(np.isnan(values), 0, levels).astype(np.uint16)),
+    }

@@ -266,9 +266,10 @@ const full = (greatest) => (state.scale === "one" ? 1 : greatest);
 /* ---- Names ------------------------------------------------------------------------------------------- */
 
 const headName = (view) => (view.head === null ? "mean of heads" : `head ${view.head + 1}`);
-const viewName = (map, view) => `Layer ${map.layer + 1}, ${headName(view)}`;
+const viewName = (map, view) => (map.rollout ? "Rollout through all layers" : `Layer ${map.layer + 1}, ${headName(view)}`);
 
 function kindName(map) {
+  if (map.rollout) return map.queries === map.keys ? `Rollout: where the ${map.queries} comes from` : `Rollout: what of the ${map.keys} arrives at the ${map.queries}`;
   if (map.kind === "cross") return `Cross-attention: ${map.queries} looks at ${map.keys}`;
   return `${map.kind === "causal" ? "Causal self-attention" : "Self-attention"} of the ${map.queries}`;
 }
@@ -338,7 +339,7 @@ function grid(name, maps) {
   const body = element("tbody");
   for (const n of maps) {
     const map = DATA.maps[n];
-    const row = element("tr", { title: map.tap }, element("th", { scope: "row" }, `${map.layer + 1}`));
+    const row = element("tr", { title: map.tap }, element("th", { scope: "row" }, map.rollout ? "all" : `${map.layer + 1}`));
     for (const head of heads) {
       const v = map.views.findIndex((view) => view.head === head);
       row.append(element("td", { class: head === null ? "mean" : null }, ...(v < 0 ? [] : [thumb(n, v)])));
@@ -421,7 +422,8 @@ function openHead(map, view) {
 function drawHead() {
   const { map, view, m } = current();
   $("head-title").textContent = viewName(map, view);
-  $("head-kind").textContent = kindName(map);
+  const isBest = DATA.best !== null && DATA.best[0] === map.tap && DATA.best[1] === view.head;
+  $("head-kind").textContent = `${kindName(map)}${isBest ? "; known to align best" : ""}`;
   $("units").hidden = ![map.queries, map.keys].some((name) => hasWords(DATA.sides[name]));
   drawMap();
   drawLegend(full(m.greatest));
@@ -831,8 +833,10 @@ function drawWritten() {
   );
 }
 
+const VIEWS = { tokens: tokensView, table: tableView, squares: squaresView, heat: heatView, image: imageView };
+
 function drawMore() {
-  $("more").replaceChildren(...DATA.more.map((view) => (view.kind === "tokens" ? tokensView(view) : tableView(view))));
+  $("more").replaceChildren(...DATA.more.map((view) => VIEWS[view.kind](view)));
 }
 
 /** A further view of one number for each token; blue above zero, red below. */
@@ -850,13 +854,67 @@ function tableView(view) {
   return headed(view.title, "", element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": view.title }, table));
 }
 
-/** A number, a text, nothing, or a text that is tinted by its probability. */
+/** The picture once for each, all on one scale. */
+function squaresView(view) {
+  const side = DATA.sides[view.side];
+  const most = Math.max(...view.pictures.map((each) => greatestOf(each.values)));
+  const pictures = view.pictures.map((each) => {
+    const { frame, canvas } = framed(side);
+    veil(canvas, each.values, side.grid, most);
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `${each.label}: ${strongestSquares(side, each.values)}`);
+    return element("figure", {}, frame, element("figcaption", {}, each.label));
+  });
+  return headed(view.title, `The stronger the colour, the more; the strongest is ${number(most)}.`, element("div", { class: "gallery wide" }, ...pictures));
+}
+
+/** The squares with the greatest values, in words. */
+function strongestSquares(side, values) {
+  return strongestPlaces(values, 3).map((n) => `row ${Math.floor(n / side.grid[1]) + 1}, column ${(n % side.grid[1]) + 1}: ${number(values[n])}`).join("; ");
+}
+
+/** Numbers from -1 to 1 as one picture: blue above zero, red below, nothing where there is none. */
+function heatView(view) {
+  const [rows, columns] = view.size;
+  const canvas = element("canvas", { role: "img", "aria-label": `${view.title}: ${rows} by ${columns} numbers`, width: columns, height: rows });
+  const image = new ImageData(columns, rows);
+  const pixels = new Uint32Array(image.data.buffer);
+  sixteen(view.levels).forEach((level, n) => {
+    if (level === 0) return;
+    const value = (2 * (level - 1)) / (LEVELS - 1) - 1;
+    pixels[n] = (value < 0 ? colours.minus : colours.plus).packed[Math.round(255 * Math.abs(value))];
+  });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  const scale = Math.max(1, Math.floor(420 / Math.max(rows, columns)));
+  canvas.style.setProperty("width", `${scale * columns}px`);
+  return headed(view.title, "Blue is alike (1), red is opposite (-1).", element("div", { class: "heat" }, canvas));
+}
+
+function imageView(view) {
+  const image = element("img", { src: view.picture, alt: view.text, class: "tiles" });
+  image.style.setProperty("width", `${view.width}px`);
+  return headed(view.title, view.text, image);
+}
+
+/** A number, a text, nothing, a text that is tinted by its probability, or a cell that says what it is: its
+    text, the share that tints it, the head that it opens. */
 function tableCell(value) {
   if (value === null) return element("td");
   if (typeof value === "number") return element("td", {}, Number.isInteger(value) ? `${value}` : number(value));
+  if (typeof value === "object" && !Array.isArray(value)) return openingCell(value);
   if (!Array.isArray(value)) return element("td", { class: "said-cell" }, named(String(value)));
   const cell = element("td", { class: "said-cell tinted" }, named(String(value[0])), element("small", {}, percent(value[1])));
   tint(cell, value[1]);
+  return cell;
+}
+
+function openingCell({ text, share, tap, head }) {
+  const map = DATA.maps.findIndex((each) => each.tap === tap);
+  const view = map < 0 ? -1 : DATA.maps[map].views.findIndex((each) => each.head === head);
+  const label = view < 0 ? null : `${text}: open ${viewName(DATA.maps[map], DATA.maps[map].views[view])}`;
+  const shownText = view < 0 ? named(text) : element("button", { type: "button", class: "opens", "aria-label": label, onclick: () => openHead(map, view) }, shown(text));
+  const cell = element("td", { class: share === undefined ? null : "tinted" }, shownText);
+  if (share !== undefined) tint(cell, limited(share, 0, 1));
   return cell;
 }
 
@@ -971,9 +1029,11 @@ function listen() {
   });
 }
 
-/** Where cross-attention is, it is what people came for; else the first map. */
+/** The head that is known to align best; where cross-attention is, it is what people came for; else the first map. */
 function firstMap() {
-  return Math.max(0, DATA.maps.map((map) => map.kind).lastIndexOf("cross"));
+  const best = DATA.best ? DATA.maps.findIndex((map) => map.tap === DATA.best[0]) : -1;
+  if (best >= 0) return best;
+  return Math.max(0, DATA.maps.map((map) => (map.rollout ? "rollout" : map.kind)).lastIndexOf("cross"));
 }
 
 function begin() {
@@ -982,7 +1042,9 @@ function begin() {
   aroundPrinting();
   if (DATA.maps.length) {
     state.map = firstMap();
-    state.view = DATA.maps[state.map].views.length - 1;
+    const views = DATA.maps[state.map].views;
+    const best = DATA.best ? views.findIndex((view) => view.head === DATA.best[1]) : -1;
+    state.view = best >= 0 ? best : views.length - 1;
     chooseStrongest("query");
     chooseStrongest("key");
   }

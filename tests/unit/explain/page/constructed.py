@@ -2,10 +2,13 @@
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image
 
+from heedful.explain.flow import rollouts
+from heedful.explain.patterns import census
 from heedful.explain.view import Explanation, Map, Side
 
 Weights = np.ndarray
@@ -260,3 +263,48 @@ def large(n_layers: int = 12, n_heads: int = 12, n: int = 512, kind: str = "self
     maps = stack(kind, "input", "input", n_layers, "encoder", make)
     text = " ".join(side.surface)
     return Explanation("language-modelling", "large", text, {"text": "x"}, {"input": side}, maps)
+
+
+def seeing_further() -> Explanation:
+    """A translation with a rollout, a census and distances."""
+    plain = translation()
+    counted = census([replace(plain, maps=[each for each in plain.maps if each.layer == 1])] * 2)
+    matrices = [
+        {"queries": queries, "keys": keys, "weights": weights.tolist()}
+        for (queries, keys), weights in sorted(rollouts(plain).items())
+    ]
+    layers = [
+        {
+            "layer": n + 1,
+            "tap": f"encoder.{n}.weights",
+            "heads": [1, 2, 3, 4],
+            "distances": [1.5 * n, None, 2, 0.25],
+        }
+        for n in range(2)
+    ]
+    stack = {"side": "source", "kind": "self", "unit": "tokens", "even": 2.25, "layers": layers}
+    more = {
+        "rollout": {"residual": 0.5, "matrices": matrices},
+        "census": counted.to_dict(),
+        "distances": {"inputs": 2, "stacks": [stack]},
+    }
+    return replace(plain, more=more)
+
+
+def seen_picture() -> Explanation:
+    """A picture with what its class token looks at, its positions and its filters."""
+    plain, n = picture(), GRID[0] * GRID[1]
+    draw = np.random.default_rng(5)
+    means = [each.weights.astype(float).mean(axis=0) for each in plain.maps]
+    layers = [{"layer": i + 1, "weights": w[0, 1:].reshape(GRID).tolist()} for i, w in enumerate(means)]
+    more = {
+        "class-token": {"side": "input", "layers": layers},
+        "positions": {"sides": [{"name": "input", "similarity": draw.uniform(-1, 1, (n, n)).tolist()}]},
+        "filters": {
+            "patch": 3,
+            "filters": 8,
+            "shares": [0.5, 0.25],
+            "tiles": draw.random((2, 3, 3, 3)).tolist(),
+        },
+    }
+    return replace(plain, more=more)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -16,6 +17,8 @@ from constructed import (
     hostile,
     large,
     picture,
+    seeing_further,
+    seen_picture,
     translation,
     without_maps,
 )
@@ -341,6 +344,115 @@ def test_further_views_are_drawn(browser, opened):
     assert blue[2] > blue[0]
 
 
+def test_a_row_of_the_census_opens_its_head(browser, opened):
+    explanation = opened(seeing_further())
+    heads = explanation.more["census"]["heads"]
+    buttons = texts(browser, ".opens")
+    assert buttons[: len(heads)] == [f"{head['layer']}.{head['head']}" for head in heads]
+    for n in (1, 6, 11):
+        click(browser, ".opens", n)
+        assert text(browser, "#head-title") == f"Layer {heads[n]['layer']}, head {heads[n]['head']}"
+        (number,) = (i for i, each in enumerate(explanation.maps) if each.tap == heads[n]["tap"])
+        weights = explanation.maps[number].head(heads[n]["head"] - 1)
+        same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
+    browser.run("document.querySelectorAll('.opens')[1].focus()")
+    browser.press("Tab")
+    assert browser.run(OUTLINED)
+    browser.press("Enter")
+    assert text(browser, "#head-title") == f"Layer {heads[2]['layer']}, head {heads[2]['head']}"
+    assert focused(browser) == "one-head"
+
+
+def test_the_tables_of_views_tell_their_numbers(browser, opened):
+    explanation = opened(seeing_further())
+    shown = {title: n for n, title in enumerate(texts(browser, "#more h2"))}
+    assert list(shown) == [
+        "What the heads do, over 2 inputs",
+        "Each head",
+        "How far each head looks, in tokens: self-attention of the source (even attention: 2.25)",
+    ]
+    rows = "return [...document.querySelectorAll('#more section')[arguments[0]].querySelectorAll('tbody tr')]"
+    told = browser.run(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 1)
+    assert [row[2] for row in told] == [head["pattern"] for head in explanation.more["census"]["heads"]]
+    far = browser.run(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 2)
+    assert far == [["1", "0.00", "", "2.00", "0.25"], ["2", "1.50", "", "2.00", "0.25"]]
+    tints = browser.run(f"{rows}.map((row) => row.cells[3].style.backgroundColor)", 2)
+    (farthest,) = {tuple(map(int, re.findall(r"\d+", tint))) for tint in tints}
+    np.testing.assert_allclose(farthest, coloured(np.array(0.62)), atol=3)
+
+
+def test_a_rollout_is_drawn_as_a_head_is(browser, opened):
+    explanation = opened(seeing_further())
+    matrices = explanation.more["rollout"]["matrices"]
+    assert len(matrices) == 3
+    # What is open at first is attention.
+    assert text(browser, "#head-title") == "Layer 2, mean of heads"
+    click(browser, "#numbers summary")
+    for n, matrix in enumerate(matrices, len(explanation.maps)):
+        head(browser, n, 0)
+        assert text(browser, "#head-title") == "Rollout through all layers"
+        assert text(browser, "#head-kind").startswith("Rollout: ")
+        found = np.array([float(cell) for cell in texts(browser, "#numbers tbody td")])
+        np.testing.assert_allclose(found, np.ravel(matrix["weights"]), atol=SHOWN)
+        assert matrix["queries"] in text(browser, "#head-kind")
+        assert matrix["keys"] in text(browser, "#head-kind")
+
+
+def test_what_the_class_token_sees_lies_over_the_picture(browser, opened):
+    explanation = opened(seen_picture())
+    layers = explanation.more["class-token"]["layers"]
+    found = np.stack([pixels(browser, "#more .gallery canvas", n)[..., 3] for n in range(2)])
+    wanted = np.array([layer["weights"] for layer in layers])
+    np.testing.assert_allclose(found, 0.85 * 255 * wanted / wanted.max(), atol=1)
+    assert texts(browser, "#more figcaption") == ["layer 1", "layer 2"]
+    row, column = np.unravel_index(wanted[1].argmax(), GRID)
+    script = "return document.querySelectorAll('#more .gallery canvas')[1].getAttribute('aria-label')"
+    said = browser.run(script)
+    assert said.startswith(f"layer 2: row {row + 1}, column {column + 1}: {wanted[1].max():.4f}; ")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_positions_are_blue_where_alike_and_red_where_opposite(browser, opened, dark):
+    explanation = opened(seen_picture(), dark=dark)
+    (side,) = explanation.more["positions"]["sides"]
+    cosines = np.array(side["similarity"]).reshape(*GRID, *GRID)
+    found = pixels(browser, ".heat canvas")
+    rows, columns = GRID
+    assert found.shape[:2] == (rows * (rows + 1) - 1, columns * (columns + 1) - 1)
+    assert (found[rows, :, 3] == 0).all()
+    assert (found[:, columns, 3] == 0).all()
+    for row, column in [(0, 0), (2, 5), (4, 6)]:
+        top, left = row * (rows + 1), column * (columns + 1)
+        part, values = found[top : top + rows, left : left + columns], cosines[row, column]
+        for name, there in (("plus", values > 0), ("minus", values < 0)):
+            wanted = scale(name, dark)[np.rint(255 * np.abs(values[there])).astype(int)]
+            assert (part[there][:, 3] == 255).all()
+            steps = np.abs(np.diff(scale(name, dark), axis=0)).max()
+            assert np.abs(part[there][:, :3] - wanted).max() <= steps + 1
+
+
+def test_filters_are_a_picture_with_a_text(browser, opened):
+    opened(seen_picture())
+    script = "const {naturalWidth, naturalHeight, alt} = document.querySelector('.tiles');"
+    assert browser.run(f"{script} return [naturalWidth, naturalHeight, alt]") == [
+        7,
+        3,
+        "2 tiles, which explain 75% of the variance",
+    ]
+
+
+def test_the_head_that_aligns_best_is_open_at_first(browser, opened):
+    explanation = opened(replace(translation(), best=("cross.0.weights", 1)))
+    assert text(browser, "#head-title") == "Layer 1, head 2"
+    weights = explanation.maps[4].head(1)
+    same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
+    assert text(browser, "#head-kind").endswith("; known to align best")
+    head(browser, 4, 0)
+    assert "best" not in text(browser, "#head-kind")
+    opened(replace(translation(), best=("cross.0.weights", None)))
+    assert text(browser, "#head-title") == "Layer 1, mean of heads"
+
+
 def test_a_model_without_attention_has_a_page_too(browser, opened):
     opened(without_maps())
     assert browser.run("return document.getElementById('desk').hidden")
@@ -407,7 +519,7 @@ def test_a_walk_by_keyboard(browser, opened):
 
 
 def test_everything_that_takes_keys_has_a_name(browser, opened):
-    for make in (translation, picture, caption):
+    for make in (translation, picture, caption, seeing_further, seen_picture):
         opened(make())
         browser.devtools("Accessibility.enable")
         nodes = browser.devtools("Accessibility.getFullAXTree")["nodes"]
@@ -478,7 +590,7 @@ def test_text_stands_out_from_its_tint(browser, opened, dark):
 
 
 @pytest.mark.parametrize("width", [360, 800])
-@pytest.mark.parametrize("make", [translation, picture])
+@pytest.mark.parametrize("make", [translation, picture, seeing_further, seen_picture])
 def test_a_narrow_page_does_not_run_out_of_the_window(browser, opened, make, width):
     opened(make(), width=width, height=700)
     assert browser.run("return document.documentElement.scrollWidth") <= width

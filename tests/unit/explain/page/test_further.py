@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from constructed import translation
 
 from heedful.explain.page.further import drawings
+from heedful.explain.page.packing import signed
 
 QUESTIONS = {"side": "target", "places": [0, 2], "answers": ["naan", "farm"]}
 
@@ -54,3 +56,9 @@ def test_gradients_have_a_drawing_for_each_side_there_is():
 
 def test_what_is_not_known_is_left_out():
     assert drawn(unknown={"numbers": [1]}) == []
+
+
+def test_squares_need_their_picture_and_all_else_nothing():
+    squares = {"title": "x", "kind": "squares", "side": "nowhere", "pictures": []}
+    heat = {"title": "x", "kind": "heat", **signed(np.array([[1.0]]))}
+    assert drawn(one=squares, other=heat) == [heat]

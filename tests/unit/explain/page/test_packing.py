@@ -14,6 +14,7 @@ from heedful.explain.page.packing import (
     SHADES,
     levels_of,
     shades_of,
+    signed,
     strongest,
     text_of,
     thumbnail,
@@ -86,3 +87,14 @@ def test_a_head_without_a_single_weight_has_no_shade():
 @pytest.mark.parametrize("order", ["<u2", ">u2"])
 def test_the_low_byte_comes_first_on_every_machine(order):
     assert base64.b64decode(text_of(np.array([[0x1234]], dtype=order))) == b"\x34\x12"
+
+
+def test_signed_numbers_come_back_and_nothing_is_level_0():
+    values = np.array([[-1.0, 0.0, 1.0], [0.3, np.nan, -0.7]])
+    packed = signed(values)
+    levels = np.frombuffer(base64.b64decode(packed["levels"]), "<u2").reshape(packed["size"])
+    assert packed["size"] == [2, 3]
+    assert (levels == 0).tolist() == np.isnan(values).tolist()
+    found = 2 * (levels.astype(float) - 1) / (LEVELS - 1) - 1
+    np.testing.assert_allclose(found[~np.isnan(values)], values[~np.isnan(values)], atol=1 / (LEVELS - 1))
+    assert [levels[0, 0], levels[0, 2]] == [1, LEVELS]

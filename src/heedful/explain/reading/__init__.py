@@ -1,0 +1,25 @@
+"""An input as a model reads it, what the run answered, and what the model says of that answer.
+
+Whatever the task, an explanation needs three things, and a `Reading` is all of them: the batch of the one
+input, the sides that stand along the axes, and the `Questions` that were answered at some of its places
+(which token comes next, which class it is, where the answer begins).
+
+| task | sides | questions |
+|---|---|---|
+| translation, summarisation | source, target, prefix | every token of the target, and its end |
+| the same by a language model | input: ``<s> x <sep> y </s>`` | every token of y, and the end |
+| language modelling | input: prompt and completion | every token but the first; the prompt's are *given* |
+| masked language modelling | input: ``<cls> x <sep>`` | what stands in each gap |
+| classification, of pairs too | input: ``<cls> a <sep> b <sep>`` | the class |
+| regression | the same | the number (no probability) |
+| tagging | the same | the tag of each word, at its first token |
+| question answering | the same | the answer's first and last token |
+| picture classification | input: squares | the class |
+| captioning | source: squares, target, prefix | every token of the caption, and its end |
+"""
+
+from heedful.explain.reading.questions import Asked, Questions, Reading
+from heedful.explain.reading.readers import READERS, read
+from heedful.explain.reading.shared import GIVEN
+
+__all__ = ["GIVEN", "READERS", "Asked", "Questions", "Reading", "read"]

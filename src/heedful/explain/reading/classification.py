@@ -1,0 +1,92 @@
+"""Classes and numbers: of a text, of a pair of texts, of a picture."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from heedful.data.batch import Batch
+from heedful.data.pictures import Picture
+from heedful.errors import RequestError, nearest
+from heedful.explain.points import INPUT
+from heedful.explain.reading.questions import Asked, Questions, Reading
+from heedful.explain.reading.shared import ids_in, predicted, refuse_empty, refuse_target, texts_of
+from heedful.explain.sides import squares_side, text_side
+from heedful.explain.view import Side
+from heedful.nn.patches import Pictures
+from heedful.objectives.classification import class_logits
+from heedful.objectives.regression import values
+from heedful.tasks.prediction import Prediction
+from heedful.tasks.texts import fitted
+from heedful.text.specials import SPECIALS
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+def read_class(run: "Run", given: Any, asked: Asked) -> Reading:
+    """Classification; the target may be another label than the run's own answer."""
+    batch, sides = _framed(run, given)
+    answer = predicted(run, given, asked)
+    return Reading(batch, sides, answer, _class_of(run, batch, answer, asked))
+
+
+def read_picture(run: "Run", given: Any, asked: Asked) -> Reading:
+    """Classification of pictures; the squares are those that the model makes tokens of."""
+    model = run.recipe.model
+    pixels = run.codec.reader.pixels(Picture.of(given))
+    answer = predicted(run, given, asked)
+    pictures = Pictures.of(run.codec.reader.normalised(np.stack([pixels])), model.n_tokens)
+    batch = Batch.of_pictures(pictures, [0])
+    before = model.n_tokens - int(np.prod(model.grid))
+    sides = {INPUT: squares_side(model.grid, before, pixels)}
+    return Reading(batch, sides, answer, _class_of(run, batch, answer, asked))
+
+
+def read_number(run: "Run", given: Any, asked: Asked) -> Reading:
+    """Regression."""
+    refuse_target(run, asked, "its answer is a number")
+    batch, sides = _framed(run, given)
+    answer, codec = predicted(run, given, asked), run.codec
+    heads, layout = run.model.heads, batch.inputs.layout
+    questions = Questions(
+        INPUT,
+        (),
+        torch.zeros(1, dtype=torch.int64),
+        lambda hidden: iter([]),
+        lambda i, number: answer.text,
+        numbers=lambda hidden: codec.mean + codec.deviation * values(hidden, heads, layout.to(hidden.device)),
+    )
+    return Reading(batch, sides, answer, questions)
+
+
+def _framed(run: "Run", given: Any) -> tuple[Batch, dict[str, Side]]:
+    """A text or a pair as classifiers and regressions read it, cut where it is too long."""
+    tokenizer = run.codec.tokenizer
+    ids = tokenizer.encode_batch(texts_of(run, given))
+    refuse_empty(*ids)
+    kept = fitted(ids, run.recipe.model.max_length)
+    batch = Batch.framed([kept], classify=SPECIALS.classify, separate=SPECIALS.separate)
+    return batch, {INPUT: text_side(tokenizer, ids_in(batch))}
+
+
+def _class_of(run: "Run", batch: Batch, answer: Prediction, asked: Asked) -> Questions:
+    """Which class it is.
+
+    Raises:
+        RequestError: the target is no label of the run.
+    """
+    labels: tuple[str, ...] = run.codec.labels
+    label = answer.text if asked.target is None else asked.target
+    if label not in labels:
+        raise RequestError(
+            f"unknown label {label!r}{nearest(label, labels)}; there are {', '.join(map(str, labels))}"
+        )
+    heads, layout = run.model.heads, batch.inputs.layout
+    return Questions(
+        INPUT,
+        (),
+        torch.tensor([labels.index(label)]),
+        lambda hidden: iter([class_logits(hidden, heads, layout.to(hidden.device))]),
+        lambda i, number: labels[number],
+    )

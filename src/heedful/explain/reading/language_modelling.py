@@ -1,0 +1,87 @@
+"""Language modelling: the prompt with its completion, in one text."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from heedful.data.batch import Batch
+from heedful.errors import RequestError
+from heedful.explain.points import INPUT
+from heedful.explain.reading.questions import Asked, Reading
+from heedful.explain.reading.shared import given_answer, predicted, text_of, tokens_of
+from heedful.explain.sides import text_side
+from heedful.nn.layout import Tokens
+from heedful.tasks.prediction import Prediction
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+def read_prompt(run: "Run", given: Any, asked: Asked) -> Reading:
+    """Language modelling: the prompt with its completion, the end token too where the model wrote it.
+
+    An empty prompt is begun with the end token, as `heedful.tasks.language_modelling.Completer` does.
+    """
+    tokenizer, context = run.codec.text, run.recipe.model.context
+    prompt = tokenizer.encode(text_of(run, given)) or [SPECIALS.end]
+    room = context - len(prompt)
+    if room < 1:
+        raise RequestError(
+            f"the prompt has {len(prompt):,} tokens, and with a completion the model reads {context:,} at "
+            f"once: shorten it to {context - 1:,} at most"
+        )
+    if asked.target is not None:
+        return _given_completion(run, given, prompt, asked)
+    wanted = run.recipe.completion.limits.max_new_tokens
+    answer = predicted(run, given, asked, max_new_tokens=min(wanted, room))
+    written = list(answer.ids)
+    if len(answer.log_probs) > len(written):
+        written = [*written, SPECIALS.end]
+    elif room < wanted:
+        note = f"cut after {room} tokens, so that the model reads prompt and completion at once"
+        answer = replace(answer, note=note)
+    return continued(run, tokenizer, [*prompt, *written], 1, len(prompt), answer, asked)
+
+
+def _given_completion(run: "Run", given: str, prompt: list[int], asked: Asked) -> Reading:
+    """Prompt and completion are encoded as one text: a token that has characters of both is the latter's."""
+    tokenizer, context = run.codec.text, run.recipe.model.context
+    assert asked.target is not None
+    whole = tokenizer.encode(given + asked.target)
+    if not given:
+        whole = [*prompt, *whole]
+    pairs = zip(prompt, whole, strict=False)
+    shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(prompt), len(whole)))
+    first = max(1, shared)
+    if len(whole) <= first:
+        raise RequestError("the target adds no token to the prompt: give a text that goes on")
+    if len(whole) > context:
+        raise RequestError(
+            f"prompt and target have {len(whole):,} tokens, and the model reads {context:,} at once"
+        )
+    answer = given_answer(tokenizer, asked.target, whole[first:])
+    return continued(run, tokenizer, whole, 1, first, answer, asked)
+
+
+def continued(
+    run: "Run",
+    tokenizer: Tokenizer,
+    text: Sequence[int],
+    first: int,
+    first_answer: int,
+    answer: Prediction,
+    asked: Asked,
+) -> Reading:
+    """A text that a language model reads: its tokens from ``first`` on are asked for."""
+    places = range(first, len(text))
+    batch = Batch(
+        Tokens.of([text]),
+        torch.tensor([text[place] for place in places], dtype=torch.int64),
+        rows=torch.tensor([place - 1 for place in places], dtype=torch.int64),
+    )
+    questions = tokens_of(run, tokenizer, batch, INPUT, places, given=first_answer - first)
+    return Reading(batch, {INPUT: text_side(tokenizer, text)}, answer, questions, asked.target is not None)

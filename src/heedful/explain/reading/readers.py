@@ -1,0 +1,51 @@
+"""How the inputs of each task are read, by its kind."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from heedful.explain.reading.answering import read_answer
+from heedful.explain.reading.captioning import read_caption
+from heedful.explain.reading.classification import read_class, read_number, read_picture
+from heedful.explain.reading.language_modelling import read_prompt
+from heedful.explain.reading.masking import read_gaps
+from heedful.explain.reading.questions import Asked, Reading
+from heedful.explain.reading.tagging import read_tags
+from heedful.explain.reading.translation import read_pair
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+READERS: dict[str, Callable[["Run", Any, Asked], Reading]] = {
+    "translation": read_pair,
+    "summarisation": read_pair,
+    "language-modelling": read_prompt,
+    "masked-language-modelling": read_gaps,
+    "classification": read_class,
+    "picture-classification": read_picture,
+    "tagging": read_tags,
+    "question-answering": read_answer,
+    "regression": read_number,
+    "captioning": read_caption,
+}
+"""By the kind of the task."""
+
+
+def read(
+    run: "Run",
+    input: Any,
+    *,
+    decoding: Any = None,
+    target: str | None = None,
+    alternative: int = 0,
+) -> Reading:
+    """Read one input, and answer it; see `heedful.explain.look.look`.
+
+    Raises:
+        RequestError: the input is empty, too long or of another kind than the run reads, or there is no such
+            answer.
+    """
+    asked = Asked(decoding, target, alternative)
+    reading = READERS[run.recipe.task.kind](run, input, asked)
+    device = next(run.model.parameters()).device
+    return replace(reading, batch=reading.batch.to(device))

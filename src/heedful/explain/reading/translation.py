@@ -1,0 +1,87 @@
+"""Translation and summarisation: on two sides, or one after the other in a language model."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from heedful.errors import RequestError
+from heedful.explain.points import PREFIX, SOURCE, TARGET
+from heedful.explain.reading.language_modelling import continued
+from heedful.explain.reading.questions import Asked, Reading
+from heedful.explain.reading.shared import given_answer, predicted, refuse_empty, text_of, tokens_of
+from heedful.explain.sides import text_side
+from heedful.explain.view import Side
+from heedful.tasks.pairing import OneAfterTheOther
+from heedful.tasks.prediction import Prediction
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+
+def read_pair(run: "Run", given: Any, asked: Asked) -> Reading:
+    """Translation and summarisation, on two sides or one after the other."""
+    source = run.codec.source.encode(text_of(run, given))[: run.recipe.max_source]
+    refuse_empty(source)
+    answer, target = answered(run, given, asked, run.codec.target, len(source))
+    if isinstance(run.recipe.pairing, OneAfterTheOther):
+        return _one_text(run, source, target, answer, asked)
+    side = text_side(run.codec.source, [*source, SPECIALS.end])
+    return two_sides(run, source, target, answer, asked, side, run.codec.target)
+
+
+def answered(
+    run: "Run", given: Any, asked: Asked, tokenizer: Tokenizer, n_source: int
+) -> tuple[Prediction, list[int]]:
+    """The answer and its ids: the run's own, or the one that was given."""
+    if asked.target is None:
+        answer = predicted(run, given, asked)
+        return answer, list(answer.ids)
+    ids = tokenizer.encode(asked.target)
+    room = run.recipe.pairing.room(n_source)
+    if room is not None and len(ids) + 1 > room:
+        raise RequestError(f"the target has {len(ids)} tokens, and the model has room for {room - 1}")
+    return given_answer(tokenizer, asked.target, ids), ids
+
+
+def two_sides(
+    run: "Run",
+    source: Any,
+    target: Sequence[int],
+    answer: Prediction,
+    asked: Asked,
+    source_side: Side,
+    tokenizer: Tokenizer,
+) -> Reading:
+    """A source and a target that a model with two sides reads.
+
+    Args:
+        run: of a model with two sides.
+        source: what the pairing takes of one: ids, or pixels in a row.
+        target: ids without special tokens.
+        answer: to be told.
+        asked: how it is answered.
+        source_side: what stands along the axis of the source.
+        tokenizer: of the target.
+    """
+    batch = run.recipe.pairing.scored([source], [target])
+    sides = {
+        SOURCE: source_side,
+        TARGET: text_side(tokenizer, [*target, SPECIALS.end]),
+        PREFIX: text_side(tokenizer, [SPECIALS.start, *target]),
+    }
+    questions = tokens_of(run, tokenizer, batch, TARGET, range(len(target) + 1))
+    return Reading(batch, sides, answer, questions, asked.target is not None)
+
+
+def _one_text(
+    run: "Run", source: Sequence[int], target: Sequence[int], answer: Prediction, asked: Asked
+) -> Reading:
+    """``<s> x <sep> y </s>``; where that fills the context, the end token, which is never read, is left out.
+
+    What x is foretold by is asked only where the model was trained for it.
+    """
+    text = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end][: run.recipe.model.context]
+    first_answer = len(source) + 2
+    first = first_answer if run.recipe.pairing.answers_only else 1
+    return continued(run, run.codec.target, text, first, first_answer, answer, asked)

@@ -1,0 +1,142 @@
+"""Views of an input besides attention: the one table of them, from which command, schema and page read.
+
+Nothing heavy is imported here. What a view needs is imported when it is asked for: each is a module of this
+package by the view's name, with the functions of a `Maker`.
+
+Their values are ready for JSON, and stand in `heedful.explain.view.Explanation.more` under the view's name.
+The models are read as they are, without dropout, through the same forward pass that answers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+
+from heedful.errors import RequestError, nearest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from heedful.explain.reading import Reading
+    from heedful.explain.view import Explanation
+    from heedful.runs.run import Run
+
+
+@dataclass(frozen=True)
+class View:
+    """A view.
+
+    Args:
+        says: what it tells, for the command's help.
+        needs: what a run must have for it, for refusals: "the view lens needs …".
+        is_over_inputs: whether several inputs are looked at together.
+        is_drawn: whether it makes a picture of its own (SVG, PNG); its module has a ``figure`` then.
+    """
+
+    says: str
+    needs: str
+    is_over_inputs: bool = False
+    is_drawn: bool = False
+
+
+VIEWS: dict[str, View] = {
+    "lens": View(
+        "what the run would answer if it ended after each of its blocks",
+        "a stack of blocks, and an answer that has a probability",
+    ),
+    "losses": View(
+        "how probable each token is that was written, or given", "an answer that has a probability"
+    ),
+    "gradients": View("how much the answer hangs on each token that was read", "an embedding"),
+    "rollout": View(
+        "how much of each token arrives at each other one through all layers",
+        "a stack in which every layer looks at its own tokens",
+        is_drawn=True,
+    ),
+    "census": View(
+        "what each head does, by class (below), of all inputs together",
+        "attention between tokens",
+        is_over_inputs=True,
+        is_drawn=True,
+    ),
+    "distances": View(
+        "how far each head looks, layer by layer, of all inputs together",
+        "tokens that look at each other",
+        is_over_inputs=True,
+        is_drawn=True,
+    ),
+    "class-token": View(
+        "what the class token of a picture looks at, layer by layer",
+        "attention in a picture with a class token",
+        is_drawn=True,
+    ),
+    "positions": View("how alike the vectors of positions are", "vectors of positions", is_drawn=True),
+    "filters": View("what a model of pictures makes of squares first", "squares of pixels", is_drawn=True),
+}
+"""By name."""
+
+
+@runtime_checkable
+class Maker(Protocol):
+    """The module of a view."""
+
+    def has(self, run: "Run") -> bool:
+        """Whether a run has what the view needs."""
+
+    def compute(self, run: "Run", reading: "Reading", seen: Sequence["Explanation"]) -> dict[str, Any]:
+        """The values, ready for JSON.
+
+        Args:
+            run: whose model is looked into.
+            reading: of the input.
+            seen: the explanation of the input without views; those of further inputs behind it.
+        """
+
+    def lines(self, seen: "Explanation", values: Mapping[str, Any]) -> list[str]:
+        """What the terminal shows of the values, a line each."""
+
+    def drawings(self, seen: "Explanation", values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What the page draws of them (`heedful.explain.page.further`)."""
+
+
+class Drawn(Maker, Protocol):
+    """The module of a view that makes a picture."""
+
+    def figure(self, seen: "Explanation", values: Mapping[str, Any]) -> "Figure":
+        """The picture."""
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse views that are not there.
+
+    Raises:
+        RequestError: it names the nearest one.
+    """
+    for name in names:
+        if name not in VIEWS:
+            raise RequestError(f"unknown view {name!r}{nearest(name, VIEWS)}; there are {', '.join(VIEWS)}")
+
+
+def maker(name: str) -> Drawn:
+    """The module of a view, with what it imports; ``figure`` is there where the table says so."""
+    return cast(Drawn, import_module(f"{__name__}.{name.replace('-', '_')}"))
+
+
+def views_of(run: "Run") -> list[str]:
+    """The names of the views that a run has."""
+    return [name for name in VIEWS if maker(name).has(run)]
+
+
+def refuse_absent(run: "Run", names: Sequence[str]) -> None:
+    """Refuse views that a run has not.
+
+    Raises:
+        RequestError: it says what the view needs, and which ones the run has.
+    """
+    for name in names:
+        if not maker(name).has(run):
+            others = ", ".join(views_of(run)) or "none"
+            raise RequestError(
+                f"the view {name} needs {VIEWS[name].needs}, which this run has not: take another view "
+                f"(it has: {others})"
+            )

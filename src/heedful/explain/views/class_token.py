@@ -1,0 +1,79 @@
+"""What the class token of a picture looks at, layer by layer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heedful.explain.flow import class_map
+from heedful.explain.points import points
+from heedful.explain.reading import Reading
+from heedful.explain.view import INPUT, Explanation
+from heedful.explain.views.shared import rounded_all
+from heedful.nn.patches import PatchEmbedding
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from heedful.runs.run import Run
+
+STRONGEST = 4
+"""Squares of a layer that the terminal names."""
+
+
+def has(run: "Run") -> bool:
+    """Whether a class token stands before squares, and looks at them."""
+    embedding = getattr(run.model, "embedding", None)
+    return (
+        isinstance(embedding, PatchEmbedding)
+        and embedding.class_token is not None
+        and bool(points(run.model))
+    )
+
+
+def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+    """The weights of the class token, mean of the heads that were asked for.
+
+    Returns:
+        ``side``, and ``layers``: each with ``layer`` from 1 and ``weights``, ``[rows][columns]`` of squares;
+        what it gives to itself is missing from their sum.
+    """
+    side = seen[0].sides[INPUT]
+    layers = [
+        {
+            "layer": each.layer + 1,
+            "weights": rounded_all(class_map(each.weights.mean(axis=0, dtype=np.float64), side)),
+        }
+        for each in seen[0].maps
+    ]
+    return {"side": INPUT, "layers": layers}
+
+
+def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+    """A line for each layer: the squares that it looks at most, as row,column."""
+    told = ["what the class token looks at, mean of heads (row,column of squares)"]
+    for name, weights in _layers(values):
+        strongest = np.argsort(-weights, axis=None, kind="stable")[:STRONGEST]
+        places = [np.unravel_index(int(n), weights.shape) for n in strongest]
+        squares = "   ".join(f"{r + 1},{c + 1} {weights[r, c]:.2f}" for r, c in places)
+        told.append(f"  {name:<9} {squares}   itself {max(0.0, 1 - weights.sum()):.2f}")
+    return told
+
+
+def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The picture once for each layer."""
+    pictures = [{"label": name, "values": weights.ravel().tolist()} for name, weights in _layers(values)]
+    title = "What the class token looks at, mean of heads"
+    return [{"title": title, "kind": "squares", "side": values["side"], "pictures": pictures}]
+
+
+def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """The same, side by side on one scale."""
+    from heedful.explain.drawings import attention_panels
+
+    return attention_panels(dict(_layers(values)), seen.sides[values["side"]].picture)
+
+
+def _layers(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for each in values["layers"]:
+        yield f"layer {each['layer']}", np.asarray(each["weights"], dtype=float)

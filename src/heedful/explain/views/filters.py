@@ -1,0 +1,104 @@
+"""What a model of pictures makes of squares first: principal components of its projection."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heedful.errors import RequestError
+from heedful.explain.flow import patch_filters, tiled
+from heedful.explain.reading import Reading
+from heedful.explain.view import Explanation
+from heedful.explain.views.shared import embeddings_of, rounded_all
+from heedful.nn.patches import PatchEmbedding
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from heedful.runs.run import Run
+
+DIGITS = 4
+"""Of a pixel."""
+
+COLUMNS = 7
+"""Tiles beside each other."""
+
+PIXELS = 8
+"""The side of a filter's pixel on the page."""
+
+
+def has(run: "Run") -> bool:
+    """Whether squares of grey or coloured pixels are projected."""
+    found = _embedding(run)
+    return found is not None and _channels(found) in (1, 3)
+
+
+def _embedding(run: "Run") -> PatchEmbedding | None:
+    parts = embeddings_of(run.model).values()
+    return next((part for part in parts if isinstance(part, PatchEmbedding)), None)
+
+
+def _channels(embedding: PatchEmbedding) -> int:
+    return embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
+
+
+def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+    """The first principal components (`heedful.explain.flow.patch_filters`).
+
+    Returns:
+        ``patch``, the side of a square in pixels; ``filters``, how many the model has; ``shares`` of the
+        variance that the components explain; and ``tiles``, ``[n][rows][columns][channels]`` from 0 to 1.
+    """
+    embedding = _embedding(run)
+    assert embedding is not None
+    patches = embedding.patches
+    weight, patch = patches.projection.weight.detach().float().cpu().numpy(), patches.patch
+    tiles, shares = patch_filters(weight, patch)
+    return {
+        "patch": patch,
+        "filters": len(weight),
+        "shares": rounded_all(shares),
+        "tiles": rounded_all(tiles, DIGITS),
+    }
+
+
+def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+    """How much of the filters the components are."""
+    shares, patch = values["shares"], values["patch"]
+    told = (
+        f"{values['filters']} filters of {patch} x {patch} pixels: {len(shares)} principal components "
+        f"explain {sum(shares):.0%} of their variance (pictures of them: --out, .html, .svg or .png)"
+    )
+    return [told, "  " + " ".join(f"{share:.1%}" for share in shares[:10])]
+
+
+def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tiles in one picture, the strongest first."""
+    if not values["tiles"]:
+        return []
+    from PIL import Image
+
+    joined, shares = tiled(values["tiles"], COLUMNS), values["shares"]
+    shown = np.concatenate([np.nan_to_num(joined), (~np.isnan(joined[..., :1])).astype(float)], axis=2)
+    content = BytesIO()
+    Image.fromarray(np.rint(shown * 255).astype(np.uint8)).save(content, "png")
+    return [
+        {
+            "title": "The patch filters' principal components",
+            "kind": "image",
+            "picture": f"data:image/png;base64,{b64encode(content.getvalue()).decode('ascii')}",
+            "text": f"{len(shares)} tiles, which explain {sum(shares):.0%} of the variance",
+            "width": joined.shape[1] * PIXELS,
+        }
+    ]
+
+
+def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """The tiles, the strongest first."""
+    from heedful.explain.drawings import filter_tiles
+
+    if not values["tiles"]:
+        raise RequestError("the patch filters are all alike: they have no components to draw")
+    return filter_tiles(values["tiles"], COLUMNS)

@@ -1,0 +1,131 @@
+"""The residual stream, read out at every depth ("logit lens")."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from heedful.errors import RequestError
+from heedful.explain.reading import Reading
+from heedful.explain.view import Explanation
+from heedful.explain.views.shared import probability, questions_of, refuse_numbers, rounded
+from heedful.nn.blocks import DecoderStack, EncoderStack
+from heedful.nn.taps import watching
+
+if TYPE_CHECKING:
+    from heedful.runs.run import Run
+
+STACKS = {"decoder": "target_embedding", "stack": "embedding"}
+"""The parts of models whose top the heads read, and what embeds for each."""
+
+
+def has(run: "Run") -> bool:
+    """Whether the model has a stack of blocks, and its answer a probability."""
+    is_number = run.recipe.task.kind == "regression"
+    return not is_number and any(
+        isinstance(getattr(run.model, name, None), EncoderStack | DecoderStack) for name in STACKS
+    )
+
+
+def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+    """See `lens`."""
+    return lens(run, reading)
+
+
+@torch.no_grad()
+def lens(run: "Run", reading: Reading, *, top: int = 5) -> dict[str, Any]:
+    """What the model's output layer makes of the hidden states at every depth ("logit lens").
+
+        p_l = softmax(head(norm(h_l)))      h_0 = embeddings,  h_l = output of block l,  l = 1 … L
+
+    norm is the one behind the last block, an identity in post-norm stacks, whose blocks end in one of their
+    own; so p_L is the model's own distribution. The heads of classifiers read a pooled vector, which is then
+    pooled at that depth. Only what was trained to be read there is sure to mean anything: lower depths are a
+    hint, and those of a post-norm stack a weaker one.
+
+    Source: nostalgebraist 2020, "interpreting GPT: the logit lens"; Geva et al. 2022, section 2, has the
+    justification by sums of residuals.
+
+    Args:
+        run: whose model has a stack of blocks.
+        reading: of the input.
+        top: how many of the most probable answers are told at each depth.
+
+    Returns:
+        ``side``, ``places`` and ``answers`` of the questions (`Questions`), and ``depths``: for each, from 0
+        on, the ``log_probs`` of those answers and the ``top`` answers of each question, best first.
+
+    Raises:
+        RequestError: the model has no blocks, or its answer is a number.
+    """
+    name, stack = _stack(run.model)
+    refuse_numbers(reading)
+    batch, questions = reading.batch, reading.questions
+    stages = [STACKS[name], *(f"{name}.blocks.{i}" for i in range(len(stack.blocks)))]
+    outputs = [f"{stage}.output" for stage in stages]
+    with watching(run.model, dict.fromkeys(outputs)) as seen:
+        run.model(batch.inputs, batch.source)
+    hidden = [seen[output][-1] for output in outputs]
+    return {
+        **questions_of(reading),
+        "depths": [_read_out(reading, stack.norm(states), top) for states in hidden]
+        if len(questions)
+        else [],
+    }
+
+
+def _read_out(reading: Reading, states: Float[Tensor, "T d"], top: int) -> dict[str, Any]:
+    log_probs, best, at = [], [], 0
+    for logits in reading.questions.logits(states):
+        found = logits.float().log_softmax(-1)
+        wanted = reading.questions.answers[at : at + len(found)].to(found.device)
+        log_probs += found.gather(1, wanted[:, None])[:, 0].tolist()
+        values, numbers = found.topk(min(top, found.shape[1]))
+        for i, (row, own) in enumerate(zip(values.tolist(), numbers.tolist(), strict=True), at):
+            pairs = zip(own, row, strict=True)
+            named = [(reading.questions.name(i, number), value) for number, value in pairs]
+            best.append([{"answer": answer, "log_prob": rounded(value)} for answer, value in named])
+        at += len(found)
+    return {"log_probs": [rounded(value) for value in log_probs], "top": best}
+
+
+def _stack(model: nn.Module) -> tuple[str, EncoderStack | DecoderStack]:
+    """The stack whose top the heads read, and its name.
+
+    Raises:
+        RequestError: there is none.
+    """
+    for name in STACKS:
+        found = getattr(model, name, None)
+        if isinstance(found, EncoderStack | DecoderStack):
+            return name, found
+    raise RequestError(
+        "the view lens reads what is between blocks, and this model has no stack of blocks: take another view"
+    )
+
+
+def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
+    """A line for each depth: the most probable answer to every question."""
+    told = ["what the output layer makes of each depth (0: embeddings)"]
+    for number, depth in enumerate(values["depths"]):
+        best = " ".join(top[0]["answer"] for top in depth["top"])
+        mean = sum(depth["log_probs"]) / max(1, len(depth["log_probs"]))
+        told.append(f"  {number:>3}  mean log-probability {mean:8.3f}  {best}")
+    return told
+
+
+def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each depth: the answer that was most probable there to each question."""
+    if not values.get("depths"):
+        return []
+    rows = []
+    for depth, each in enumerate(values["depths"]):
+        best = [top[0] for top in each["top"]]
+        name = f"layer {depth}" if depth else "embeddings"
+        rows.append([name, *([one["answer"], probability(one["log_prob"])] for one in best)])
+    columns = ["after", *values["answers"]]
+    return [
+        {"title": "What each depth would have answered", "kind": "table", "columns": columns, "rows": rows}
+    ]

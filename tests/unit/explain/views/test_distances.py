@@ -1,0 +1,124 @@
+"""How far heads look, as a view: by plain loops, over several inputs, in lines and drawings."""
+
+import math
+
+import numpy as np
+import pytest
+
+from heedful.errors import RequestError
+from heedful.explain.figure import figure_of
+from heedful.explain.look import look
+from heedful.explain.views import maker
+
+TEXTS = ["the cat sat", "a dog lay", "mat"]
+ROUNDED = 5.1e-7
+
+
+def tokens_between(weights, grid=None, patch=1, before=0):
+    """For each query the mean distance to what it looks at, in tokens, or pixels between centres."""
+    found = []
+    for i, row in enumerate(weights[before:, before:]):
+        far = 0.0
+        for j, weight in enumerate(row):
+            apart = abs(i - j)
+            if grid is not None:
+                apart = patch * math.dist(divmod(i, grid[1]), divmod(j, grid[1]))
+            far += weight / row.sum() * apart
+        found.append(far)
+    return found
+
+
+@pytest.mark.parametrize("name", ["classification", "language model", "masked"])
+def test_in_tokens_over_all_queries_of_all_inputs(explained, name):
+    run, _ = explained(name)
+    values = look(run, TEXTS[0], views=["distances"], others=TEXTS[1:]).more["distances"]
+    assert values["inputs"] == 3
+    (stack,) = values["stacks"]
+    assert (stack["side"], stack["unit"]) == ("input", "tokens")
+    alone = [look(run, text) for text in TEXTS]
+    for n, layer in enumerate(stack["layers"]):
+        assert (layer["layer"], layer["tap"], layer["heads"]) == (n + 1, alone[0].maps[n].tap, [1, 2, 3])
+        for head in range(3):
+            wanted = np.mean([far for seen in alone for far in tokens_between(seen.maps[n].weights[head])])
+            assert layer["distances"][head] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_even_attention_over_what_is_seen(explained):
+    run, given = explained("language model")
+    seen = look(run, given, views=["distances"])
+    n = len(seen.sides["input"].tokens)
+    # Token i sees i + 1 places, on average i / 2 away.
+    even = seen.more["distances"]["stacks"][0]["even"]
+    assert even == pytest.approx(np.mean([i / 2 for i in range(n)]), abs=ROUNDED)
+    run, given = explained("classification")
+    seen = look(run, given, views=["distances"])
+    n = len(seen.sides["input"].tokens)
+    even = seen.more["distances"]["stacks"][0]["even"]
+    assert even == pytest.approx(np.mean([[abs(i - j) for j in range(n)] for i in range(n)]), abs=ROUNDED)
+
+
+@pytest.mark.parametrize("name", ["pictures", "pictures without class token"])
+def test_in_pixels_between_squares(explained, name):
+    run, given = explained(name)
+    seen = look(run, given, views=["distances"])
+    (stack,) = seen.more["distances"]["stacks"]
+    assert stack["unit"] == "pixels"
+    side = seen.sides["input"]
+    for n, layer in enumerate(stack["layers"]):
+        for head, found in enumerate(layer["distances"]):
+            every = tokens_between(seen.maps[n].weights[head], side.grid, 3, side.before)
+            assert found == pytest.approx(np.mean(every), abs=1e-5)
+    # Two by two squares of three pixels: none away, two at 3, one at 3 √2.
+    assert stack["even"] == pytest.approx((0 + 3 + 3 + 3 * 2**0.5) / 4, abs=ROUNDED)
+
+
+def test_both_halves_of_a_translator_have_a_stack(explained):
+    seen = look(*explained("translation"), views=["distances"])
+    stacks = seen.more["distances"]["stacks"]
+    assert [(stack["side"], stack["kind"]) for stack in stacks] == [("source", "self"), ("prefix", "causal")]
+    with pytest.raises(RequestError, match="attention within a side"):
+        look(*explained("translation"), views=["distances"], kinds=["cross"])
+    one, other = figure_of(seen).axes
+    assert one.get_title() == "self-attention of the source"
+    assert other.get_title() == "causal self-attention of the prefix"
+    points = np.asarray(one.collections[0].get_offsets())
+    wanted = [(layer["layer"], value) for layer in stacks[0]["layers"] for value in layer["distances"]]
+    np.testing.assert_allclose(points, wanted)
+
+
+def test_lines_and_cells_tell_the_numbers(explained):
+    seen = look(*explained("classification"), views=["distances"])
+    values = seen.more["distances"]
+    layer = values["stacks"][0]["layers"][1]
+    lines = maker("distances").lines(seen, values)
+    shown = [f"{value:.2f}" for value in layer["distances"]]
+    assert lines[3].split() == ["2", f"{np.mean(layer['distances']):.2f}", *shown]
+    (table,) = maker("distances").drawings(seen, values)
+    assert table["columns"] == ["layer", "head 1", "head 2", "head 3"]
+    number, *cells = table["rows"][1]
+    assert number == 2
+    assert [cell["text"] for cell in cells] == shown
+    assert [(cell["tap"], cell["head"]) for cell in cells] == [(layer["tap"], n) for n in range(3)]
+    every = [cell["share"] for row in table["rows"] for cell in row[1:]]
+    assert max(every) == 1
+
+
+def test_a_head_that_looks_at_no_square_has_no_distance(explained):
+    run, given = explained("pictures")
+    seen = look(run, given)
+    weights = seen.maps[0].weights.copy()
+    weights[1] = 0
+    weights[1, :, 0] = 1
+    changed = type(seen.maps[0])(**{**vars(seen.maps[0]), "weights": weights})
+    blind = type(seen)(**{**vars(seen), "maps": [changed]})
+    view = maker("distances")
+    values = view.compute(run, None, [blind])
+    (layer,) = values["stacks"][0]["layers"]
+    assert [value is None for value in layer["distances"]] == [False, True, False]
+    assert view.drawings(blind, values)[0]["rows"][0][2] is None
+    assert " - " in view.lines(blind, values)[2]
+    # Of another input it has one, and that counts.
+    both = view.compute(run, None, [blind, seen])["stacks"][0]["layers"][0]["distances"]
+    alone = view.compute(run, None, [seen])["stacks"][0]["layers"][0]["distances"]
+    assert both[1] == alone[1]
+    figure_of(type(seen)(**{**vars(blind), "more": {"distances": values}})).canvas.draw()

@@ -1,0 +1,166 @@
+"""Views of models of pictures: the class token by layers, positions, filters; and positions of texts."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from heedful.errors import RequestError
+from heedful.explain.figure import figure_of
+from heedful.explain.flow import patch_filters
+from heedful.explain.look import look
+from heedful.explain.page.packing import LEVELS
+from heedful.explain.views import maker
+from heedful.explain.views.positions import MOST
+
+HALF = 0.5e-4 + 1e-9
+
+
+def cosines(table):
+    rows = [row / np.linalg.norm(row) for row in np.asarray(table, dtype=float)]
+    return np.array([[a @ b for b in rows] for a in rows])
+
+
+# The class token
+
+
+def test_every_layer_has_what_the_class_token_looks_at(explained):
+    seen = look(*explained("pictures"), views=["class-token"])
+    values = seen.more["class-token"]
+    assert [layer["layer"] for layer in values["layers"]] == [1, 2]
+    for layer, each in zip(values["layers"], seen.maps, strict=True):
+        wanted = each.weights.astype(float).mean(axis=0)[0, 1:].reshape(2, 2)
+        np.testing.assert_allclose(layer["weights"], wanted, atol=5.1e-7)
+    view = maker("class-token")
+    (drawn,) = view.drawings(seen, values)
+    assert [picture["label"] for picture in drawn["pictures"]] == ["layer 1", "layer 2"]
+    assert drawn["pictures"][1]["values"] == np.ravel(values["layers"][1]["weights"]).tolist()
+    weights = np.array(values["layers"][0]["weights"])
+    row, column = np.unravel_index(weights.argmax(), weights.shape)
+    assert f"{row + 1},{column + 1} {weights.max():.2f}" in view.lines(seen, values)[1]
+    panels = [axes for axes in figure_of(seen).axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == ["layer 1", "layer 2"]
+    np.testing.assert_array_equal(
+        np.asarray(panels[1].images[-1].get_array()), values["layers"][1]["weights"]
+    )
+
+
+@pytest.mark.parametrize("name", ["pictures without class token", "captions", "classification", "resnet"])
+def test_without_a_class_token_in_a_picture_there_is_no_such_view(explained, name):
+    run, given = explained(name)
+    assert not maker("class-token").has(run)
+    with pytest.raises(RequestError, match="take another view"):
+        look(run, given, kinds=(), views=["class-token"])
+
+
+# Positions
+
+
+def test_positions_of_squares_are_laid_out(explained):
+    run, given = explained("pictures")
+    seen = look(run, given, kinds=(), views=["positions"])
+    values = seen.more["positions"]
+    ((side,), table) = values["sides"], run.model.embedding.positions.positions.weight.detach()
+    wanted = cosines(table[1:])  # the first is the class token's
+    np.testing.assert_allclose(side["similarity"], wanted, atol=HALF)
+    drawn = np.ma.filled(figure_of(seen).axes[0].images[0].get_array(), np.nan)
+    np.testing.assert_allclose(drawn[:2, 3:], wanted[1].reshape(2, 2), atol=HALF)
+    lines = maker("positions").lines(seen, values)
+    # Squares 0 and 1 are in one row, as are 2 and 3.
+    assert lines[1].split() == ["in", "one", "row", f"{(wanted[0, 1] + wanted[2, 3]) / 2:.3f}"]
+    assert lines[2].split() == ["in", "one", "column", f"{(wanted[0, 2] + wanted[1, 3]) / 2:.3f}"]
+    assert lines[3].split() == ["elsewhere", f"{(wanted[0, 3] + wanted[1, 2]) / 2:.3f}"]
+
+
+def test_on_the_page_they_are_sixteen_bits_with_nothing_between_squares(explained):
+    run, given = explained("pictures")
+    seen = look(run, given, kinds=(), views=["positions"])
+    (drawn,) = maker("positions").drawings(seen, seen.more["positions"])
+    levels = np.frombuffer(base64.b64decode(drawn["levels"]), "<u2").reshape(drawn["size"])
+    assert drawn["size"] == [5, 5]
+    assert not levels[2].any()
+    assert not levels[:, 2].any()
+    found = 2 * (levels[:2, :2].astype(float) - 1) / (LEVELS - 1) - 1
+    np.testing.assert_allclose(found.ravel(), seen.more["positions"]["sides"][0]["similarity"][0], atol=2e-5)
+
+
+def test_sinusoids_of_both_sides_of_a_translator(explained):
+    run, given = explained("translation")
+    seen = look(run, given, kinds=(), views=["positions"])
+    sides = seen.more["positions"]["sides"]
+    assert [side["name"] for side in sides] == ["source", "prefix"]
+    for side in sides:
+        n = len(seen.sides[side["name"]].tokens)
+        # <PE_p, PE_q> = sum_i cos((p - q) omega_i), and |PE_p|^2 is d / 2 (SYSTEM row 48).
+        omega = 10000.0 ** (-np.arange(0, 12, 2) / 12)
+        wanted = [[np.cos((p - q) * omega).mean() for q in range(n)] for p in range(n)]
+        np.testing.assert_allclose(side["similarity"], wanted, atol=HALF + 1e-6)
+    line = maker("positions").lines(seen, seen.more["positions"])[1]
+    assert line.split() == ["1", "apart", f"{np.cos(omega).mean():.3f}"]
+
+
+def test_of_a_long_text_there_are_the_first(explained, monkeypatch):
+    monkeypatch.setattr("heedful.explain.views.positions.MOST", 3)
+    assert MOST == 512
+    run, given = explained("classification")
+    (side,) = look(run, given, kinds=(), views=["positions"]).more["positions"]["sides"]
+    assert np.shape(side["similarity"]) == (3, 3)
+
+
+@pytest.mark.parametrize("name", ["rotary, shared keys", "recurrent", "resnet"])
+def test_without_vectors_of_positions_there_is_no_such_view(explained, name):
+    assert not maker("positions").has(explained(name)[0])
+
+
+# Filters
+
+
+def test_filters_are_the_components_of_the_projection(explained):
+    run, given = explained("pictures")
+    seen = look(run, given, kinds=(), views=["filters"])
+    values = seen.more["filters"]
+    weight = run.model.embedding.patches.projection.weight.detach().numpy()
+    tiles, shares = patch_filters(weight, 3)
+    assert (values["patch"], values["filters"]) == (3, 12)
+    np.testing.assert_allclose(values["tiles"], tiles, atol=HALF)
+    np.testing.assert_allclose(values["shares"], shares, atol=5.1e-7)
+    view = maker("filters")
+    assert "12 filters of 3 x 3 pixels: 9 principal components explain 100%" in view.lines(seen, values)[0]
+    (drawn,) = view.drawings(seen, values)
+    assert drawn["picture"].startswith("data:image/png;base64,")
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(drawn["picture"].partition(",")[2]))))
+    # Nine tiles, seven beside each other, with a line between them that cannot be seen.
+    assert shown.shape == (2 * 4 - 1, 7 * 4 - 1, 2)
+    np.testing.assert_allclose(shown[4:7, 4:7, 0] / 255, tiles[8, :, :, 0], atol=0.5 / 255 + HALF)
+    assert (shown[:3, :3, 1] == 255).all()
+    assert (shown[3, :, 1] == 0).all()
+    assert (shown[4:, 8:, 1] == 0).all()
+    assert np.asarray(figure_of(seen).axes[0].images[0].get_array()).shape == (7, 27, 3)
+
+
+def test_filters_that_are_all_alike_have_no_picture(explained):
+    run, given = explained("captions")
+    view = maker("filters")
+    weight = run.model.source_embedding.patches.projection.weight
+    before = weight.detach().clone()
+    with torch.no_grad():
+        weight.zero_()
+    try:
+        seen = look(run, given, kinds=(), views=["filters"])
+    finally:
+        with torch.no_grad():
+            weight.copy_(before)
+    values = seen.more["filters"]
+    assert (values["tiles"], values["shares"]) == ([], [])
+    assert view.drawings(seen, values) == []
+    assert "0 principal components" in view.lines(seen, values)[0]
+    with pytest.raises(RequestError, match="all alike"):
+        figure_of(seen)
+
+
+@pytest.mark.parametrize("name", ["resnet", "classification", "translation"])
+def test_without_squares_there_are_no_filters(explained, name):
+    assert not maker("filters").has(explained(name)[0])

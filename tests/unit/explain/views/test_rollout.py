@@ -1,0 +1,103 @@
+"""The view of all layers together, on real runs, against its functions; what it says and draws of it."""
+
+import numpy as np
+import pytest
+
+from heedful.errors import RequestError
+from heedful.explain.figure import figure_of
+from heedful.explain.flow import class_map, rollout, rollout_across
+from heedful.explain.look import look
+from heedful.explain.views import maker
+
+ROUNDED = 5.1e-7
+ENCODERS = ["one text", "language model", "masked", "classification", "pairs", "tagging", "pictures"]
+
+
+def matrices(seen):
+    found = seen.more["rollout"]["matrices"]
+    return {(each["queries"], each["keys"]): np.array(each["weights"]) for each in found}
+
+
+def stack(seen, queries, keys):
+    return [each.weights for each in seen.maps if (each.queries, each.keys) == (queries, keys)]
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_of_a_stack_it_is_the_product_of_its_layers(explained, name):
+    seen = look(*explained(name), views=["rollout"])
+    ((sides, found),) = matrices(seen).items()
+    assert sides == ("input", "input")
+    np.testing.assert_allclose(found, rollout(stack(seen, "input", "input")), atol=ROUNDED)
+
+
+@pytest.mark.parametrize("name", ["translation", "summarisation", "captions"])
+def test_a_writer_is_rolled_out_down_to_the_source(explained, name):
+    """A decoder looks at the source from what it read: its own layers are of the prefix."""
+    seen = look(*explained(name), views=["rollout"])
+    found = matrices(seen)
+    assert list(found) == [("source", "source"), ("prefix", "prefix"), ("target", "source")]
+    encoder = rollout(stack(seen, "source", "source"))
+    own, across = rollout_across(stack(seen, "prefix", "prefix"), stack(seen, "target", "source"), encoder)
+    for sides, wanted in zip(found, (encoder, own, across), strict=True):
+        np.testing.assert_allclose(found[sides], wanted, atol=ROUNDED)
+    both = np.concatenate([found["prefix", "prefix"], found["target", "source"]], axis=1)
+    np.testing.assert_allclose(both.sum(axis=1), 1, atol=both.shape[1] * ROUNDED)
+
+
+@pytest.mark.parametrize("name", ["local and compressed", "recurrent", "recurrent, one head"])
+def test_what_has_no_stack_that_could_be_rolled_out_says_so(explained, name):
+    run, given = explained(name)
+    with pytest.raises(RequestError, match=r"the view rollout needs a stack .* \(it has: l(ens|osses), "):
+        look(run, given, views=["rollout"])
+
+
+@pytest.mark.parametrize("choice", [{"layers": [0]}, {"heads": [1]}, {"kinds": ["cross"]}])
+def test_a_choice_of_attention_is_refused(explained, choice):
+    run, given = explained("translation")
+    with pytest.raises(RequestError, match="explain the input without choosing"):
+        look(run, given, views=["rollout"], **choice)
+
+
+def test_the_terminal_has_a_line_for_each_word(explained):
+    seen = look(*explained("translation"), views=["rollout"])
+    lines = maker("rollout").lines(seen, seen.more["rollout"])
+    heads = [line for line in lines if line.startswith("rollout")]
+    assert heads[-1] == "rollout: what of the source arrives at each token of the target"
+    rows = lines[lines.index(heads[-1]) + 1 :]
+    words = [*seen.sides["target"].surface, "</s>"]
+    assert [row.split()[0] for row in rows] == words
+
+
+@pytest.mark.parametrize("name", ["pictures", "pictures without class token", "captions"])
+def test_over_a_picture_it_is_laid_out_as_its_squares(explained, name):
+    seen = look(*explained(name), views=["rollout"])
+    view = maker("rollout")
+    (*_, (sides, weights)) = matrices(seen).items()
+    side = seen.sides[sides[1]]
+    wanted = class_map(weights, side) if name != "captions" else weights.mean(axis=0).reshape(side.grid)
+    drawn = view.drawings(seen, seen.more["rollout"])[-1]
+    assert (drawn["kind"], drawn["side"]) == ("squares", sides[1])
+    (picture,) = drawn["pictures"]
+    np.testing.assert_allclose(np.reshape(picture["values"], side.grid), wanted, atol=1e-12)
+    assert picture["label"] == ("class token" if name == "pictures" else "mean of all tokens")
+    (*_, image) = figure_of(seen).axes[0].images
+    np.testing.assert_allclose(np.asarray(image.get_array()), wanted, atol=1e-12)
+    shown = view.lines(seen, seen.more["rollout"])
+    assert shown[-1] == f"  the darkest is {wanted.max():.2g}"
+
+
+def test_of_a_text_the_last_matrix_is_drawn_between_words(explained):
+    seen = look(*explained("translation"), views=["rollout"])
+    axes = figure_of(seen).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == [*seen.sides["source"].surface, "</s>"]
+    drawn = np.asarray(axes.images[0].get_array())
+    assert drawn.shape[1] == len(seen.sides["source"].surface) + 1
+    # One layer of the decoder: the other half of each word is what goes past its cross-attention.
+    np.testing.assert_allclose(drawn.sum(axis=1), 0.5, atol=1e-5)
+
+
+def test_attention_alone_is_drawn_without_it(explained):
+    seen = look(*explained("translation"))
+    assert "cross-attention" in figure_of(seen).axes[0].get_xlabel()
+    with pytest.raises(RequestError, match="rollout and census make two"):
+        figure_of(look(*explained("translation"), views=["rollout", "lens", "census"]))
