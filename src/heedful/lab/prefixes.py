@@ -6,7 +6,7 @@ Items 45 (teacher forcing) and 46 (autoregressive decoding) of the lectures.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Any
 
 import torch
@@ -142,11 +142,8 @@ def _exposed(draw_rows: Draw, size: Size) -> Outcome:
 
 
 def _until(good: Callable[[], bool], batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The batches, as long as it is not good; that is looked up before every third."""
-    for number, batch in enumerate(batches):
-        if number % 3 == 0 and good():
-            return
-        yield batch
+    """The batches, as long as it is not good."""
+    return takewhile(lambda _: not good(), batches)
 
 
 # With a cache and without

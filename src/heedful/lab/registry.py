@@ -24,7 +24,6 @@ MODULES: tuple[str, ...] = (
     "tying",
     "transfer",
     "mixing",
-    "data_size",
     "shapes",
     "arithmetic",
 )

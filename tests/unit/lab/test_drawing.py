@@ -69,7 +69,7 @@ def test_limits(limits, shown):
 def test_many_points_are_not_marked():
     few, many = ({"": (range(n), range(n))} for n in (20, 21))
     assert drawn(Curves("", "", "", few)).lines[0].get_marker() == "o"
-    assert drawn(Curves("", "", "", many)).lines[0].get_marker() == ""
+    assert drawn(Curves("", "", "", many)).lines[0].get_marker() == "None"
 
 
 def test_more_curves_than_colours_are_told_apart():

@@ -21,7 +21,7 @@ def test_a_file_of_tests_holds_it_to_the_laws(module):
 @pytest.mark.parametrize("path", sorted(HERE.glob("test_*.py")), ids=lambda path: path.stem)
 def test_experiments_are_made_in_the_sweep_alone(path):
     text = path.read_text(encoding="utf-8")
-    assert not re.search(r"perform\(experiment|\.(run|control)\(", text)
+    assert not re.search(r'perform\(experiment|\.(run|control)\("', text)
 
 
 def test_names_are_the_keys_and_an_unknown_one_names_the_nearest():

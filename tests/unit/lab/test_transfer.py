@@ -56,9 +56,9 @@ def test_only_the_mixers_differ():
 @pytest.mark.parametrize(
     "attention, lstm, verdict",
     [
-        ([0.3, 0.1], [0.0], "holds"),
-        ([0.3, 0.1], [0.2], "holds with conditions"),
-        ([0.3, 0.0], [0.0], "holds with conditions"),
+        ([0.3, 0.2], [0.0], "holds"),
+        ([0.3, 0.2], [0.2], "holds with conditions"),
+        ([0.3, 0.1], [0.0], "holds with conditions"),
         ([0.0, 0.0], [0.0], "is wrong"),
         ([-0.1, 0.3], [0.3], "is wrong"),
     ],
@@ -67,8 +67,7 @@ def test_the_verdict(attention, lstm, verdict):
     assert transfer._verdict({"attention": attention, "LSTM": lstm}) == verdict
 
 
-def test_both_gain_where_labels_are_few():
-    for mixer in transfer.MIXERS:
-        assert value("pretrained-or-scratch", f"gain of the {mixer} model with 16") > 100 * transfer.HELPS
+def test_what_labels_teach_was_not_known_before():
+    assert value("pretrained-or-scratch", "gain of the attention model with 32") > 100 * transfer.HELPS
     few, many = (row["attention, from scratch"] for row in made("pretrained-or-scratch").table)
     assert many > few
