@@ -189,7 +189,7 @@ EXPERIMENTS = [
         "Attention finds which words belong together",
         "α_ti tells how much the source word i matters for the target word t: attention aligns the words.",
         "S0, attention: a quick tour; S4, section 5 and figure 3; Bahdanau et al. 2015, section 5.2.1",
-        (10, 18),
+        (18,),
         run=partial(_aligned, judged=TRAINED),
         control=partial(_aligned, judged=UNTRAINED),
         changed="The weights are those of the model before its training.",

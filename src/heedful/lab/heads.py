@@ -182,7 +182,7 @@ EXPERIMENTS = [
         claim="Multi-head attention allows the model to attend to information at different positions "
         "jointly; with a single head, averaging inhibits this.",
         source="S2, advantage over single head attention; S3, multi-headed attention; S0, motivation",
-        items=(27,),
+        items=(27, 29),
         run=partial(_looking, wanted=_both),
         control=partial(_looking, wanted=_mean),
         changed="The mean of the two neighbours is asked for, instead of both.",

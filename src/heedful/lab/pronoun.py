@@ -213,7 +213,7 @@ EXPERIMENTS = [
         "and to another, “animal”, in the second.",
         "S0, motivation for multi-head attention (single-head and two-head); Vaswani et al. 2017, section "
         "3.2.2",
-        (27, 29),
+        (29,),
         run=partial(_heads, asked=(FIRST, SECOND)),
         control=partial(_heads, asked=(FIRST, LAST)),
         changed="The first noun and the adjective are asked of “it”, not the two nouns.",

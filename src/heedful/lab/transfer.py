@@ -125,7 +125,7 @@ def model_of(mixer: str, seed: int) -> LanguageModel:
 # Trainings
 
 BATCH, RATE = 32, 3e-3
-PRETRAINED = {"short": 200, "long": 1500}
+PRETRAINED = {"short": 200, "long": 1000}
 
 
 def _shuffled(sentences: Sequence[Sequence[int]], generator: torch.Generator) -> list[list[int]]:
@@ -194,8 +194,8 @@ def _mean(values: Sequence[float]) -> float:
 
 # The experiment
 
-LABELS = {"short": (32, 512), "long": (16, 32, 64, 128, 256, 512, 1024)}
-REPEATS = {"short": 2, "long": 5}
+LABELS = {"short": (32, 512), "long": (16, 32, 64, 128, 256, 512)}
+REPEATS = {"short": 2, "long": 4}
 HELPS = 0.05
 """From how much more of right answers on a pretraining counts as a help."""
 

@@ -49,15 +49,16 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
     results = [
         perform(each, "short", control=control)
         for each in (made_up("first"), made_up("second"), made_up("third"))
         for control in (False, True)
     ]
-    write_gallery(results, tmp_path / "site")
-    return tmp_path / "site"
+    folder = tmp_path_factory.mktemp("gallery") / "site"
+    write_gallery(results, folder)
+    return folder
 
 
 def pages(folder):
