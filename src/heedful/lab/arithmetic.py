@@ -7,14 +7,14 @@ quiz) and 97 (forward and backward) of the lectures. What is counted comes from 
 import math
 import time
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from heedful.lab.drawing import Bars
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.panels import Panel, draw
 from heedful.lab.seeds import seeded
 from heedful.models.attention_stack import self_attention_stack
 from heedful.models.registry import preset
@@ -25,13 +25,19 @@ from heedful.runs.ledger.ledger import Ledger, Row, describe
 BASE, BIG = "transformer-base", "transformer-big"
 
 
-def rows_of(ledger: Ledger, name: str) -> list[Row]:
+@cache
+def ledger(name: str, *overrides: str) -> Ledger:
+    """Of a preset, with some of its values changed."""
+    return describe(name, overrides=overrides)
+
+
+def rows_of(counted: Ledger, name: str) -> list[Row]:
     """The rows of that name, from the first to the last.
 
     Raises:
         KeyError: there is none.
     """
-    found = [row for row in ledger.lines() if row.line.name == name]
+    found = [row for row in counted.lines() if row.line.name == name]
     if not found:
         raise KeyError(name)
     return found
@@ -42,7 +48,7 @@ def rows_of(ledger: Ledger, name: str) -> list[Row]:
 
 def _head_matrix(printed: Mapping[str, int], size: Size) -> Outcome:
     """Hold a number that is printed for W_Q, of one head or of all, against the ledger."""
-    line = rows_of(describe(BASE), "W_Q")[0].line
+    line = rows_of(ledger(BASE), "W_Q")[0].line
     counted = {"one head": line.each, "eight heads": line.parameters}
     right = all(counted[what] == number for what, number in printed.items())
     return Outcome(
@@ -57,22 +63,22 @@ def _head_matrix(printed: Mapping[str, int], size: Size) -> Outcome:
             Measured("eight times what is printed for one head", 8.0 * 32_178, expected=262_144.0),
         ],
         [{"what": what, "counted": number} for what, number in counted.items()],
-        lambda: draw(
-            Panel(
+        [
+            Bars(
                 "W_Q of one head",
                 "",
                 "parameters",
-                bars={"printed: 32,178": 32_178, "counted: 32,768": line.each},
+                {"printed: 32,178": 32_178, "counted: 32,768": line.each},
             )
-        ),
+        ],
     )
 
 
 def _encoder_layer(name: str, size: Size) -> Outcome:
     """Hold 3 million a layer and 18 million for six against a model."""
-    ledger = describe(name)
-    layer, whole = rows_of(ledger, "encoder layer")[0].line, rows_of(ledger, "encoder")[0].line
-    biased = rows_of(describe(name, overrides=["attention_bias=true"]), "encoder layer")[0].line
+    whole_model = ledger(name)
+    layer, whole = rows_of(whole_model, "encoder layer")[0].line, rows_of(whole_model, "encoder")[0].line
+    biased = rows_of(ledger(name, "attention_bias=true"), "encoder layer")[0].line
     millions = round(layer.each / 1e6), round(whole.parameters / 1e6)
     verdict: Verdict = "is wrong"
     if millions[0] == 3:
@@ -89,16 +95,14 @@ def _encoder_layer(name: str, size: Size) -> Outcome:
             *(Measured(f"of a layer: {part}", count) for part, count in parts.items()),
         ],
         [{"part": part, "parameters": count} for part, count in parts.items()],
-        lambda: draw(
-            Panel(f"An encoder layer of {name}", "", "parameters", bars=parts),
-        ),
+        [Bars(f"An encoder layer of {name}", "", "parameters", parts)],
     )
 
 
 def _decoder_layer(name: str, size: Size) -> Outcome:
     """Hold 4 million a decoder layer, 1 million an attention and 2 million a feed-forward against a model."""
-    layer = rows_of(describe(name), "decoder layer")[0].line
-    biased = rows_of(describe(name, overrides=["attention_bias=true"]), "decoder layer")[0].line
+    layer = rows_of(ledger(name), "decoder layer")[0].line
+    biased = rows_of(ledger(name, "attention_bias=true"), "decoder layer")[0].line
     parts = {part.name: part.parameters for part in layer.parts}
     printed = {"causal self-attention": 1, "cross-attention": 1, "feed-forward": 2}
     millions = {part: round(parts[part] / 1e6) for part in printed}
@@ -116,15 +120,13 @@ def _decoder_layer(name: str, size: Size) -> Outcome:
             ),
         ],
         [{"part": part, "parameters": count} for part, count in parts.items()],
-        lambda: draw(
-            Panel(f"A decoder layer of {name}", "", "parameters", bars=parts),
-        ),
+        [Bars(f"A decoder layer of {name}", "", "parameters", parts)],
     )
 
 
 def _layers(name: str, size: Size) -> Outcome:
     """Count attentions, and two layers for each feed-forward."""
-    layers = describe(name).layers
+    layers = ledger(name).layers
     config = preset(name)
     assert isinstance(config, TransformerConfig)
     encoder, decoder = config.n_layers, config.n_decoder_layers or config.n_layers
@@ -137,15 +139,15 @@ def _layers(name: str, size: Size) -> Outcome:
             Measured("of the encoder", encoder * 3),
             Measured("of the decoder", decoder * 4),
         ],
-        draw=lambda: draw(
-            Panel(
+        panels=[
+            Bars(
                 f"Layers of {name}",
                 "",
                 "layers",
-                bars={"encoder": encoder * 3, "decoder": decoder * 4, "both": layers},
+                {"encoder": encoder * 3, "decoder": decoder * 4, "both": layers},
                 levels={"printed: 42": 42.0},
             )
-        ),
+        ],
     )
 
 
@@ -181,15 +183,15 @@ def _sizes(more_layers: int, size: Size) -> Outcome:
             {"model": name, "printed": PRINTED[name], "counted": counted[name], "error": errors[name]}
             for name in PRINTED
         ],
-        lambda: draw(
-            Panel(
+        [
+            Bars(
                 "Error of what is printed",
                 "",
                 "share",
-                bars=errors,
+                errors,
                 levels={"2 %": 0.02},
             )
-        ),
+        ],
     )
 
 
@@ -208,7 +210,7 @@ TABLE = {BASE: 3.3e18, BIG: 2.3e19}
 def _training_cost(*, by_time: bool, size: Size) -> Outcome:
     """The table's training cost from time and chips, and from the operations of the models."""
     time_cost = {name: CHIPS * P100 * 3600 * hours for name, hours in HOURS.items()}
-    counted = {name: describe(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TABLE}
+    counted = {name: ledger(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TABLE}
     cost = time_cost if by_time else counted
     right = all(abs(cost[name] / printed - 1) < 0.02 for name, printed in TABLE.items())
     return Outcome(
@@ -227,21 +229,19 @@ def _training_cost(*, by_time: bool, size: Size) -> Outcome:
             {"model": name, "printed": TABLE[name], "by time": time_cost[name], "counted": counted[name]}
             for name in TABLE
         ],
-        lambda: draw(
-            *(
-                Panel(
-                    f"Training cost of {name}",
-                    "",
-                    "FLOPs",
-                    bars={
-                        "printed": printed,
-                        "by time": time_cost[name],
-                        "by matrix\nproducts": counted[name],
-                    },
-                )
-                for name, printed in TABLE.items()
+        [
+            Bars(
+                f"Training cost of {name}",
+                "",
+                "FLOPs",
+                {
+                    "printed": printed,
+                    "by time": time_cost[name],
+                    "by matrix\nproducts": counted[name],
+                },
             )
-        ),
+            for name, printed in TABLE.items()
+        ],
     )
 
 
@@ -275,10 +275,10 @@ def _quiz(answers: Mapping[str, float], size: Size) -> Outcome:
         "answers are right: 8, -2 and -11.5.",
         [Measured(f"∂L/∂{name}", found[name], expected=answers[name]) for name in order],
         [{"by": name, "printed": answer, "autograd": found[name]} for name, answer in answers.items()],
-        lambda: draw(
-            Panel("Answers", "gradient of L by", "", bars={name: answers[name] for name in "abcd"}),
-            Panel("By autograd", "gradient of L by", "", bars={name: found[name] for name in "abcd"}),
-        ),
+        [
+            Bars("Answers", "gradient of L by", "", {name: answers[name] for name in "abcd"}),
+            Bars("By autograd", "gradient of L by", "", {name: found[name] for name in "abcd"}),
+        ],
     )
 
 
@@ -317,15 +317,15 @@ def _backward(*, weights: bool, size: Size) -> Outcome:
             {"pass": "forward", "FLOPs": counts["forward"], "ms (shown alone)": 1e3 * (between - begun)},
             {"pass": "backward", "FLOPs": counts["backward"], "ms (shown alone)": 1e3 * (ended - between)},
         ],
-        lambda: draw(
-            Panel(
+        [
+            Bars(
                 "Matrix products of two encoder layers",
                 "",
                 "FLOPs",
-                bars={name: float(count) for name, count in counts.items()},
+                {name: float(count) for name, count in counts.items()},
                 levels={"twice forward": 2.0 * counts["forward"]},
             )
-        ),
+        ],
     )
 
 

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, combinations, pairwise
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from heedful.lab.drawing import curves, matrix, panels
+from heedful.lab.drawing import Curves, Matrix
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
 from heedful.nn.attention.self_attention import SelfAttention
@@ -18,9 +17,6 @@ from heedful.nn.layout import Layout
 from heedful.nn.norms import LayerNorm
 from heedful.nn.residual import PreNorm
 from heedful.nn.taps import recording
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 D, N = 24, 10
 
@@ -94,17 +90,15 @@ def _collapse(size: Size, feed_forward: bool) -> Outcome:
             Measured("superposition, weights computed: relative error", whole),
             Measured("sum of a row of A_L … A_1", averaging.sum(-1).mean().item(), expected=1.0),
         ],
-        draw=partial(_draw_collapse, [each.tolist() for each in (weights[0], weights[-1], averaging)]),
+        panels=[
+            Matrix(title, "looked at", "token", each.tolist(), inches=(4.0, 3.4))
+            for title, each in (
+                ("First layer's weights", weights[0]),
+                ("Last layer's weights", weights[-1]),
+                ("Their product, all layers", averaging),
+            )
+        ],
     )
-
-
-def _draw_collapse(maps: list[list[list[float]]]) -> "Figure":
-    figure, axes = panels(
-        "First layer's weights", "Last layer's weights", "Their product, all layers", width=4
-    )
-    for each, values in zip(axes, maps, strict=True):
-        matrix(each, values, x_label="looked at", y_label="token")
-    return figure
 
 
 def _averager() -> SelfAttention:
@@ -147,14 +141,16 @@ def _spread(size: Size, complete: bool) -> Outcome:
             Measured("greatest distance at the start", diameters[0]),
         ],
         [{"layer": layer, "greatest distance": value} for layer, value in enumerate(diameters)],
-        partial(_draw_spread, diameters),
+        [
+            Curves(
+                "Greatest distance of two tokens",
+                "layer",
+                "distance",
+                {"": (range(len(diameters)), diameters)},
+                log="y",
+            )
+        ],
     )
-
-
-def _draw_spread(diameters: list[float]) -> "Figure":
-    figure, (axes,) = panels("Greatest distance of two tokens")
-    curves(axes, range(len(diameters)), {"": diameters}, x_label="layer", y_label="distance", logarithmic="y")
-    return figure
 
 
 PATHS = ("past both", "attention", "feed-forward", "attention, feed-forward")
@@ -179,6 +175,7 @@ def _paths(size: Size, residual: bool) -> Outcome:
     terms = [one, of_attention, of_feed_forward, of_feed_forward @ of_attention]
     needed = _fewest(whole, terms)
     holds = len(needed) == 4
+    most = max(each.abs().max().item() for each in (*terms, whole))
     return Outcome(
         "holds" if holds else "is wrong",
         (
@@ -201,7 +198,10 @@ def _paths(size: Size, residual: bool) -> Outcome:
             }
             for i, (name, term) in enumerate(zip(PATHS, terms, strict=True))
         ],
-        partial(_draw_paths, [term.tolist() for term in (*terms, whole)]),
+        [
+            Matrix(title, "input", "output", each.tolist(), (-most, most), inches=(3.2, 3.0))
+            for title, each in zip((*PATHS, "the block"), (*terms, whole), strict=True)
+        ],
     )
 
 
@@ -218,14 +218,6 @@ def _fewest(whole: Tensor, terms: Sequence[Tensor]) -> tuple[int, ...]:
         if _relative(torch.stack([terms[i] for i in chosen]).sum(0), whole) < 1e-9:
             return chosen
     return ()
-
-
-def _draw_paths(matrices: list[list[list[float]]]) -> "Figure":
-    figure, axes = panels(*PATHS, "the block", width=3.2, height=3.0)
-    most = max(abs(value) for each in matrices for row in each for value in row)
-    for each, values in zip(axes, matrices, strict=True):
-        matrix(each, values, x_label="input", y_label="output", limits=(-most, most))
-    return figure
 
 
 EXPERIMENTS = [

@@ -1,9 +1,11 @@
-"""Panels, curves and matrices: what the pictures of the experiments are made of.
+"""Panels as values, and the figure that is made of them.
 
-matplotlib is loaded when a picture is made, and its global state is left alone.
+An outcome holds panels: numbers under names, so that what is drawn can be held against what was measured.
+matplotlib is loaded when a figure is made, and its global state is left alone.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,129 +13,209 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Points = tuple[Sequence[float], Sequence[float]]
+"""x and y values."""
+
 SMALL = 9.0  # points of a label
 # Told apart in grey, and by those who see no red or no green (Okabe and Ito 2008).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
+STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*"
+FEW = 20  # points of a curve that are marked one by one
+ABREAST = 40  # letters of names that find room side by side
 
 
-def panels(*titles: str, width: float = 4.4, height: float = 3.4) -> "tuple[Figure, list[Axes]]":
-    """A figure with a panel for each title, side by side.
+@dataclass(frozen=True)
+class Curves:
+    """Curves in one pair of axes.
 
     Args:
-        titles: above the panels.
-        width: of a panel, in inches.
-        height: of a panel, in inches.
+        title: stands above.
+        x, y: what the axes show, with units.
+        lines: by name; one alone may have none.
+        levels: horizontal lines by name: what a formula says.
+        places: vertical lines by name: where something happens.
+        log: which axes are logarithmic. There, a value of 0 has no place and is left out.
+        limits: the least and the greatest y that is shown; None: as the curves need it.
+        inches: width and height.
     """
+
+    title: str
+    x: str
+    y: str
+    lines: Mapping[str, Points]
+    levels: Mapping[str, float] = field(default_factory=dict)
+    places: Mapping[str, float] = field(default_factory=dict)
+    log: Literal["", "x", "y", "xy"] = ""
+    limits: tuple[float | None, float | None] = (None, None)
+    inches: tuple[float, float] = (4.8, 3.5)
+
+    def fill(self, axes: "Axes") -> None:
+        """Draw them."""
+        styles = zip(cycle(COLOURS), cycle(STYLES), cycle(MARKERS), strict=False)
+        for (name, (xs, ys)), (colour, style, marker) in zip(self.lines.items(), styles, strict=False):
+            points = [(x, y) for x, y in zip(xs, ys, strict=True) if self._has_place(x, y)]
+            marks: dict[str, Any] = {"marker": marker, "markersize": 4} if len(points) <= FEW else {}
+            x, y = [x for x, _ in points], [y for _, y in points]
+            axes.plot(x, y, label=name, color=colour, linestyle=style, linewidth=1.6, **marks)
+        _levels(axes.axhline, self.levels, len(self.lines))
+        for name, place in self.places.items():
+            axes.axvline(place, label=name, color="0.4", linestyle="--", linewidth=1)
+        if "x" in self.log:
+            axes.set_xscale("log")
+        if "y" in self.log:
+            axes.set_yscale("log")
+        if self.limits != (None, None):
+            axes.set_ylim(*self.limits)
+        axes.grid(color="0.9", linewidth=0.6)
+        _finish(axes, self.x, self.y, legend=len(self.lines) + len(self.levels) + len(self.places) > 1)
+
+    def _has_place(self, x: float, y: float) -> bool:
+        return ("x" not in self.log or x > 0) and ("y" not in self.log or y > 0)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A bar for each name: upright, or, where their names need more room, lying, the first at the top.
+
+    Args:
+        title: stands above.
+        x, y: what the bars are, and what their heights show, with units.
+        heights: by name.
+        levels: lines across them by name: what a formula says.
+        log: whether heights are on a logarithmic scale.
+        inches: width and height.
+    """
+
+    title: str
+    x: str
+    y: str
+    heights: Mapping[str, float]
+    levels: Mapping[str, float] = field(default_factory=dict)
+    log: bool = False
+    inches: tuple[float, float] = (4.8, 3.5)
+
+    @property
+    def lying(self) -> bool:
+        """Whether names stand below each other."""
+        return sum(map(len, self.heights)) > ABREAST
+
+    def fill(self, axes: "Axes") -> None:
+        """Draw them."""
+        names, heights = list(self.heights), list(self.heights.values())
+        numbers = range(len(names))
+        axes.set_axisbelow(True)
+        if self.lying:
+            axes.barh(numbers, heights, color=COLOURS[0], height=0.6)
+            axes.set_yticks(numbers, names, fontsize=SMALL)
+            axes.invert_yaxis()
+            _levels(axes.axvline, self.levels, 1)
+            if self.log:
+                axes.set_xscale("log")
+            axes.grid(axis="x", color="0.9", linewidth=0.6)
+            _finish(axes, self.y, self.x, legend=bool(self.levels))
+            return
+        axes.bar(numbers, heights, color=COLOURS[0], width=0.6)
+        axes.set_xticks(numbers, names, fontsize=SMALL)
+        _levels(axes.axhline, self.levels, 1)
+        if self.log:
+            axes.set_yscale("log")
+        axes.grid(axis="y", color="0.9", linewidth=0.6)
+        _finish(axes, self.x, self.y, legend=bool(self.levels))
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A heat map with its scale: blue for numbers from 0 on, red to blue where some are or may be negative.
+
+    Args:
+        title: stands above.
+        x, y: what columns and rows are.
+        values: ``[rows, columns]``; the first row is at the top.
+        limits: of the colours; those of the values by default, about 0 where some are negative.
+        columns, rows: a word for each, where they have words.
+        square: cells are; else they fill the panel.
+        inches: width and height.
+    """
+
+    title: str
+    x: str
+    y: str
+    values: Sequence[Sequence[float]]
+    limits: tuple[float, float] | None = None
+    columns: Sequence[str] = ()
+    rows: Sequence[str] = ()
+    square: bool = True
+    inches: tuple[float, float] = (4.4, 3.6)
+
+    def fill(self, axes: "Axes") -> None:
+        """Draw it."""
+        import numpy as np
+
+        array = np.asarray(self.values, dtype=float)
+        signed = array.min() < 0 or (self.limits is not None and self.limits[0] < 0)
+        most = float(np.abs(array).max()) or 1.0
+        low, high = self.limits or ((-most, most) if signed else (0.0, most))
+        image = axes.imshow(
+            array,
+            cmap="RdBu" if signed else "Blues",
+            vmin=low,
+            vmax=high,
+            aspect="equal" if self.square else "auto",
+            interpolation="nearest",
+        )
+        axes.locator_params(integer=True)
+        if self.columns:
+            axes.set_xticks(range(len(self.columns)), list(self.columns), rotation=45, ha="right")
+        if self.rows:
+            axes.set_yticks(range(len(self.rows)), list(self.rows))
+        figure = axes.get_figure()
+        assert figure is not None
+        scale = figure.colorbar(image, ax=axes, shrink=0.8)
+        scale.ax.tick_params(labelsize=SMALL)
+        _label(axes, self.x, self.y)
+
+
+Panel = Curves | Bars | Matrix
+
+
+def over(xs: Sequence[float], lines: Mapping[str, Sequence[float]]) -> dict[str, Points]:
+    """Curves over the same x values, by name."""
+    return {name: (xs, ys) for name, ys in lines.items()}
+
+
+def draw(*panels: Panel) -> "Figure":
+    """The panels from left to right, all as high as the highest."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width * len(titles), height), dpi=144, layout="constrained", facecolor="white")
+    widths, heights = zip(*(panel.inches for panel in panels), strict=True)
+    size = sum(widths), max(heights)
+    figure = Figure(figsize=size, dpi=144, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
-    axes = list(figure.subplots(1, len(titles), squeeze=False)[0])
-    for each, title in zip(axes, titles, strict=True):
-        each.set_title(title, fontsize=11, loc="left", parse_math=False)
-        each.tick_params(labelsize=SMALL)
-    return figure, axes
+    (row,) = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)
+    for axes, panel in zip(row, panels, strict=True):
+        axes.set_title(panel.title, fontsize=11, loc="left", parse_math=False)
+        axes.tick_params(labelsize=SMALL)
+        panel.fill(axes)
+    return figure
 
 
-def label(axes: "Axes", x: str, y: str) -> None:
-    """Say what the axes of a panel are."""
-    axes.set_xlabel(x, fontsize=SMALL, parse_math=False)
-    axes.set_ylabel(y, fontsize=SMALL, parse_math=False)
+def _levels(line: Any, levels: Mapping[str, float], first: int) -> None:
+    """Dotted lines in the colours from number ``first`` on."""
+    for number, (name, value) in enumerate(levels.items(), first):
+        line(value, label=name, color=COLOURS[number % len(COLOURS)], linestyle=":", linewidth=1.6)
 
 
-def finish(
-    axes: "Axes", x: str, y: str, *, logarithmic: Literal["", "x", "y", "xy"] = "", legend: bool = False
-) -> None:
-    """What every panel of curves ends in: scales, a grid, open sides, a legend, and what the axes are."""
-    if "x" in logarithmic:
-        axes.set_xscale("log")
-    if "y" in logarithmic:
-        axes.set_yscale("log")
-    axes.grid(color="0.9", linewidth=0.6)
+def _finish(axes: "Axes", x: str, y: str, *, legend: bool) -> None:
+    """Open sides, a legend, and what the axes are."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     if legend:
         axes.legend(fontsize=SMALL, frameon=False)
-    label(axes, x, y)
+    _label(axes, x, y)
 
 
-def curves(
-    axes: "Axes",
-    x: Sequence[float],
-    lines: Mapping[str, Sequence[float]],
-    *,
-    x_label: str,
-    y_label: str,
-    logarithmic: Literal["", "x", "y", "xy"] = "",
-    marks: bool = True,
-) -> None:
-    """A curve over ``x`` for each name.
-
-    Args:
-        axes: the panel.
-        x: where the values were taken.
-        lines: values by the names of the curves, as long as ``x``.
-        x_label: what goes to the right, with units.
-        y_label: what goes up, with units.
-        logarithmic: which of the axes are; values of 0 are left out there.
-        marks: show the single values.
-    """
-    for (name, values), colour, marker in zip(lines.items(), cycle(COLOURS), cycle(MARKERS), strict=False):
-        style: dict[str, Any] = {"marker": marker, "markersize": 4} if marks else {}
-        axes.plot(x, values, color=colour, linewidth=1.6, label=name, **style)
-    finish(axes, x_label, y_label, logarithmic=logarithmic, legend=len(lines) > 1)
-
-
-def bars(axes: "Axes", values: Mapping[str, float], *, x_label: str, logarithmic: bool = False) -> None:
-    """A horizontal bar for each name, the first at the top."""
-    names = list(values)
-    axes.barh(names, [values[name] for name in names], color=COLOURS[0], height=0.6)
-    axes.invert_yaxis()
-    if logarithmic:
-        axes.set_xscale("log")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    label(axes, x_label, "")
-
-
-def matrix(
-    axes: "Axes",
-    values: Any,
-    *,
-    x_label: str = "",
-    y_label: str = "",
-    limits: tuple[float, float] | None = None,
-    square: bool = True,
-) -> None:
-    """A heat map with its scale: blue for numbers from 0 on, red to blue where some are or may be negative.
-
-    Args:
-        axes: the panel.
-        values: ``[rows, columns]``, anything that numpy reads; the first row is at the top.
-        x_label: what columns are.
-        y_label: what rows are.
-        limits: of the colours; those of the values by default, about 0 where some are negative.
-        square: cells are; else they fill the panel.
-    """
-    import numpy as np
-
-    array = np.asarray(values, dtype=float)
-    signed = array.min() < 0 or (limits is not None and limits[0] < 0)
-    most = float(np.abs(array).max()) or 1.0
-    low, high = limits or ((-most, most) if signed else (0.0, most))
-    image = axes.imshow(
-        array,
-        cmap="RdBu" if signed else "Blues",
-        vmin=low,
-        vmax=high,
-        aspect="equal" if square else "auto",
-        interpolation="nearest",
-    )
-    axes.locator_params(integer=True)
-    figure = axes.get_figure()
-    assert figure is not None
-    bar = figure.colorbar(image, ax=axes, shrink=0.8)
-    bar.ax.tick_params(labelsize=SMALL)
-    label(axes, x_label, y_label)
+def _label(axes: "Axes", x: str, y: str) -> None:
+    axes.set_xlabel(x, fontsize=SMALL, parse_math=False)
+    axes.set_ylabel(y, fontsize=SMALL, parse_math=False)

@@ -6,10 +6,9 @@ the depth of dependencies decide.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from heedful.lab.drawing import Panel
 
 Size = Literal["short", "long"]
 """``short``: a few seconds, enough for the verdict; ``long``: up to a few minutes, for the picture."""
@@ -43,14 +42,14 @@ class Outcome:
         says: the correct statement: the claim, with its conditions, or what is true instead.
         measured: what the verdict rests on, first the most telling.
         table: further rows under column names, for people.
-        draw: makes the picture; matplotlib is loaded then.
+        panels: of the picture, from left to right.
     """
 
     verdict: Verdict
     says: str
     measured: Sequence[Measured]
     table: Sequence[Mapping[str, str | float]] = ()
-    draw: "Callable[[], Figure] | None" = None
+    panels: Sequence[Panel] = ()
 
 
 @dataclass(frozen=True)

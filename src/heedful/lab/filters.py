@@ -1,15 +1,13 @@
 """Filters: attention as a convolution, a convolution as attention, and what pixels would cost as tokens."""
 
 import math
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heedful.lab.drawing import curves, matrix, panels
+from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
 from heedful.nn.attention.scores import DotScore
@@ -19,11 +17,9 @@ from heedful.nn.mixers import DepthwiseSeparableConvolution
 from heedful.nn.taps import recording
 from heedful.runs.ledger.ledger import Ledger, ledger_of
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 KERNEL, CHANNELS_IN, CHANNELS_OUT = 3, 3, 5
 SHARPNESS = 128.0
+NARROW = (3.8, 3.4)  # inches of a panel, where three stand side by side
 
 
 def convolving_attention(kernel: Tensor, sharpness: float, n_heads: int) -> SelfAttention:
@@ -108,23 +104,22 @@ def _convolution(size: Size, n_heads: int) -> Outcome:
             Measured("heads", float(n_heads), expected=float(KERNEL**2)),
         ],
         [{"sharpness α": alpha, "greatest difference": value} for alpha, value in by_sharpness.items()],
-        partial(_draw_convolution, wanted[0].tolist(), found[0].tolist(), by_sharpness),
+        [
+            Matrix("Convolution", "", "", wanted[0].tolist(), inches=NARROW),
+            Matrix("Attention", "", "", found[0].tolist(), inches=NARROW),
+            Curves(
+                "Difference by sharpness",
+                "α",
+                "greatest difference",
+                {"": (ALPHAS, [max(value, 1e-8) for value in by_sharpness.values()])},
+                log="xy",
+                inches=NARROW,
+            ),
+        ],
     )
 
 
 ALPHAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-
-
-def _draw_convolution(
-    wanted: list[list[float]], found: list[list[float]], by_sharpness: dict[float, float]
-) -> "Figure":
-    figure, (left, middle, right) = panels("Convolution", "Attention", "Difference by sharpness", width=3.8)
-    matrix(left, wanted)
-    matrix(middle, found)
-    values = {"": [max(value, 1e-8) for value in by_sharpness.values()]}
-    alphas = list(by_sharpness)
-    curves(right, alphas, values, x_label="α", y_label="greatest difference", logarithmic="xy")
-    return figure
 
 
 D, HEADS, WIDTH = 12, 4, 5
@@ -207,16 +202,15 @@ def _filtering(size: Size, kind: str) -> Outcome:
             Measured("difference of filtering and the mixer itself", off, expected=0.0),
             Measured("tokens that a filter reaches", float((filters[0][0] != 0).sum(-1).max().item())),
         ],
-        draw=partial(_draw_filters, filters),
+        panels=[
+            Matrix(title, "input token", "output token", each.tolist(), inches=NARROW)
+            for title, each in (
+                ("Feature 0, one input", filters[0][0]),
+                ("Feature 0, another input", filters[1][0]),
+                (f"Feature {D - 1}, one input", filters[0][-1]),
+            )
+        ],
     )
-
-
-def _draw_filters(filters: Sequence[Tensor]) -> "Figure":
-    titles = ("Feature 0, one input", "Feature 0, another input", f"Feature {D - 1}, one input")
-    figure, axes = panels(*titles, width=3.8)
-    for each, values in zip(axes, (filters[0][0], filters[1][0], filters[0][-1]), strict=True):
-        matrix(each, values.tolist(), x_label="input token", y_label="output token")
-    return figure
 
 
 SIDES = (28, 56, 112, 224)
@@ -267,20 +261,23 @@ def _pixels(size: Size, block: int | None) -> Outcome:
             {"picture": f"{side} x {side}", "tokens": side**2, "FLOPs of scores and sums": each}
             for side, each in zip(SIDES, pixels, strict=True)
         ],
-        partial(_draw_pixels, block),
-    )
-
-
-def _draw_pixels(block: int | None) -> "Figure":
-    figure, (axes,) = panels("FLOPs of scores and weighted sums, one layer, one picture", width=5.2)
-    lines = {
-        "pixels" if block is None else f"pixels, in blocks of {block}": [
-            _attention_flops(_ledger(side**2, block)) for side in SIDES
+        [
+            Curves(
+                "FLOPs of scores and weighted sums, one layer, one picture",
+                "side of the picture, pixels",
+                "FLOPs",
+                over(
+                    SIDES,
+                    {
+                        "pixels" if block is None else f"pixels, in blocks of {block}": pixels,
+                        "squares of 4 x 4": [_attention_flops(_ledger((side // 4) ** 2)) for side in SIDES],
+                    },
+                ),
+                log="xy",
+                inches=(5.2, 3.4),
+            )
         ],
-        "squares of 4 x 4": [_attention_flops(_ledger((side // 4) ** 2)) for side in SIDES],
-    }
-    curves(axes, SIDES, lines, x_label="side of the picture, pixels", y_label="FLOPs", logarithmic="xy")
-    return figure
+    )
 
 
 EXPERIMENTS = [

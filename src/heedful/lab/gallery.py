@@ -6,6 +6,7 @@ reader's choice of light or dark. Pictures stay on white. A folder of them:
 | file | what it is |
 |---|---|
 | ``index.html`` | all experiments, with their verdicts |
+| ``errors.html`` | what the lectures print wrongly, with corrections |
 | ``NAME.html`` | the claim, its source, the figures, the verdict, the control |
 | ``NAME.png``, ``NAME.svg`` | its picture |
 | ``NAME.control.png``, ``NAME.control.svg`` | that of the control |
@@ -23,11 +24,13 @@ from pathlib import Path
 from heedful.errors import RequestError, WorkError
 from heedful.explain.picture import save
 from heedful.files import write_text
+from heedful.lab.drawing import draw
+from heedful.lab.errors import NAMES
 from heedful.lab.experiment import Experiment, Measured, Verdict
 from heedful.lab.result import Result, as_dict, columns
 from heedful.lab.text import cell, cell_is_number, items, number, value_of
 
-INDEX, DATA = "index.html", "lab.json"
+INDEX, ERRORS, DATA = "index.html", "errors.html", "lab.json"
 # A sign beside the word, so that colour is not all that tells them apart.
 SIGNS: Mapping[Verdict, tuple[str, str]] = {
     "holds": ("✓", "holds"),
@@ -71,6 +74,7 @@ def write_gallery(results: Sequence[Result], folder: Path) -> Path:
         before = experiments[i - 1] if i else None
         after = experiments[i + 1] if i + 1 < len(experiments) else None
         write_text(folder / f"{each.name}.html", _page(each, own, before, after))
+    write_text(folder / ERRORS, _errors(results))
     write_text(folder / DATA, json.dumps(as_dict(experiments, results), ensure_ascii=False, indent=1) + "\n")
     index = folder / INDEX
     write_text(index, _index([(result, pictures[id(result)]) for result in results]))
@@ -79,10 +83,10 @@ def write_gallery(results: Sequence[Result], folder: Path) -> Path:
 
 def _draw(result: Result, folder: Path) -> _Picture | None:
     """Write the pictures of an outcome."""
-    if result.outcome.draw is None:
+    if not result.outcome.panels:
         return None
     name = f"{result.experiment.name}{'.control' if result.control else ''}"
-    figure = result.outcome.draw()
+    figure = draw(*result.outcome.panels)
     for suffix in (".svg", ".png"):
         save(figure, folder / f"{name}{suffix}")
     path = folder / f"{name}.png"
@@ -128,7 +132,8 @@ def _index(shown: Sequence[tuple[Result, _Picture | None]]) -> str:
         "<header><h1>The lab</h1>\n<p>Claims, questions and figures of five lectures on Transformers, each "
         "as an experiment that measures and judges it. Each has a control: a change under which another "
         f"verdict must come out.</p>\n<p class='soft'>{len(order)} experiment{plural}: "
-        f"{escape(summary)}</p>{warning}</header>\n"
+        f"{escape(summary)}</p>{warning}\n"
+        f'<p><a href="{ERRORS}">What the lectures print wrongly</a></p></header>\n'
         f'<main><ul class="cards">\n{cards}\n</ul></main>',
     )
 
@@ -147,6 +152,38 @@ def _card(result: Result, picture: _Picture | None) -> str:
         f'<p class="soft">{escape(own.claim)}</p>\n'
         f'<p>{_badge(result.outcome.verdict)} <span class="soft">{escape(items(own))}</span></p></li>'
     )
+
+
+def _errors(results: Sequence[Result]) -> str:
+    """The page of what the lectures print wrongly: what experiments found, and names, dates and citations."""
+    found = [
+        (each.experiment.items, _error(each.experiment.claim, each.outcome.says, _origin(each.experiment)))
+        for each in results
+        if not each.control and each.outcome.verdict == "is wrong"
+    ]
+    told = [
+        ((slip.item,), _error(slip.printed, slip.correct, f"{slip.lecture}, item {slip.item}"))
+        for slip in NAMES
+    ]
+    entries = "\n".join(text for _, text in sorted([*found, *told], key=lambda each: each[0]))
+    return _document(
+        "What the lectures print wrongly – the lab of heedful",
+        f'<nav aria-label="Experiments"><a href="{INDEX}">All experiments</a></nav>\n'
+        "<main><h1>What the lectures print wrongly</h1>\n<p>Each error with what is true instead, in the "
+        "order of the lectures' items: claims that experiments found wrong, names, dates, citations.</p>\n"
+        f'<ul class="plain">\n{entries}\n</ul></main>',
+    )
+
+
+def _error(printed: str, correct: str, origin: str) -> str:
+    return (
+        f"<li><blockquote>{escape(printed)}</blockquote>\n<p>{escape(correct)}</p>\n"
+        f'<p class="soft">{origin}</p></li>'
+    )
+
+
+def _origin(own: Experiment) -> str:
+    return f'{escape(own.source)} · <a href="{own.name}.html">{escape(own.title)}</a>'
 
 
 def _page(

@@ -2,21 +2,17 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from heedful.lab.drawing import curves, matrix, panels
+from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.layout import Layout
 from heedful.nn.taps import recording
 from heedful.runs.ledger.ledger import Ledger, ledger_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 D_MODEL, LENGTH = 512, 64
 HEADS = {"short": (1, 2, 8), "long": (1, 2, 4, 8, 16)}
@@ -32,7 +28,8 @@ def _counted(n_heads: int, full: bool) -> Ledger:
 
 def _cost(size: Size, full: bool) -> Outcome:
     """Whether many heads cost what one costs."""
-    ledgers = {h: _counted(h, full) for h in HEADS[size]}
+    heads = HEADS[size]
+    ledgers = {h: _counted(h, full) for h in heads}
     one, eight = ledgers[1], ledgers[8]
     same = all(
         (each.parameters, each.flops_per_token) == (one.parameters, one.flops_per_token)
@@ -61,20 +58,23 @@ def _cost(size: Size, full: bool) -> Outcome:
             {"heads": h, "parameters": each.parameters, "FLOPs for each token": each.flops_per_token}
             for h, each in ledgers.items()
         ],
-        partial(_draw_cost, HEADS[size]),
+        [
+            Curves(
+                title,
+                "heads",
+                "",
+                {
+                    name: (heads, [float(getattr(_counted(h, whole), field)) for h in heads])
+                    for name, whole in (("width d / h", False), ("full width d", True))
+                },
+                limits=(0, None),
+            )
+            for title, field in (
+                ("Parameters", "parameters"),
+                ("FLOPs for each token", "flops_per_token"),
+            )
+        ],
     )
-
-
-def _draw_cost(heads: tuple[int, ...]) -> "Figure":
-    figure, (left, right) = panels("Parameters", "FLOPs for each token")
-    kinds = {"width d / h": False, "full width d": True}
-    for axes, field in ((left, "parameters"), (right, "flops_per_token")):
-        lines = {
-            name: [float(getattr(_counted(h, full), field)) for h in heads] for name, full in kinds.items()
-        }
-        curves(axes, heads, lines, x_label="heads", y_label="")
-        axes.set_ylim(bottom=0)
-    return figure
 
 
 PLACES, FEATURES = 8, 8
@@ -101,7 +101,7 @@ def _trained(n_heads: int, wanted: Wanted, updates: int) -> tuple[list[float], T
     """
     part = SelfAttention(FEATURES + PLACES, n_heads)
     layout = Layout.of([PLACES] * BATCH)
-    optimizer = torch.optim.Adam(part.parameters(), RATE)
+    optimizer = torch.optim.Adam(part.parameters(), RATE, fused=True)
     places = torch.eye(PLACES).expand(BATCH, -1, -1)
     losses: list[float] = []
     for _ in range(updates):
@@ -143,20 +143,25 @@ def _looking(size: Size, wanted: Wanted) -> Outcome:
             Measured("not explained, two heads", 100 * right, "%", expected=0.0),
             Measured("parameters of either", 4.0 * (FEATURES + PLACES) ** 2),
         ],
-        draw=partial(_draw_looking, one, two, [one_looks[0].tolist(), *two_look.tolist()]),
+        panels=[
+            Curves(
+                "Not explained",
+                "update",
+                "share of the variance",
+                over(range(1, len(one) + 1), {"one head": one, "two heads": two}),
+                limits=(0, 1.1),
+                inches=(3.6, 3.2),
+            ),
+            *(
+                Matrix(title, "looked at", "place", weights.tolist(), (0.0, 1.0), inches=(3.4, 3.2))
+                for title, weights in (
+                    ("The one head", one_looks[0]),
+                    ("First of two heads", two_look[0]),
+                    ("Second of two heads", two_look[1]),
+                )
+            ),
+        ],
     )
-
-
-def _draw_looking(one: list[float], two: list[float], looks: list[list[list[float]]]) -> "Figure":
-    titles = ("Not explained", "The one head", "First of two heads", "Second of two heads")
-    figure, (losses, *maps) = panels(*titles, width=3.5, height=3.2)
-    lines = {"one head": one, "two heads": two}
-    updates = range(1, len(one) + 1)
-    curves(losses, updates, lines, x_label="update", y_label="share of the variance", marks=False)
-    losses.set_ylim(0, 1.1)
-    for axes, weights in zip(maps, looks, strict=True):
-        matrix(axes, weights, x_label="looked at", y_label="place", limits=(0, 1))
-    return figure
 
 
 EXPERIMENTS = [

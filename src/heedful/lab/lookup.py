@@ -1,12 +1,11 @@
 """Attention as a lookup: its hard limit, what it does with nothing to learn, and what it forgets."""
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from heedful.lab.drawing import curves, matrix, panels
+from heedful.lab.drawing import Curves, Matrix
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
 from heedful.nn.attention.plain import parameter_free_self_attention
@@ -15,9 +14,6 @@ from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.attention.weights import attention_weights, weighted_sum
 from heedful.nn.layout import Layout
 from heedful.nn.taps import recording
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TEMPERATURES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 1e-3, 1e-4)
 N_KEYS, WIDTH = 8, 16
@@ -60,22 +56,16 @@ def _cooled(size: Size, tie: bool) -> Outcome:
             {"temperature": f"{t:g}", "difference": value}
             for t, value in zip(TEMPERATURES, apart, strict=True)
         ],
-        partial(_draw_cooled, apart),
+        [
+            Curves(
+                "From a soft lookup to a hard one",
+                "1 / temperature",
+                "greatest difference from the best key's value",
+                {"": ([1 / t for t in TEMPERATURES], [max(each, 1e-16) for each in apart])},
+                log="xy",
+            )
+        ],
     )
-
-
-def _draw_cooled(apart: list[float]) -> "Figure":
-    figure, (axes,) = panels("From a soft lookup to a hard one")
-    curves(
-        axes,
-        TEMPERATURES,
-        {"": [max(value, 1e-16) for value in apart]},
-        x_label="temperature",
-        y_label="greatest difference from the best key's value",
-        logarithmic="xy",
-    )
-    axes.invert_xaxis()
-    return figure
 
 
 @seeded()
@@ -112,7 +102,7 @@ def _at_home(size: Size, learned: bool) -> Outcome:
             Measured("change of the tokens, relative", changed),
             Measured("parameters", float(sum(p.numel() for p in part.parameters()) if learned else 0)),
         ],
-        draw=partial(_draw_home, weights.tolist()),
+        panels=[Matrix("Where each token looks", "looked at", "token", weights.tolist(), (0.0, 1.0))],
     )
 
 
@@ -126,12 +116,6 @@ def _looks_back(n: int, d: int) -> SelfAttention:
         part.qkv.weight.copy_(torch.cat((query, key, torch.eye(d + n))))
         part.out.weight.copy_(torch.eye(d + n))
     return part
-
-
-def _draw_home(weights: list[list[float]]) -> "Figure":
-    figure, (axes,) = panels("Where each token looks", height=3.8)
-    matrix(axes, weights, x_label="looked at", y_label="token", limits=(0, 1))
-    return figure
 
 
 REPEATS = (1, 2, 3, 5, 8)
@@ -167,15 +151,16 @@ def _repeated(size: Size, normalised: bool) -> Outcome:
             Measured("size of the answer then, relative", sizes[-1]),
         ],
         [{"times": t, "size": s, "change": c} for t, s, c in zip(REPEATS, sizes, changes, strict=True)],
-        partial(_draw_repeated, sizes),
+        [
+            Curves(
+                "Size of the answer, relative",
+                "times that every row is there",
+                "size",
+                {"": (REPEATS, sizes)},
+                limits=(0, max(sizes) * 1.1),
+            )
+        ],
     )
-
-
-def _draw_repeated(sizes: list[float]) -> "Figure":
-    figure, (axes,) = panels("Size of the answer, relative")
-    curves(axes, REPEATS, {"": sizes}, x_label="times that every row is there", y_label="size")
-    axes.set_ylim(0, max(sizes) * 1.1)
-    return figure
 
 
 EXPERIMENTS = [

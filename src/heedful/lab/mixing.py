@@ -4,7 +4,8 @@ Items 84 (depthwise separable convolution), 86 (FNet) and 87 (MLP-Mixer) of the 
 """
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -14,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
+from heedful.lab.drawing import Bars, Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.panels import Panel, draw
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import Training, n_parameters, train
 from heedful.models import encoder
@@ -61,8 +62,8 @@ def _cost(kernel: int, size: Size) -> Outcome:
             Measured("operations for each token, full", flops["full"] / n, "FLOPs", 2 * kernel * d**2),
         ],
         [{"k": k, "separable": k * d + d**2, "full": k * d**2, "ratio": k * d / (k + d)} for k in kernels],
-        lambda: draw(
-            Panel(
+        [
+            Curves(
                 f"Parameters of a convolution, d = {d}",
                 "kernel k",
                 "parameters",
@@ -72,7 +73,7 @@ def _cost(kernel: int, size: Size) -> Outcome:
                 },
                 log="xy",
             )
-        ),
+        ],
     )
 
 
@@ -133,8 +134,25 @@ def at_budget(mixer: str, parameters: int) -> Any:
     return _model(mixer, max(1, 1 + round((parameters - one) / (two - one))))
 
 
-def _learned(model: Any, size: Size) -> tuple[Training, float]:
-    """Train, and tell the share of right classes of new sequences."""
+@dataclass(frozen=True)
+class Learned:
+    """A model after its training.
+
+    Args:
+        model: of the parameters that all have.
+        training: its course.
+        right: share of right classes of new sequences.
+    """
+
+    model: Any
+    training: Training
+    right: float
+
+
+@cache
+def learned(mixer: str, parameters: int, size: Size) -> Learned:
+    """Train a model of so many parameters."""
+    model = at_budget(mixer, parameters)
     updates, test = (120, 256) if size == "short" else (600, 2048)
     generator = torch.Generator().manual_seed(3)
     batches = (majority(32, generator) for _ in range(updates))
@@ -144,15 +162,14 @@ def _learned(model: Any, size: Size) -> tuple[Training, float]:
     with torch.no_grad():
         layout = batch.inputs.layout
         logits = class_logits(model(batch.inputs), model.heads, layout)
-    return training, (logits.argmax(-1) == batch.classes).float().mean().item()
+    return Learned(model, training, (logits.argmax(-1) == batch.classes).float().mean().item())
 
 
 def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
     """Train attention and other mixers of as many parameters on one task."""
     budget = n_parameters(_model("attention", 64))
-    models = {mixer: at_budget(mixer, budget) for mixer in ("attention", *judged)}
-    results = {mixer: _learned(model, size) for mixer, model in models.items()}
-    right = {mixer: accuracy for mixer, (_, accuracy) in results.items()}
+    results = {mixer: learned(mixer, budget, size) for mixer in ("attention", *judged)}
+    right = {mixer: each.right for mixer, each in results.items()}
     comparable = all(right[mixer] > COMPARABLE * right["attention"] for mixer in judged)
     return Outcome(
         "holds" if comparable else "is wrong",
@@ -161,30 +178,32 @@ def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
         "Convolutions of few layers reach their neighbours alone.",
         [
             *(Measured(f"right classes, {mixer}", right[mixer]) for mixer in (*judged, "attention")),
-            Measured(f"parameters, {judged[0]}", n_parameters(models[judged[0]]), expected=float(budget)),
+            Measured(
+                f"parameters, {judged[0]}", n_parameters(results[judged[0]].model), expected=float(budget)
+            ),
         ],
         [
             {
                 "mixer": mixer,
                 "right classes": right[mixer],
-                "parameters": n_parameters(model),
-                "of its mixers": n_parameters(*(block.mixing.part for block in model.stack.blocks)),
-                "d_ff": model.stack.blocks[0].feed_forward.part.up.out_features,
+                "parameters": n_parameters(each.model),
+                "of its mixers": n_parameters(*(block.mixing.part for block in each.model.stack.blocks)),
+                "d_ff": each.model.stack.blocks[0].feed_forward.part.up.out_features,
             }
-            for mixer, model in models.items()
+            for mixer, each in results.items()
         ],
-        lambda: draw(
-            Panel(
+        [
+            Curves(
                 "Which half has more symbols? Loss in training",
                 "update",
                 "nats a sequence",
                 {
-                    mixer: (list(range(1, len(training.losses) + 1)), training.losses)
-                    for mixer, (training, _) in results.items()
+                    mixer: (range(1, len(each.training.losses) + 1), each.training.losses)
+                    for mixer, each in results.items()
                 },
             ),
-            Panel("Right classes of new sequences", "", "share", bars=right, levels={"chance": 0.5}),
-        ),
+            Bars("Right classes of new sequences", "", "share", right, levels={"chance": 0.5}),
+        ],
     )
 
 
@@ -247,15 +266,8 @@ def _stands(judged: tuple[str, ...], size: Size) -> Outcome:
             }
             for name, part in parts.items()
         ],
-        lambda: draw(
-            Panel("Earlier tokens, when the last one changes", "", "largest change", bars=_narrow(change)),
-        ),
+        [Bars("Earlier tokens, when the last one changes", "", "largest change", change)],
     )
-
-
-def _narrow(heights: dict[str, float]) -> dict[str, float]:
-    """Names with a word on each line, so that they stand side by side."""
-    return {name.replace(" ", "\n"): height for name, height in heights.items()}
 
 
 _LEE_THORP = "Lee-Thorp et al. 2021 (which S1 calls Lee-Thorpe)"

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.lab.drawing import Curves, Points, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.panels import Curve, Panel, draw
 from heedful.nn.declarations import claims
 from heedful.nn.layout import Layout
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
@@ -70,8 +70,8 @@ def _mean_is(claimed: float, size: Size) -> Outcome:
                 "correct": f"{with_epsilon:g}, thanks to ε",
             },
         ],
-        lambda: draw(
-            Panel(
+        [
+            Curves(
                 "Mean of each token's features",
                 "token",
                 "mean",
@@ -81,19 +81,21 @@ def _mean_is(claimed: float, size: Size) -> Outcome:
                 },
                 levels={"claimed": claimed},
             )
-        ),
+        ],
     )
 
 
 # A batch of one
 
 
-def _alone(make: MakeNorm, size: Size) -> Outcome:
+def _alone(judged: str, size: Size) -> Outcome:
     """Whether a token becomes the same alone as among others, and whether a gradient reaches it."""
     sizes = [2**i for i in range(8 if size == "short" else 11)]
     x = _tokens(4096)
-    errors = {m: _error(make, x, m, trials=32) for m in sizes}
-    one = x[:1].clone().requires_grad_()
+    norms = {"layer norm": _layer_norm, "batch norm": _batch_norm}
+    changes = {name: [_error(each, x, m, trials=32) for m in sizes] for name, each in norms.items()}
+    errors = dict(zip(sizes, changes[judged], strict=True))
+    make, one = norms[judged], x[:1].clone().requires_grad_()
     weights = torch.randn(1, D, generator=torch.Generator().manual_seed(5))
     (gradient,) = torch.autograd.grad((make().train()(one) * weights).sum(), one)
     works = errors[1] < ENOUGH and gradient.norm() > ENOUGH
@@ -107,18 +109,15 @@ def _alone(make: MakeNorm, size: Size) -> Outcome:
             Measured("change among 16 tokens", errors[16]),
         ],
         [{"tokens in the batch": m, "change of a token": error} for m, error in errors.items()],
-        lambda: draw(
-            Panel(
+        [
+            Curves(
                 "What a token's company changes of it",
                 "tokens in the batch, m",
                 "change of a token (root mean square)",
-                {
-                    name: (sizes, [_error(each, x, m, trials=32) for m in sizes])
-                    for name, each in (("layer norm", _layer_norm), ("batch norm", _batch_norm))
-                },
+                over(sizes, changes),
                 log="x",
             )
-        ),
+        ],
     )
 
 
@@ -159,8 +158,8 @@ def _erased(*, training: bool, size: Size) -> Outcome:
             Measured("gradient that reaches it", reaches, expected=0.0),
             Measured("largest |x̂| of a single sentence of 16 tokens", sentence),
         ],
-        draw=lambda: draw(
-            Panel(
+        panels=[
+            Curves(
                 "A single token through batch norm",
                 "feature",
                 "value",
@@ -169,7 +168,7 @@ def _erased(*, training: bool, size: Size) -> Outcome:
                     "after": (range(D), y.detach()[0].tolist()),
                 },
             )
-        ),
+        ],
     )
 
 
@@ -202,14 +201,14 @@ def _coupled(make: MakeNorm, size: Size) -> Outcome:
             Measured("gradient of one sequence's results by another's tokens", reaches),
             Measured("declared: couples_batch", float(declared), expected=float(depends)),
         ],
-        draw=lambda: draw(
-            Panel(
+        panels=[
+            Curves(
                 "The first sequence, when all others change",
                 "token",
                 "largest change of its features",
                 {"change": (range(1, first.stop + 1), change.amax(-1).tolist())},
             )
-        ),
+        ],
     )
 
 
@@ -241,14 +240,14 @@ def _padding(lengths: Sequence[int], size: Size) -> Outcome:
             ),
             Measured("share of real tokens", share),
         ],
-        draw=lambda: draw(
-            Panel(
+        panels=[
+            Curves(
                 "Batch norm that counts pads",
                 "share of real tokens",
                 "change of a result (root mean square)",
                 {"counted with pads": _over_shares(), "this batch": ([share], [counted])},
             )
-        ),
+        ],
     )
 
 
@@ -261,7 +260,7 @@ def _counting_pads(layout: Layout, x: Tensor) -> tuple[float, float]:
     return change.square().mean().sqrt().item(), change.abs().max().item()
 
 
-def _over_shares() -> Curve:
+def _over_shares() -> Points:
     """The root mean square for batches of four sentences, of which three become shorter."""
     layouts = [Layout.of([20, n, n, n]) for n in range(20, 0, -1)]
     errors = [_counting_pads(layout, _tokens(layout.n_tokens))[0] for layout in layouts]
@@ -309,14 +308,14 @@ def _running(make: MakeNorm, name: str, size: Size) -> Outcome:
                 expected=expected.abs().mean().item(),
             ),
         ],
-        draw=lambda: draw(
-            Panel(
+        panels=[
+            Curves(
                 f"Quadratic mean of one feature ({name})",
                 "batch of 16 tokens",
                 "mean of squares",
                 {"of each batch": (numbers, own), "running": (numbers, kept)},
             )
-        ),
+        ],
     )
 
 
@@ -351,8 +350,8 @@ EXPERIMENTS = [
         "Layer normalisation is independent of the number of samples, and so works with a batch of one.",
         f"S0, layer normalisation; S1; {_BA}",
         (37, 38),
-        run=lambda size: _alone(_layer_norm, size),
-        control=lambda size: _alone(_batch_norm, size),
+        run=lambda size: _alone("layer norm", size),
+        control=lambda size: _alone("batch norm", size),
         changed="Batch normalisation stands in its place.",
     ),
     Experiment(

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from heedful.lab.drawing import bars, matrix, panels
+from heedful.lab.drawing import Bars, Matrix
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
 from heedful.nn.attention.cross_attention import CrossAttention
@@ -19,9 +19,6 @@ from heedful.nn.layout import Layout
 from heedful.nn.norms import LayerNorm
 from heedful.nn.positions import Added, LearnedPositions, NoPositions, Positions, SinusoidalPositions
 from heedful.nn.residual import PostNorm
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 D, N_HEADS = 32, 4
 BLIND = 1e-5
@@ -58,15 +55,11 @@ def _invariance(size: Size, shuffled: Literal["all", "keys and values"]) -> Outc
             Measured("change of the output, place by place", same, expected=0.0 if invariant else None),
             Measured("change of the output, token by token", moved, expected=None if invariant else 0.0),
         ],
-        draw=partial(_draw_invariance, before.tolist(), after.tolist()),
+        panels=[
+            Matrix(title, "feature", "place", output.tolist(), square=False, inches=(5.0, 3.4))
+            for title, output in (("Output", before), ("Output for the shuffled input", after))
+        ],
     )
-
-
-def _draw_invariance(before: list[list[float]], after: list[list[float]]) -> "Figure":
-    figure, (left, right) = panels("Output", "Output for the shuffled input", width=5.0)
-    for axes, values in ((left, before), (right, after)):
-        matrix(axes, values, x_label="feature", y_label="place", square=False)
-    return figure
 
 
 Reader = Callable[[Tensor, Layout], Tensor]
@@ -112,15 +105,17 @@ def _blindness(size: Size, judged: str) -> Outcome:
         ),
         [Measured(f"change of a token's output, {judged} tells the order", changes[judged])],
         [{"what tells the order": name, "change when shuffled": value} for name, value in changes.items()],
-        partial(_draw_blindness, changes),
+        [
+            Bars(
+                "Change of a token's output when the tokens are shuffled",
+                "",
+                "relative change (1e-7 is rounding)",
+                {name: max(value, 1e-8) for name, value in changes.items()},
+                log=True,
+                inches=(7.0, 3.0),
+            )
+        ],
     )
-
-
-def _draw_blindness(changes: dict[str, float]) -> "Figure":
-    figure, (axes,) = panels("Change of a token's output when the tokens are shuffled", width=7.0, height=3.0)
-    shown = {name: max(value, 1e-8) for name, value in changes.items()}
-    bars(axes, shown, x_label="relative change (1e-7 is rounding)", logarithmic=True)
-    return figure
 
 
 EXPERIMENTS = [

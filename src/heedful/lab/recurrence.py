@@ -6,14 +6,15 @@ on the depth of dependencies.
 
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from heedful.lab.drawing import Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.panels import Panel, draw
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import slope
 from heedful.models.attention_stack import cross_attention_stack, self_attention_stack
@@ -51,14 +52,20 @@ def gradient_by_distance(make: Callable[[], nn.Module], n: int, seed: int) -> Fl
     return gradient.norm(dim=-1).flip(0)
 
 
-def _over_distance(judged: str, size: Size) -> Outcome:
-    """How fast the gradient of one of `MIXERS` falls, beside the others."""
-    n, seeds = (33, range(4)) if size == "short" else (129, range(16))
-    distances = list(range(1, n))
+@cache
+def shares_by_distance(n: int, seeds: int) -> dict[str, list[float]]:
+    """The gradients of all `MIXERS` over distances from 1 on, relative to the first; geometric means."""
     shares: dict[str, list[float]] = {}
     for name, make in MIXERS.items():
-        logs = torch.stack([gradient_by_distance(make, n, seed).log() for seed in seeds]).mean(0)
+        logs = torch.stack([gradient_by_distance(make, n, seed).log() for seed in range(seeds)]).mean(0)
         shares[name] = (logs[1:] - logs[1]).exp().tolist()
+    return shares
+
+
+def _over_distance(judged: str, size: Size) -> Outcome:
+    """How fast the gradient of one of `MIXERS` falls, beside the others."""
+    n, seeds = (33, 4) if size == "short" else (129, 16)
+    distances, shares = list(range(1, n)), shares_by_distance(n, seeds)
     # As a factor a token, over the distances at which the nearest tokens no longer matter.
     factors = {
         name: 2.0 ** slope(distances[4:], [_log2(share) for share in own[4:]]) for name, own in shares.items()
@@ -78,15 +85,15 @@ def _over_distance(judged: str, size: Size) -> Outcome:
             for k in distances
             if k & (k - 1) == 0
         ],
-        lambda: draw(
-            Panel(
+        [
+            Curves(
                 "Gradient of the last output by an earlier token",
                 "distance in tokens",
                 "norm, relative to that of the last neighbour",
                 {name: (distances, own) for name, own in shares.items()},
                 log="y",
             )
-        ),
+        ],
     )
 
 
@@ -108,6 +115,7 @@ MEMORIES: dict[str, Callable[[], Cell]] = {
 _RNN, _CAROUSEL, _GATED = list(MEMORIES)[:3]
 
 
+@cache
 def memory_kept(make: Callable[[], Cell], n: int, seed: int = 0) -> list[float]:
     """Norm of the gradient of the memory after 1 to n steps by the memory at the start, along its own way.
 
@@ -149,15 +157,15 @@ def _keeps(addition: str, without: str, size: Size) -> Outcome:
             )
             for name, own in sorted(kept.items(), key=lambda item: item[0] != addition)
         ],
-        draw=lambda: draw(
-            Panel(
+        panels=[
+            Curves(
                 "Gradient of the memory by the memory at the start",
                 "steps",
                 "norm",
                 {name: (list(range(1, n + 1)), own) for name, own in kept.items()},
                 log="y",
             )
-        ),
+        ],
     )
 
 
@@ -197,8 +205,8 @@ def _clipped(gain: float, size: Size) -> Outcome:
             Measured("norm of all gradients, before", norm.item()),
             Measured("norm of all gradients, clipped", gradient_norm([x]).item()),
         ],
-        draw=lambda: draw(
-            Panel(
+        panels=[
+            Curves(
                 f"Gradients, multiplied by {gain:g} at each step",
                 "distance in tokens",
                 "norm",
@@ -209,7 +217,7 @@ def _clipped(gain: float, size: Size) -> Outcome:
                 levels={"limit": LIMIT},
                 log="y",
             )
-        ),
+        ],
     )
 
 
@@ -254,11 +262,19 @@ def _attention_encoder(n: int, n_layers: int = 2) -> Tensor:
     return stack(x, Layout.of([n]))
 
 
+ENCODERS: dict[str, Run] = {"recurrent": _recurrent_encoder, "attention": _attention_encoder}
+
+
+@cache
+def encoder_depth(name: str, n: int) -> int:
+    """Of one of `ENCODERS`."""
+    return depth(ENCODERS[name](n))
+
+
 def _waits(judged: str, size: Size) -> Outcome:
     """Depth over the number of tokens, of one of two encoders, beside the other."""
-    encoders: dict[str, Run] = {"recurrent": _recurrent_encoder, "attention": _attention_encoder}
     lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128, 256]
-    depths = {name: [depth(run(n)) for n in lengths] for name, run in encoders.items()}
+    depths = {name: [encoder_depth(name, n) for n in lengths] for name in ENCODERS}
     growth = {name: slope(lengths, own) for name, own in depths.items()}
     by_layers = [depth(_attention_encoder(8, n_layers)) for n_layers in (1, 2, 3)]
     return Outcome(
@@ -276,19 +292,19 @@ def _waits(judged: str, size: Size) -> Outcome:
         [
             {
                 "tokens": n,
-                **{f"in a row, {name}": depths[name][i] for name in encoders},
-                **{f"ms, {name}": _milliseconds(run, n) for name, run in encoders.items()},
+                **{f"in a row, {name}": depths[name][i] for name in ENCODERS},
+                **{f"ms, {name}": _milliseconds(run, n) for name, run in ENCODERS.items()},
             }
             for i, n in enumerate(lengths)
         ],
-        lambda: draw(
-            Panel(
+        [
+            Curves(
                 "Operations that wait for each other",
                 "tokens",
                 "longest chain",
                 {name: (lengths, own) for name, own in depths.items()},
             )
-        ),
+        ],
     )
 
 
@@ -331,11 +347,17 @@ DECODERS: dict[str, Callable[[int, int], Tensor]] = {
 }
 
 
+@cache
+def decoder_depth(name: str, n_source: int, n_target: int) -> int:
+    """Of one of `DECODERS`."""
+    return depth(DECODERS[name](n_source, n_target))
+
+
 def _weighs(judged: str, size: Size) -> Outcome:
     """Depth of a decoder over source words at a fixed number of steps, and over steps."""
     lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128]
-    over_source = {name: [depth(run(n, 4)) for n in lengths] for name, run in DECODERS.items()}
-    over_steps = {name: [depth(run(4, n)) for n in lengths] for name, run in DECODERS.items()}
+    over_source = {name: [decoder_depth(name, n, 4) for n in lengths] for name in DECODERS}
+    over_steps = {name: [decoder_depth(name, 4, n) for n in lengths] for name in DECODERS}
     by_word, by_step = slope(lengths, over_source[judged]), slope(lengths, over_steps[judged])
     return Outcome(
         "holds" if abs(by_word) < 0.01 and by_step > 0.5 else "is wrong",
@@ -346,17 +368,15 @@ def _weighs(judged: str, size: Size) -> Outcome:
             Measured("further operations in a row for each source word", by_word, expected=0.0),
             Measured("further operations in a row for each step", by_step),
         ],
-        draw=lambda: draw(
-            *(
-                Panel(
-                    f"Longest chain over {what}",
-                    what,
-                    "operations in a row",
-                    {name: (lengths, own) for name, own in found.items()},
-                )
-                for what, found in (("source words", over_source), ("steps of the decoder", over_steps))
+        panels=[
+            Curves(
+                f"Longest chain over {what}",
+                what,
+                "operations in a row",
+                {name: (lengths, own) for name, own in found.items()},
             )
-        ),
+            for what, found in (("source words", over_source), ("steps of the decoder", over_steps))
+        ],
     )
 
 

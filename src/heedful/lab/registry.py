@@ -7,19 +7,25 @@ from heedful.lab.experiment import Experiment
 
 MODULES: tuple[str, ...] = (
     "scores",
+    "weights",
     "lookup",
+    "aligning",
+    "pronoun",
     "order",
     "heads",
     "depth",
+    "sinusoids",
     "positions",
     "filters",
     "norms",
     "warmup",
     "recurrence",
-    "training_forms",
+    "prefixes",
+    "tying",
+    "transfer",
     "mixing",
+    "shapes",
     "arithmetic",
-    "errors",
 )
 """Modules below `heedful.lab`, each with a list ``EXPERIMENTS``, in the order of the lectures."""
 

@@ -3,12 +3,12 @@
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from heedful.lab.drawing import curves, label, panels
+from heedful.lab.drawing import Curves, Panel, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
 from heedful.nn.attention.scores import (
@@ -20,12 +20,10 @@ from heedful.nn.attention.scores import (
     Score,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 N_QUERIES, N_KEYS = 16, 64
 WIDTHS = {"short": (2, 8, 32, 128, 512), "long": (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)}
 SETS = {"short": 25, "long": 100}
+NARROW = (3.8, 3.4)  # inches of a panel, where three stand side by side
 
 
 @dataclass(frozen=True)
@@ -91,23 +89,34 @@ def _growth(size: Size, score: Score) -> Outcome:
             Measured(f"gradient at d_k = {widths[-1]}, median", last.gradient),
         ],
         _rows(widths, found),
-        partial(_draw_growth, widths, found),
+        [
+            Curves(
+                "Variance of the scores",
+                "d_k",
+                "variance",
+                over(widths, {"measured": [each.variance for each in found], "d_k": widths}),
+                log="xy",
+                inches=NARROW,
+            ),
+            Curves(
+                "Greatest of 64 weights",
+                "d_k",
+                "weight",
+                {"": (widths, [each.top for each in found])},
+                log="x",
+                limits=(0, 1.05),
+                inches=NARROW,
+            ),
+            Curves(
+                "Gradient through the softmax",
+                "d_k",
+                "norm of the Jacobian",
+                {"": (widths, [each.gradient for each in found])},
+                log="xy",
+                inches=NARROW,
+            ),
+        ],
     )
-
-
-def _draw_growth(widths: tuple[int, ...], found: list[_Softmax]) -> "Figure":
-    figure, (left, middle, right) = panels(
-        "Variance of the scores", "Greatest of 64 weights", "Gradient through the softmax", width=3.6
-    )
-    variance = {"measured": [each.variance for each in found], "d_k": list(map(float, widths))}
-    curves(left, widths, variance, x_label="d_k", y_label="variance", logarithmic="xy")
-    curves(
-        middle, widths, {"": [each.top for each in found]}, x_label="d_k", y_label="weight", logarithmic="x"
-    )
-    middle.set_ylim(0, 1.05)
-    gradients = {"": [each.gradient for each in found]}
-    curves(right, widths, gradients, x_label="d_k", y_label="norm of the Jacobian", logarithmic="xy")
-    return figure
 
 
 @seeded()
@@ -138,19 +147,23 @@ def _additive_against(size: Size, rival: Score) -> Outcome:
             {"d_k": d, "additive": a.gradient, "product": p.gradient}
             for d, a, p in zip(widths, additive, product, strict=True)
         ],
-        partial(_draw_rivals, widths, additive, product),
+        [
+            Curves(
+                title,
+                "d_k",
+                field,
+                {
+                    "additive": (widths, [getattr(each, field) for each in additive]),
+                    "product": (widths, [getattr(each, field) for each in product]),
+                },
+                log="xy",
+            )
+            for title, field in (
+                ("Variance of the scores", "variance"),
+                ("Gradient through the softmax", "gradient"),
+            )
+        ],
     )
-
-
-def _draw_rivals(widths: tuple[int, ...], additive: list[_Softmax], product: list[_Softmax]) -> "Figure":
-    figure, (left, right) = panels("Variance of the scores", "Gradient through the softmax")
-    for axes, field in ((left, "variance"), (right, "gradient")):
-        lines = {
-            "additive": [getattr(each, field) for each in additive],
-            "product": [getattr(each, field) for each in product],
-        }
-        curves(axes, widths, lines, x_label="d_k", y_label=field, logarithmic="xy")
-    return figure
 
 
 LENGTHS = (4, 16, 64, 256)
@@ -181,15 +194,17 @@ def _scale(size: Size, divisor: Literal["words", "width"]) -> Outcome:
             Measured(f"variance for a sentence of {n} words, d_k = {WIDTH}", variance, expected=wanted)
             for n, variance, wanted in zip(LENGTHS, variances, expected, strict=True)
         ],
-        draw=partial(_draw_scale, variances),
+        panels=[
+            Curves(
+                f"Variance of the scores, d_k = {WIDTH}",
+                "words in the sentence",
+                "variance",
+                {"measured": (LENGTHS, variances)},
+                levels={"wanted": 1.0},
+                log="xy",
+            )
+        ],
     )
-
-
-def _draw_scale(variances: list[float]) -> "Figure":
-    figure, (axes,) = panels(f"Variance of the scores, d_k = {WIDTH}")
-    lines = {"measured": variances, "wanted": [1.0] * len(LENGTHS)}
-    curves(axes, LENGTHS, lines, x_label="words in the sentence", y_label="variance", logarithmic="xy")
-    return figure
 
 
 COUNTS = (2, 5, 10, 20, 50, 100, 200, 500)
@@ -230,24 +245,28 @@ def _cosine(size: Size, strength: float | None) -> Outcome:
             {"keys": n, "others random": u, "others opposite": b, "greatest possible": most}
             for n, u, b, most in zip(COUNTS, usual, best, bound, strict=True)
         ],
-        partial(_draw_cosine, usual, bound),
+        [
+            Curves(
+                "Weight of the one key that equals the query",
+                "keys",
+                "weight",
+                over(
+                    COUNTS,
+                    {
+                        "others random": usual,
+                        "greatest possible": bound,
+                        "equal weights": [1 / n for n in COUNTS],
+                    },
+                ),
+                log="x",
+                limits=(0, 1.05),
+            )
+        ],
     )
 
 
 def _first_weight(score: Score, query: Tensor, keys: Tensor) -> float:
     return score(query, score.prepare(keys)).softmax(-1)[..., 0].mean().item()
-
-
-def _draw_cosine(usual: list[float], bound: list[float]) -> "Figure":
-    figure, (axes,) = panels("Weight of the one key that equals the query")
-    lines = {
-        "others random": usual,
-        "greatest possible": bound,
-        "equal weights": [1 / n for n in COUNTS],
-    }
-    curves(axes, COUNTS, lines, x_label="keys", y_label="weight", logarithmic="x")
-    axes.set_ylim(0, 1.05)
-    return figure
 
 
 def _concat(additive: AdditiveScore, q: Tensor, k: Tensor, *, query_first: bool) -> Tensor:
@@ -282,8 +301,15 @@ def _one_score(size: Size, query_first: bool) -> Outcome:
             Measured("spread of the scores", split.std().item()),
         ],
         _kinds(d),
-        partial(_draw_forms, split.flatten().tolist(), joined.flatten().tolist()),
+        [_both_forms(split.flatten(), joined.flatten())],
     )
+
+
+def _both_forms(split: Tensor, joined: Tensor) -> Panel:
+    """Both forms of each pair of a query and a key, the pairs in the order of the first form."""
+    order = split.argsort()
+    forms = {"vᵀ tanh(U q + W k)": split[order].tolist(), "vᵀ tanh(W_a [q; k])": joined[order].tolist()}
+    return Curves("Two forms of one score?", "pair of query and key", "score", over(range(len(order)), forms))
 
 
 def _kinds(d: int) -> list[dict[str, str | float]]:
@@ -305,15 +331,6 @@ def _kinds(d: int) -> list[dict[str, str | float]]:
         }
         for name, (formula, score) in kinds.items()
     ]
-
-
-def _draw_forms(split: list[float], joined: list[float]) -> "Figure":
-    figure, (axes,) = panels("Each dot: one query and one key", width=4.2, height=4.0)
-    axes.plot(split, joined, ".", color="#0072b2", markersize=3)
-    ends = [min(split), max(split)]
-    axes.plot(ends, ends, color="0.5", linewidth=0.8)
-    label(axes, "vᵀ tanh(U q + W k)", "vᵀ tanh(W_a [q; k])")
-    return figure
 
 
 EXPERIMENTS = [

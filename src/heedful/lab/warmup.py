@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from heedful.data.batch import Batch
+from heedful.lab.drawing import Curves, Panel
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.panels import Panel, draw
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import Training, slope, train
 from heedful.models.attention_stack import self_attention_stack
@@ -72,8 +72,8 @@ def _is_the_schedule(rate: Rate, name: str, size: Size) -> Outcome:
             Measured("update of the peak", max(steps, key=rate), expected=float(WARMUP)),
             Measured("largest ratio to the schedule", max(ratios), expected=1.0),
         ],
-        draw=lambda: draw(
-            Panel(
+        panels=[
+            Curves(
                 "Attempts 1 and 2 of lecture S0",
                 "update",
                 "learning rate",
@@ -83,7 +83,7 @@ def _is_the_schedule(rate: Rate, name: str, size: Size) -> Outcome:
                 },
                 log="y",
             ),
-            Panel(
+            Curves(
                 "The schedule, d_model = 512",
                 "update",
                 "learning rate",
@@ -93,7 +93,7 @@ def _is_the_schedule(rate: Rate, name: str, size: Size) -> Outcome:
                 },
                 log="y",
             ),
-        ),
+        ],
     )
 
 
@@ -112,8 +112,8 @@ def _is_the_minimum(change: int, size: Size) -> Outcome:
             Measured("updates at which pieces and minimum differ", len(differ), expected=0.0),
             Measured("where the attempts meet", _meeting(steps), expected=float(WARMUP)),
         ],
-        draw=lambda: draw(
-            Panel(
+        panels=[
+            Curves(
                 f"Pieces that change at update {change}",
                 "update",
                 "learning rate (without d_model^-0.5)",
@@ -122,7 +122,7 @@ def _is_the_minimum(change: int, size: Size) -> Outcome:
                     "minimum": (shown, [min(first_attempt(s), second_attempt(s)) for s in shown]),
                 },
             )
-        ),
+        ],
     )
 
 
@@ -173,8 +173,8 @@ def _first_steps(*, corrected: bool, beta2: float, size: Size) -> Outcome:
             ),
         ],
         [{"gradient": g, "first step, in rates": length} for g, length in first.items()],
-        lambda: draw(
-            Panel(
+        [
+            Curves(
                 f"Steps under one gradient, β2 = {beta2}",
                 "update",
                 "length of the step, in rates",
@@ -184,7 +184,7 @@ def _first_steps(*, corrected: bool, beta2: float, size: Size) -> Outcome:
                 },
                 levels={"the rate": 1.0},
             )
-        ),
+        ],
     )
 
 
@@ -279,22 +279,22 @@ def _last_layer(placement: Placement, size: Size) -> Outcome:
             {"layers": n, **{f"gradient of the last, {each}-norm": last[each][i] for each in PLACEMENTS}}
             for i, n in enumerate(depths)
         ],
-        lambda: draw(
-            Panel(
+        [
+            Curves(
                 "Gradient of W_2 in the last layer",
                 "layers",
                 "norm, before the first update",
                 {f"{each}-norm": (depths, last[each]) for each in PLACEMENTS},
                 log="y",
             ),
-            Panel(
+            Curves(
                 f"Gradient of W_2 in each of {depths[-1]} layers",
                 "layer",
                 "norm, before the first update",
                 {f"{each}-norm": (range(1, depths[-1] + 1), norms[each][-1]) for each in PLACEMENTS},
                 log="y",
             ),
-        ),
+        ],
     )
 
 
@@ -366,14 +366,14 @@ def _needs(placement: Placement, size: Size) -> Outcome:
             Measured("loss at the end with warm-up", pair.warmed[0].end, "nats"),
             Measured("norm of the first gradient", pair.without[0].norms[0]),
         ],
-        draw=lambda: draw(*_courses({"without": pair.without[0], "with warm-up": pair.warmed[0]}, placement)),
+        panels=_courses({"without": pair.without[0], "with warm-up": pair.warmed[0]}, placement),
     )
 
 
 def _courses(trainings: Mapping[str, Training], title: str) -> list[Panel]:
     """Loss and gradients over the updates."""
     return [
-        Panel(
+        Curves(
             f"{what} ({title}-norm, {N_LAYERS} layers)",
             "update",
             unit,

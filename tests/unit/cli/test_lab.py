@@ -116,7 +116,12 @@ def test_one_named_twice_is_made_once(two):
 
 def test_all_as_pages(two, tmp_path):
     assert invoke("--all", "--out", tmp_path).exit_code == 0
-    assert {path.name for path in tmp_path.glob("*.html")} == {"index.html", "one.html", "two.html"}
+    assert {path.name for path in tmp_path.glob("*.html")} == {
+        "index.html",
+        "errors.html",
+        "one.html",
+        "two.html",
+    }
     assert two["sizes"] == ["long"] * 4
 
 

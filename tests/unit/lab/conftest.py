@@ -1,4 +1,7 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # for `made_up`
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `made_up` and `sweep`
+pytest.register_assert_rewrite("sweep")

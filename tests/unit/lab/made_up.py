@@ -1,23 +1,19 @@
 """Experiments of no content, for what lists, prints and shows them."""
 
-from heedful.lab.drawing import curves, panels
+from heedful.lab.drawing import Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome
 
-
-def drawn():
-    figure, (axes,) = panels("A line")
-    curves(axes, [1, 2], {"": [0.5, 2.0]}, x_label="x", y_label="y")
-    return figure
+PANEL = Curves("A line", "x", "y", {"": ([1, 2], [0.5, 2.0])})
 
 
-def outcome(verdict, draw=drawn):
+def outcome(verdict, panels=(PANEL,)):
     measured = [
         Measured("ratio <a & b>", 0.12345678, expected=0.125),
         Measured("tokens", 60611.23, "positions"),
         Measured("lost", float("nan")),
     ]
     table = [{"k": 1, "what": "one & only"}, {"k": 2.5, "what": "two", "more": float("inf")}]
-    return Outcome(verdict, "It is <so>.", measured, table, draw)
+    return Outcome(verdict, "It is <so>.", measured, table, panels)
 
 
 def made_up(name="made-up", expected=("holds", "is wrong"), comes=("holds", "is wrong"), **more):
@@ -28,7 +24,7 @@ def made_up(name="made-up", expected=("holds", "is wrong"), comes=("holds", "is 
         source="S0, somewhere; A & B 2017",
         items=(7, 11),
         run=lambda size: outcome(comes[0]),
-        control=lambda size: outcome(comes[1], None),
+        control=lambda size: outcome(comes[1], ()),
         changed="The other way about.",
         expected=expected,
         **more,

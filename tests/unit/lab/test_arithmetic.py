@@ -3,10 +3,15 @@
 import math
 
 import pytest
-from outcomes import made, measured, value
+from sweep import Laws, made, measured, value
 
 from heedful.lab import arithmetic
 from heedful.runs.ledger.ledger import describe
+
+
+class TestExperiments(Laws):
+    family = "arithmetic"
+
 
 D, FF, V = 512, 2048, 37_000
 

@@ -1,75 +1,172 @@
-"""What pictures are made of: the numbers are on the axes."""
+"""Panels: what is on the axes is what was given."""
+
+import subprocess
+import sys
 
 import matplotlib
 import numpy as np
+import pytest
 
-from heedful.lab.drawing import bars, curves, matrix, panels
+from heedful.explain.picture import save
+from heedful.lab.drawing import COLOURS, Bars, Curves, Matrix, draw, over
+
+LINES = {"first": ([1, 2, 4], [0.5, 0.0, 3.0]), "second": ([1, 2], [7.0, 1.0])}
+CURVES = Curves("curves", "x", "y", LINES)
+PANELS = [CURVES, Bars("bars", "", "", {"a": 2.0}), Matrix("matrix", "", "", [[1.0, 2.0]])]
 
 
-def test_a_panel_for_each_title():
-    figure, axes = panels("a", "b $x$", "c")
-    assert [each.get_title(loc="left") for each in axes] == ["a", "b $x$", "c"]
-    figure.canvas.draw()
+def drawn(panel):
+    """The axes of one panel."""
+    return draw(panel).axes[0]
 
 
-def test_curves_hold_their_values_and_names():
-    _, (axes,) = panels("")
-    curves(axes, [1, 2, 4], {"a": [1, 2, 3], "b": [3, 2, 1]}, x_label="x", y_label="y", logarithmic="x")
-    for line, values in zip(axes.lines, ([1, 2, 3], [3, 2, 1]), strict=True):
-        np.testing.assert_array_equal(line.get_xdata(), [1, 2, 4])
-        np.testing.assert_array_equal(line.get_ydata(), values)
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b"]
-    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("x", "y")
+# Curves
+
+
+def test_curves_have_the_points_and_names_that_were_given():
+    axes = drawn(Curves("a $ title", "x $", "y", LINES))
+    assert [line.get_label() for line in axes.lines] == ["first", "second"]
+    for line, (xs, ys) in zip(axes.lines, LINES.values(), strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), xs)
+        np.testing.assert_array_equal(line.get_ydata(), ys)
+    assert axes.get_title(loc="left") == "a $ title"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("x $", "y")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "second"]
+
+
+@pytest.mark.parametrize("log, kept", [("", 3), ("x", 3), ("y", 2), ("xy", 2)])
+def test_a_zero_has_no_place_on_a_logarithmic_axis(log, kept):
+    axes = drawn(Curves("", "", "", {"a": LINES["first"]}, log=log))
+    assert len(axes.lines[0].get_xdata()) == kept
+    assert axes.get_xscale() == ("log" if "x" in log else "linear")
+    assert axes.get_yscale() == ("log" if "y" in log else "linear")
+
+
+def test_levels_lie_and_places_stand():
+    axes = drawn(Curves("", "", "", {"a": LINES["first"]}, {"wanted": 3.0}, {"here": 2.5}))
+    _, level, place = axes.lines
+    assert (level.get_label(), set(level.get_ydata())) == ("wanted", {3.0})
+    assert (place.get_label(), set(place.get_xdata())) == ("here", {2.5})
+    assert level.get_color() == COLOURS[1]
+    assert len(axes.get_legend().get_texts()) == 3
 
 
 def test_one_curve_needs_no_legend():
-    _, (axes,) = panels("")
-    curves(axes, [1, 2], {"": [1, 2]}, x_label="", y_label="")
-    assert axes.get_legend() is None
+    assert drawn(Curves("", "", "", {"": ([1, 2], [1, 2])})).get_legend() is None
 
 
-def test_more_lines_than_colours_are_not_lost():
-    _, (axes,) = panels("")
-    lines = {str(i): [i, i] for i in range(20)}
-    curves(axes, [1, 2], lines, x_label="", y_label="")
-    assert len(axes.lines) == 20
+@pytest.mark.parametrize(
+    "limits, shown", [((0, 9), (0, 9)), ((0, None), (0, None)), ((None, 9), (None, 9)), ((None, None), ())]
+)
+def test_limits(limits, shown):
+    low, high = drawn(Curves("", "", "", LINES, limits=limits)).get_ylim()
+    plain = drawn(CURVES).get_ylim()
+    wanted = shown or plain
+    assert low == (plain[0] if wanted[0] is None else wanted[0])
+    assert high == (plain[1] if wanted[1] is None else wanted[1])
+
+
+def test_many_points_are_not_marked():
+    few, many = ({"": (range(n), range(n))} for n in (20, 21))
+    assert drawn(Curves("", "", "", few)).lines[0].get_marker() == "o"
+    assert drawn(Curves("", "", "", many)).lines[0].get_marker() == "None"
+
+
+def test_more_curves_than_colours_are_told_apart():
+    axes = drawn(Curves("", "", "", {str(i): ([1, 2], [i, i]) for i in range(20)}))
+    looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in axes.lines}
+    assert len(axes.lines) == len(looks) == 20
+
+
+def test_curves_over_the_same_numbers():
+    assert over([1, 2], {"a": [3, 4], "b": [5, 6]}) == {"a": ([1, 2], [3, 4]), "b": ([1, 2], [5, 6])}
+
+
+# Bars
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_bars_stand(log):
+    axes = drawn(Bars("", "which", "how much", {"a": 2.0, "b": 3.5}, {"wanted": 3.0}, log=log))
+    assert [bar.get_height() for bar in axes.patches] == [2.0, 3.5]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
+    assert set(axes.lines[0].get_ydata()) == {3.0}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("which", "how much")
+    assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log" if log else "linear")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["wanted"]
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_bars_with_long_names_lie_the_first_at_the_top(log):
+    names = ("causal self-attention", "causal separable convolution")
+    axes = drawn(
+        Bars("", "which", "how much", dict(zip(names, (2.0, 3.5), strict=True)), {"w": 3.0}, log=log)
+    )
+    assert [bar.get_width() for bar in axes.patches] == [2.0, 3.5]
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(names)
+    assert axes.yaxis_inverted()
+    assert set(axes.lines[0].get_xdata()) == {3.0}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("how much", "which")
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log" if log else "linear", "linear")
+
+
+# Matrices
 
 
 def test_a_matrix_with_negative_numbers_is_white_at_zero():
-    _, (left, right) = panels("", "")
-    matrix(left, [[-1.0, 3.0]])
-    matrix(right, [[1.0, 3.0]])
+    left, right, *_ = draw(Matrix("", "", "", [[-1.0, 3.0]]), Matrix("", "", "", [[1.0, 3.0]])).axes
     assert left.images[0].get_clim() == (-3, 3)
     assert right.images[0].get_clim() == (0, 3)
     np.testing.assert_array_equal(left.images[0].get_array(), [[-1.0, 3.0]])
 
 
 def test_a_matrix_among_negative_limits_has_the_colours_of_those():
-    _, axes = panels("", "", "")
-    matrix(axes[0], [[0.0, 1.0]], limits=(-1, 1))
-    matrix(axes[1], [[-1.0, 1.0]])
-    matrix(axes[2], [[0.0, 1.0]], limits=(0, 1))
-    first, second, third = (each.images[0].get_cmap().name for each in axes)
+    first, second, third = (
+        drawn(Matrix("", "", "", [[low, 1.0]], limits)).images[0].get_cmap().name
+        for low, limits in ((0.0, (-1, 1)), (-1.0, None), (0.0, (0, 1)))
+    )
     assert first == second != third
 
 
 def test_a_matrix_of_zeros_can_be_drawn():
-    figure, (axes,) = panels("")
-    matrix(axes, np.zeros((2, 3)))
+    draw(Matrix("", "", "", [[0.0] * 3] * 2)).canvas.draw()
+
+
+def test_rows_and_columns_can_have_words():
+    axes = drawn(Matrix("", "", "", [[1.0, 2.0]], columns=["a", "b"], rows=["c"]))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["c"]
+
+
+# Figures
+
+
+def test_panels_stand_side_by_side_as_wide_as_they_say():
+    figure = draw(
+        Curves("one", "", "", LINES, inches=(4.0, 2.0)), Curves("two", "", "", LINES, inches=(8.0, 3.0))
+    )
     figure.canvas.draw()
+    assert tuple(figure.get_size_inches()) == (12.0, 3.0)
+    left, right = (axes.get_window_extent() for axes in figure.axes)
+    assert left.x1 < right.x0
+    assert right.width > 1.5 * left.width
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["one", "two"]
 
 
-def test_bars_have_their_lengths_from_the_top():
-    _, (axes,) = panels("")
-    bars(axes, {"a": 2.0, "b": 3.0}, x_label="")
-    assert [bar.get_width() for bar in axes.patches] == [2.0, 3.0]
-    assert axes.yaxis_inverted()
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_equal_panels_give_equal_bytes(suffix, tmp_path):
+    files = [tmp_path / f"{name}{suffix}" for name in "ab"]
+    for file in files:
+        save(draw(*PANELS), file)
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_the_settings_of_matplotlib_stay_as_they_were():
     before = dict(matplotlib.rcParams)
-    figure, (axes,) = panels("a")
-    matrix(axes, [[0.5]])
-    figure.canvas.draw()
+    draw(*PANELS).canvas.draw()
     assert dict(matplotlib.rcParams) == before
+
+
+def test_matplotlib_is_loaded_when_something_is_drawn():
+    code = "import sys, heedful.lab.drawing; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0

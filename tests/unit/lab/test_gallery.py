@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 from made_up import made_up
 
 from heedful.errors import RequestError
+from heedful.lab.errors import NAMES
 from heedful.lab.gallery import write_gallery
 from heedful.lab.result import perform
 
@@ -48,15 +49,16 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
     results = [
         perform(each, "short", control=control)
         for each in (made_up("first"), made_up("second"), made_up("third"))
         for control in (False, True)
     ]
-    write_gallery(results, tmp_path / "site")
-    return tmp_path / "site"
+    folder = tmp_path_factory.mktemp("gallery") / "site"
+    write_gallery(results, folder)
+    return folder
 
 
 def pages(folder):
@@ -64,7 +66,7 @@ def pages(folder):
 
 
 def test_there_is_a_page_for_each_and_an_index(folder):
-    assert set(pages(folder)) == {"index.html", "first.html", "second.html", "third.html"}
+    assert set(pages(folder)) == {"index.html", "errors.html", "first.html", "second.html", "third.html"}
 
 
 def test_every_link_leads_to_a_file_and_none_out(folder):
@@ -94,7 +96,7 @@ def test_each_page_is_marked_up_for_who_cannot_see_it(folder):
             assert "alt" in image
             assert int(image["width"]) > 0
             assert int(image["height"]) > 0
-        if name != "index.html":
+        if name not in {"index.html", "errors.html"}:
             assert all(image["alt"] for image in page.all("img"))
             assert page.all("table")
             assert all(cell["scope"] == "col" for cell in page.all("th"))
@@ -142,11 +144,30 @@ def test_pages_lead_to_their_neighbours(folder):
 def test_the_index_shows_each_with_its_verdict(folder):
     page = pages(folder)["index.html"]
     assert [tag["href"] for tag in page.all("a") if tag.get("class") != "thumb"] == [
+        "errors.html",
         "first.html",
         "second.html",
         "third.html",
     ]
     assert "3 experiments: 3 holds" in page.text
+
+
+def test_errors_of_the_lectures_stand_on_one_page_with_what_is_true(tmp_path):
+    wrong = made_up("wrong-one", expected=("is wrong", "holds"), comes=("is wrong", "holds"))
+    write_gallery([perform(each, "short") for each in (wrong, made_up("right-one"))], tmp_path)
+    page = pages(tmp_path)["errors.html"]
+    assert [tag["href"] for tag in page.all("a")].count("wrong-one.html") == 1
+    assert "right-one" not in page.text
+    for text in ('One "thing" <is> another.', "It is <so>.", "S0, somewhere; A & B 2017"):
+        assert page.text.count(text) == 1
+    for slip in NAMES:
+        assert slip.printed in page.text
+        assert slip.correct in page.text
+    assert (
+        page.text.index("forget gate is the key")
+        < page.text.index("somewhere")
+        < page.text.index("Lee-Thorpe")
+    )
 
 
 def test_pictures_have_the_size_that_is_said(folder):
@@ -174,8 +195,8 @@ def test_the_data_hold_the_schema(folder):
 def test_another_verdict_than_expected_is_pointed_out(tmp_path):
     odd = made_up("odd", comes=("is wrong", "is wrong"))
     write_gallery([perform(odd, "short")], tmp_path)
-    for page in pages(tmp_path).values():
-        assert "expected" in page.text
+    for name in ("index.html", "odd.html"):
+        assert "expected" in pages(tmp_path)[name].text
     assert "odd: expected “holds”" in pages(tmp_path)["index.html"].text
 
 

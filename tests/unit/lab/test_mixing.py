@@ -2,10 +2,14 @@
 
 import pytest
 import torch
-from outcomes import curve, made, measured, value
+from sweep import Laws, curve, made, measured, value
 
 from heedful.lab import mixing
 from heedful.nn.layout import Layout
+
+
+class TestExperiments(Laws):
+    family = "mixing"
 
 
 @pytest.mark.parametrize("control, k", [(False, 5), (True, 1)])

@@ -5,11 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from outcomes import curve, made, measured, value
+from sweep import Laws, curve, made, measured, value
 
 from heedful.lab import norms
 from heedful.nn.layout import Layout
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
+
+
+class TestExperiments(Laws):
+    family = "norms"
 
 
 def test_the_mean_of_a_normalised_token_is_zero():

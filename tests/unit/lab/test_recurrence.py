@@ -5,12 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from outcomes import curve, made, measured, value
+from sweep import Laws, curve, made, measured, value
 
 from heedful.lab import recurrence
 from heedful.lab.seeds import seeded
 from heedful.nn.cells import ElmanCell, LSTMCell
 from heedful.nn.recurrent import Recurrence
+
+
+class TestExperiments(Laws):
+    family = "recurrence"
 
 
 def test_an_rnns_gradient_is_the_product_of_its_jacobians():

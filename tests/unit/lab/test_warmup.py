@@ -5,13 +5,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from outcomes import curve, made, value
+from sweep import Laws, curve, made, value
 from torch.nn import functional
 
 from heedful.lab import warmup
 from heedful.lab.seeds import seeded
 from heedful.nn.layout import Layout
 from heedful.training.optimizers import AdamConfig
+
+
+class TestExperiments(Laws):
+    family = "warmup"
 
 
 def test_the_peak_of_the_schedule():
@@ -39,7 +43,7 @@ def test_the_pieces_meet_at_4000_alone():
 def test_both_attempts_are_drawn():
     steps, rates = curve("schedule-without-width", 0, "attempt 2: s 4000^-1.5")
     np.testing.assert_allclose(rates, np.asarray(steps) / 4000**1.5)
-    steps, rates = curve("schedule-without-width", 1, "with d_model^-0.5")
+    steps, rates = map(np.asarray, curve("schedule-without-width", 1, "with d_model^-0.5"))
     np.testing.assert_allclose(rates, 512**-0.5 * np.minimum(steps**-0.5, steps / 4000**1.5))
 
 

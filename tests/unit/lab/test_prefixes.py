@@ -1,17 +1,20 @@
-"""Experiments on prefixes, caches and tied weights: against plain loops, probabilities and counts."""
-
-import math
+"""Experiments on prefixes and caches: against plain loops, probabilities and counts."""
 
 import numpy as np
 import pytest
 import torch
-from outcomes import curve, made, measured, value
+from sweep import Laws, curve, made, value
 
-from heedful.lab import training_forms
+from heedful.lab import prefixes
 from heedful.lab.seeds import seeded
 from heedful.models import language_model
 from heedful.models.language_model import LanguageModelConfig
 from heedful.nn.layout import Tokens
+
+
+class TestExperiments(Laws):
+    family = "prefixes"
+
 
 # Prefixes
 
@@ -19,10 +22,10 @@ from heedful.nn.layout import Tokens
 @pytest.fixture(scope="module")
 def model():
     config = LanguageModelConfig(
-        d_model=8, n_heads=2, n_layers=1, context=training_forms.LENGTH, dropout=0.0, tie=False
+        d_model=8, n_heads=2, n_layers=1, context=prefixes.LENGTH, dropout=0.0, tie=False
     )
     with seeded(1):
-        found = language_model.build(config, training_forms.TYPES).eval()
+        found = language_model.build(config, prefixes.TYPES).eval()
         with torch.no_grad():
             for p in found.parameters():
                 p += 0.3 * torch.randn_like(p)
@@ -36,11 +39,11 @@ def logits_of(model, prefix):
 
 @pytest.mark.parametrize("own", [False, True])
 def test_errors_by_a_plain_loop(model, own):
-    rows = training_forms.chained(3, torch.Generator().manual_seed(5))
-    look = training_forms.with_own_prefix if own else training_forms.with_gold_prefix
+    rows = prefixes.chained(3, torch.Generator().manual_seed(5))
+    look = prefixes.with_own_prefix if own else prefixes.with_gold_prefix
     found = look(model, rows)
-    losses = np.zeros((3, training_forms.LENGTH))
-    wrong = np.zeros((3, training_forms.LENGTH))
+    losses = np.zeros((3, prefixes.LENGTH))
+    wrong = np.zeros((3, prefixes.LENGTH))
     for i, row in enumerate(rows.tolist()):
         prefix = row[:1]
         for t, right in enumerate(row[1:]):
@@ -56,14 +59,14 @@ def test_errors_by_a_plain_loop(model, own):
 
 def test_a_chain_has_one_successor_for_each_symbol_and_the_other_task_none():
     generator = torch.Generator().manual_seed(2)
-    rows = training_forms.chained(50, generator)
+    rows = prefixes.chained(50, generator)
     follows = {}
     for a, b in zip(rows[:, :-1].flatten().tolist(), rows[:, 1:].flatten().tolist(), strict=True):
         assert follows.setdefault(a, b) == b
-    assert len(follows) == training_forms.TYPES
-    rows = training_forms.unchained(2000, generator)
-    assert rows.shape == (2000, training_forms.LENGTH + 1)
-    harmonic = sum(1 / k for k in range(1, training_forms.TYPES + 1))
+    assert len(follows) == prefixes.TYPES
+    rows = prefixes.unchained(2000, generator)
+    assert rows.shape == (2000, prefixes.LENGTH + 1)
+    harmonic = sum(1 / k for k in range(1, prefixes.TYPES + 1))
     assert (rows == 0).float().mean().item() == pytest.approx(1 / harmonic, rel=0.05)
     after_zero = rows[:, 1:][rows[:, :-1] == 0]
     assert (after_zero == 0).float().mean().item() == pytest.approx(1 / harmonic, rel=0.05)
@@ -86,50 +89,10 @@ def test_own_prefixes_cost_more_with_every_token():
 def test_a_cache_changes_nothing_and_saves_operations():
     assert value("cached-decoding", "largest change") < 1e-5
     assert value("cached-decoding", "largest change", control=True) > 0.1
-    d, n, layers = training_forms.D, 32, 2
+    d, n, layers = prefixes.D, 16, 2
     kept = layers * sum(24 * d * d + 4 * t * d for t in range(1, n + 1))
     anew = layers * sum(m * 24 * d * d + 4 * m * m * d for m in range(1, n + 1))
     table = {row["tokens"]: row for row in made("cached-decoding").table}
     assert table[n]["FLOPs, with a cache"] == kept
     assert table[n]["FLOPs, all anew for each token"] == anew
     assert value("cached-decoding", "operations that a cache saves") == pytest.approx(anew / kept)
-
-
-# Tied weights
-
-
-def test_the_base_model_with_one_two_and_three_matrices():
-    assert value("tied-embeddings", "parameters of the base", control=True) == 63_045_632
-    assert value("tied-embeddings", "of which one matrix") == 18_944_000
-    assert value("tied-embeddings", "parameters of the base") == 63_045_632 + 2 * 18_944_000
-    for beginning in ("saved by tying three", "saved by tying the target"):
-        figure = measured("tied-embeddings", beginning)
-        assert figure.value == figure.expected
-
-
-def test_tied_gradients_are_sums_over_steps():
-    assert value("tied-over-time", "largest difference") < 1e-5
-    figure = measured("tied-over-time", "parameters for 25 steps", control=True)
-    assert figure.value == 25 * figure.expected == 25 * (32 * 32 + 32 * 32 + 32)
-
-
-def test_words_drown_without_the_factor():
-    assert value("embedding-scale", "words that can be told") < 0.5
-    assert value("embedding-scale", "words that can be told", control=True) == 1
-    for beginning in ("size of the embeddings", "size of the positions"):
-        figure = measured("embedding-scale", beginning)
-        assert figure.value == pytest.approx(figure.expected, rel=0.02)
-
-
-def test_what_the_embedding_adds_is_what_was_measured():
-    with seeded(0):
-        table = torch.randn(1000, 64) * 64**-0.5
-        words = torch.randint(1000, (256,))
-    found = 0
-    for place, word in enumerate(words.tolist()):
-        p = place % 64
-        angles = [p / 10_000 ** (2 * i / 64) for i in range(32)]
-        position = np.array([f(angle) for angle in angles for f in (math.sin, math.cos)])
-        x = table[word].numpy() + position
-        found += int((table.numpy() @ x).argmax() == word)
-    assert value("embedding-scale", "words that can be told") == pytest.approx(found / 256, abs=0.01)

@@ -1,14 +1,12 @@
-"""How a model is trained and used: gold or own prefixes, with or without a cache, with tied or own weights.
+"""How a decoder is trained and used: with gold prefixes or its own, with a cache or without.
 
-Items 9 (weights tied over time), 45 (teacher forcing), 46 (autoregressive decoding) and 51 (embeddings) of
-the lectures.
+Items 45 (teacher forcing) and 46 (autoregressive decoding) of the lectures.
 """
 
-import copy
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import takewhile
+from functools import cache
+from itertools import accumulate, takewhile
 from typing import Any
 
 import torch
@@ -17,23 +15,17 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
+from heedful.lab.drawing import Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.panels import Panel, draw
 from heedful.lab.seeds import seeded
-from heedful.lab.tiny import n_parameters, train
+from heedful.lab.tiny import train
 from heedful.models import language_model
 from heedful.models.attention_stack import self_attention_stack
-from heedful.models.encoder_decoder import embedding_table
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.blocks import EncoderStack
-from heedful.nn.cells import ElmanCell
-from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.layout import Layout, Tokens
-from heedful.nn.positions import Added, SinusoidalPositions
-from heedful.nn.recurrent import Recurrence
 from heedful.objectives.cross_entropy import NextToken
-from heedful.runs.ledger.ledger import describe
 from heedful.tasks.generation import Generator
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant
@@ -131,23 +123,21 @@ def _exposed(draw_rows: Draw, size: Size) -> Outcome:
             }
             for t in (1, 2, 4, 8, 16, LENGTH)
         ],
-        lambda: draw(
-            *(
-                Panel(
-                    what,
-                    "place in the sequence",
-                    unit,
-                    {
-                        "gold prefix": (places, getattr(gold, field).tolist()),
-                        "own prefix": (places, getattr(own, field).tolist()),
-                    },
-                )
-                for what, unit, field in (
-                    ("Loss by place", "nats a token", "loss"),
-                    ("Wrong tokens by place", "share", "wrong"),
-                )
+        [
+            Curves(
+                what,
+                "place in the sequence",
+                unit,
+                {
+                    "gold prefix": (places, getattr(gold, field).tolist()),
+                    "own prefix": (places, getattr(own, field).tolist()),
+                },
             )
-        ),
+            for what, unit, field in (
+                ("Loss by place", "nats a token", "loss"),
+                ("Wrong tokens by place", "share", "wrong"),
+            )
+        ],
     )
 
 
@@ -182,15 +172,27 @@ def _with_cache(stack: EncoderStack, x: Float[Tensor, "n d"]) -> Float[Tensor, "
     return torch.cat([stack(x[i : i + 1], Layout.of([1], [i]), caches) for i in range(len(x))])
 
 
-def _flops(run: Callable[[], Any]) -> int:
+@cache
+def flops_to_write(n: int) -> dict[str, list[int]]:
+    """What it takes to write 1 to ``n`` tokens under a causal mask, with a cache and without."""
+    stack, x = _stack(causal=True), torch.zeros(n, D)
+    blocks: Any = stack.blocks
+    caches = [block.new_cache() for block in blocks]
+    kept = [_flops(stack, x[i : i + 1], Layout.of([1], [i]), caches) for i in range(n)]
+    anew = [_flops(stack, x[:m], Layout.of([m])) for m in range(1, n + 1)]
+    return {"with a cache": list(accumulate(kept)), "all anew for each token": list(accumulate(anew))}
+
+
+@torch.no_grad()
+def _flops(stack: EncoderStack, *inputs: Any) -> int:
     with FlopCounterMode(display=False) as counter:
-        run()
+        stack(*inputs)
     return counter.get_total_flops()
 
 
 def _cached(*, causal: bool, size: Size) -> Outcome:
     """Whether tokens stay what they were when later ones come; and what it saves to keep them."""
-    lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128]
+    lengths = [4, 8, 16] if size == "short" else [4, 8, 16, 32, 64, 128]
     stack = _stack(causal=causal)
     with seeded(1):
         x = torch.randn(lengths[-1], D)
@@ -198,11 +200,8 @@ def _cached(*, causal: bool, size: Size) -> Outcome:
         whole = stack(x, Layout.of([len(x)]))
     stepwise = _with_cache(stack, x) if causal else _newest_alone(stack, x)
     change = (stepwise - whole).abs().max().item()
-    causal_stack = _stack(causal=True)
-    cost = {
-        "with a cache": [_flops(lambda n=n: _with_cache(causal_stack, x[:n])) for n in lengths],
-        "all anew for each token": [_flops(lambda n=n: _newest_alone(causal_stack, x[:n])) for n in lengths],
-    }
+    writing = flops_to_write(lengths[-1])
+    cost = {name: [own[n - 1] for n in lengths] for name, own in writing.items()}
     kept, anew = (costs[-1] for costs in cost.values())
     return Outcome(
         "holds" if change < 1e-4 else "is wrong",
@@ -217,153 +216,23 @@ def _cached(*, causal: bool, size: Size) -> Outcome:
             {"tokens": n, **{f"FLOPs, {name}": float(costs[i]) for name, costs in cost.items()}}
             for i, n in enumerate(lengths)
         ],
-        lambda: draw(
-            Panel(
+        [
+            Curves(
                 "Operations to write a text",
                 "tokens",
                 "FLOPs",
                 {name: (lengths, costs) for name, costs in cost.items()},
                 log="xy",
             ),
-            Panel(
+            Curves(
                 "Change of each token by those that follow it",
                 "token",
                 "largest difference",
                 {"change": (list(range(1, len(x) + 1)), (stepwise - whole).abs().amax(-1).tolist())},
             ),
-        ),
-    )
-
-
-# Tied weights
-
-BASE = "transformer-base"
-
-
-def _tied_embeddings(tie: str, size: Size) -> Outcome:
-    """Hold the base model's parameters against the 65 million of paper and lecture."""
-    totals = {
-        how: describe(BASE, overrides=[f"tie={how}"]).parameters for how in ("three-way", "target", "none")
-    }
-    matrix = 37_000 * 512
-    total = totals[tie]
-    return Outcome(
-        "holds" if abs(total / 65e6 - 1) < 0.05 else "is wrong",
-        "W_D has 18,944,000 parameters for 37,000 tokens, of about 63 million in all; but only because one "
-        "matrix is source embedding, target embedding and output layer. With a set of weights for each "
-        "there would be 100.9 million.",
-        [
-            Measured("parameters of the base model", total, expected=65e6),
-            Measured("of which one matrix of 37,000 tokens has", matrix),
-            Measured(
-                "saved by tying three ways", totals["none"] - totals["three-way"], expected=2.0 * matrix
-            ),
-            Measured(
-                "saved by tying the target's two", totals["none"] - totals["target"], expected=1.0 * matrix
-            ),
         ],
-        [{"tied": how, "parameters": n} for how, n in totals.items()],
-        lambda: draw(
-            Panel(
-                "Parameters of the base model, V = 37,000",
-                "tied",
-                "millions",
-                bars={how: n / 1e6 for how, n in totals.items()},
-                levels={"printed: 65 million": 65.0},
-            )
-        ),
     )
 
-
-def _over_time(*, tied: bool, size: Size) -> Outcome:
-    """An RNN with one cell for all steps, or with a cell for each."""
-    lengths = [1, 5, 25] if size == "short" else [1, 5, 25, 125]
-    with seeded(0):
-        cell = ElmanCell(D, D)
-        x = torch.randn(lengths[-1], D)
-    counts = {
-        "one cell for all steps": [n_parameters(cell)] * len(lengths),
-        "a cell for each step": [n_parameters(*(copy.deepcopy(cell) for _ in range(n))) for n in lengths],
-    }
-    own = counts["one cell for all steps" if tied else "a cell for each step"]
-    return Outcome(
-        "holds" if own[-1] == own[0] else "is wrong",
-        "Tied over time, an RNN has d_h² + d_h d_x + d_h parameters whatever the length. The same weights "
-        "then answer for all of history: their gradient is the sum of those that each step would give to "
-        "its own.",
-        [
-            Measured(f"parameters for {lengths[-1]} steps", own[-1], expected=float(2 * D * D + D)),
-            Measured("parameters for one step", own[0], expected=float(2 * D * D + D)),
-            Measured(
-                "largest difference of the tied gradient to the sum over steps",
-                _gradient_difference(cell, x[:5]),
-                expected=0.0,
-            ),
-        ],
-        draw=lambda: draw(
-            Panel(
-                "Parameters of an RNN over the length",
-                "steps",
-                "parameters",
-                {name: (lengths, n) for name, n in counts.items()},
-                log="xy",
-            )
-        ),
-    )
-
-
-def _gradient_difference(cell: ElmanCell, x: Float[Tensor, "n d"]) -> float:
-    """Between the gradient of W_hh in one cell and the sum over copies of it, one for each step."""
-    tied, copies = copy.deepcopy(cell), [copy.deepcopy(cell) for _ in x]
-    Recurrence(tied)(x, Layout.of([len(x)]))[-1].sum().backward()
-    state = cell.initial(1, x)
-    for own, now in zip(copies, x, strict=True):
-        state = own(own.project(now[None]), state)
-    state[0].sum().backward()
-    grads = [each.recurrent.weight.grad for each in (tied, *copies)]
-    assert all(grad is not None for grad in grads)
-    whole, *parts = [grad for grad in grads if grad is not None]
-    return (whole - torch.stack(parts).sum(0)).abs().max().item()
-
-
-# The factor before the positions
-
-
-def _drowned(*, scaled: bool, size: Size) -> Outcome:
-    """Whether a word can be told from its embedding plus position, by the table that both ends share."""
-    d, n_words = (64, 1000) if size == "short" else (512, 10_000)
-    scale = math.sqrt(d) if scaled else 1.0
-    with seeded(0):
-        table = embedding_table(n_words, d)
-        words = torch.randint(n_words, (256,))
-    embedding = TokenEmbedding(table, Added(SinusoidalPositions(d)), scale=scale)
-    with torch.no_grad():
-        x = embedding(Tokens(words, Layout.of([64] * 4)))
-        found = (x @ table.T).argmax(-1)
-        positions = SinusoidalPositions(d)(torch.arange(64))
-        sizes = {
-            "positions": positions.square().mean().sqrt().item(),
-            "embeddings": table.square().mean().sqrt().item(),
-            f"embeddings x √{d}": math.sqrt(d) * table.square().mean().sqrt().item(),
-        }
-    share = (found == words).float().mean().item()
-    return Outcome(
-        "holds" if share > 0.99 else "is wrong",
-        "A table that is tied to the output layer has entries of size d^-0.5, the positions of size 0.7: "
-        "added as it is, a word is drowned by its place. The paper multiplies embeddings by √d_model first, "
-        "which no lecture says.",
-        [
-            Measured("words that can be told from their sums", share, expected=1.0),
-            Measured("size of the embeddings' entries", sizes["embeddings"], expected=d**-0.5),
-            Measured("size of the positions' entries", sizes["positions"], expected=0.5**0.5),
-        ],
-        draw=lambda: draw(
-            Panel("Size of what is added", "", "root mean square of the entries", bars=sizes),
-        ),
-    )
-
-
-_VASWANI = "Vaswani et al. 2017, section 3.4"
 
 EXPERIMENTS = [
     Experiment(
@@ -386,38 +255,5 @@ EXPERIMENTS = [
         run=lambda size: _cached(causal=True, size=size),
         control=lambda size: _cached(causal=False, size=size),
         changed="Attention reads ahead, and each token is computed when it is the newest.",
-    ),
-    Experiment(
-        "tied-embeddings",
-        "Where the 65 million come from",
-        "The output matrix contributes about 19 of 65 million parameters, and the input embedding is an "
-        "additional set of weights.",
-        f"S0, decoder output, and the Transformer architecture; {_VASWANI}; Press and Wolf 2017",
-        (35, 51),
-        run=lambda size: _tied_embeddings("none", size),
-        control=lambda size: _tied_embeddings("three-way", size),
-        changed="Both embeddings and the output layer are one matrix.",
-        expected=("is wrong", "holds"),
-    ),
-    Experiment(
-        "tied-over-time",
-        "One set of weights for all of history",
-        "Weights that are tied across time steps keep the number of parameters manageable.",
-        "S3, quiz 3, question 5",
-        (1, 9),
-        run=lambda size: _over_time(tied=True, size=size),
-        control=lambda size: _over_time(tied=False, size=size),
-        changed="Every step has a cell of its own.",
-    ),
-    Experiment(
-        "embedding-scale",
-        "The factor that the lectures leave out",
-        "The position vector is added to the word's embedding as it is.",
-        f"S0, S1, S3 and S4, positions; {_VASWANI}",
-        (51,),
-        run=lambda size: _drowned(scaled=False, size=size),
-        control=lambda size: _drowned(scaled=True, size=size),
-        changed="Embeddings are multiplied by √d_model before.",
-        expected=("is wrong", "holds"),
     ),
 ]

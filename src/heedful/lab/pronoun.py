@@ -1,0 +1,221 @@
+"""The lectures' word "it": the table of its weights, and where it looks with one head and with two.
+
+Items 28 and 29 of the lectures.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from heedful.lab.drawing import Bars, Curves, Matrix, over
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.seeds import seeded
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.attention.weights import attention_weights
+from heedful.nn.layout import Layout
+from heedful.nn.positions import Added, SinusoidalPositions
+from heedful.nn.taps import recording
+
+# The table
+
+TABLE = {
+    "The": (0.6, 0.1, 0.05, 0.05, 0.02, 0.02, 0.02, 0.1),
+    "animal": (0.02, 0.5, 0.06, 0.15, 0.02, 0.05, 0.01, 0.12),
+    "didn't": (0.01, 0.35, 0.45, 0.1, 0.01, 0.02, 0.01, 0.03),
+    "it": (0.01, 0.6, 0.02, 0.1, 0.01, 0.2, 0.01, 0.01),
+}
+"""Lecture S0's weights of four words over the eight of "The animal didn't cross the street because it"."""
+
+
+def _table(size: Size, *, corrected: bool) -> Outcome:
+    """The sums of the printed rows, or of a softmax whose weights have the same proportions."""
+    weights = torch.tensor(list(TABLE.values()), dtype=torch.float64)
+    if corrected:
+        seen = Layout.of([len(TABLE)]).sees(Layout.of([weights.shape[1]]))
+        weights = attention_weights(weights.log()[None, None], seen)[0, 0]
+    sums = dict(zip(TABLE, weights.sum(-1).tolist(), strict=True))
+    right = all(abs(total - 1) < 0.005 for total in sums.values())
+    return Outcome(
+        "holds" if right else "is wrong",
+        "Weights of attention are a softmax, so the row of every word sums to 1. The printed ones sum to "
+        "0.96, 0.93, 0.98 and 0.96.",
+        [Measured(f"sum of the row of “{word}”", total, expected=1.0) for word, total in sums.items()],
+        panels=[Bars("Sums of the rows", "word", "sum of its weights", sums, levels={"1": 1.0})],
+    )
+
+
+# One head and two
+
+NOUNS, ADJECTIVES, WIDTH = 12, 6, 32
+ANSWERS = NOUNS + ADJECTIVES
+WORDS = ["the", "animal", "didn't", "cross", "the", "street", "because", "it", "was", "too", "tired"]
+FIRST, SECOND, IT, LAST = (WORDS.index(word) for word in ("animal", "street", "it", "tired"))
+UPDATES, BATCH, RATE = 200, 64, 0.01
+SEEDS = {"short": 1, "long": 4}
+TESTED, LAST_LOSSES, UNSURE = 500, 20, 0.2
+
+
+def sentences(n: int) -> Int[Tensor, "n words"]:
+    """Sentences like that of `WORDS`, with two different nouns and an adjective drawn at random.
+
+    Ids are those of nouns, adjectives, then the other words.
+    """
+    others = {word: ANSWERS + i for i, word in enumerate(dict.fromkeys(WORDS))}
+    ids = torch.tensor([others[word] for word in WORDS]).repeat(n, 1)
+    ids[:, FIRST] = torch.randint(NOUNS, (n,))
+    ids[:, SECOND] = (ids[:, FIRST] + torch.randint(1, NOUNS, (n,))) % NOUNS
+    ids[:, LAST] = NOUNS + torch.randint(ADJECTIVES, (n,))
+    return ids
+
+
+class Reader(nn.Module):
+    """Words and their places, one attention, and for each thing that is asked of "it" a linear layer.
+
+    Args:
+        n_heads: which share the width.
+        n_asked: how many words are to be told from what "it" becomes.
+    """
+
+    def __init__(self, n_heads: int, n_asked: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(ANSWERS + len(WORDS), WIDTH)
+        self.positions = Added(SinusoidalPositions(WIDTH))
+        self.attention = SelfAttention(WIDTH, n_heads, qkv_bias=True)
+        self.answers = nn.ModuleList(nn.Linear(WIDTH, ANSWERS) for _ in range(n_asked))
+
+    def forward(self, ids: Int[Tensor, "n words"]) -> Float[Tensor, "n asked answers"]:
+        """Logits of each word that is asked for."""
+        layout = Layout.of([ids.shape[1]] * len(ids))
+        x = self.positions(self.embedding(ids.flatten()), layout.positions)
+        it = self.attention(x, layout).view(*ids.shape, -1)[:, IT]
+        return torch.stack([answer(it) for answer in self.answers], 1)
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a reader came to.
+
+    Args:
+        right: share of new sentences of which all that is asked is told rightly.
+        looks: weights of "it" in each head, ``[H, words]``, the mean over those sentences.
+        losses: update by update, in nats a word that is asked for.
+    """
+
+    right: float
+    looks: Float[Tensor, "H words"]
+    losses: list[float]
+
+
+def end(readings: Sequence[Read]) -> float:
+    """The mean of the last losses, in nats a word."""
+    return _mean([_mean(each.losses[-LAST_LOSSES:]) for each in readings])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def read(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
+    """Train a reader to tell the words at the places ``asked``, and look at it."""
+    model = Reader(n_heads, len(asked))
+    optimizer = torch.optim.Adam(model.parameters(), RATE, fused=True)
+    losses = []
+    for _ in range(updates):
+        ids = sentences(BATCH)
+        loss = functional.cross_entropy(model(ids).flatten(0, 1), ids[:, list(asked)].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    ids = sentences(TESTED)
+    with torch.no_grad(), recording(model, ["attention.weights"]) as seen:
+        right = (model(ids).argmax(-1) == ids[:, list(asked)]).all(1)
+    looks = seen["attention.weights"][0].mean(0)[:, IT]
+    return Read(right.double().mean().item(), looks, losses)
+
+
+@seeded(1)
+def _heads(size: Size, asked: tuple[int, ...]) -> Outcome:
+    """Whether two heads tell what one cannot."""
+    ones, twos = ([read(n_heads, asked, UPDATES) for _ in range(SEEDS[size])] for n_heads in (1, 2))
+    needs_two = end(ones) > UNSURE > end(twos)
+    one, two = ones[0], twos[0]
+    rows = {"one head": one.looks[0], "first of two": two.looks[0], "second of two": two.looks[1]}
+    return Outcome(
+        "holds" if needs_two else "is wrong",
+        (
+            "One head has one set of weights, and hands on one mixture of what it looks at. Both nouns are "
+            "in it, but which is which can be told from their shares alone, and badly. Two heads of half the "
+            "width keep them apart, as each weighs them in its own way."
+            if needs_two
+            else "A noun and an adjective can be told apart in a mixture, for no word is both: one head is "
+            "enough for two words of different kinds."
+        ),
+        [
+            Measured("loss at the end, one head", end(ones), "nats a word"),
+            Measured("loss at the end, two heads", end(twos), "nats a word"),
+            Measured(
+                "sentences of which both words are told, one head", 100 * _mean([r.right for r in ones]), "%"
+            ),
+            Measured(
+                "sentences of which both words are told, two heads", 100 * _mean([r.right for r in twos]), "%"
+            ),
+            *(
+                Measured(f"weight of “it” on “{WORDS[place]}”, {name}", looks[place].item())
+                for name, looks in rows.items()
+                for place in asked
+            ),
+        ],
+        panels=[
+            Matrix(
+                "Where “it” looks",
+                "",
+                "",
+                [looks.tolist() for looks in rows.values()],
+                (0.0, 1.0),
+                columns=WORDS,
+                rows=list(rows),
+                inches=(6.4, 3.2),
+            ),
+            Curves(
+                "Loss in training",
+                "update",
+                "nats a word",
+                over(range(1, len(one.losses) + 1), {"one head": one.losses, "two heads": two.losses}),
+                inches=(3.8, 3.2),
+            ),
+        ],
+    )
+
+
+EXPERIMENTS = [
+    Experiment(
+        "table-of-it",
+        "A table of weights whose rows do not sum to 1",
+        "The table shows how much each word of “The animal didn't cross the street because it” attends to "
+        "each.",
+        "S0, the goal of self-attention",
+        (28,),
+        run=partial(_table, corrected=False),
+        control=partial(_table, corrected=True),
+        changed="The rows are a softmax with the same proportions.",
+        expected=("is wrong", "holds"),
+    ),
+    Experiment(
+        "heads-on-it",
+        "Where “it” looks with one head and with two",
+        "With a single head “it” is strongly connected to one word; with two, to one word in the first head "
+        "and to another, “animal”, in the second.",
+        "S0, motivation for multi-head attention (single-head and two-head); Vaswani et al. 2017, section "
+        "3.2.2",
+        (29,),
+        run=partial(_heads, asked=(FIRST, SECOND)),
+        control=partial(_heads, asked=(FIRST, LAST)),
+        changed="The first noun and the adjective are asked of “it”, not the two nouns.",
+    ),
+]

@@ -1,0 +1,297 @@
+"""Pretrained against from scratch, as a curve over the number of labels.
+
+Item 73 of the lectures. Sentences are the English of the built-in phrasebook; a model that has learned to
+foretell their next words is fine-tuned to tell of what kind the thing in a sentence is, and so is one that
+has not.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import torch
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.data.corpora import english
+from heedful.data.corpora.grammar import Sentence
+from heedful.data.corpora.lexicon_english import NOUNS
+from heedful.data.corpora.phrasebook import derivations
+from heedful.lab.drawing import Curves
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.seeds import seeded
+from heedful.lab.tiny import train
+from heedful.models.encoder import class_head
+from heedful.models.encoder_decoder import embedding_table, token_head
+from heedful.models.language_model import LanguageModel
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.cells import LSTMCell
+from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.feedforward import FeedForward
+from heedful.nn.norms import LayerNorm
+from heedful.nn.pooling import MeanPooling
+from heedful.nn.positions import Added, SinusoidalPositions
+from heedful.nn.recurrent import Recurrence
+from heedful.nn.residual import PreNorm
+from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.objectives.cross_entropy import NextToken
+from heedful.training.optimizers import AdamConfig
+from heedful.training.schedules import Constant
+
+# Sentences
+
+DERIVATIONS, TESTED = 4000, 400
+START, END, FIRST = 0, 1, 2  # ids
+KINDS: tuple[tuple[str, ...], ...] = (
+    ("person", "kin"),
+    ("animal",),
+    ("food", "drink"),
+    ("text", "art"),
+    ("vehicle", "cloth", "thing", "opening", "game", "instrument"),
+)
+"""Classes of nouns that make one kind; a noun is of the first kind that has one of its classes."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Sentences as ids.
+
+    Args:
+        plain: sentences without labels, for pretraining; those that are tested are not among them.
+        labelled, tested: other sentences, each with its kind.
+        n_ids: how many ids there are.
+    """
+
+    plain: Sequence[Sequence[int]]
+    labelled: Sequence[tuple[Sequence[int], int]]
+    tested: Sequence[tuple[Sequence[int], int]]
+    n_ids: int
+
+
+def kind_of(sentence: Sentence) -> int | None:
+    """The kind of the thing that something is done to; None where there is none."""
+    thing = sentence.main.object
+    if sentence.other is not None or thing is None or thing.noun not in NOUNS:
+        return None
+    classes = set(NOUNS[thing.noun][1])
+    return next((kind for kind, own in enumerate(KINDS) if classes & set(own)), None)
+
+
+@cache
+def data() -> Data:
+    """Derivations of the phrasebook; of those that have a kind, the first are tested."""
+    words: dict[str, int] = {}
+    plain: list[list[int]] = []
+    known: list[tuple[list[int], int]] = []
+    for sentence in derivations("ta", 1, DERIVATIONS):
+        ids = [words.setdefault(token.text, FIRST + len(words)) for token in english.sentence(sentence)]
+        kind = kind_of(sentence)
+        if kind is None:
+            plain.append(ids)
+        else:
+            known.append((ids, kind))
+    tested, labelled = known[:TESTED], known[TESTED:]
+    return Data([*plain, *(ids for ids, _ in labelled)], labelled, tested, FIRST + len(words))
+
+
+# Models
+
+D, N_LAYERS = 48, 1
+MIXERS: dict[str, Callable[[], nn.Module]] = {
+    "attention": lambda: SelfAttention(D, 4, causal=True),
+    "LSTM": lambda: Recurrence(LSTMCell(D, D)),
+}
+
+
+def model_of(mixer: str, seed: int) -> LanguageModel:
+    """A language model with a further head for kinds; the mixer is all that differs."""
+    with seeded(seed):
+        table = embedding_table(data().n_ids, D)
+        blocks = [
+            EncoderBlock(PreNorm(MIXERS[mixer](), LayerNorm(D)), PreNorm(FeedForward(D, 2 * D), LayerNorm(D)))
+            for _ in range(N_LAYERS)
+        ]
+        embedding = TokenEmbedding(table, Added(SinusoidalPositions(D)), scale=math.sqrt(D))
+        head = token_head(D, data().n_ids, table)
+        model = LanguageModel(embedding, EncoderStack(blocks, LayerNorm(D)), head)
+        model.heads["pooled"] = MeanPooling()
+        model.heads["class"] = class_head(D, len(KINDS), dropout=0.0)
+    return model
+
+
+# Trainings
+
+BATCH, RATE = 32, 3e-3
+PRETRAINED = {"short": 200, "long": 1000}
+
+
+def _shuffled(sentences: Sequence[Sequence[int]], generator: torch.Generator) -> list[list[int]]:
+    """The same words, dealt out anew among all sentences, whose lengths stay."""
+    words = [word for sentence in sentences for word in sentence]
+    dealt = iter([words[i] for i in torch.randperm(len(words), generator=generator).tolist()])
+    return [[next(dealt) for _ in sentence] for sentence in sentences]
+
+
+@cache
+def pretrained(mixer: str, shuffled: bool, updates: int) -> LanguageModel:
+    """A model that has learned next words, of the sentences or of shuffled ones."""
+    generator = torch.Generator().manual_seed(5)
+    sentences = _shuffled(data().plain, generator) if shuffled else data().plain
+    model = model_of(mixer, seed=0)
+    batches = (
+        Batch.forced(None, [sentences[i] for i in chosen], start=START, end=END)
+        for chosen in _chosen(len(sentences), updates, generator)
+    )
+    train(model, NextToken(), batches, AdamConfig(), Constant(RATE, warmup=20))
+    return model
+
+
+def _chosen(n: int, updates: int, generator: torch.Generator) -> Iterator[list[int]]:
+    """For each update, numbers of samples."""
+    for _ in range(updates):
+        yield torch.randint(n, (BATCH,), generator=generator).tolist()
+
+
+def _batch(rows: Sequence[tuple[Sequence[int], int]]) -> Batch:
+    texts, kinds = [[ids] for ids, _ in rows], [kind for _, kind in rows]
+    return Batch.labelled(texts, kinds, classify=START, separate=END)
+
+
+def tuned(model: LanguageModel, n_labels: int, seed: int) -> float:
+    """Train a copy on so many labelled sentences, drawn by the seed; the share of right kinds of new ones."""
+    generator = torch.Generator().manual_seed(seed)
+    pool = data().labelled
+    rows = [pool[i] for i in torch.randperm(len(pool), generator=generator)[:n_labels].tolist()]
+    batches = (
+        _batch([rows[i] for i in chosen]) for chosen in _chosen(n_labels, 60 + n_labels // 4, generator)
+    )
+    own = copy.deepcopy(model)
+    train(own, SequenceClass(), batches, AdamConfig(), Constant(RATE, warmup=10))
+    test = _batch(data().tested)
+    assert test.classes is not None
+    with torch.no_grad():
+        logits = class_logits(own(test.inputs), own.heads, test.inputs.layout)
+    return (logits.argmax(-1) == test.classes).float().mean().item()
+
+
+@cache
+def from_scratch(mixer: str, n_labels: int, repeats: int) -> float:
+    """The mean over trainings that differ in the first weights and in the labelled sentences."""
+    return _mean([tuned(model_of(mixer, seed), n_labels, seed) for seed in range(1, repeats + 1)])
+
+
+def _after(model: LanguageModel, n_labels: int, repeats: int) -> float:
+    """The same of a pretrained model."""
+    return _mean([tuned(model, n_labels, seed) for seed in range(1, repeats + 1)])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+# The experiment
+
+LABELS = {"short": (32, 512), "long": (16, 32, 64, 128, 256, 512)}
+REPEATS = {"short": 2, "long": 4}
+HELPS = 0.05
+"""From how much more of right answers on a pretraining counts as a help."""
+
+
+def _transferred(size: Size, shuffled: bool) -> Outcome:
+    """Right answers over the number of labels, pretrained and from scratch."""
+    counts = LABELS[size]
+    right = _right("attention", counts, shuffled, size)
+    gains = {"attention": _gains(right)}
+    if size == "long":
+        more = _right("LSTM", counts, shuffled, size)
+        right, gains["LSTM"] = right | more, _gains(more)
+    return Outcome(
+        _verdict(gains),
+        "Where labels are few, a model that was pretrained on text without labels is right more often than "
+        "one from scratch; with many labels both come to the same. That is not the Transformer's alone: an "
+        "LSTM of the same width in the same place gains from its pretraining too. (What a recurrence cannot "
+        "do is spread the pretraining over the tokens of a text, so it was not scaled as far.) Text whose "
+        "words are dealt out at random teaches nothing that helps.",
+        [
+            *(
+                Measured(
+                    f"gain of the {mixer} model with {counts[0]} labels", 100 * gains[mixer][0], "points"
+                )
+                for mixer in gains
+            ),
+            Measured(
+                f"gain of the attention model with {counts[-1]} labels",
+                100 * gains["attention"][-1],
+                "points",
+            ),
+            *(
+                Measured(f"right with {counts[0]} labels, {mixer}, {how}", 100 * own[0], "%")
+                for (mixer, how), own in right.items()
+            ),
+            Measured("new sentences", len(data().tested)),
+        ],
+        _table(counts, right),
+        [
+            Curves(
+                "Right answers over the number of labels",
+                "labelled sentences",
+                "share of new sentences",
+                {f"{mixer}, {how}": (counts[: len(own)], own) for (mixer, how), own in right.items()},
+                log="x",
+                inches=(5.6, 3.8),
+            )
+        ],
+    )
+
+
+Right = dict[tuple[str, str], list[float]]
+"""Shares of right answers over the number of labels, by mixer, and pretrained or from scratch."""
+
+
+def _right(mixer: str, counts: Sequence[int], shuffled: bool, size: Size) -> Right:
+    model, repeats = pretrained(mixer, shuffled, PRETRAINED[size]), REPEATS[size]
+    return {
+        (mixer, "pretrained"): [_after(model, n, repeats) for n in counts],
+        (mixer, "from scratch"): [from_scratch(mixer, n, repeats) for n in counts],
+    }
+
+
+def _gains(right: Right) -> list[float]:
+    """Of one mixer, by the number of labels."""
+    return [a - b for a, b in zip(*right.values(), strict=True)]
+
+
+def _verdict(gains: Mapping[str, Sequence[float]]) -> Verdict:
+    """The claim is that the Transformer gains, however many labels there are, and that an LSTM does not."""
+    attention, lstm = gains["attention"], gains.get("LSTM", [0.0])
+    if attention[0] <= HELPS:
+        return "is wrong"
+    lasting = attention[-1] > attention[0] / 2
+    return "holds" if lasting and lstm[0] <= HELPS else "holds with conditions"
+
+
+def _table(counts: Sequence[int], right: Right) -> list[dict[str, str | float]]:
+    return [
+        {"labels": n, **{f"{mixer}, {how}": own[i] for (mixer, how), own in right.items() if i < len(own)}}
+        for i, n in enumerate(counts)
+    ]
+
+
+EXPERIMENTS = [
+    Experiment(
+        "pretrained-or-scratch",
+        "What pretraining is worth, by the number of labels",
+        "Pretrained models can be reused for new data sets while they retain their performance: transfer "
+        "works very well with Transformers, unlike with RNNs or LSTMs, and needs little labelled data.",
+        "S1, introduction to language models, and pretraining with BERT; S3, pretraining; Howard and Ruder "
+        "2018 (of an LSTM), section 4.1 and figure 3",
+        (73,),
+        run=partial(_transferred, shuffled=False),
+        control=partial(_transferred, shuffled=True),
+        changed="The words of the text for pretraining are dealt out at random among its sentences.",
+        expected=("holds with conditions", "is wrong"),
+    ),
+]

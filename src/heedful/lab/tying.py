@@ -1,0 +1,185 @@
+"""Weights that are shared: by embeddings and the output layer, and by all steps of a recurrence.
+
+Items 1 and 9 (weights tied over time), 35 (the whole model's parameters) and 51 (embeddings) of the lectures.
+"""
+
+import copy
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from heedful.lab.arithmetic import BASE, ledger
+from heedful.lab.drawing import Bars, Curves
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.seeds import seeded
+from heedful.lab.tiny import n_parameters
+from heedful.models.encoder_decoder import embedding_table
+from heedful.nn.cells import ElmanCell
+from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.layout import Layout, Tokens
+from heedful.nn.positions import Added, SinusoidalPositions
+from heedful.nn.recurrent import Recurrence
+
+# Embeddings and the output layer
+
+D = 32
+
+
+def _tied_embeddings(tie: str, size: Size) -> Outcome:
+    """Hold the base model's parameters against the 65 million of paper and lecture."""
+    totals = {how: ledger(BASE, f"tie={how}").parameters for how in ("three-way", "target", "none")}
+    matrix = 37_000 * 512
+    total = totals[tie]
+    return Outcome(
+        "holds" if abs(total / 65e6 - 1) < 0.05 else "is wrong",
+        "W_D has 18,944,000 parameters for 37,000 tokens, of about 63 million in all; but only because one "
+        "matrix is source embedding, target embedding and output layer. With a set of weights for each "
+        "there would be 100.9 million.",
+        [
+            Measured("parameters of the base model", total, expected=65e6),
+            Measured("of which one matrix of 37,000 tokens has", matrix),
+            Measured(
+                "saved by tying three ways", totals["none"] - totals["three-way"], expected=2.0 * matrix
+            ),
+            Measured(
+                "saved by tying the target's two", totals["none"] - totals["target"], expected=1.0 * matrix
+            ),
+        ],
+        [{"tied": how, "parameters": n} for how, n in totals.items()],
+        [
+            Bars(
+                "Parameters of the base model, V = 37,000",
+                "tied",
+                "millions",
+                {how: n / 1e6 for how, n in totals.items()},
+                levels={"printed: 65 million": 65.0},
+            )
+        ],
+    )
+
+
+def _over_time(*, tied: bool, size: Size) -> Outcome:
+    """An RNN with one cell for all steps, or with a cell for each."""
+    lengths = [1, 5, 25] if size == "short" else [1, 5, 25, 125]
+    with seeded(0):
+        cell = ElmanCell(D, D)
+        x = torch.randn(lengths[-1], D)
+    counts = {
+        "one cell for all steps": [n_parameters(cell)] * len(lengths),
+        "a cell for each step": [n_parameters(*(copy.deepcopy(cell) for _ in range(n))) for n in lengths],
+    }
+    own = counts["one cell for all steps" if tied else "a cell for each step"]
+    return Outcome(
+        "holds" if own[-1] == own[0] else "is wrong",
+        "Tied over time, an RNN has d_h² + d_h d_x + d_h parameters whatever the length. The same weights "
+        "then answer for all of history: their gradient is the sum of those that each step would give to "
+        "its own.",
+        [
+            Measured(f"parameters for {lengths[-1]} steps", own[-1], expected=float(2 * D * D + D)),
+            Measured("parameters for one step", own[0], expected=float(2 * D * D + D)),
+            Measured(
+                "largest difference of the tied gradient to the sum over steps",
+                _gradient_difference(cell, x[:5]),
+                expected=0.0,
+            ),
+        ],
+        panels=[
+            Curves(
+                "Parameters of an RNN over the length",
+                "steps",
+                "parameters",
+                {name: (lengths, n) for name, n in counts.items()},
+                log="xy",
+            )
+        ],
+    )
+
+
+def _gradient_difference(cell: ElmanCell, x: Float[Tensor, "n d"]) -> float:
+    """Between the gradient of W_hh in one cell and the sum over copies of it, one for each step."""
+    tied, copies = copy.deepcopy(cell), [copy.deepcopy(cell) for _ in x]
+    Recurrence(tied)(x, Layout.of([len(x)]))[-1].sum().backward()
+    state = cell.initial(1, x)
+    for own, now in zip(copies, x, strict=True):
+        state = own(own.project(now[None]), state)
+    state[0].sum().backward()
+    grads = [each.recurrent.weight.grad for each in (tied, *copies)]
+    assert all(grad is not None for grad in grads)
+    whole, *parts = [grad for grad in grads if grad is not None]
+    return (whole - torch.stack(parts).sum(0)).abs().max().item()
+
+
+# The factor before the positions
+
+
+def _drowned(*, scaled: bool, size: Size) -> Outcome:
+    """Whether a word can be told from its embedding plus position, by the table that both ends share."""
+    d, n_words = (64, 1000) if size == "short" else (512, 10_000)
+    scale = math.sqrt(d) if scaled else 1.0
+    with seeded(0):
+        table = embedding_table(n_words, d)
+        words = torch.randint(n_words, (256,))
+    embedding = TokenEmbedding(table, Added(SinusoidalPositions(d)), scale=scale)
+    with torch.no_grad():
+        x = embedding(Tokens(words, Layout.of([64] * 4)))
+        found = (x @ table.T).argmax(-1)
+        positions = SinusoidalPositions(d)(torch.arange(64))
+        sizes = {
+            "positions": positions.square().mean().sqrt().item(),
+            "embeddings": table.square().mean().sqrt().item(),
+            f"embeddings x √{d}": math.sqrt(d) * table.square().mean().sqrt().item(),
+        }
+    share = (found == words).float().mean().item()
+    return Outcome(
+        "holds" if share > 0.99 else "is wrong",
+        "A table that is tied to the output layer has entries of size d^-0.5, the positions of size 0.7: "
+        "added as it is, a word is drowned by its place. The paper multiplies embeddings by √d_model first, "
+        "which no lecture says.",
+        [
+            Measured("words that can be told from their sums", share, expected=1.0),
+            Measured("size of the embeddings' entries", sizes["embeddings"], expected=d**-0.5),
+            Measured("size of the positions' entries", sizes["positions"], expected=0.5**0.5),
+        ],
+        panels=[Bars("Size of what is added", "", "root mean square of the entries", sizes)],
+    )
+
+
+_VASWANI = "Vaswani et al. 2017, section 3.4"
+
+EXPERIMENTS = [
+    Experiment(
+        "tied-embeddings",
+        "Where the 65 million come from",
+        "The output matrix contributes about 19 of 65 million parameters, and the input embedding is an "
+        "additional set of weights.",
+        f"S0, decoder output, and the Transformer architecture; {_VASWANI}; Press and Wolf 2017",
+        (35, 51),
+        run=lambda size: _tied_embeddings("none", size),
+        control=lambda size: _tied_embeddings("three-way", size),
+        changed="Both embeddings and the output layer are one matrix.",
+        expected=("is wrong", "holds"),
+    ),
+    Experiment(
+        "tied-over-time",
+        "One set of weights for all of history",
+        "Weights that are tied across time steps keep the number of parameters manageable.",
+        "S3, quiz 3, question 5",
+        (1, 9),
+        run=lambda size: _over_time(tied=True, size=size),
+        control=lambda size: _over_time(tied=False, size=size),
+        changed="Every step has a cell of its own.",
+    ),
+    Experiment(
+        "embedding-scale",
+        "The factor that the lectures leave out",
+        "The position vector is added to the word's embedding as it is.",
+        f"S0, S1, S3 and S4, positions; {_VASWANI}",
+        (51,),
+        run=lambda size: _drowned(scaled=False, size=size),
+        control=lambda size: _drowned(scaled=True, size=size),
+        changed="Embeddings are multiplied by √d_model before.",
+        expected=("is wrong", "holds"),
+    ),
+]

@@ -1,0 +1,73 @@
+"""Experiments on the softmax of attention: as printed against numpy, corrected against torch."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sweep import Laws, curve, hold_what_is_expected, made, value
+from torch.nn import functional
+
+from heedful.lab import weights
+
+
+class TestExperiments(Laws):
+    family = "weights"
+
+
+@pytest.mark.parametrize("d_k", [4, 256])
+def test_scores_have_the_variance_of_their_width(d_k):
+    generator = torch.Generator().manual_seed(d_k)
+    q, k = (torch.randn(512, d_k, generator=generator).double().numpy() for _ in range(2))
+    products = q @ k.T
+    control = value("score-over-width", f"variance of the scores, d_k = {d_k}", control=True)
+    assert control == pytest.approx(products.var(ddof=1) / d_k, rel=1e-4)
+    run = value("score-over-width", f"variance of the scores, d_k = {d_k}")
+    assert run == pytest.approx(products.var(ddof=1) / d_k**2, rel=1e-4)
+    assert value("score-over-width", "variance of heedful's") == pytest.approx(1, abs=0.1)
+
+
+def test_a_scale_outside_leaves_rows_that_are_too_small():
+    assert value("scale-outside-softmax", "sum of a row") == pytest.approx(1 / 4)
+    assert value("scale-outside-softmax", "sum of a row", control=True) == pytest.approx(1)
+    _, sums = curve("scale-outside-softmax", 0, "as computed")
+    q, k = (weights._vectors(weights._N, seed).double().numpy() for seed in (1, 2))
+    e = np.exp(q @ k.T)
+    np.testing.assert_allclose(sums, (e / (math.sqrt(16) * e.sum(-1, keepdims=True))).sum(-1), rtol=1e-5)
+
+
+def test_one_softmax_is_torchs_and_two_are_flat():
+    q, k, v = (weights._vectors(weights._N, seed) for seed in (1, 2, 3))
+    result, _ = weights._masked_once(q, k, v)
+    torch.testing.assert_close(
+        result, functional.scaled_dot_product_attention(*(x[None] for x in (q, k, v)), is_causal=True)[0]
+    )
+    _, twice = weights._masked_twice(q, k, v)
+    a = np.exp(q.double().numpy() @ k.double().numpy().T)
+    a /= a.sum(-1, keepdims=True)
+    e = np.tril(np.exp(a))
+    np.testing.assert_allclose(twice, e / e.sum(-1, keepdims=True), rtol=1e-4, atol=1e-7)
+    assert value("double-softmax", "greatest weight to smallest") <= math.e + 1e-5
+    assert value("double-softmax", "greatest weight to smallest", control=True) > math.e
+    assert value("double-softmax", "largest change", control=True) == 0
+    assert value("double-softmax", "largest change") > 1e-3
+
+
+def test_padding_changes_nothing_where_it_is_hidden():
+    assert value("padding-in-cross-attention", "change of a sentence by", control=True) < 1e-6
+    assert value("padding-in-cross-attention", "change of a sentence by") > 0.01
+    for control in (False, True):
+        assert value("padding-in-cross-attention", "result over an empty source", control) == 0
+        assert value("padding-in-cross-attention", "softmax of minus infinity", control) == 0
+    assert made("padding-in-cross-attention").table[0]["largest change"] < 1e-6  # no pads, no change
+
+
+def test_a_causal_mask_hides_the_source():
+    _, seen = curve("masked-cross-attention", 0, "seen")
+    assert list(seen) == list(range(1, weights._N + 1))
+    assert value("masked-cross-attention", "source words that the first", control=True) == weights._N
+
+
+def test_what_is_expected_of_controls_is_measured():
+    for name in ("score-over-width", "scale-outside-softmax", "double-softmax"):
+        hold_what_is_expected(name, True, abs=0.15)
