@@ -1,7 +1,7 @@
 # make demo   environment, install, and the main job: train the phrasebook translator, use it, score it
 # make test   environment, lint, types, all tests        make check   the quick loop while working
 # make bench  speed and time to quality, side by side with other libraries (hours; BENCH=--quick: minutes)
-# make docs   the documentation as a site, in site/, with the lab's gallery (LAB=--short: minutes, not an hour)
+# make docs   the documentation as a site, in site/, with the lab's gallery (LAB=--short: quick ones)
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin

@@ -1,4 +1,4 @@
-"""Does what a page of the documentation says, in the current folder, and compares what it shows with what comes.
+"""Does what a page of the documentation says, in the current folder, and compares what it shows.
 
     python walk.py PAGE.md
 
@@ -12,8 +12,8 @@ A page is gone through from top to bottom. What is done to a block hangs on the 
 | any with ``title="NAME"`` | it is written to the file NAME, and not run |
 | any other | nothing |
 
-Where something stands below a command, it is all that the command may print to standard output. In what is shown,
-``...`` stands for anything, as in doctest.
+Where something stands below a command, it is all that the command may print to standard output. In what is
+shown, ``...`` stands for anything, as in doctest.
 """
 
 import doctest
