@@ -1,11 +1,12 @@
 # make demo   environment, install, and the main job: train the phrasebook translator, use it, score it
 # make test   environment, lint, types, all tests        make check   the quick loop while working
 # make bench  speed and time to quality, side by side with other libraries (hours; BENCH=--quick: minutes)
+# make docs   the documentation as a site, in site/, with the lab's gallery (LAB=--short: quick ones)
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check bench lint types format clean
+.PHONY: demo test check bench docs lint types format clean
 
 # Made anew when what is to be installed changes. The constraints pin torch's small CPU build.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -23,8 +24,8 @@ demo: $(VENV)/installed
 	$(BIN)/heedful demo
 
 lint: $(VENV)/installed
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench docs/hooks.py
+	$(BIN)/ruff format --check src tests bench docs/hooks.py
 
 types: $(VENV)/installed
 	$(BIN)/mypy
@@ -33,17 +34,30 @@ test: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
 
 check: $(VENV)/installed
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff check src tests bench docs/hooks.py
 	$(BIN)/python -m pytest -n 2 -x -m 'not slow' tests/unit tests/laws tests/bench
 
 format: $(VENV)/installed
-	$(BIN)/ruff format src tests bench
-	$(BIN)/ruff check --fix src tests bench
+	$(BIN)/ruff format src tests bench docs/hooks.py
+	$(BIN)/ruff check --fix src tests bench docs/hooks.py
 
 # Side by side with peers; the tables go to bench/results. Options: make bench BENCH=--quick
 BENCHES := train_tiny train_base train_lm end_to_end decode decode_length char_lm parts where_time_goes foretold alignments train_gpt2
 bench: $(VENV)/bench-installed
 	set -e; for name in $(BENCHES); do $(BIN)/python bench/$$name.py $(BENCH); done
 
+# The documentation as a site. The lab's pages, which take long, are made anew where the lab has changed.
+$(VENV)/docs-installed: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+build/gallery-made: $(wildcard src/heedful/lab/*.py src/heedful/lab/*.css) | $(VENV)/installed
+	$(BIN)/heedful lab --all --out build/gallery $(LAB)
+	touch $@
+
+docs: $(VENV)/docs-installed build/gallery-made
+	$(BIN)/mkdocs build --strict
+	@echo 'open site/index.html; with the search: $(BIN)/python -m http.server -d site'
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build/gallery build/gallery-made site

@@ -1,0 +1,58 @@
+"""What mkdocs does besides: pages of the project's root and the lab's gallery become part of the site.
+
+Links are written so that they lead somewhere in the repository; here those to and from the root's pages are
+turned to where these stand in the site.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changes.md",
+}
+"""Pages of the root, and what they are called in the site."""
+
+GALLERY = ROOT / "build" / "gallery"
+"""Where `make docs` has the lab write its pages."""
+
+NO_GALLERY = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>The lab of heedful</title></head>
+<body><p>This site was built without the gallery. Make it with <code>make docs</code>, or by itself with
+<code>heedful lab --all --out site/gallery</code>.</p></body></html>
+"""
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages and the gallery."""
+    from mkdocs.structure.files import File
+
+    for name, shown in PAGES.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        files.append(File.generated(config, shown, content=from_root(text)))
+    if not (GALLERY / "index.html").is_file():
+        files.append(File.generated(config, "gallery/index.html", content=NO_GALLERY))
+        return files
+    for path in sorted(GALLERY.iterdir()):
+        files.append(File.generated(config, f"gallery/{path.name}", abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, **context: Any) -> str:
+    """Turn links to the root's pages."""
+    return to_root(markdown)
+
+
+def from_root(text: str) -> str:
+    """The text of a page of the root, with its links as they must be from the folder docs."""
+    return re.sub(r"\]\(docs/", "](", text)
+
+
+def to_root(text: str) -> str:
+    """The text of a page below docs, with its links to the root's pages as they must be in the site."""
+    names = "|".join(map(re.escape, PAGES))
+    return re.sub(rf"\]\(((?:\.\./)*)\.\./({names})", lambda found: f"]({found[1]}{PAGES[found[2]]}", text)

@@ -1,0 +1,150 @@
+"""The documentation is whole: pages can be found, links lead somewhere, and the site can be built."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from heedful.runs.resolve import shipped_recipes
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SETTINGS = YAML(typ="safe").load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md"))
+OF_ROOT = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md"]
+
+MADE = {DOCS / "gallery" / "index.html"}
+"""What is there once the site is built."""
+
+
+def _hooks():
+    found = importlib.util.spec_from_file_location("hooks", DOCS / "hooks.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+HOOKS = _hooks()
+
+
+def text_of(page):
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def without_blocks(page):
+    """Its text without what stands between lines of backticks."""
+    return re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+
+
+def prose(page):
+    """Its text without code, which is not read as Markdown."""
+    without = re.sub(r"^ {4}.*$", "", without_blocks(page), flags=re.MULTILINE)
+    return re.sub(r"`[^`\n]+`", "", without)
+
+
+def links(page):
+    """Where its links and pictures lead, without those to other places in the world."""
+    found = re.findall(r"\]\(([^)\s]+)\)", prose(page))
+    found += re.findall(r"(?:href|src)=[\"']([^\"']+)", prose(page))
+    return [link for link in found if not re.match(r"[a-z]+:", link)]
+
+
+def anchors(page):
+    """The names of its headings, as the site makes them."""
+    names = []
+    for heading in re.findall(r"^#+ (.+)$", without_blocks(page), re.MULTILINE):
+        plain = unicodedata.normalize("NFKD", heading.replace("`", "")).encode("ascii", "ignore").decode()
+        names.append(re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower()))
+    return names
+
+
+def navigation(entry):
+    """All pages below an entry of the navigation."""
+    if isinstance(entry, str):
+        return [entry]
+    parts = entry if isinstance(entry, list) else entry.values()
+    return [page for part in parts for page in navigation(part)]
+
+
+def test_every_page_is_in_the_navigation_once():
+    shown = navigation(SETTINGS["nav"])
+    assert len(set(shown)) == len(shown)
+    assert set(shown) == {page.removeprefix("docs/") for page in PAGES} | set(HOOKS.PAGES.values())
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OF_ROOT])
+def test_links_lead_somewhere(page):
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        target = Path(os.path.normpath(target))
+        assert target.exists() or target in MADE, link
+        if anchor:
+            assert anchor in anchors(target.relative_to(ROOT)), link
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_of_the_site_link_to_nothing_outside_it(page):
+    """But for the pages that the site takes in."""
+    for link in links(page):
+        path = Path(os.path.normpath((ROOT / page).parent / link.partition("#")[0]))
+        assert path.is_relative_to(DOCS) or path.relative_to(ROOT).as_posix() in HOOKS.PAGES, link
+
+
+def test_links_to_the_pages_of_the_root_are_turned():
+    turn = HOOKS.to_root
+    assert turn("see [x](../CONTRIBUTING.md#two-walks).") == "see [x](contributing.md#two-walks)."
+    assert turn("[x](../../ARCHITECTURE.md)") == "[x](../architecture.md)"
+    assert turn("[x](../results.md) `CONTRIBUTING.md`") == "[x](../results.md) `CONTRIBUTING.md`"
+    assert HOOKS.from_root("![x](docs/explain-light.png)") == "![x](explain-light.png)"
+
+
+def test_every_shipped_recipe_is_on_its_page_and_no_other():
+    tables = re.findall(r"^\| (`[^|]+) \|", text_of("docs/recipes.md").partition("## For your own")[2], re.M)
+    named = [name for cell in tables for name in re.findall(r"`([^`]+)`", cell)]
+    assert sorted(named) == sorted(shipped_recipes())
+
+
+def test_every_schema_is_on_its_page():
+    files = {path.name for path in (DOCS / "schemas").glob("*.json")}
+    assert set(links("docs/schemas/index.md")) == files
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The whole site, without the lab's gallery unless that was made; a warning is an error."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install -e '.[docs]'")
+    pytest.importorskip("material", reason="mkdocs-material is not installed: pip install -e '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_site_has_every_page(site):
+    for page in navigation(SETTINGS["nav"]):
+        assert (site / page).with_suffix(".html").is_file()
+    assert (site / "gallery" / "index.html").is_file()
+    assert not (site / "hooks.py").exists()
+
+
+def test_the_site_fetches_nothing(site):
+    """Every script, style, font and picture lies in its folder."""
+    away = r"(?:https?:)?//[^\"'\s>)]+"
+    patterns = {
+        ".html": rf"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=[\"']?({away})",
+        ".css": rf"(?:url\(|@import)\s*[\"']?({away})",
+    }
+    read = 0
+    for path in site.rglob("*"):
+        if path.suffix in patterns:
+            assert re.findall(patterns[path.suffix], path.read_text(encoding="utf-8")) == [], path
+            read += 1
+    assert read > 10
