@@ -1,6 +1,8 @@
 """``heedful evaluate --alignments``: a run whose own links are the gold, and requests that cannot be met."""
 
 import gzip
+import json
+import shutil
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -21,19 +23,25 @@ def files(transformer, tmp_path):
 
 
 @pytest.fixture
-def gold(heedful, transformer, files):
+def run(transformer, tmp_path_factory):
+    """A copy: the head that is chosen is kept in the run's folder, and other tests use that run."""
+    return shutil.copytree(transformer, tmp_path_factory.mktemp("copy") / "run")
+
+
+@pytest.fixture
+def gold(heedful, run, files):
     """The links of head 2, as the command writes them."""
     (files / "none").write_text("\n" * 16 + "0-0\n")
     options = ("--data", "src", "tgt", "--alignments", "none", "--head", "1.2", "--output", "gold")
-    done = heedful("evaluate", transformer, *options, cwd=files)
+    done = heedful("evaluate", run, *options, cwd=files)
     assert done.status == 0, done.err
     assert (files / "gold").read_text().count("\n") == 17
     return files / "gold"
 
 
-def test_the_head_whose_links_are_the_gold_is_found(heedful, transformer, files, gold, evaluation_schema):
+def test_the_head_whose_links_are_the_gold_is_found(heedful, run, files, gold, evaluation_schema):
     options = ("--data", "src", "tgt", "--alignments", "gold", "--dev", "9", "--json")
-    done = heedful("evaluate", transformer, *options, cwd=files)
+    done = heedful("evaluate", run, *options, cwd=files)
     assert done.status == 0, done.err
     evaluation_schema.validate(done.json())
     score = scores(done)["alignment error rate"]
@@ -43,15 +51,18 @@ def test_the_head_whose_links_are_the_gold_is_found(heedful, transformer, files,
     assert score["signature"] == "possible:no|links:target|head:first-9"
     assert [row["head"] for row in score["details"]["table"]] == [None, 1, 2]
     assert [row["development"] for row in score["details"]["table"]][2] == 0
+    assert json.loads((run / "alignment.json").read_text())["pairs"] == 9
+    shown = heedful("explain", run, (files / "src").read_text().splitlines()[0], "--json", cwd=files)
+    assert shown.json()["best"]["head"] == 2
 
 
-def test_people_get_a_table_with_the_chosen_head(heedful, transformer, files, gold):
+def test_people_get_a_table_with_the_chosen_head(heedful, run, files, gold):
     with gzip.open(files / "gold.gz", "wb") as file:
         words = [line.split() for line in gold.read_text().splitlines()]
         pairs = [[[int(i) + 1 for i in link.split("-")] for link in line] for line in words]
         file.write("".join(" ".join(f"{i}-{j}" for i, j in line) + "\n" for line in pairs).encode())
     options = ("--split", "own", "--alignments", "gold.gz", FIRST, "1", "--limit", "17")
-    done = heedful("evaluate", transformer, *options, cwd=files)
+    done = heedful("evaluate", run, *options, cwd=files)
     assert done.status == 0, done.err
     table = done.out.splitlines()
     assert table[0].split() == ["layer", "head", "AER", "precision", "recall"]
@@ -60,11 +71,11 @@ def test_people_get_a_table_with_the_chosen_head(heedful, transformer, files, go
     assert any(line.split()[:4] == ["alignment", "error", "rate", "0.0000"] for line in table)
 
 
-def test_links_can_be_made_from_the_other_side(heedful, transformer, files, gold):
+def test_links_can_be_made_from_the_other_side(heedful, run, files, gold):
     found = {}
     for by in ("target", "source", "both"):
         options = ("--data", "src", "tgt", "--alignments", "gold", "--head", "1.2", "--links", by)
-        done = heedful("evaluate", transformer, *options, "--output", by, "--json", cwd=files)
+        done = heedful("evaluate", run, *options, "--output", by, "--json", cwd=files)
         assert f"links:{by}" in scores(done)["alignment error rate"]["signature"]
         found[by] = [set(line.split()) for line in (files / by).read_text().splitlines()]
     for target, source, both in zip(*found.values(), strict=True):
@@ -94,12 +105,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG, ids=lambda x: " ".join(x)[:60])
-def test_a_request_that_cannot_be_met_is_named(heedful, transformer, files, options, message):
+def test_a_request_that_cannot_be_met_is_named(heedful, run, files, options, message):
     (files / "short").write_text("0-0\n0-0\n")
     (files / "far").write_text("99-0\n" + "\n" * 16)
     (files / "one").write_text("\n" * 16 + "0-0\n")
     before = sorted(files.iterdir())
-    done = heedful("evaluate", transformer, *options, "--output", "out", cwd=files)
+    done = heedful("evaluate", run, *options, "--output", "out", cwd=files)
     assert done.status == 2, done.err
     assert message in done.err
     assert "Traceback" not in done.err

@@ -157,6 +157,14 @@ class _Judging:
             limit=limit,
         )
 
+    def remember(self, run: "Run", found: "error_rates.Evaluation") -> None:
+        """Keep the head that was chosen with the run: ``explain`` shows it first."""
+        from heedful.explain.best_head import keep
+
+        pairs = found.development or len(found.found)
+        if keep(run, found.chosen.choice, rate=found.chosen.rate, pairs=pairs):
+            say(f"{found.chosen.choice} is now the one that heedful explain shows first")
+
 
 def _judged(
     run: "Run",
@@ -181,6 +189,8 @@ def _judged(
         say(f"{name}: reading the attention")
         found = judging.evaluation(run, name, source, limit)
         write(found.pharaoh())
+    if judging.head is None:
+        judging.remember(run, found)
     if shown:
         for line in found.lines():
             result(line)
