@@ -121,7 +121,7 @@ def _index(shown: Sequence[tuple[Result, _Picture | None]]) -> str:
     order = dict.fromkeys(result.experiment.name for result, _ in shown)
     cards = "\n".join(_card(*first[name]) for name in order)
     counts = Counter(result.outcome.verdict for result, _ in first.values() if not result.control)
-    summary = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS if counts[verdict])
+    summary = ", ".join(f"{counts[verdict]} × {verdict}" for verdict in SIGNS if counts[verdict])
     wrong = [result for result, _ in shown if not result.as_expected]
     warning = "".join(
         f"<p>{escape(result.name)}: expected “{escape(result.expected)}”.</p>" for result in wrong
