@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.lab.drawing import Curves
+from heedful.lab.drawing import Curves, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import slope
@@ -116,8 +116,8 @@ _RNN, _CAROUSEL, _GATED = list(MEMORIES)[:3]
 
 
 @cache
-def memory_kept(make: Callable[[], Cell], n: int, seed: int = 0) -> list[float]:
-    """Norm of the gradient of the memory after 1 to n steps by the memory at the start, along its own way.
+def memory_kept(make: Callable[[], Cell], n: int, every: int = 1, seed: int = 0) -> list[float]:
+    """Norm of the gradient of the memory after every so many of n steps by that at the start, by its own way.
 
     The memory is c of an LSTM, whose gates then read the inputs alone, and h of an RNN, which has no other
     way. What it is weighted with has norm 1.
@@ -132,8 +132,10 @@ def memory_kept(make: Callable[[], Cell], n: int, seed: int = 0) -> list[float]:
     hidden = cell.initial(1, x)[0]
     state: tuple[Tensor, ...] = (first,) if cell.n_states == 1 else (hidden, first)
     kept = []
-    for now in cell.project(x):
+    for step, now in enumerate(cell.project(x), 1):
         state = cell(now, state)
+        if step % every:
+            continue
         (gradient,) = torch.autograd.grad(state[-1][0] @ weights, first, retain_graph=True)
         kept.append(gradient.norm().item())
     return kept
@@ -141,8 +143,8 @@ def memory_kept(make: Callable[[], Cell], n: int, seed: int = 0) -> list[float]:
 
 def _keeps(addition: str, without: str, size: Size) -> Outcome:
     """Whether what was added to a memory makes more of the gradient arrive."""
-    n = 40 if size == "short" else 400
-    kept = {name: memory_kept(make, n) for name, make in MEMORIES.items()}
+    n, every = (40, 1) if size == "short" else (400, 20)
+    kept = {name: memory_kept(make, n, every) for name, make in MEMORIES.items()}
     helps = kept[addition][-1] > kept[without][-1]
     return Outcome(
         "holds" if helps else "is wrong",
@@ -162,7 +164,7 @@ def _keeps(addition: str, without: str, size: Size) -> Outcome:
                 "Gradient of the memory by the memory at the start",
                 "steps",
                 "norm",
-                {name: (list(range(1, n + 1)), own) for name, own in kept.items()},
+                over(range(every, n + 1, every), kept),
                 log="y",
             )
         ],
