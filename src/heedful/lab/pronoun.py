@@ -55,9 +55,9 @@ NOUNS, ADJECTIVES, WIDTH = 12, 6, 32
 ANSWERS = NOUNS + ADJECTIVES
 WORDS = ["the", "animal", "didn't", "cross", "the", "street", "because", "it", "was", "too", "tired"]
 FIRST, SECOND, IT, LAST = (WORDS.index(word) for word in ("animal", "street", "it", "tired"))
-UPDATES, BATCH, RATE = 200, 64, 0.01
+UPDATES, BATCH, RATE = 400, 64, 0.005
 SEEDS = {"short": 1, "long": 4}
-TESTED, LAST_LOSSES, UNSURE = 500, 20, 0.2
+TESTED, LAST_LOSSES, UNSURE = 500, 20, 0.1
 
 
 def sentences(n: int) -> Int[Tensor, "n words"]:

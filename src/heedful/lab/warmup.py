@@ -255,7 +255,7 @@ def _by_layer(placement: Placement, n_layers: int, seeds: int) -> list[float]:
 
 def _last_layer(placement: Placement, size: Size) -> Outcome:
     """How the gradient of the last layer depends on the number of layers."""
-    depths, seeds = ([2, 4, 8, 16], 8) if size == "short" else ([2, 4, 8, 16, 32], 48)
+    depths, seeds = ([2, 4, 8, 16], 8) if size == "short" else ([2, 4, 8, 16, 32], 24)
     norms = {each: [_by_layer(each, n, seeds) for n in depths] for each in PLACEMENTS}
     last = {each: [by_layer[-1] for by_layer in own] for each, own in norms.items()}
     power = slope([math.log(n) for n in depths], [math.log(norm) for norm in last[placement]])
