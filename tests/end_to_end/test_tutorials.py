@@ -76,7 +76,7 @@ def walk(process, environment, tmp_path):
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
         program.chmod(0o755)
     env = {**environment, "PATH": f"{programs}:{environment['PATH']}", "PYTHONIOENCODING": "utf-8"}
-    return lambda page: process(WALK, page, cwd=folder, env=env, timeout=840)  # of a machine that does much else
+    return lambda page: process(WALK, page, cwd=folder, env=env, timeout=840)
 
 
 @pytest.mark.slow
