@@ -76,10 +76,11 @@ def walk(process, environment, tmp_path):
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
         program.chmod(0o755)
     env = {**environment, "PATH": f"{programs}:{environment['PATH']}", "PYTHONIOENCODING": "utf-8"}
-    return lambda page: process(WALK, page, cwd=folder, env=env, timeout=280)
+    return lambda page: process(WALK, page, cwd=folder, env=env, timeout=840)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_does_what_it_says(page, walk):
     done = walk(page)
