@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer as Library
@@ -195,6 +195,8 @@ def test_text_has_the_same_tokens(name, file, tmp_path):
     @settings(max_examples=200)
     @given(st.text() | st.text(alphabet=sorted({*"".join(TEXT), "İ", "ß", "́", "\t", "﷐"})))
     def same(text):
+        # What spells a special token is ordinary text here, and the token there.
+        assume(not any(special in text for special in tokenizer.all_special_tokens))
         ids = ours.encode(text)
         wanted = tokenizer(text, add_special_tokens=False).input_ids
         assert [numbering.theirs[i] for i in ids] == wanted

@@ -112,7 +112,7 @@ def test_what_is_rehearsed_is_the_largest_rectangle_that_is_run_at_once(n_parts)
     lengths = np.array([[3, 3]] * 11 + [[13, 2], [2, 7], [5, 5], [17, 16]] * 3)
     data = PlannedData(lengths, lambda samples, epoch: Samples(samples), tokens_per_update=10_000, seed=1)
     step = Rehearsed()
-    module._rehearse(step, data, n_parts, torch.device("cpu"), "")
+    module.rehearse(step, data, n_parts, torch.device("cpu"), "")
     parts = data.split(range(len(lengths)), n_parts)
     (batch,) = step.batches
     assert batch in parts
@@ -123,7 +123,7 @@ def test_what_is_rehearsed_is_the_largest_rectangle_that_is_run_at_once(n_parts)
 
 def test_memory_is_tried_with_the_micro_batches_of_the_training(corpus, monkeypatch):
     tried = []
-    monkeypatch.setattr(module, "_rehearse", lambda step, data, n_parts, *rest: tried.append(n_parts))
+    monkeypatch.setattr(module, "rehearse", lambda step, data, n_parts, *rest: tried.append(n_parts))
     train_run(recipe(accumulate=3, max_updates=1), corpus / "run", device="cpu")
     assert tried == [3]
 
