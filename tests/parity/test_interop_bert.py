@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer as Library
@@ -192,11 +192,13 @@ def test_text_has_the_same_tokens(name, file, tmp_path):
     exported = transformers.AutoTokenizer.from_pretrained(export_run(run, "bert"))
     back = numbers_of(tmp_path / "run-bert")
 
+    def ordinary(text):
+        """What spells a special token is ordinary text here, and the token there."""
+        return not any(special in text for special in tokenizer.all_special_tokens)
+
     @settings(max_examples=200)
-    @given(st.text() | st.text(alphabet=sorted({*"".join(TEXT), "İ", "ß", "́", "\t", "﷐"})))
+    @given((st.text() | st.text(alphabet=sorted({*"".join(TEXT), "İ", "ß", "́", "\t", "﷐"}))).filter(ordinary))
     def same(text):
-        # What spells a special token is ordinary text here, and the token there.
-        assume(not any(special in text for special in tokenizer.all_special_tokens))
         ids = ours.encode(text)
         wanted = tokenizer(text, add_special_tokens=False).input_ids
         assert [numbering.theirs[i] for i in ids] == wanted
