@@ -183,6 +183,8 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="two updates on 3,000 pairs: does it run at all?"
     )
+    names = [corpus.name for corpus in CORPORA]
+    parser.add_argument("--corpora", nargs="+", choices=names, default=names, help="only these")
     parser.add_argument("--updates", type=int, default=300, help="of each training (300)")
     parser.add_argument("--eflomal", help="the program eflomal-align; without it there is no guidance either")
     parser.add_argument("--work", type=Path, help="folder for texts and runs; a temporary one by default")
@@ -219,7 +221,7 @@ def main() -> None:
     """All corpora, one after the other."""
     chosen, record, rows = options(), [], []
     with tempfile.TemporaryDirectory() as temporary:
-        for corpus in CORPORA:
+        for corpus in (each for each in CORPORA if each.name in chosen.corpora):
             work = chosen.work or Path(temporary)
             entry, own = compared(corpus, work.resolve() / corpus.name, chosen)
             record.append(entry)

@@ -149,7 +149,7 @@ def test_the_index_shows_each_with_its_verdict(folder):
         "second.html",
         "third.html",
     ]
-    assert "3 experiments: 3 holds" in page.text
+    assert "3 experiments: 3 × holds" in page.text
 
 
 def test_errors_of_the_lectures_stand_on_one_page_with_what_is_true(tmp_path):
