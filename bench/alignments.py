@@ -1,9 +1,9 @@
 """Word alignment: a translator's attention, plain and guided, beside a statistical aligner on the same data.
 
 Trains four small translators (two language pairs, with and without guidance) and asks every head of each for
-its alignment error rate on hand-made alignments. The statistical aligner is eflomal (Östling and Tiedemann
-2016), a program of its own: give its ``eflomal-align`` with ``--eflomal``. It is run on the training and the
-gold sentences together, as is usual; its links of the training data guide the guided models.
+its alignment error rate on hand-made alignments. The statistical aligner is fast_align (Dyer et al. 2013), as
+the package systran-align has it, both directions joined by its own heuristic. It learns from the training and
+the gold sentences together, as is usual; its links of the training data guide the guided models.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import yaml
 from harness.machine import describe
 from harness.report import grid, write
 from harness.turns import log
-from heedful.evaluation.alignment import Alignment, alignment_error_rate, read_gold
+from heedful.evaluation.alignment import alignment_error_rate, read_gold
 from heedful.text.configuration import PreprocessingConfig
 
 Link = tuple[int, int]
@@ -96,20 +96,25 @@ def prepared(corpus: Corpus, data: Path, folder: Path, limit: int | None) -> dic
     return counts
 
 
-def aligned(corpus: Corpus, eflomal: str, folder: Path) -> tuple[dict[str, list[set[Link]]], float]:
-    """The links of each direction, and of both at once; and the seconds this took."""
+def aligned(corpus: Corpus, folder: Path) -> tuple[list[set[Link]], float] | None:
+    """The statistical aligner's links of all pairs, and its seconds; None where it is not installed."""
+    try:
+        import systran_align
+    except ImportError:
+        return None
     begin = time.perf_counter()
-    files = {way: folder / f"eflomal.{way}" for way in ("forward", "reverse")}
-    command = [eflomal, "-s", f"all.{corpus.source}", "-t", f"all.{corpus.target}", "--overwrite"]
-    command += ["-f", files["forward"].name, "-r", files["reverse"].name]
-    subprocess.run(command, check=True, cwd=folder, stdout=sys.stderr)
-    seconds = time.perf_counter() - begin
-    found = {}
-    for way, path in files.items():
-        pairs = ([tuple(map(int, link.split("-"))) for link in line.split()] for line in path.open())
-        found[way] = [{(int(i), int(j)) for i, j in pair} for pair in pairs]
-    both = [f & r for f, r in zip(found["forward"], found["reverse"], strict=True)]
-    return {**found, "both": both}, seconds
+    sides = [
+        (folder / f"all.{language}").read_text().splitlines() for language in (corpus.source, corpus.target)
+    ]
+    joint, probabilities = folder / "all.joint", [str(folder / "forward"), str(folder / "backward")]
+    joint.write_text("".join(f"{source} ||| {target}\n" for source, target in zip(*sides, strict=True)))
+    systran_align.generate_alignment_probabilities(
+        str(joint), *probabilities, favor_diagonal=True, optimize_tension=True, variational_bayes=True
+    )
+    aligner = systran_align.Aligner(*probabilities)
+    pairs = zip(*([line.split() for line in side] for side in sides), strict=True)
+    found = [set(map(tuple, aligner.align(*pair)["alignments"])) for pair in pairs]
+    return found, time.perf_counter() - begin
 
 
 def recipe(corpus: Corpus, folder: Path, updates: int, guided: bool) -> Path:
@@ -165,16 +170,11 @@ def heedful(*arguments: str, cwd: Path | None = None) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=cwd).stdout
 
 
-def rates(found: dict[str, list[set[Link]]], corpus: Corpus, folder: Path) -> dict[str, float]:
+def rate(found: list[set[Link]], corpus: Corpus, folder: Path) -> float:
     """Of the aligner, on the pairs that judge the models too."""
-    n = len((folder / "gold.links").read_text().splitlines())
-    gold: Sequence[Alignment] = read_gold(
-        (folder / "gold.links").read_text().splitlines(), "gold.links", first=1, n_pairs=n
-    ).alignments
-    return {
-        way: alignment_error_rate(links[-n:][corpus.dev :], gold[corpus.dev :]).value
-        for way, links in found.items()
-    }
+    lines = (folder / "gold.links").read_text().splitlines()
+    gold = read_gold(lines, "gold.links", first=1, n_pairs=len(lines)).alignments
+    return alignment_error_rate(found[-len(lines) :][corpus.dev :], gold[corpus.dev :]).value
 
 
 def options() -> argparse.Namespace:
@@ -186,7 +186,6 @@ def options() -> argparse.Namespace:
     names = [corpus.name for corpus in CORPORA]
     parser.add_argument("--corpora", nargs="+", choices=names, default=names, help="only these")
     parser.add_argument("--updates", type=int, default=300, help="of each training (300)")
-    parser.add_argument("--eflomal", help="the program eflomal-align; without it there is no guidance either")
     parser.add_argument("--work", type=Path, help="folder for texts and runs; a temporary one by default")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     return parser.parse_args()
@@ -201,15 +200,19 @@ def compared(
     log(f"{corpus.name}: {prepared(corpus, Path(os.environ['HEEDFUL_DATA']), folder, limit)}")
     entry: dict[str, Any] = {"corpus": corpus.name, "updates": updates}
     rows = []
-    if chosen.eflomal:
-        found, seconds = aligned(corpus, chosen.eflomal, folder)
+    statistical = aligned(corpus, folder)
+    if statistical is not None:
+        found, seconds = statistical
         n = len((folder / f"train.{corpus.source}").read_text().splitlines())
-        links = (" ".join(f"{i}-{j}" for i, j in sorted(pair)) for pair in found["both"][:n])
+        links = (" ".join(f"{i}-{j}" for i, j in sorted(pair)) for pair in found[:n])
         (folder / "train.links").write_text("".join(f"{line}\n" for line in links))
-        entry["eflomal"] = {"seconds": seconds, "rates": rates(found, corpus, folder)}
-        for way, rate in entry["eflomal"]["rates"].items():
-            rows.append([corpus.name, f"eflomal, {way}", "", f"{rate:.3f}", f"{seconds / 60:.1f}"])
-    for guided in (False, True) if chosen.eflomal else (False,):
+        entry["fast_align"] = {"seconds": seconds, "rate": rate(found, corpus, folder)}
+        rows.append(
+            [corpus.name, "fast_align", "", f"{entry['fast_align']['rate']:.3f}", f"{seconds / 60:.1f}"]
+        )
+    else:
+        log("systran-align is not installed: no statistical aligner, and nobody is guided")
+    for guided in (False, True) if statistical is not None else (False,):
         name = "guided" if guided else "plain"
         entry[name] = judged(corpus, folder, updates, guided)
         for links, evaluation in entry[name]["evaluations"].items():
