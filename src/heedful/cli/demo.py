@@ -115,6 +115,7 @@ def _look(run: "Run", language: "Language", judged: int) -> _Look:
     """Translate one sentence with its alignment, by the layer or head that aligns validation data best."""
     from heedful.evaluation.alignment import Alignment
     from heedful.explain.alignment import from_prediction, teacher_forced
+    from heedful.explain.best_head import keep
     from heedful.explain.error_rates import links_of, most_accurate, rated
     from heedful.runs.demo import drawn_pair, judged_pairs
 
@@ -122,6 +123,7 @@ def _look(run: "Run", language: "Language", judged: int) -> _Look:
     seen = teacher_forced(run.model, run.codec, [p.source for p in pairs], [p.target for p in pairs])
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
     best = most_accurate(rated(links_of(seen), gold))
+    keep(run, best.choice, rate=best.rate, pairs=len(pairs))  # heedful explain shows it first
     pair = drawn_pair(language)
     prediction = run.predict([pair.source], alignment=True)[0]
     own = from_prediction(prediction, run.codec)
