@@ -40,6 +40,9 @@ WARM_UP = 2
 FEWEST, SECONDS = 3, 3.0
 """So many updates are timed, and more until so many seconds are over."""
 
+ENOUGH, PATIENCE = 10, 12.0
+"""Of slow updates so many, if they take no longer than that: a machine is not equally fast all the time."""
+
 RATE = 1e-6
 """Of the learning: the weights do not matter, but they should stay finite."""
 
@@ -215,7 +218,7 @@ def _warm_up(work: Callable[[], Any]) -> None:
 def _timed(work: Callable[[], Any], device: torch.device) -> Iterator[float]:
     """Seconds of the work, several times over."""
     begun, n = time.perf_counter(), 0
-    while n < FEWEST or time.perf_counter() - begun < SECONDS:
+    while n < FEWEST or time.perf_counter() - begun < (SECONDS if n >= ENOUGH else PATIENCE):
         start = time.perf_counter()
         work()
         if device.type == "cuda":
