@@ -7,9 +7,7 @@ the gold sentences together, as is usual; its links of the training data guide t
 """
 
 import argparse
-import gzip
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,10 +22,10 @@ import yaml
 from harness.machine import describe
 from harness.report import grid, write
 from harness.turns import log
-from heedful.evaluation.alignment import alignment_error_rate, read_gold
+from heedful.data.lines import find, lines
+from heedful.evaluation.alignment import Link, alignment_error_rate, read_gold
+from heedful.explain.alignment import pharaoh
 from heedful.text.configuration import PreprocessingConfig
-
-Link = tuple[int, int]
 
 # What the gold French has apart: elided vowels written out, articles beside their prepositions.
 FRENCH = {
@@ -67,12 +65,6 @@ CORPORA = (
 )
 
 
-def lines(path: Path) -> list[str]:
-    """Of a packed file."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return [line.rstrip("\n") for line in file]
-
-
 def words(texts: Iterable[str], language: str) -> list[str]:
     """Lower case, Moses tokens; French as the gold sentences have it."""
     apply = PreprocessingConfig(lowercase=True, moses=language).build().apply
@@ -82,21 +74,26 @@ def words(texts: Iterable[str], language: str) -> list[str]:
     return [" ".join(FRENCH.get(word, word) for word in text) for text in found]
 
 
-def prepared(corpus: Corpus, data: Path, folder: Path, limit: int | None) -> dict[str, int]:
+def texts_of(name: str) -> list[str]:
+    """The lines of a file in ``$HEEDFUL_DATA``."""
+    return list(lines(find(f"$HEEDFUL_DATA/{name}", Path.cwd())))
+
+
+def prepared(corpus: Corpus, folder: Path, limit: int | None) -> dict[str, int]:
     """Write ``train.*``, ``valid.*``, ``gold.*``, and for the aligner train and gold in ``all.*``."""
     counts = {}
     for language in (corpus.source, corpus.target):
-        text = words(lines(data / f"{corpus.train}.{language}.gz")[:limit], language)
-        gold = [text.lower() for text in lines(data / f"{corpus.gold}.{language}.gz")]
+        text = words(texts_of(f"{corpus.train}.{language}.gz")[:limit], language)
+        gold = [text.lower() for text in texts_of(f"{corpus.gold}.{language}.gz")]
         parts = {"train": text[:-1000], "valid": text[-1000:], "gold": gold, "all": [*text[:-1000], *gold]}
         for name, part in parts.items():
             (folder / f"{name}.{language}").write_text("".join(f"{line}\n" for line in part))
             counts[name] = len(part)
-    (folder / "gold.links").write_text("\n".join(lines(data / f"{corpus.gold}.gold.gz")) + "\n")
+    (folder / "gold.links").write_text("\n".join(texts_of(f"{corpus.gold}.gold.gz")) + "\n")
     return counts
 
 
-def aligned(corpus: Corpus, folder: Path) -> tuple[list[set[Link]], float] | None:
+def aligned(corpus: Corpus, folder: Path) -> tuple[list[frozenset[Link]], float] | None:
     """The statistical aligner's links of all pairs, and its seconds; None where it is not installed."""
     try:
         import systran_align
@@ -113,7 +110,7 @@ def aligned(corpus: Corpus, folder: Path) -> tuple[list[set[Link]], float] | Non
     )
     aligner = systran_align.Aligner(*probabilities)
     pairs = zip(*([line.split() for line in side] for side in sides), strict=True)
-    found = [set(map(tuple, aligner.align(*pair)["alignments"])) for pair in pairs]
+    found = [frozenset(map(tuple, aligner.align(*pair)["alignments"])) for pair in pairs]
     return found, time.perf_counter() - begin
 
 
@@ -170,11 +167,11 @@ def heedful(*arguments: str, cwd: Path | None = None) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=cwd).stdout
 
 
-def rate(found: list[set[Link]], corpus: Corpus, folder: Path) -> float:
+def rate(found: list[frozenset[Link]], corpus: Corpus, folder: Path) -> float:
     """Of the aligner, on the pairs that judge the models too."""
-    lines = (folder / "gold.links").read_text().splitlines()
-    gold = read_gold(lines, "gold.links", first=1, n_pairs=len(lines)).alignments
-    return alignment_error_rate(found[-len(lines) :][corpus.dev :], gold[corpus.dev :]).value
+    written = (folder / "gold.links").read_text().splitlines()
+    gold = read_gold(written, "gold.links", first=1, n_pairs=len(written)).alignments
+    return alignment_error_rate(found[-len(written) :][corpus.dev :], gold[corpus.dev :]).value
 
 
 def options() -> argparse.Namespace:
@@ -197,15 +194,14 @@ def compared(
     """Everybody on one corpus: the record, and the rows of the table."""
     updates, limit = (2, 3000) if chosen.quick else (chosen.updates, None)
     folder.mkdir(parents=True, exist_ok=True)
-    log(f"{corpus.name}: {prepared(corpus, Path(os.environ['HEEDFUL_DATA']), folder, limit)}")
+    log(f"{corpus.name}: {prepared(corpus, folder, limit)}")
     entry: dict[str, Any] = {"corpus": corpus.name, "updates": updates}
     rows = []
     statistical = aligned(corpus, folder)
     if statistical is not None:
         found, seconds = statistical
         n = len((folder / f"train.{corpus.source}").read_text().splitlines())
-        links = (" ".join(f"{i}-{j}" for i, j in sorted(pair)) for pair in found[:n])
-        (folder / "train.links").write_text("".join(f"{line}\n" for line in links))
+        (folder / "train.links").write_text("".join(f"{pharaoh(pair)}\n" for pair in found[:n]))
         entry["fast_align"] = {"seconds": seconds, "rate": rate(found, corpus, folder)}
         rows.append(
             [corpus.name, "fast_align", "", f"{entry['fast_align']['rate']:.3f}", f"{seconds / 60:.1f}"]

@@ -54,7 +54,8 @@ def characters(text: Text, seed: int, means: Means = MUON) -> Course:
         gradient_norm,
         set_rate,
     )
-    from heedful.training.step import Step, choose_precision
+    from heedful.training.precision import choose_precision
+    from heedful.training.step import Step
 
     torch.manual_seed(seed)
     draw = np.random.default_rng(seed)

@@ -141,8 +141,7 @@ def time_updates(
     if prepared is None:
         data, updates = _made_up(recipe, sizes, length, source_length or length)
     else:
-        data = kind_of(recipe).feed(recipe, prepared)
-        updates = plan(data.lengths, tokens_per_update=data.tokens_per_update, seed=data.seed, epoch=0)
+        data, updates = _own(recipe, prepared)
     update = Updater(
         step,
         step,
@@ -158,10 +157,12 @@ def time_updates(
         rehearse(step, data, settings.accumulate, place, kind_of(recipe).shorter)
 
     with tempfile.TemporaryDirectory() as nowhere:
-        order = cycle(updates)
+        order, tokens = cycle(updates), list[int]()
 
         def work() -> None:
-            update(next(order), epoch=0, update=1, rate=RATE, run=Path(nowhere))
+            samples = next(order)
+            update(samples, epoch=0, update=1, rate=RATE, run=Path(nowhere))
+            tokens.append(_target_tokens(data.lengths, samples))
 
         _warm_up(work)
         memory = peak.read()  # before there is a compiler, whose memory is not the update's
@@ -169,15 +170,13 @@ def time_updates(
         _warm_up(work)
         seconds = list(_timed(work, place))
         process = peak.of_process()
-    # Those that were timed, one after another, begin after both times of warming up.
-    timed = [updates[(2 * WARM_UP + n) % len(updates)] for n in range(len(seconds))]
     return Timing(
         device=place.type,
         precision=step.precision,
         threads=torch.get_num_threads(),
         compiled=step.compiled,
         own_data=prepared is not None,
-        tokens=round(statistics.mean(_target_tokens(data.lengths, samples) for samples in timed)),
+        tokens=round(statistics.mean(tokens[-len(seconds) :])),
         seconds=statistics.median(seconds),
         updates_timed=len(seconds),
         memory=memory,
@@ -186,6 +185,12 @@ def time_updates(
         max_epochs=settings.max_epochs,
         max_minutes=settings.max_minutes,
     )
+
+
+def _own(recipe: Recipe, prepared: Prepared) -> tuple[PlannedData, list[Any]]:
+    """The recipe's data, and the updates of a first epoch."""
+    data = kind_of(recipe).feed(recipe, prepared)
+    return data, plan(data.lengths, tokens_per_update=data.tokens_per_update, seed=data.seed, epoch=0)
 
 
 def _made_up(

@@ -32,9 +32,10 @@ from heedful.training.events import Listener
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult, Validate, train
 from heedful.training.optimizers import build_optimizer
+from heedful.training.precision import choose_precision
 from heedful.training.schedules import build_schedule, is_better
 from heedful.training.settings import TrainingConfig
-from heedful.training.step import Step, choose_precision
+from heedful.training.step import Step
 from heedful.training.update import seed_of
 from heedful.training.weights import fit, save_weights
 

@@ -26,7 +26,7 @@ class TrainingConfig(Config):
         patience: stop after so many regular validations without a better metric; None: never.
         metric: the name of the validation metric that decides what is best.
         direction: which way that metric improves.
-        precision: ``auto`` takes bf16 where the chip multiplies in it.
+        precision: ``auto`` takes bf16 where the chip multiplies faster in it (`heedful.training.precision`).
         compile: whether the blocks of the model are compiled; ``auto`` does so where a compiler is found and
             the run is so long that it earns the half minute back that this takes.
         clip_norm: the largest norm of the gradients; None: no clipping.

@@ -3,20 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from heedful.data.batch import Batch
-from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import claims
 from heedful.objectives.balance import Balance
 from heedful.objectives.terms import Inside, Objective, Term, total
-
-Precision = Literal["fp32", "bf16"]
+from heedful.training.precision import Precision
 
 
 class Step(nn.Module):
@@ -111,27 +109,3 @@ class _Call(nn.Module):
 
     def forward(self, batch: Batch) -> list[Term]:
         return self.function(batch)
-
-
-def choose_precision(wanted: Literal["auto", "fp32", "bf16"], device: torch.device | str) -> Precision:
-    """Settle ``auto``: bf16 where the chip multiplies in bf16, else fp32.
-
-    Raises:
-        RequestError: bf16 was asked for on a GPU that has none.
-    """
-    has = _has_bf16(torch.device(device).type)
-    if wanted == "bf16" and not has and torch.device(device).type == "cuda":
-        raise RequestError("training.precision: this GPU has no bf16; use fp32 or auto")
-    if wanted == "auto":
-        return "bf16" if has else "fp32"
-    return wanted
-
-
-def _has_bf16(kind: str) -> bool:
-    if kind == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if kind != "cpu":
-        return False
-    # There is no public probe for the CPU; without either of these, bf16 is emulated and slow.
-    probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, probe, bool)() for probe in probes)

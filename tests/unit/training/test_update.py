@@ -11,7 +11,7 @@ from toy_training import ToyModel, ToyObjective, make_batch, toy_data
 
 from heedful.errors import WorkError
 from heedful.training.optimizers import AdamConfig, SGDConfig, build_optimizer
-from heedful.training.step import Step, choose_precision
+from heedful.training.step import Step
 from heedful.training.update import Updater, seed_of
 
 SAMPLES = [2, 3, 5, 7, 11, 13, 17]
@@ -149,13 +149,3 @@ def test_bf16_runs_the_products_in_bf16_and_keeps_weights_in_fp32():
     assert loss.item() == pytest.approx(exact.item(), rel=0.02)
     assert all(p.dtype == p.grad.dtype == torch.float32 for p in model.parameters())
     assert not any(term.sum.requires_grad for term in terms)
-
-
-def test_precision_is_chosen_by_what_the_chip_has(monkeypatch):
-    for has in (True, False):
-        monkeypatch.setattr("heedful.training.step._has_bf16", lambda kind, has=has: has)
-        assert choose_precision("auto", "cpu") == ("bf16" if has else "fp32")
-        assert choose_precision("bf16", "cpu") == "bf16"
-        assert choose_precision("fp32", "cpu") == "fp32"
-    monkeypatch.undo()
-    assert choose_precision("auto", "cpu") in ("bf16", "fp32")
