@@ -37,6 +37,9 @@ LONGEST = 2000
 ALTERNATIVES = 4
 """How many other answers stand there."""
 
+SCRIPT = ("base", "numbers", "colours", "heads", "head", "flows", "token", "further", "page")
+"""The files of the page's script, in their order: the last one begins."""
+
 DIGITS = 6
 """Digits of a probability."""
 
@@ -61,7 +64,7 @@ def page(explanation: Explanation, *, exact: Sequence[tuple[str, int]] = ()) -> 
         RequestError: ``exact`` names a head that the explanation does not have.
         ValueError: a weight is not from 0 to 1.
     """
-    style, script = _part("page.css"), _part("page.js")
+    style, script = _part("page.css"), "\n".join(_part(f"script/{name}.js") for name in SCRIPT)
     return Template(_part("page.html")).substitute(
         policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}",
         title=_escaped(f"{explanation.run}: {explanation.task}"),

@@ -14,7 +14,7 @@ from constructed import HOSTILE, hostile, large, picture, translation, without_m
 
 from heedful.errors import RequestError
 from heedful.explain.page import page
-from heedful.explain.page.build import WHOLE, as_script, numbers_of
+from heedful.explain.page.build import SCRIPT, WHOLE, as_script, numbers_of
 from heedful.explain.page.packing import ERROR, LEVELS, SHADES
 
 
@@ -215,7 +215,15 @@ def test_nothing_is_fetched():
     assert not re.search(r"url\(|@import|@font-face", style)
 
 
-@pytest.mark.parametrize("name", ["page.css", "page.js"])
+def test_every_file_of_the_script_is_in_it_once():
+    folder = files("heedful.explain.page").joinpath("script")
+    assert sorted(f"{name}.js" for name in SCRIPT) == sorted(file.name for file in folder.iterdir())
+    document = page(picture())
+    places = [document.index(folder.joinpath(f"{name}.js").read_text(encoding="utf-8")) for name in SCRIPT]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("name", ["page.css", *(f"script/{name}.js" for name in SCRIPT)])
 def test_the_parts_can_stand_in_their_elements(name):
     text = files("heedful.explain.page").joinpath(name).read_text(encoding="utf-8")
     assert "</" not in text

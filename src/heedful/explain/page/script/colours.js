@@ -1,0 +1,73 @@
+/* Colours: the two scales of the style, and what is painted with them. */
+
+const colours = {};
+
+function resolved(name) {
+  const probe = document.body.appendChild(element("i", { style: { color: `var(${name})` } }));
+  const found = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  probe.remove();
+  return found;
+}
+
+/** 256 colours, straight lines between the eight that the style names; `packed` has them as pixels lie in memory. */
+function ramp(name) {
+  const stops = Array.from({ length: 8 }, (_, n) => resolved(`${name}-${n}`));
+  const found = Array.from({ length: 256 }, (_, n) => {
+    const at = (n / 255) * 7;
+    const low = Math.min(Math.floor(at), 6);
+    return [0, 1, 2].map((c) => Math.round(stops[low][c] + (at - low) * (stops[low + 1][c] - stops[low][c])));
+  });
+  found.packed = Uint32Array.from(found, ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r);
+  return found;
+}
+
+function readColours() {
+  Object.assign(colours, { plus: ramp("--plus"), minus: ramp("--minus"), spot: resolved("--spot") });
+}
+
+const css = (colour) => `rgb(${colour.join(" ")})`;
+const colourOf = (scale, share) => scale[Math.round(255 * limited(share, 0, 1))];
+
+/** Black or white, whichever stands out more from a colour (WCAG's relative luminance). */
+function legible(colour) {
+  const [r, g, b] = colour.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
+}
+
+/** Tint what holds text by a share from -1 to 1. */
+function tint(node, share) {
+  const colour = colourOf(share < 0 ? colours.minus : colours.plus, TINT * Math.abs(share));
+  node.style.setProperty("background-color", css(colour));
+  node.style.setProperty("color", legible(colour));
+}
+
+function untint(node) {
+  node.style.removeProperty("background-color");
+  node.style.removeProperty("color");
+}
+
+/** One pixel for each value; `greatest` has the full colour. */
+function paint(canvas, values, rows, columns, greatest) {
+  canvas.width = columns;
+  canvas.height = rows;
+  const image = new ImageData(columns, rows);
+  const pixels = new Uint32Array(image.data.buffer);
+  const share = greatest > 0 ? 255 / greatest : 0;
+  for (let n = 0; n < pixels.length; n++) pixels[n] = colours.plus.packed[Math.round(limited(values[n] * share, 0, 255))];
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+/** One pixel for each square, the more opaque the more it is looked at. */
+function veil(canvas, values, [rows, columns], greatest) {
+  canvas.width = columns;
+  canvas.height = rows;
+  const image = new ImageData(columns, rows);
+  for (let n = 0; n < rows * columns; n++) {
+    const share = greatest > 0 ? limited(values[n] / greatest, 0, 1) : 0;
+    image.data.set([...colours.spot, Math.round(0.85 * 255 * share)], 4 * n);
+  }
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+/** What the full colour stands for. */
+const full = (greatest) => (state.scale === "one" ? 1 : greatest);

@@ -1,0 +1,118 @@
+/* Probabilities of what was written, and further views. */
+
+/** Tokens with a number each, tinted by it; `most` is what the full tint stands for. */
+function numbered(name, values, most, label) {
+  const tokens = DATA.sides[name].tokens;
+  const short = tokens.length <= NUMBERED;
+  const chips = tokens.map((token, n) => {
+    const value = values[n] ?? null;
+    const text = value === null ? "no number" : label(value);
+    const chip = element("span", { class: "chip", title: `${shown(token)}: ${text}` }, shown(token));
+    chip.append(short ? element("small", {}, value === null ? "\u00a0" : text) : element("span", { class: "unseen" }, ` ${text}`));
+    if (value !== null) tint(chip, most > 0 ? value / most : 0);
+    return chip;
+  });
+  return element("div", { class: `flow${short ? " numbered" : " long"}`, tabindex: short ? null : 0, dir: isRightToLeft(tokens) ? "rtl" : "ltr" }, ...chips);
+}
+
+function headed(title, hint, ...content) {
+  return element("section", {}, element("div", { class: "heading" }, element("h2", {}, title), element("p", { class: "hint" }, hint)), ...content);
+}
+
+function drawWritten() {
+  const found = Object.entries(DATA.written).filter(([name]) => name in DATA.sides);
+  $("written").hidden = found.length === 0;
+  $("written").replaceChildren(
+    ...found.map(([name, values]) => headed(`How probable each token of the ${name} was`, "The stronger the colour, the more probable; below each its probability.", numbered(name, values, 1, percent))),
+  );
+}
+
+const VIEWS = { tokens: tokensView, table: tableView, squares: squaresView, heat: heatView, image: imageView };
+
+function drawMore() {
+  $("more").replaceChildren(...DATA.more.map((view) => VIEWS[view.kind](view)));
+}
+
+/** A further view of one number for each token; blue above zero, red below. */
+function tokensView(view) {
+  const most = greatestOf(view.values.map((value) => Math.abs(value ?? 0)));
+  const signed = view.values.some((value) => value < 0);
+  const label = (value) => Number(value).toPrecision(3);
+  return headed(view.title, signed ? "Blue is above zero, red below." : "The stronger the colour, the greater.", numbered(view.side, view.values, most, label));
+}
+
+function tableView(view) {
+  const top = element("tr", {}, ...view.columns.map((name) => element("th", { scope: "col", class: "said-cell" }, named(String(name)))));
+  const rows = view.rows.map((row) => element("tr", {}, ...row.map(tableCell)));
+  const table = element("table", { class: "plain" }, element("thead", {}, top), element("tbody", {}, ...rows));
+  return headed(view.title, "", element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": view.title }, table));
+}
+
+/** The picture once for each, all on one scale. */
+function squaresView(view) {
+  const side = DATA.sides[view.side];
+  const most = Math.max(...view.pictures.map((each) => greatestOf(each.values)));
+  const pictures = view.pictures.map((each) => {
+    const { frame, canvas } = framed(side);
+    veil(canvas, each.values, side.grid, most);
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `${each.label}: ${strongestSquares(side, each.values)}`);
+    return element("figure", {}, frame, element("figcaption", {}, each.label));
+  });
+  return headed(view.title, `The stronger the colour, the more; the strongest is ${number(most)}.`, element("div", { class: "gallery wide" }, ...pictures));
+}
+
+/** The squares with the greatest values, in words. */
+function strongestSquares(side, values) {
+  return strongestPlaces(values, 3).map((n) => `row ${Math.floor(n / side.grid[1]) + 1}, column ${(n % side.grid[1]) + 1}: ${number(values[n])}`).join("; ");
+}
+
+/** Numbers from -1 to 1 as one picture: blue above zero, red below, nothing where there is none. */
+function heatView(view) {
+  const [rows, columns] = view.size;
+  const canvas = element("canvas", { role: "img", "aria-label": `${view.title}: ${rows} by ${columns} numbers`, width: columns, height: rows });
+  const image = new ImageData(columns, rows);
+  const pixels = new Uint32Array(image.data.buffer);
+  sixteen(view.levels).forEach((level, n) => {
+    if (level === 0) return;
+    const value = (2 * (level - 1)) / (LEVELS - 1) - 1;
+    pixels[n] = (value < 0 ? colours.minus : colours.plus).packed[Math.round(255 * Math.abs(value))];
+  });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  const scale = Math.max(1, Math.floor(420 / Math.max(rows, columns)));
+  canvas.style.setProperty("width", `${scale * columns}px`);
+  return headed(view.title, "Blue is alike (1), red is opposite (-1).", element("div", { class: "heat" }, canvas));
+}
+
+function imageView(view) {
+  const image = element("img", { src: view.picture, alt: view.text, class: "tiles" });
+  image.style.setProperty("width", `${view.width}px`);
+  return headed(view.title, view.text, image);
+}
+
+/** A number, a text, nothing, a text that is tinted by its probability, or a cell that says what it is: its
+    text, the share that tints it, the head that it opens. */
+function tableCell(value) {
+  if (value === null) return element("td");
+  if (typeof value === "number") return element("td", {}, Number.isInteger(value) ? `${value}` : number(value));
+  if (typeof value === "object" && !Array.isArray(value)) return openingCell(value);
+  if (!Array.isArray(value)) return element("td", { class: "said-cell" }, named(String(value)));
+  const cell = element("td", { class: "said-cell tinted" }, named(String(value[0])), element("small", {}, percent(value[1])));
+  tint(cell, value[1]);
+  return cell;
+}
+
+function openingCell({ text, share, tap, head }) {
+  const map = DATA.maps.findIndex((each) => each.tap === tap);
+  const view = map < 0 ? -1 : DATA.maps[map].views.findIndex((each) => each.head === head);
+  const label = view < 0 ? null : `${text}: open ${viewName(DATA.maps[map], DATA.maps[map].views[view])}`;
+  const shownText = view < 0 ? named(text) : element("button", { type: "button", class: "opens", "aria-label": label, onclick: () => openHead(map, view) }, shown(text));
+  const cell = element("td", { class: share === undefined ? null : "tinted" }, shownText);
+  if (share !== undefined) tint(cell, limited(share, 0, 1));
+  return cell;
+}
+
+function drawGiven() {
+  const sides = Object.values(DATA.sides).filter((side) => side.picture);
+  $("given").replaceChildren(...sides.map((side) => element("img", { src: side.picture, alt: "the picture that the model read" })));
+}

@@ -1,0 +1,133 @@
+/* One head: its map, what lies under the pointer, its numbers in a table. */
+
+function drawHead() {
+  const { map, view, m } = current();
+  $("head-title").textContent = viewName(map, view);
+  const isBest = DATA.best !== null && DATA.best[0] === map.tap && DATA.best[1] === view.head;
+  $("head-kind").textContent = `${kindName(map)}${isBest ? "; known to align best" : ""}`;
+  $("units").hidden = ![map.queries, map.keys].some((name) => hasWords(DATA.sides[name]));
+  drawMap();
+  drawLegend(full(m.greatest));
+  $("map-note").hidden = m.given === null && !m.near;
+  $("map-note").textContent =
+    "Of each row the strongest links are here with their numbers; the rest of the row is drawn as if it lay evenly on the others.";
+  drawTable();
+}
+
+function drawLegend(greatest) {
+  const canvas = element("canvas", { role: "img", "aria-label": `colours from 0 to ${number(greatest)}` });
+  paint(canvas, Array.from({ length: 256 }, (_, n) => n), 1, 256, 255);
+  $("legend").replaceChildren("0", canvas, state.scale === "one" ? "1" : number(greatest));
+}
+
+const pen = document.createElement("canvas").getContext("2d");
+
+/** How wide the longest of some labels is, in pixels, at the largest size they have. */
+function widest(labels) {
+  pen.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
+  return Math.max(...labels.slice(0, 400).map((label) => pen.measureText(shown(label)).width));
+}
+
+/** How large a cell is, and whether rows and columns have names. */
+function layOut(queries, keys) {
+  const width = $("map").clientWidth || 600;
+  const margin = limited(widest(queries.labels), 20, 170) + 14;
+  const height = Math.max(320, Math.min(innerHeight * 0.8, 760));
+  const fit = (room) => Math.min(Math.floor(room / keys.labels.length), Math.floor(height / Math.min(queries.labels.length, 40)));
+  const slanted = limited(widest(keys.labels), 20, 150) * 0.67 + 6;
+  const withNames = fit(width - margin - slanted);
+  const best = withNames >= LABELLED ? Math.min(withNames, LARGEST) : limited(Math.min(fit(width - 4), Math.floor(height / queries.labels.length)), 1, LABELLED - 1);
+  const cell = state.cell || best;
+  return { best, cell, hasNames: cell >= LABELLED, slanted, height: limited(widest(keys.labels), 20, 150) * 0.75 + 14 };
+}
+
+function drawMap() {
+  const { m, queries, keys } = current();
+  const plan = layOut(queries, keys);
+  const small = `${limited(plan.cell * 0.8, 9, 13)}px`;
+  const canvas = element("canvas", { role: "img", "aria-label": "heat map" });
+  paint(canvas, m.w, m.rows, m.columns, full(m.greatest));
+  const field = element("div", { class: "field", style: { "--across": m.columns, "--down": m.rows } }, canvas);
+  if (plan.cell >= 9) field.append(element("div", { class: "lines" }));
+  for (const kind of ["row", "column", "here"]) field.append(element("div", { class: `band ${kind}` }));
+  field.addEventListener("pointermove", (event) => point(...cellAt(event, field)));
+  field.addEventListener("pointerleave", () => point(state.query, state.key));
+  field.addEventListener("click", (event) => {
+    const [query, key] = cellAt(event, field);
+    change({ query, key });
+  });
+  const labels = (of) => (plan.hasNames ? of.labels.map((label, n) => element("span", { style: { "--at": n }, title: shown(label) }, shown(label))) : []);
+  const columns = element("div", { class: "columns", "aria-hidden": "true", style: { height: plan.hasNames ? `${plan.height}px` : "0" } }, ...labels(keys));
+  const rows = element("div", { class: "rows", "aria-hidden": "true" }, ...labels(queries));
+  if (!plan.hasNames) rows.style.setProperty("padding", "0");
+  field.style.setProperty("margin-inline-end", plan.hasNames ? `${plan.slanted}px` : "1px");
+  $("map").style.setProperty("--cell", `${plan.cell}px`);
+  $("map").style.setProperty("--small", small);
+  $("map").replaceChildren(element("div", { class: "corner" }), columns, rows, field);
+  $("zoom").hidden = plan.best >= LABELLED;
+  $("cell").min = plan.best;
+  $("cell").value = plan.cell;
+}
+
+/** The row and column below the pointer. */
+function cellAt(event, field) {
+  const box = field.getBoundingClientRect();
+  const { m } = current();
+  return [
+    limited(Math.floor(((event.clientY - box.top) / box.height) * m.rows), 0, m.rows - 1),
+    limited(Math.floor(((event.clientX - box.left) / box.width) * m.columns), 0, m.columns - 1),
+  ];
+}
+
+/** Mark a cell and tell its number. */
+function point(i, j) {
+  const { m, queries, keys } = current();
+  for (const band of document.querySelectorAll(".band")) {
+    band.style.setProperty("--i", i);
+    band.style.setProperty("--j", j);
+  }
+  const on = (box, at) => [...document.querySelectorAll(`.map .${box} span`)].forEach((label, n) => label.classList.toggle("on", n === at));
+  on("rows", i);
+  on("columns", j);
+  $("readout").replaceChildren(named(queries.labels[i]), " looks at ", named(keys.labels[j]), " ", element("b", {}, told(m, i, j)));
+}
+
+function onMapKey(event) {
+  const { m } = current();
+  const step = { ...STEPS, PageUp: [-10, 0], PageDown: [10, 0] }[event.key];
+  if (event.key === "Enter") focusToken();
+  else if (event.key === "Home") change({ key: 0 });
+  else if (event.key === "End") change({ key: m.columns - 1 });
+  else if (step) {
+    change({ query: limited(state.query + step[0], 0, m.rows - 1), key: limited(state.key + step[1], 0, m.columns - 1) });
+    document.querySelector(".band.here").scrollIntoView({ block: "nearest", inline: "nearest" });
+  } else return;
+  event.preventDefault();
+}
+
+/** All numbers of a small head, or those of the chosen row. Made only where somebody looks. */
+function drawTable() {
+  if (!$("numbers").open) return $("numbers-body").replaceChildren();
+  const { m, queries, keys } = current();
+  $("numbers-body").replaceChildren(m.rows * m.columns <= TABLE ? wholeTable(m, queries, keys) : rowTable(m, queries, keys));
+}
+
+function wholeTable(m, queries, keys) {
+  const top = element("tr", {}, element("td"), ...keys.labels.map((label) => element("th", { scope: "col" }, named(label))));
+  const rows = queries.labels.map((label, i) =>
+    element("tr", {}, element("th", { scope: "row" }, named(label)), ...keys.labels.map((_, j) => element("td", {}, told(m, i, j)))),
+  );
+  return element("table", { class: "plain" }, element("thead", {}, top), element("tbody", {}, ...rows));
+}
+
+function rowTable(m, queries, keys) {
+  const order = strongestPlaces(m.w.subarray(state.query * m.columns, (state.query + 1) * m.columns), LIST);
+  const rows = order.map((j) => element("tr", {}, element("th", { scope: "row" }, `${j + 1} `, named(keys.labels[j])), element("td", {}, told(m, state.query, j))));
+  const caption = element("caption", {}, "The strongest links of ", named(queries.labels[state.query]));
+  return element("table", { class: "plain" }, caption, element("tbody", {}, ...rows));
+}
+
+/** The places of the greatest values, greatest first. */
+function strongestPlaces(values, n) {
+  return Array.from(values.keys()).sort((a, b) => values[b] - values[a] || a - b).slice(0, n);
+}

@@ -1,0 +1,127 @@
+/* ---- Numbers ----------------------------------------------------------------------------------------- */
+
+function bytes(text) {
+  const raw = atob(text);
+  const found = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) found[i] = raw.charCodeAt(i);
+  return found;
+}
+
+/** Numbers of 16 bits, the low byte first, as they lie in the memory of every machine with a browser. */
+const sixteen = (text) => new Uint16Array(bytes(text).buffer);
+
+/** The weights of a view: `w` row by row; `given`: whether a weight is stored (null: all are); `bound`: what
+    the others of a row are at most. Those others are drawn as if the rest of the row lay evenly on them. */
+function matrixOf(map, view) {
+  const [rows, columns] = map.size;
+  if (view.levels !== undefined) {
+    return { rows, columns, w: new Float32Array(sixteen(view.levels)).map((level) => level / LEVELS), given: null, bound: null };
+  }
+  const places = sixteen(view.places);
+  const kept = sixteen(view.kept);
+  const k = places.length / rows;
+  const m = { rows, columns, w: new Float32Array(rows * columns), given: new Uint8Array(rows * columns), bound: new Float32Array(rows) };
+  for (let i = 0; i < rows; i++) {
+    const seen = map.kind === "causal" && rows === columns ? i + 1 : columns;
+    let sum = 0;
+    let others = seen;
+    for (let n = i * k; n < (i + 1) * k; n++) {
+      const at = i * columns + places[n];
+      m.w[at] = kept[n] / LEVELS;
+      m.given[at] = 1;
+      sum += m.w[at];
+      if (places[n] < seen) others -= 1;
+    }
+    m.bound[i] = kept[(i + 1) * k - 1] / LEVELS;
+    const even = others > 0 ? Math.min(Math.max(0, 1 - sum) / others, m.bound[i]) : 0;
+    for (let j = 0; j < seen; j++) if (!m.given[i * columns + j]) m.w[i * columns + j] = even;
+  }
+  return m;
+}
+
+/** Rows and columns of pieces merged into words. Where not all weights are given, the sums are near ones. */
+function merged(m, queries, keys) {
+  const rows = queries.labels.length;
+  const columns = keys.labels.length;
+  const w = new Float32Array(rows * columns);
+  for (let i = 0; i < m.rows; i++) {
+    const start = queries.of[i] * columns;
+    const share = 1 / queries.pieces[queries.of[i]];
+    for (let j = 0; j < m.columns; j++) w[start + keys.of[j]] += share * m.w[i * m.columns + j];
+  }
+  return { rows, columns, w, given: null, bound: null, near: m.given !== null };
+}
+
+function greatestOf(values) {
+  let most = 0;
+  for (let n = 0; n < values.length; n++) if (values[n] > most) most = values[n];
+  return most;
+}
+
+/** A weight in words: as it is stored, or what is known of one that is not. */
+function told(m, i, j) {
+  const at = i * m.columns + j;
+  if (m.near) return `about ${number(m.w[at])}`;
+  if (m.given !== null && !m.given[at]) return `at most ${number(m.bound[i])}`;
+  return number(m.w[at]);
+}
+
+/* ---- Units ------------------------------------------------------------------------------------------- */
+
+const hasWords = (side) => side.words.length > 0 && new Set(side.words).size < side.words.length;
+
+/** What stands along an axis: `labels`, for each token the unit it is `of`, for each unit how many `pieces`. */
+function unitsOf(name, unit) {
+  const side = DATA.sides[name];
+  if (unit === "tokens" || side.words.length === 0) {
+    return { labels: side.tokens, of: side.tokens.map((_, i) => i), pieces: side.tokens.map(() => 1) };
+  }
+  const found = { labels: [], of: [], pieces: [] };
+  const places = new Map();
+  side.tokens.forEach((token, i) => {
+    const word = side.words[i];
+    const key = word < 0 ? `token ${i}` : word;
+    if (!places.has(key)) {
+      places.set(key, found.labels.length);
+      found.labels.push(word < 0 ? token : side.surface[word] ?? token);
+      found.pieces.push(0);
+    }
+    found.of.push(places.get(key));
+    found.pieces[places.get(key)] += 1;
+  });
+  return found;
+}
+
+const cache = new Map();
+
+/** A view's matrix in the units that are chosen. A few dozen are kept. */
+function unpacked(mapNumber, viewNumber) {
+  const name = `${mapNumber} ${viewNumber} ${state.unit}`;
+  if (!cache.has(name)) {
+    const map = DATA.maps[mapNumber];
+    let m = matrixOf(map, map.views[viewNumber]);
+    if (state.unit === "words") m = merged(m, unitsOf(map.queries, "words"), unitsOf(map.keys, "words"));
+    m.greatest = greatestOf(m.w);
+    if (cache.size >= 48) cache.delete(cache.keys().next().value);
+    cache.set(name, m);
+  }
+  return cache.get(name);
+}
+
+/** What is open now. */
+function current() {
+  const map = DATA.maps[state.map];
+  return {
+    map,
+    view: map.views[state.view],
+    m: unpacked(state.map, state.view),
+    queries: unitsOf(map.queries, state.unit),
+    keys: unitsOf(map.keys, state.unit),
+  };
+}
+
+/** What the weights of the chosen token are, along the other side. */
+function weightsOf(m) {
+  if (state.direction === "out") return m.w.subarray(state.query * m.columns, (state.query + 1) * m.columns);
+  return Float32Array.from({ length: m.rows }, (_, i) => m.w[i * m.columns + state.key]);
+}
