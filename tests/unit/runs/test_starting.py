@@ -49,12 +49,15 @@ training: {max_updates: 4, tokens_per_update: 60, validate_every: 4, save_every:
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pretrained")
-    (folder / "text").write_text(TEXT)
-    (folder / "rows").write_text(ROWS)
-    (folder / "pretraining.yaml").write_text(PRETRAINING)
-    (folder / "tuning.yaml").write_text(TUNING)
-    train_run(read_recipe(str(folder / "pretraining.yaml"))[0], folder / "pretrained", device="cpu")
+    files = {"text": TEXT, "rows": ROWS, "pretraining.yaml": PRETRAINING, "tuning.yaml": TUNING}
+    return folder_with(tmp_path_factory.mktemp("pretrained"), files, "pretraining.yaml", "pretrained")
+
+
+def folder_with(folder, files, recipe, run):
+    """The folder with these files, and with the run that one of them is the recipe of."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    train_run(read_recipe(str(folder / recipe))[0], folder / run, device="cpu")
     return folder
 
 
@@ -209,13 +212,8 @@ PAIRS = "The cat sat on the mat\tthe cat sat\nThe dog lay on the log\tThe dog\n"
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("read")
-    (folder / "text").write_text(TEXT)
-    (folder / "pairs").write_text(PAIRS)
-    (folder / "reading.yaml").write_text(READING)
-    (folder / "summarising.yaml").write_text(SUMMARISING)
-    train_run(read_recipe(str(folder / "reading.yaml"))[0], folder / "read", device="cpu")
-    return folder
+    files = {"text": TEXT, "pairs": PAIRS, "reading.yaml": READING, "summarising.yaml": SUMMARISING}
+    return folder_with(tmp_path_factory.mktemp("read"), files, "reading.yaml", "read")
 
 
 def summarising(folder, *overrides):

@@ -5,36 +5,19 @@ from unittest import mock
 import pytest
 import torch
 
-from heedful.models.recurrent import RecurrentConfig
-from heedful.models.registry import build_model
-from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
 from heedful.tasks.forced import forced
 from heedful.tasks.pairing import TWO_SIDES
 
 SOURCES, TARGETS = [[7, 8, 9], [], [10, 11, 12, 13]], [[11, 12], [13, 14, 15], []]
-CONFIGS = {
-    "transformer": TransformerConfig(d_model=18, d_ff=11, n_heads=3, n_layers=2, dropout=0.0),
-    "recurrent": RecurrentConfig(d_embedding=7, d_hidden=11),
-}
-
-
-def model_of(name):
-    torch.manual_seed(5)
-    model = build_model(CONFIGS[name], 23, 23).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.2 * torch.randn_like(parameter)  # far from even attention
-    return model
 
 
 @pytest.mark.parametrize("fused_from", [0, 1 << 30], ids=["fused", "products"])
-@pytest.mark.parametrize("name", CONFIGS)
 @torch.no_grad()
-def test_alignments_are_the_weights_of_the_explicit_path(name, fused_from, monkeypatch):
+def test_alignments_are_the_weights_of_the_explicit_path(translator, fused_from, monkeypatch):
     monkeypatch.setattr(kernels, "CPU_FUSED_FROM", fused_from)
-    model, batch = model_of(name), TWO_SIDES.collate(SOURCES, TARGETS)
+    model, batch = translator, TWO_SIDES.collate(SOURCES, TARGETS)
     with mock.patch.object(kernels, "weighted_sum", wraps=kernels.weighted_sum) as explicitly:
         results = forced(model, batch, alignment=True)
     assert not explicitly.called
@@ -49,9 +32,8 @@ def test_alignments_are_the_weights_of_the_explicit_path(name, fused_from, monke
             torch.testing.assert_close(result.alignment[layer], weights[row, :, :t, :s], rtol=0.0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_asking_for_alignments_changes_no_log_probability(name):
-    model, batch = model_of(name), TWO_SIDES.collate(SOURCES, TARGETS)
+def test_asking_for_alignments_changes_no_log_probability(translator):
+    model, batch = translator, TWO_SIDES.collate(SOURCES, TARGETS)
     plain, asked = forced(model, batch), forced(model, batch, alignment=True)
     assert all(result.alignment is None for result in plain)
     for one, other in zip(plain, asked, strict=True):

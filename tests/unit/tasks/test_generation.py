@@ -1,31 +1,14 @@
 """Steps with weights over the source: those of the explicit path, and the same logits as without them."""
 
-import pytest
 import torch
 
-from heedful.models.recurrent import RecurrentConfig
-from heedful.models.registry import build_model
-from heedful.models.transformer import TransformerConfig
 from heedful.nn.layout import Tokens
 from heedful.nn.taps import recording
 from heedful.tasks import generation
 from heedful.tasks.generation import Generator
 
-CONFIGS = {
-    "transformer": TransformerConfig(d_model=18, d_ff=11, n_heads=3, n_layers=2, dropout=0.0),
-    "recurrent": RecurrentConfig(d_embedding=7, d_hidden=11),
-}
 SOURCE = Tokens.of([[7, 8, 9, 2], [2], [10, 11, 2]])
 PREFIXES = Tokens.of([[1, 5], [1], [1, 6, 7]])
-
-
-def model_of(name):
-    torch.manual_seed(5)
-    model = build_model(CONFIGS[name], 23, 23).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.2 * torch.randn_like(parameter)  # far from even attention
-    return model
 
 
 @torch.no_grad()
@@ -37,21 +20,17 @@ def steps(model, *, attention=True):
     return first, second, generator.step(torch.arange(9, 15), second.state, torch.tensor([1, 0, 2, 2, 5, 4]))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_weights_of_steps_are_those_of_the_explicit_path(name, monkeypatch):
-    model = model_of(name)
-    watched = steps(model)
+def test_weights_of_steps_are_those_of_the_explicit_path(translator, monkeypatch):
+    watched = steps(translator)
     monkeypatch.setattr(generation, "watching", recording)
-    for one, other, n in zip(watched, steps(model), (3, 6, 6), strict=True):
+    for one, other, n in zip(watched, steps(translator), (3, 6, 6), strict=True):
         assert one.attention.shape == (n, 4)
         torch.testing.assert_close(one.attention, other.attention, rtol=0.0, atol=1e-6)
         torch.testing.assert_close(one.attention.sum(-1), torch.ones(n))
         torch.testing.assert_close(one.logits, other.logits, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_looking_at_the_weights_changes_no_logit(name):
-    model = model_of(name)
-    for one, other in zip(steps(model), steps(model, attention=False), strict=True):
+def test_looking_at_the_weights_changes_no_logit(translator):
+    for one, other in zip(steps(translator), steps(translator, attention=False), strict=True):
         assert other.attention is None
         assert torch.equal(one.logits, other.logits)
