@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 
 .PHONY: demo test check bench docs lint types format clean
 
-# Made anew when what is to be installed changes. The constraints pin torch's small CPU build.
+# Made anew when what is to be installed changes. The constraints pin every version.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("heedful needs Python 3.11 or newer, this is %d.%d" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -41,7 +41,7 @@ def recipes(
         result("  ".join(_aligned(row, widths)).rstrip())
         if described:
             result(f"    {described}")
-    say("minutes are those of two CPU cores, as docs/results.md tells")
+    say("minutes on two CPU cores, as measured: docs/results.md says how")
     say("start one with:  heedful train NAME      see one whole with:  heedful train NAME --print")
 
 
