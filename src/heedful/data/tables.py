@@ -64,11 +64,21 @@ class JsonlSource(Ranged):
         return self
 
 
-def own_table(path: Path, columns: Sequence[str]) -> TsvSource | JsonlSource:
-    """A user's file with the columns under their own names: JSON lines, or fields with a header."""
+def own_table(path: Path, columns: Sequence[str], like: object = None) -> TsvSource | JsonlSource:
+    """A user's file with the columns under their own names: JSON lines, or fields with a header.
+
+    Args:
+        path: of the file.
+        columns: that are wanted.
+        like: where it is a `TsvSource`, fields without such a header are read as it reads them.
+    """
     where, named = str(path.resolve()), {column: column for column in columns}
     if path.name.removesuffix(".gz").endswith(".jsonl"):
         return JsonlSource(paths=where, columns=named)
+    if isinstance(like, TsvSource) and path.is_file():
+        _, first = next(_records(TextFile(path, path.name), like))
+        if not set(columns) <= set(first):
+            return like.model_copy(update={"paths": where, "skip": 0, "limit": None})
     return TsvSource(paths=where, columns={**named}, header=True)
 
 

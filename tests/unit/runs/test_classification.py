@@ -151,16 +151,18 @@ def test_scores_are_those_of_the_predictions(run):
     assert [r["correct"] for r in records] == [a == b for a, b in zip(predicted, labels, strict=True)]
 
 
-@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+@pytest.mark.parametrize("kind", ["header.tsv", "as-trained.tsv", "own.jsonl"])
 def test_a_users_own_table_is_scored(run, tmp_path, kind):
     pairs = list(rows(7, 5))
-    path = tmp_path / f"own.{kind}"
-    if kind == "tsv":
+    path = tmp_path / kind
+    if kind == "header.tsv":
         path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for label, text in pairs))
+    elif kind == "as-trained.tsv":
+        path.write_text("".join(f"{label}\t{text}\n" for label, text in pairs))
     else:
         path.write_text("".join(json.dumps({"text": t, "label": label}) + "\n" for label, t in pairs))
     ((name, source),) = chosen_splits(run, "test", [path]).items()
-    assert isinstance(source, TsvSource if kind == "tsv" else JsonlSource)
+    assert isinstance(source, JsonlSource if kind == "own.jsonl" else TsvSource)
     assert evaluate(run, name, source).scores[0].counts["examples"] == 7
 
 

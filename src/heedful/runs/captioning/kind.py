@@ -144,7 +144,7 @@ class Captioning(Kind):
             raise RequestError(
                 f"a captioner is scored on one table (--table FILE), not on {len(files)} files"
             )
-        return own_table(files[0], COLUMNS)
+        return own_table(files[0], COLUMNS, like=recipe.data.train)
 
     def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """BLEU, chrF, TER, exact matches, likelihood of the given captions."""

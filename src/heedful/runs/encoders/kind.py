@@ -124,13 +124,13 @@ class EncoderKind(Kind):
         return Validator(step, make, micro_batch(recipe), self.measures)
 
     def source_of(self, recipe: Any, files: Sequence[Path]) -> TsvSource | JsonlSource:
-        """A table with a header, or JSON lines, with the columns of the task."""
+        """A table with a header, or one like that to train on, or JSON lines, with the columns of the task."""
         if len(files) != 1:
             raise RequestError(
                 f"a run of the task {recipe.task.kind} is scored on one table (--table FILE), "
                 f"not on {len(files)} files"
             )
-        return own_table(files[0], self.columns(recipe))
+        return own_table(files[0], self.columns(recipe), like=recipe.data.train)
 
 
 class TextBatches:

@@ -180,7 +180,7 @@ class PictureClassification(Kind):
             )
         if files[0].is_dir():
             return FolderSource(path=str(files[0].resolve()))
-        return own_table(files[0], self.columns(recipe))
+        return own_table(files[0], self.columns(recipe), like=recipe.data.train)
 
     def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1."""
