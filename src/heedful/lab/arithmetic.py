@@ -1,25 +1,17 @@
-"""The numbers that the lectures print, counted: parameters, layers, operations, and a quiz on gradients.
+"""The numbers that the lectures print, counted: parameters, layers, operations.
 
-Items 20, 24, 32 to 35 (parameters), 52 (layers), 58 (training cost), 71, 77 and 87 (sizes of models), 96 (the
-quiz) and 97 (forward and backward) of the lectures. What is counted comes from heedful's own ledger.
+Items 20, 24, 32 to 35 (parameters), 52 (layers), 58 (training cost), 71, 77 and 87 (sizes of models) of the
+lectures. What is counted comes from heedful's own ledger.
 """
 
-import math
-import time
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
 
-import torch
-from torch.utils.flop_counter import FlopCounterMode
-
 from heedful.lab.drawing import Bars
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.seeds import seeded
-from heedful.models.attention_stack import self_attention_stack
 from heedful.models.registry import preset
 from heedful.models.transformer import TransformerConfig
-from heedful.nn.layout import Layout
 from heedful.runs.ledger.ledger import Ledger, Row, describe
 
 BASE, BIG = "transformer-base", "transformer-big"
@@ -245,90 +237,6 @@ def _training_cost(*, by_time: bool, size: Size) -> Outcome:
     )
 
 
-# The quiz
-
-
-def quiz() -> dict[str, float]:
-    """Gradients of L = (a c + b) (c / d) at a = 3, b = 1, c = -4, d = 2, by torch's autograd."""
-    leaves = {
-        name: torch.tensor(value, dtype=torch.float64, requires_grad=True)
-        for name, value in (("a", 3.0), ("b", 1.0), ("c", -4.0), ("d", 2.0))
-    }
-    a, b, c, d = leaves.values()
-    e, f = a * c + b, c / d
-    found = torch.autograd.grad(e * f, [*leaves.values(), e, f])
-    return {name: value.item() for name, value in zip([*leaves, "e", "f"], found, strict=True)}
-
-
-AS_PRINTED = {"a": 8.0, "b": -2.0, "c": -11.5, "d": 11.0}
-CORRECT = {**AS_PRINTED, "d": -11.0}
-
-
-def _quiz(answers: Mapping[str, float], size: Size) -> Outcome:
-    """Hold the answers of the quiz against autograd."""
-    found = quiz()
-    wrong = [name for name, answer in answers.items() if not math.isclose(found[name], answer)]
-    order = sorted(answers, key=lambda name: name != "d")
-    return Outcome(
-        "is wrong" if wrong else "holds",
-        "∂L/∂d = -e c / d² = -(-11) (-4) / 4 = -11: the minus of the formula was lost. The other three "
-        "answers are right: 8, -2 and -11.5.",
-        [Measured(f"∂L/∂{name}", found[name], expected=answers[name]) for name in order],
-        [{"by": name, "printed": answer, "autograd": found[name]} for name, answer in answers.items()],
-        [
-            Bars("Answers", "gradient of L by", "", {name: answers[name] for name in "abcd"}),
-            Bars("By autograd", "gradient of L by", "", {name: found[name] for name in "abcd"}),
-        ],
-    )
-
-
-# Forward and backward
-
-
-def _backward(*, weights: bool, size: Size) -> Outcome:
-    """Count the matrix products of both passes through an encoder; clocks are for people."""
-    d, n = (64, 32) if size == "short" else (512, 64)
-    config = TransformerConfig(d_model=d, d_ff=4 * d, n_heads=4, n_layers=2, dropout=0.0)
-    with seeded(0):
-        stack = self_attention_stack(config, config.d_ff, causal=False).requires_grad_(weights)
-        x = torch.randn(n, d, requires_grad=True)
-    layout = Layout.of([n])
-    begun = time.perf_counter()
-    with FlopCounterMode(display=False) as forward:
-        result = stack(x, layout)
-    between = time.perf_counter()
-    with FlopCounterMode(display=False) as backward:
-        result.sum().backward()
-    ended = time.perf_counter()
-    counts = {"forward": forward.get_total_flops(), "backward": backward.get_total_flops()}
-    ratio = counts["backward"] / counts["forward"]
-    return Outcome(
-        "holds" if ratio > 1.5 else "is wrong",
-        "Each product W x of the forward pass asks for two in the backward pass, Wᵀ g for what is below and "
-        "g xᵀ for the weights: twice the operations. Where weights are frozen the second falls away, and "
-        "both passes cost the same; but attention, whose factors are both computed, still has two of its "
-        "own.",
-        [
-            Measured("operations backward to forward", ratio, expected=2.0),
-            Measured("forward", counts["forward"], "FLOPs"),
-            Measured("backward", counts["backward"], "FLOPs"),
-        ],
-        [
-            {"pass": "forward", "FLOPs": counts["forward"], "ms (shown alone)": 1e3 * (between - begun)},
-            {"pass": "backward", "FLOPs": counts["backward"], "ms (shown alone)": 1e3 * (ended - between)},
-        ],
-        [
-            Bars(
-                "Matrix products of two encoder layers",
-                "",
-                "FLOPs",
-                {name: float(count) for name, count in counts.items()},
-                levels={"twice forward": 2.0 * counts["forward"]},
-            )
-        ],
-    )
-
-
 _VASWANI = "Vaswani et al. 2017"
 
 EXPERIMENTS = [
@@ -395,26 +303,5 @@ EXPERIMENTS = [
         run=lambda size: _training_cost(by_time=True, size=size),
         control=lambda size: _training_cost(by_time=False, size=size),
         changed="Operations are those of the models' matrix products, not what the chips could do meanwhile.",
-    ),
-    Experiment(
-        "autograd-quiz",
-        "A quiz on gradients",
-        "For L = (a c + b) (c / d) at a = 3, b = 1, c = -4, d = 2: ∂L/∂d = 11.",
-        "S3, quiz 3, question 1",
-        (96,),
-        run=partial(_quiz, AS_PRINTED),
-        control=partial(_quiz, CORRECT),
-        changed="The answer is -11.",
-        expected=("is wrong", "holds"),
-    ),
-    Experiment(
-        "backward-cost",
-        "Which pass is more expensive",
-        "Back propagation is more expensive than forward propagation.",
-        "S3, quiz 3, question 2",
-        (97,),
-        run=lambda size: _backward(weights=True, size=size),
-        control=lambda size: _backward(weights=False, size=size),
-        changed="The weights are frozen, and gradients are wanted of the inputs alone.",
     ),
 ]

@@ -18,14 +18,18 @@ MODULES: tuple[str, ...] = (
     "positions",
     "filters",
     "norms",
+    "learning_rates",
     "warmup",
     "recurrence",
+    "waiting",
     "prefixes",
     "tying",
     "transfer",
     "mixing",
+    "data_size",
     "shapes",
     "arithmetic",
+    "backward",
 )
 """Modules below `heedful.lab`, each with a list ``EXPERIMENTS``, in the order of the lectures."""
 

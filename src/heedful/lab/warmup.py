@@ -1,17 +1,15 @@
-"""The learning rate of the first updates: the schedule, Adam's first steps, gradients, and what needs it.
+"""What a warm-up is for: gradients before the first update, and trainings with and without.
 
-Items 53 (Adam), 54 (two attempts at a schedule), 55 (the schedule) and 56 (the open questions) of the
-lectures.
+Items 55 (the schedule) and 56 (the open questions) of the lectures.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 import torch
-from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, Panel
@@ -27,192 +25,12 @@ from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.layout import Layout
 from heedful.nn.positions import Added, SinusoidalPositions
 from heedful.objectives.cross_entropy import NextToken, linear_cross_entropy
-from heedful.training.optimizers import AdamConfig, build_optimizer, set_rate
-from heedful.training.schedules import Constant, Warmup
+from heedful.training.optimizers import AdamConfig
+from heedful.training.schedules import Constant
 
-Rate = Callable[[int], float]
 Placement = Literal["post", "pre"]
 
 PLACEMENTS: tuple[Placement, ...] = ("post", "pre")
-
-D_MODEL, WARMUP = 512, 4000
-
-
-# The schedule
-
-
-def first_attempt(step: int) -> float:
-    """Lecture S0: ``s^-0.5``."""
-    return step**-0.5
-
-
-def second_attempt(step: int) -> float:
-    """Lecture S0: ``s 4000^-1.5``."""
-    return step * WARMUP**-1.5
-
-
-def pieces(step: int, change: int = WARMUP) -> float:
-    """Lecture S0: the second attempt up to update ``change``, then the first."""
-    return second_attempt(step) if step <= change else first_attempt(step)
-
-
-def _is_the_schedule(rate: Rate, name: str, size: Size) -> Outcome:
-    """Hold a form of the schedule against `Warmup`, update by update."""
-    schedule = Warmup(D_MODEL, WARMUP)
-    steps = _updates(size)
-    ratios = [rate(s) / schedule.rate(s) for s in steps]
-    agrees = all(math.isclose(ratio, 1.0, rel_tol=1e-9) for ratio in ratios)
-    shown = _spread(steps)
-    return Outcome(
-        "holds" if agrees else "is wrong",
-        "The rate is d_model^-0.5 min(s^-0.5, s w^-1.5). Without the factor d_model^-0.5 it is √512 = 22.6 "
-        "times as large for d_model = 512, with a peak of 0.0158 instead of 0.000699 at update 4000.",
-        [
-            Measured("peak of the rate", max(map(rate, steps)), expected=schedule.rate(WARMUP)),
-            Measured("update of the peak", max(steps, key=rate), expected=float(WARMUP)),
-            Measured("largest ratio to the schedule", max(ratios), expected=1.0),
-        ],
-        panels=[
-            Curves(
-                "Attempts 1 and 2 of lecture S0",
-                "update",
-                "learning rate",
-                {
-                    "attempt 1: s^-0.5": (shown, [first_attempt(s) for s in shown]),
-                    "attempt 2: s 4000^-1.5": (shown, [second_attempt(s) for s in shown]),
-                },
-                log="y",
-            ),
-            Curves(
-                "The schedule, d_model = 512",
-                "update",
-                "learning rate",
-                {
-                    name: (shown, [rate(s) for s in shown]),
-                    "with d_model^-0.5": (shown, [schedule.rate(s) for s in shown]),
-                },
-                log="y",
-            ),
-        ],
-    )
-
-
-def _is_the_minimum(change: int, size: Size) -> Outcome:
-    """Whether the two pieces, changed at update ``change``, are the smaller of both attempts everywhere."""
-    steps = _updates(size)
-    differ = [
-        s for s in steps if not math.isclose(pieces(s, change), min(first_attempt(s), second_attempt(s)))
-    ]
-    shown = _spread(steps)
-    return Outcome(
-        "is wrong" if differ else "holds",
-        "The falling curve s^-0.5 and the rising line s w^-1.5 meet at s = w alone: before it the line is "
-        "the smaller one, after it the curve. So the two pieces are the minimum if they change at w.",
-        [
-            Measured("updates at which pieces and minimum differ", len(differ), expected=0.0),
-            Measured("where the attempts meet", _meeting(steps), expected=float(WARMUP)),
-        ],
-        panels=[
-            Curves(
-                f"Pieces that change at update {change}",
-                "update",
-                "learning rate (without d_model^-0.5)",
-                {
-                    "pieces": (shown, [pieces(s, change) for s in shown]),
-                    "minimum": (shown, [min(first_attempt(s), second_attempt(s)) for s in shown]),
-                },
-            )
-        ],
-    )
-
-
-def _meeting(steps: Sequence[int]) -> int:
-    """The first update at which the line has reached the curve."""
-    return next(s for s in steps if second_attempt(s) >= first_attempt(s) * (1 - 1e-12))
-
-
-def _updates(size: Size) -> list[int]:
-    return list(range(1, (3 if size == "short" else 25) * WARMUP + 1))
-
-
-def _spread(steps: Sequence[int]) -> list[int]:
-    """Some 200 of them, the first and the 4000th among them."""
-    every = max(1, len(steps) // 200)
-    return sorted({1, 2, 5, 10, 20, WARMUP, *steps[every - 1 :: every]})
-
-
-# Adam's first steps
-
-
-def _first_steps(*, corrected: bool, beta2: float, size: Size) -> Outcome:
-    """The length of Adam's steps under a gradient that stays the same, in units of the rate."""
-    gradients = [1e-6, 1e-3, 1.0, 1e3]
-    n = 50 if size == "short" else 2000
-    config = AdamConfig(beta2=beta2)
-    paths = {g: (_adam if corrected else _uncorrected)(config, g, n) for g in gradients}
-    first = {g: lengths[0] for g, lengths in paths.items()}
-    right = all(abs(length - 1) < 0.01 for lengths in paths.values() for length in lengths)
-    middle = paths[1.0]
-    plain = _uncorrected(config, 1.0, n)
-    numbers = list(range(1, n + 1))
-    return Outcome(
-        "holds" if right else "is wrong",
-        "With m̂ and v̂, the first step is η g / (|g| + ε): as long as the rate, whatever the gradient's "
-        "size, and so are all steps while the gradient stays the same. Without the correction the first "
-        "step is (1 - β1) / √(1 - β2) of that: 0.71 for β2 = 0.98, and 3.2 for the library default of "
-        "0.999.",
-        [
-            Measured("first step, gradient 1", first[1.0], "rates", 1.0),
-            Measured("first step, gradient 0.001", first[1e-3], "rates", 1.0),
-            Measured("step 10, gradient 1", middle[9], "rates", 1.0),
-            Measured(
-                "first step without the correction",
-                plain[0],
-                "rates",
-                (1 - config.beta1) / (1 - beta2) ** 0.5,
-            ),
-        ],
-        [{"gradient": g, "first step, in rates": length} for g, length in first.items()],
-        [
-            Curves(
-                f"Steps under one gradient, β2 = {beta2}",
-                "update",
-                "length of the step, in rates",
-                {
-                    "Adam": (numbers, _adam(config, 1.0, n)),
-                    "without bias correction": (numbers, plain),
-                },
-                levels={"the rate": 1.0},
-            )
-        ],
-    )
-
-
-def _adam(config: AdamConfig, gradient: float, n: int, rate: float = 1e-3) -> list[float]:
-    """Lengths of heedful's own steps, in rates."""
-    with seeded(0):
-        weight = nn.Linear(1, 1, bias=False, dtype=torch.float64)
-    optimizer = build_optimizer(config, weight)
-    set_rate(optimizer, rate)
-    lengths = []
-    for _ in range(n):
-        before = weight.weight.item()
-        weight.weight.grad = torch.full((1, 1), gradient, dtype=torch.float64)
-        optimizer.step()
-        lengths.append((before - weight.weight.item()) / rate)
-    return lengths
-
-
-def _uncorrected(config: AdamConfig, gradient: float, n: int) -> list[float]:
-    """The same for m and v in place of m̂ and v̂."""
-    m = v = 0.0
-    lengths = []
-    for _ in range(n):
-        m = config.beta1 * m + (1 - config.beta1) * gradient
-        v = config.beta2 * v + (1 - config.beta2) * gradient**2
-        lengths.append(m / (v**0.5 + config.eps))
-    return lengths
-
 
 # Gradients at the first update
 
@@ -387,43 +205,9 @@ def _courses(trainings: Mapping[str, Training], title: str) -> list[Panel]:
     ]
 
 
-_VASWANI = "Vaswani et al. 2017, section 5.3, equation 3"
 _XIONG = "Xiong et al. 2020"
 
 EXPERIMENTS = [
-    Experiment(
-        "schedule-without-width",
-        "The schedule in two pieces",
-        "The learning rate is s 4000^-1.5 up to update 4000, and s^-0.5 after it.",
-        f"S0, warm-up strategy (its last formula has the factor); {_VASWANI}",
-        (54, 55),
-        run=lambda size: _is_the_schedule(pieces, "as printed in pieces", size),
-        control=lambda size: _is_the_schedule(
-            lambda s: D_MODEL**-0.5 * min(first_attempt(s), second_attempt(s)), "with the factor", size
-        ),
-        changed="Both pieces are multiplied by d_model^-0.5.",
-        expected=("is wrong", "holds"),
-    ),
-    Experiment(
-        "schedule-as-minimum",
-        "Two pieces are a minimum",
-        "The falling and the rising curve meet once, so the two pieces can be written as their minimum.",
-        f"S0, warm-up strategy; {_VASWANI}",
-        (54, 55),
-        run=lambda size: _is_the_minimum(WARMUP, size),
-        control=lambda size: _is_the_minimum(WARMUP // 2, size),
-        changed="The pieces change at update 2000, while the line is still made for 4000.",
-    ),
-    Experiment(
-        "adam-first-steps",
-        "Adam's first steps and their correction",
-        "Adam divides by the corrected m̂ and v̂, so that its first steps already have the length of the rate.",
-        "S0, training the Transformer; S2; Kingma and Ba 2015, section 3 and algorithm 1",
-        (53,),
-        run=lambda size: _first_steps(corrected=True, beta2=0.98, size=size),
-        control=lambda size: _first_steps(corrected=False, beta2=0.98, size=size),
-        changed="The steps are made of m and v, not of m̂ and v̂.",
-    ),
     Experiment(
         "gradients-before-training",
         "Gradients of the last layer before the first update",

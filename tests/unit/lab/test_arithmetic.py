@@ -91,29 +91,6 @@ def test_operations_by_hand_for_the_base_model():
     assert counted / 3.3e18 == pytest.approx(1 / 3, abs=0.06)
 
 
-def test_the_quiz_by_the_rule_of_the_product():
-    a, b, c, d = 3.0, 1.0, -4.0, 2.0
-    e, f = a * c + b, c / d
-    wanted = {"a": f * c, "b": f, "c": a * f + e / d, "d": -e * c / d**2, "e": f, "f": e}
-    found = arithmetic.quiz()
-    assert found == pytest.approx(wanted)
-    assert found["d"] == -11
-    h = 1e-6
-    numeric = ((e * c / (d + h)) - (e * c / (d - h))) / (2 * h)
-    assert found["d"] == pytest.approx(numeric, rel=1e-6)
-    assert {name for name, answer in arithmetic.AS_PRINTED.items() if answer != found[name]} == {"d"}
-
-
-def test_backward_takes_twice_the_products():
-    d, n, layers = 64, 32, 2
-    linear, products = 2 * n * 12 * d * d, 2 * 2 * n * n * d
-    assert value("backward-cost", "forward") == layers * (linear + products)
-    assert value("backward-cost", "backward") == 2 * layers * (linear + products)
-    assert value("backward-cost", "operations backward to forward") == 2
-    # Frozen weights need no g xᵀ; both factors of a product of attention still get their gradient.
-    assert value("backward-cost", "backward", control=True) == layers * (linear + 2 * products)
-
-
 def test_rows_are_found_by_name():
     ledger = describe("transformer-tiny")
     assert len(arithmetic.rows_of(ledger, "W_Q")) == 3

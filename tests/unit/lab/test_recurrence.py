@@ -1,11 +1,11 @@
-"""Experiments on recurrence: gradients by products of Jacobians, depths by counting, clipping by hand."""
+"""Experiments on recurrence: gradients by products of Jacobians, clipping by hand."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from sweep import Laws, curve, made, measured, value
+from sweep import Laws, made, measured, value
 
 from heedful.lab import recurrence
 from heedful.lab.seeds import seeded
@@ -78,45 +78,3 @@ def test_clipping_keeps_the_direction_and_cures_only_what_is_large():
         assert clipped == pytest.approx(min(1.0, whole), rel=1e-3)
         first = value("clipping", "gradient at the first token, clipped", control)
         assert first == pytest.approx(before.value * clipped / whole, rel=1e-6)
-
-
-def test_the_depth_of_a_graph_is_that_of_its_longest_way():
-    a, b = (torch.ones(2, requires_grad=True) for _ in range(2))
-    c = a * b  # 2: a leaf and a product
-    assert recurrence.depth(c) == 2
-    d = c.exp()
-    assert recurrence.depth(d.sin().cos() + c) == 6
-    assert recurrence.depth(c + d.sin().cos()) == 6
-    deep = a
-    for _ in range(5000):
-        deep = deep + 1
-    assert recurrence.depth(deep) == 5001
-
-
-def test_chains_grow_with_tokens_in_a_recurrence_and_with_layers_in_attention():
-    growth = value("serial-encoder", "further operations in a row for each token, recurrent")
-    assert growth == pytest.approx(round(growth), abs=1e-6)
-    assert growth >= 3
-    assert value(
-        "serial-encoder", "further operations in a row for each token, attention", control=True
-    ) == pytest.approx(0, abs=1e-9)
-    one, two, three = (recurrence.depth(recurrence._attention_encoder(8, n)) for n in (1, 2, 3))
-    assert two - one == three - two == value("serial-encoder", "further operations in a row for each layer")
-
-
-def test_clocks_stand_in_the_table_alone():
-    columns = set(made("serial-encoder").table[0])
-    assert {"ms, recurrent", "ms, attention"} < columns
-    assert not any("ms" in each.name.split() or each.unit == "ms" for each in made("serial-encoder").measured)
-
-
-def test_weights_wait_over_steps_and_not_over_words():
-    assert value("parallel-weights", "further operations in a row for each source word") == pytest.approx(
-        0, abs=1e-9
-    )
-    assert value("parallel-weights", "further operations in a row for each step") > 3
-    assert value(
-        "parallel-weights", "further operations in a row for each step", control=True
-    ) == pytest.approx(0, abs=1e-9)
-    _, depths = curve("parallel-weights", 1, "Transformer")
-    assert len(set(depths)) == 1

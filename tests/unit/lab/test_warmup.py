@@ -1,68 +1,20 @@
-"""Experiments on warm-up: schedules by their formulas, Adam by hand, gradients against another network."""
+"""Experiments on warm-up: gradients against another network, trainings with and without."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from sweep import Laws, curve, made, value
+from sweep import Laws, made, value
 from torch.nn import functional
 
 from heedful.lab import warmup
 from heedful.lab.seeds import seeded
 from heedful.nn.layout import Layout
-from heedful.training.optimizers import AdamConfig
 
 
 class TestExperiments(Laws):
     family = "warmup"
-
-
-def test_the_peak_of_the_schedule():
-    assert value("schedule-without-width", "peak", control=True) == pytest.approx(6.99e-4, rel=1e-3)
-    assert value("schedule-without-width", "peak") == pytest.approx(0.0158, rel=1e-3)
-    assert value("schedule-without-width", "update of the peak") == 4000
-    assert value("schedule-without-width", "largest ratio") == pytest.approx(math.sqrt(512))
-    assert value("schedule-without-width", "largest ratio", control=True) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("s", [1, 399, 4000, 4001, 9999])
-def test_the_attempts_are_the_lectures(s):
-    assert warmup.first_attempt(s) == pytest.approx(1 / math.sqrt(s))
-    assert warmup.second_attempt(s) == pytest.approx(s / 4000 / math.sqrt(4000))
-    assert warmup.pieces(s) == pytest.approx(min(1 / math.sqrt(s), s / 4000 / math.sqrt(4000)))
-
-
-def test_the_pieces_meet_at_4000_alone():
-    assert value("schedule-as-minimum", "updates at which") == 0
-    assert value("schedule-as-minimum", "updates at which", control=True) == 4000 - 2000 - 1
-    for control in (False, True):
-        assert value("schedule-as-minimum", "where the attempts meet", control) == 4000
-
-
-def test_both_attempts_are_drawn():
-    steps, rates = curve("schedule-without-width", 0, "attempt 2: s 4000^-1.5")
-    np.testing.assert_allclose(rates, np.asarray(steps) / 4000**1.5)
-    steps, rates = map(np.asarray, curve("schedule-without-width", 1, "with d_model^-0.5"))
-    np.testing.assert_allclose(rates, 512**-0.5 * np.minimum(steps**-0.5, steps / 4000**1.5))
-
-
-@pytest.mark.parametrize("beta2, expected", [(0.98, 0.1 / math.sqrt(0.02)), (0.999, 0.1 / math.sqrt(0.001))])
-def test_adams_first_steps(beta2, expected):
-    config = AdamConfig(beta2=beta2)
-    assert warmup._uncorrected(config, 1.0, 1)[0] == pytest.approx(expected)
-    for gradient in (1e-4, -3.0):
-        lengths = warmup._adam(config, gradient, 20)
-        assert lengths == pytest.approx([math.copysign(1, gradient)] * 20, rel=1e-4)
-
-
-def test_adams_steps_by_hand_for_a_tenth_step():
-    m, v = 1 - 0.9**10, 1 - 0.98**10
-    assert warmup._uncorrected(AdamConfig(), 1.0, 10)[9] == pytest.approx(m / math.sqrt(v))
-    assert value("adam-first-steps", "step 10", control=True) == pytest.approx(m / math.sqrt(v))
-    assert value("adam-first-steps", "first step, gradient 1", control=True) == pytest.approx(
-        0.1 / math.sqrt(0.02)
-    )
 
 
 @pytest.mark.parametrize("placement", ["post", "pre"])

@@ -1,0 +1,201 @@
+"""How much data a convolutional network needs, and how much a Vision Transformer: a small echo.
+
+Item 79 of the lectures. Two signs stand in every picture, far apart and each at a random height. What a sign
+looks like is the same wherever it stands, which a convolution knows and a Transformer has to learn. Which of
+both stands on the left is a matter of places, which the convolutions' windows are too narrow for.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from heedful.data.batch import Batch
+from heedful.lab.drawing import Curves
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.seeds import seeded
+from heedful.lab.tiny import n_parameters, train
+from heedful.models import resnet, vision
+from heedful.models.encoder import class_head
+from heedful.models.resnet import ResNetConfig
+from heedful.models.vision import VisionConfig
+from heedful.nn.patches import Pictures
+from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.training.optimizers import AdamConfig
+from heedful.training.schedules import Cosine
+
+# Pictures
+
+SIDE, SIGN = 24, 3
+LEFT, RIGHT = range(4, 7), range(15, 18)
+"""Columns where signs begin: so far from each other and from the rim that no window of `WINDOW` pixels that
+holds a sign sees anything of the other one, or of what is beyond the picture."""
+WINDOW = 7
+SIGNS = 4
+NOISE = 0.2
+TESTED = 1000
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Pictures with two different signs.
+
+    Args:
+        pixels: signs are 1, the ground is 0, noise lies over both.
+        left, right: which sign stands there.
+    """
+
+    pixels: Float[Tensor, "n 1 s s"]
+    left: Int[Tensor, " n"]
+    right: Int[Tensor, " n"]
+
+
+@cache
+def signs() -> Float[Tensor, "k 3 3"]:
+    """Of five pixels each, no two alike in more than three."""
+    rows = ("010111010", "101010101", "111001001", "100100111")
+    return torch.tensor([[float(pixel) for pixel in row] for row in rows]).view(-1, SIGN, SIGN)
+
+
+def drawn(n: int, seed: int) -> Drawn:
+    """So many pictures."""
+    with seeded(seed):
+        pixels = NOISE * torch.randn(n, 1, SIDE, SIDE)
+        left = torch.randint(SIGNS, (n,))
+        right = (left + torch.randint(1, SIGNS, (n,))) % SIGNS
+        for kinds, columns in ((left, LEFT), (right, RIGHT)):
+            rows = torch.randint(SIDE - SIGN + 1, (n,)).tolist()
+            begins = torch.randint(columns.start, columns.stop, (n,)).tolist()
+            for picture, (kind, y, x) in enumerate(zip(kinds.tolist(), rows, begins, strict=True)):
+                pixels[picture, 0, y : y + SIGN, x : x + SIGN] += signs()[kind]
+    return Drawn(pixels, left, right)
+
+
+# Networks
+
+_RESNET = ResNetConfig(
+    picture_size=SIDE, channels=1, n_blocks=[1, 1], width=16, n_groups=4,
+    root_kernel=3, root_stride=1, root_pool=False,
+)  # fmt: skip
+_VIT = VisionConfig(
+    picture_size=SIDE, channels=1, patch_size=6, d_model=64, d_ff=128, n_heads=4, n_layers=2, dropout=0.0,
+    pooling="mean",
+)  # fmt: skip
+NETWORKS = ("ResNet", "ViT")
+
+
+def network(name: str, seed: int) -> nn.Module:
+    """Freshly initialised, with a head for the signs."""
+    config = _RESNET if name == "ResNet" else _VIT
+    with seeded(seed):
+        model: nn.Module = resnet.build(config) if isinstance(config, ResNetConfig) else vision.build(config)
+        heads = model.heads
+        assert isinstance(heads, nn.ModuleDict)
+        heads["class"] = class_head(config.d_model, SIGNS, 0.0)
+    return model
+
+
+def _n_tokens(name: str) -> int:
+    return (_RESNET if name == "ResNet" else _VIT).n_tokens
+
+
+# Training
+
+UPDATES, BATCH = 500, 64
+
+
+def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> Iterator[Batch]:
+    """The pictures again and again, each time in another order."""
+    n_tokens, n = _n_tokens(name), len(classes)
+    order = torch.zeros(0, dtype=torch.int64)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(UPDATES):
+        while len(order) < BATCH:
+            order = torch.cat([order, torch.randperm(n, generator=generator)])
+        chosen, order = order[:BATCH], order[BATCH:]
+        yield Batch.of_pictures(Pictures.of(known.pixels[chosen], n_tokens), classes[chosen].tolist())
+
+
+@cache
+def accuracy(name: str, n: int, *, by_place: bool, seed: int = 0) -> float:
+    """On new pictures, after training on ``n``.
+
+    Args:
+        name: of the network.
+        n: pictures to learn from.
+        by_place: the class is the sign on the left; else the one with the lower number, wherever it is.
+        seed: of pictures and weights.
+    """
+    known, new = drawn(n, 2 * seed + 1), drawn(TESTED, 2 * seed + 2)
+    wanted = [each.left if by_place else torch.minimum(each.left, each.right) for each in (known, new)]
+    model = network(name, seed)
+    rate = Cosine(peak=2e-3, warmup=50, updates=UPDATES)
+    train(model, SequenceClass(), _batches(name, known, wanted[0], seed), AdamConfig(beta2=0.999), rate)
+    pictures = Pictures.of(new.pixels, _n_tokens(name))
+    with torch.no_grad():
+        heads = model.heads
+        assert isinstance(heads, nn.ModuleDict)
+        found = class_logits(model(pictures), heads, pictures.layout).argmax(-1)
+    return (found == wanted[1]).float().mean().item()
+
+
+# The verdict
+
+AHEAD = 0.05
+"""So much more accuracy is better."""
+
+
+def _crossing(*, by_place: bool, size: Size) -> Outcome:
+    """Whether the ResNet is better with the fewest pictures, and the ViT with the most."""
+    counts = (64, 16_384) if size == "short" else (64, 256, 1024, 4096, 16_384)
+    reached = {name: [accuracy(name, n, by_place=by_place) for n in counts] for name in NETWORKS}
+    leads = [r - v for r, v in zip(reached["ResNet"], reached["ViT"], strict=True)]
+    crosses = leads[0] > AHEAD and leads[-1] < -AHEAD
+    return Outcome(
+        "holds with conditions" if crosses else "is wrong",
+        "What a network has from its construction it need not learn, but cannot unlearn either. With few "
+        "pictures the convolutions' habit, that a thing looks the same everywhere, is worth more; with many, "
+        "the ViT has learned that too, and sees from end to end. It overtakes where the habit is a limit; "
+        "where nothing hangs on places, it only draws near.",
+        [
+            Measured(f"accuracy of {name}, {n:,} pictures", reached[name][k])
+            for k, n in ((0, counts[0]), (-1, counts[-1]))
+            for name in NETWORKS
+        ],
+        [
+            {"pictures": n, **{name: reached[name][k] for name in NETWORKS}, "ResNet ahead by": leads[k]}
+            for k, n in enumerate(counts)
+        ],
+        [
+            Curves(
+                "Which sign stands on the left" if by_place else "Which sign is there",
+                "pictures to learn from",
+                "accuracy on new ones",
+                {
+                    f"{name}, {n_parameters(network(name, 0)):,} parameters": (counts, reached[name])
+                    for name in NETWORKS
+                },
+                levels={"guessing": 1 / SIGNS},
+                log="x",
+                limits=(0.0, 1.02),
+            )
+        ],
+    )
+
+
+EXPERIMENTS = [
+    Experiment(
+        "pictures-to-learn-from",
+        "ResNet against ViT, as pictures become more",
+        "With few pictures to learn from ResNets are better than Vision Transformers, with many ViTs are.",
+        "S1, vision Transformers (figures 30 and 31); Dosovitskiy et al. 2021, section 4.3, figures 3 and 4",
+        (79,),
+        run=lambda size: _crossing(by_place=True, size=size),
+        control=lambda size: _crossing(by_place=False, size=size),
+        changed="The class hangs on no place: it is the sign with the lower number, on whichever side.",
+        expected=("holds with conditions", "is wrong"),
+    ),
+]
