@@ -66,9 +66,7 @@ class TextCodec:
 
     def spells(self, report: DataReport) -> bool:
         """Whether the ids that a report counts give back the very text that they were made of."""
-        lossless = self.text.model.config.kind not in {"word", "wordpiece"}
-        faithful = self.text.preprocessing.build().is_faithful
-        return lossless and faithful and not report.columns[TEXT].unknown
+        return self.text.spells_what_it_knows and not report.columns[TEXT].unknown
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from heedful.nn.layout import Tokens
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.language_modelling import TextCodec
 from heedful.tasks.prediction import Prediction
+from heedful.text.gaps import around_gaps
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -108,10 +109,18 @@ def word_beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Gapped:
-    """A text with gaps, as ids; ``gaps`` are the places of its gaps."""
+    """A text with gaps, as ids.
+
+    Args:
+        ids: with a mask at each gap.
+        gaps: the places of its gaps.
+        spaced: of each gap whether its filling begins with a space.
+        n_cut: tokens beyond those that are read.
+    """
 
     ids: list[int]
     gaps: list[int]
+    spaced: list[bool]
     n_cut: int
 
 
@@ -146,6 +155,9 @@ class Filler:
         self.model, self.codec, self.longest = model.eval(), codec, longest
         self.gap, self.n_best, self.budget = gap, n_best, budget
         self.device = next(model.parameters()).device
+        begins = [piece.startswith(b" ") for piece in codec.text.model.pieces]
+        # Where no piece begins with a space, none can be asked for.
+        self._without_space = torch.tensor([any(begins) and not own for own in begins], device=self.device)
 
     @torch.inference_mode()
     def predict(
@@ -167,7 +179,9 @@ class Filler:
         if alignment:
             raise RequestError("a masked language model reads no source, so there is no alignment")
         gapped = [self.gapped(text) for text in texts]
-        results = [Prediction(text, note=f"there is no {self.gap} to fill") for text in texts]
+        results = [
+            Prediction(text, note=self._unfilled(text, own)) for text, own in zip(texts, gapped, strict=True)
+        ]
         for group in self._groups(gapped):
             rows = [[SPECIALS.classify, *gapped[i].ids, SPECIALS.separate] for i in group]
             tokens = Tokens.of(rows, device=self.device)
@@ -178,6 +192,8 @@ class Filler:
             logits = self.model.heads["token"](self.model(tokens)[places]).float()
             log_probs = logits.log_softmax(-1)
             log_probs[:, : len(SPECIALS)] = float("-inf")
+            spaced = torch.tensor([own for i in group for own in gapped[i].spaced], device=self.device)
+            log_probs[spaced[:, None] & self._without_space] = float("-inf")
             each = iter(log_probs.cpu().split([len(gapped[i].gaps) for i in group]))
             for i in group:
                 results[i] = self._prediction(gapped[i], next(each))
@@ -186,15 +202,20 @@ class Filler:
 
     def gapped(self, text: str) -> Gapped:
         """The ids of a text, cut where it is too long, and the places of its gaps."""
-        ids: list[int] = []
-        gaps: list[int] = []
-        for number, part in enumerate(self.codec.text.encode_batch(text.split(self.gap))):
-            if number:
-                gaps.append(len(ids))
-                ids.append(SPECIALS.mask)
-            ids += part
+        around = around_gaps(self.codec.text, text.split(self.gap))
+        ids, gaps = list(around.parts[0]), []
+        for part in around.parts[1:]:
+            gaps.append(len(ids))
+            ids += [SPECIALS.mask, *part]
         room = self.longest - 2
-        return Gapped(ids[:room], [gap for gap in gaps if gap < room], max(0, len(ids) - room))
+        gaps = [gap for gap in gaps if gap < room]
+        return Gapped(ids[:room], gaps, around.spaced[: len(gaps)], max(0, len(ids) - room))
+
+    def _unfilled(self, text: str, gapped: Gapped) -> str:
+        """Why nothing was filled."""
+        if gapped.n_cut and self.gap in text:
+            return f"{self.gap} lies beyond the {len(gapped.ids)} tokens that are read"
+        return f"there is no {self.gap} to fill"
 
     def _groups(self, gapped: Sequence[Gapped]) -> Iterator[list[int]]:
         """Indices of texts with gaps, longest first, cut into groups of bounded size."""
@@ -212,6 +233,7 @@ class Filler:
                 (score + value, [*chosen, i], [*each, value])
                 for score, chosen, each in best
                 for value, i in zip(row, ids, strict=True)
+                if value > float("-inf")  # what may not stand there
             ]
             best = sorted(longer, key=lambda found: -found[0])[: self.n_best]
         note = f"cut by {text.n_cut} tokens" if text.n_cut else None

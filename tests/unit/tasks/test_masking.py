@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from pydantic import TypeAdapter
 
 from heedful.data.masking import Masking, SpanLengths
 from heedful.errors import RequestError
@@ -12,7 +13,7 @@ from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
 from heedful.tasks.language_modelling import TextCodec
 from heedful.tasks.masking import FOLLOWS, STRANGE, Filler, Maskings, word_beginnings
-from heedful.text.configuration import CharacterConfig, WordConfig
+from heedful.text.configuration import CharacterConfig, TokenizerConfig, WordConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.training import train_tokenizer
 
@@ -186,3 +187,49 @@ def test_a_long_text_is_cut_and_says_so(codec):
 def test_words_cannot_be_told_from_characters():
     with pytest.raises(RequestError, match="whole words cannot be told"):
         word_beginnings(train_tokenizer(CharacterConfig(kind="character"), ["one two"]))
+
+
+def test_a_gap_beyond_what_is_read_is_said_to_be_there(codec):
+    (prediction,) = Filler(encoder(codec.text.vocab_size), codec, longest=7).predict(["one " * 9 + "[MASK]"])
+    assert prediction.text == "one " * 9 + "[MASK]"
+    assert prediction.note == "[MASK] lies beyond the 5 tokens that are read"
+
+
+def test_there_are_no_more_answers_than_tokens(codec):
+    model = encoder(codec.text.vocab_size)
+    (prediction,) = Filler(model, codec, longest=23, n_best=99).predict(["one [MASK]"])
+    assert 1 + len(prediction.alternatives) == len(WORDS)
+    assert all(np.isfinite(each.score) for each in (prediction, *prediction.alternatives))
+
+
+class Knowing(torch.nn.Module):
+    """Answers each gap with the token that is told; likelier still is a piece that begins no word."""
+
+    def __init__(self, n_tokens, wanted, tempting):
+        super().__init__()
+        self.n_tokens, self.wanted, self.tempting = n_tokens, wanted, tempting
+        self.heads = {"token": lambda hidden: hidden}
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, tokens):
+        self.seen = tokens.ids.tolist()
+        logits = torch.zeros(len(self.seen), self.n_tokens)
+        logits[:, self.wanted] = 3.0
+        logits[:, self.tempting] = 5.0
+        return logits
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte-bpe", "unigram"])
+def test_a_text_is_read_as_in_training_and_stays_as_it_is_around_its_gaps(kind):
+    text = "the old cat sat on the mat, and that's that."
+    config = TypeAdapter(TokenizerConfig).validate_python({"kind": kind, "vocab_size": 330})
+    tokenizer = train_tokenizer(config, [text] * 9)
+    pieces, whole = tokenizer.model.pieces, tokenizer.encode(text)
+    tempting = pieces.index(b"t")
+    for word in ("the", "old", "cat", "sat", "mat", "and"):
+        (wanted,) = [i for i, piece in enumerate(pieces) if piece == f" {word}".encode()]
+        for place in [n for n, i in enumerate(whole) if i == wanted][:1]:
+            model = Knowing(len(pieces), wanted, tempting)
+            filler = Filler(model, TextCodec(tokenizer), longest=99)
+            assert filler.predict([text.replace(word, "[MASK]", 1)])[0].text == text
+            assert model.seen == [CLS, *whole[:place], MASK, *whole[place + 1 :], SEP]

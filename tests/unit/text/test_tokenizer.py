@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from heedful.errors import DataError
-from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
+from heedful.text.configuration import BpeConfig, PreprocessingConfig, TokenizerConfig, WordConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import NO_WORD
 from heedful.text.training import train_tokenizer
@@ -279,3 +279,13 @@ def test_what_ids_add_to_a_text_is_spelled_with_its_space(name):
     assert b"".join(both).decode() == own.surface([*first, *more])
     assert own.spelled([SPECIALS.end, SPECIALS.mask], begun=True) == [b"", b""]
     assert len(own.spelled(more, begun=True)) == len(more)
+
+
+@pytest.mark.parametrize("case, spells", [(False, True), (True, False)])
+def test_whether_ids_spell_texts(case, spells):
+    config = BpeConfig(kind="bpe", vocab_size=300, byte_fallback=False)
+    tokenizer = train_tokenizer(config, ["The old cat sat."] * 9, PreprocessingConfig(lowercase=case))
+    texts = ["The cat.", "the old cat"]
+    assert tokenizer.spells(texts) == spells
+    assert not tokenizer.spells([*texts, "Das \u00e4ltere"])  # a letter that it never saw
+    assert not train_tokenizer(WordConfig(kind="word"), texts).spells(texts)

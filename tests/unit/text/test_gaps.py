@@ -1,0 +1,95 @@
+"""What lies around gaps has the ids that it has in the whole text."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.text.configuration import (
+    BpeConfig,
+    ByteBpeConfig,
+    CharacterConfig,
+    PreprocessingConfig,
+    UnigramConfig,
+    WordConfig,
+)
+from heedful.text.gaps import around_gaps
+from heedful.text.training import train_tokenizer
+
+TEXTS = ["the old cat sat on the mat.", "a cat, the old mat; (a hat) and that's that."] * 20
+KINDS = {
+    "bpe": BpeConfig(kind="bpe", vocab_size=330, split="space"),
+    "byte-bpe": ByteBpeConfig(kind="byte-bpe", vocab_size=330),
+    "gpt2": ByteBpeConfig(kind="byte-bpe", vocab_size=330, split="gpt2"),
+    "unigram": UnigramConfig(kind="unigram", vocab_size=300),
+    "word": WordConfig(kind="word"),
+    "character": CharacterConfig(kind="character"),
+}
+GAP = "\ue000"
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request):
+    return train_tokenizer(KINDS[request.param], TEXTS)
+
+
+def test_a_gap_stands_in_the_place_of_a_words_ids(tokenizer):
+    """Every word of texts in turn; what is left of the text is as it was, and nothing is added."""
+    if tokenizer.model.config.kind == "character":
+        pytest.skip("words are no tokens there")
+    for text in TEXTS[:2]:
+        whole = tokenizer.encode(text)
+        for match in re.finditer(r"\S+", text):
+            first, last = match.span()
+            around = around_gaps(tokenizer, [text[:first], text[last:]])
+            before, after = around.parts
+            assert whole[: len(before)] == before
+            assert whole[len(whole) - len(after) :] == after
+            filling = whole[len(before) : len(whole) - len(after)]
+            assert tokenizer.decode(filling).replace(" ", "") == match.group()
+            if around.spaced[0]:
+                assert tokenizer.model.pieces[filling[0]].startswith(b" ")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte-bpe", "gpt2", "unigram"])
+def test_what_follows_at_once_has_no_space_before_it(kind):
+    tokenizer = train_tokenizer(KINDS[kind], TEXTS)
+    _, after = around_gaps(tokenizer, ["the old ", ". the mat"]).parts
+    assert b"".join(tokenizer.spelled(after, begun=True)) == b". the mat"
+    _, after = around_gaps(tokenizer, ["the old ", " cat"]).parts
+    assert b"".join(tokenizer.spelled(after, begun=True)) == b" cat"
+
+
+def test_fillings_begin_with_the_space_that_was_there(tokenizer):
+    carries = tokenizer.model.config.kind not in ("word", "character")
+    cases = {
+        "the | cat": [True], "| cat": [True], "un|ed": [False], "a || b": [True, False], "a | | b": [True, True],
+    }  # fmt: skip
+    for text, spaced in cases.items():
+        assert around_gaps(tokenizer, text.split("|")).spaced == [carries and each for each in spaced]
+
+
+@given(parts=st.lists(st.text("ab .,\n\u0301é", max_size=9), min_size=1, max_size=4))
+@settings(deadline=None, max_examples=60)
+@pytest.mark.parametrize("kind", ["bpe", "gpt2"])
+def test_no_character_is_lost_or_added(kind, parts):
+    """But for the spaces that fillings bring, and the one that a whole text puts before itself."""
+    tokenizer = train_tokenizer(KINDS[kind], TEXTS)
+    around = around_gaps(tokenizer, parts)
+    assert len(around.parts) == len(parts)
+    spelled = [
+        b"".join(tokenizer.spelled(ids, begun=number > 0)).decode() for number, ids in enumerate(around.parts)
+    ]
+    for number, (own, part) in enumerate(zip(spelled, parts, strict=True)):
+        wanted = part.removesuffix(" ") if number < len(parts) - 1 else part
+        # A lone space has no word to stand before.
+        assert own == wanted or (own == "" and wanted == " ")
+
+
+def test_what_preprocessing_makes_of_a_part_is_kept():
+    tokenizer = train_tokenizer(KINDS["bpe"], TEXTS, PreprocessingConfig(lowercase=True, moses="en"))
+    before, after = around_gaps(tokenizer, ["The OLD ", ". The mat"]).parts
+    assert tokenizer.decode(before) == "the old"
+    # Moses sets marks apart, so there the mark is a word.
+    assert b"".join(tokenizer.spelled(after, begun=True)) == b" . the mat"
