@@ -140,7 +140,11 @@ def sentence_scores(
 
 
 def quick_scores(
-    hypotheses: Sequence[str], references: References, *, lowercase: bool = False
+    hypotheses: Sequence[str],
+    references: References,
+    *,
+    language: str | None = None,
+    lowercase: bool = False,
 ) -> dict[str, float]:
     """BLEU and chrF of a corpus as bare numbers, ``{"bleu": ..., "chrf": ...}``, to watch a training.
 
@@ -148,7 +152,7 @@ def quick_scores(
         RequestError: as in `translation_scores`.
     """
     streams = _streams(hypotheses, references)
-    metrics: dict[str, Any] = {"bleu": _bleu(None, lowercase), "chrf": CHRF(lowercase=lowercase)}
+    metrics: dict[str, Any] = {"bleu": _bleu(language, lowercase), "chrf": CHRF(lowercase=lowercase)}
     return {name: float(m.corpus_score(hypotheses, streams).score) for name, m in metrics.items()}
 
 

@@ -78,6 +78,7 @@ class Validator:
         columns: that of the sources, that of the targets.
         predictor: answers sources with a model, decoding in a way.
         lowercase: whether the scores are without regard to case.
+        language: of the targets, where BLEU needs to know it.
     """
 
     def __init__(
@@ -89,9 +90,11 @@ class Validator:
         predictor: Callable[[nn.Module, DecodingConfig], Predictor],
         *,
         lowercase: bool = False,
+        language: str | None = None,
     ) -> None:
         self.settings, self.rows, self.step = recipe.validation, prepared.valid_rows, step
-        self.columns, self.predictor, self.lowercase = columns, predictor, lowercase
+        self.columns, self.predictor = columns, predictor
+        self.how: dict[str, Any] = {"lowercase": lowercase, "language": language}
         self.pairs = Pairs(recipe.pairing, prepared.valid, columns)
         budget = micro_batch(recipe)
         self.batches = plan(self.pairs.lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
@@ -113,4 +116,4 @@ class Validator:
         predictions = predictor.predict([row[source] for row in rows])
         read = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if p.error is None]
         texts, references = [text for text, _ in read], [reference for _, reference in read]
-        return quick_scores(texts, references, lowercase=self.lowercase)
+        return quick_scores(texts, references, **self.how)

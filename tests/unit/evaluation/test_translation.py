@@ -118,6 +118,13 @@ def test_quick_scores_are_the_same_numbers():
     assert quick_scores(HYPOTHESES, FIRST) == {"bleu": whole["BLEU"].value, "chrf": whole["chrF"].value}
 
 
+def test_quick_scores_know_the_language():
+    texts, references = ["今天天气很好", "你好"], ["今天天气真好", "你好"]
+    whole = translation_scores(texts, references, language="zh")
+    assert quick_scores(texts, references, language="zh")["bleu"] == whole["BLEU"].value
+    assert whole["BLEU"].value != quick_scores(texts, references)["bleu"]
+
+
 def ngrams(tokens, n):
     return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
 

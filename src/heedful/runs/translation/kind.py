@@ -9,6 +9,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.files import FilesSource
+from heedful.data.lines import expand
 from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import Located, Row
 from heedful.data.text import TEXT
@@ -151,7 +152,7 @@ class Translation(Kind):
             if path is None:
                 continue
             words = getattr(codec, side).whole_words()
-            vectors = read_vectors(Path(recipe.root or ".") / path, words)
+            vectors = read_vectors(Path(recipe.root or ".") / expand(path), words)
             report = fill_embedding(getattr(model, f"{side}_embedding").weight, vectors)
             say(f"pretrained.{side}: {report}")
 
@@ -171,7 +172,10 @@ class Translation(Kind):
             )
 
         lowercase = recipe.tokenizer.target.lowercase
-        return Validator(recipe, prepared, step, COLUMNS, translator, lowercase=lowercase)
+        language = getattr(recipe.evaluation, "language", None)  # a summariser's settings have none
+        return Validator(
+            recipe, prepared, step, COLUMNS, translator, lowercase=lowercase, language=language
+        )
 
     def example(
         self, recipe: TranslationRecipe, sizes: Sequence[int], n: int, length: int, source_length: int

@@ -77,9 +77,12 @@ class EvaluationConfig(Config):
     Args:
         tokenised_bleu: the language code whose Moses tokenisation a published score used: reports the
             lower-cased, tokenised BLEU under that name, beside sacreBLEU's and never instead.
+        language: of the translations, where words are not parted by spaces: sacreBLEU then cuts Chinese
+            into characters, Japanese and Korean by a tokeniser that it must have been installed with.
     """
 
     tokenised_bleu: str | None = None
+    language: Literal["zh", "ja", "ko"] | None = None
 
 
 class PretrainedConfig(Config):

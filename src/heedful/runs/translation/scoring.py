@@ -42,17 +42,19 @@ class Evaluation(kind.Evaluation):
     Args:
         sources, references, predictions: sentence by sentence.
         lowercase: whether the scores are without regard to case.
+        language: of the translations, where BLEU needs to know it.
     """
 
     sources: list[str]
     references: list[str]
     predictions: list[Prediction]
     lowercase: bool = False
+    language: str | None = None
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One record a sentence, with its own scores."""
         texts = [p.text for p in self.predictions]
-        own = sentence_scores(texts, self.references, lowercase=self.lowercase)
+        own = sentence_scores(texts, self.references, language=self.language, lowercase=self.lowercase)
         for source, reference, prediction, scores in zip(
             self.sources, self.references, self.predictions, own, strict=True
         ):
@@ -77,13 +79,13 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     predictions = run.predict(sources, decoding=how.decoding, progress=how.progress, precision=how.precision)
     texts = [p.text for p in predictions]
     lowercase = run.recipe.tokenizer.target.lowercase
-    scores = list(translation_scores(texts, references, lowercase=lowercase).values())
-    language = run.recipe.evaluation.tokenised_bleu
-    if language is not None:
-        prepared = Preparation(f"moses-{language}-lowercase", lambda text: tokenise_for_bleu(text, language))
+    language, moses = run.recipe.evaluation.language, run.recipe.evaluation.tokenised_bleu
+    scores = list(translation_scores(texts, references, language=language, lowercase=lowercase).values())
+    if moses is not None:
+        prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
         scores.append(tokenised_bleu(texts, references, preparation=prepared))
     scores += likelihood(run, sources, references)
-    return Evaluation(split, scores, sources, references, predictions, lowercase)
+    return Evaluation(split, scores, sources, references, predictions, lowercase, language)
 
 
 def likelihood(run: "Run", sources: Sequence[str], references: Sequence[str]) -> list[Score]:
@@ -123,9 +125,10 @@ def likelihood_of(
     """
     order = sorted(range(len(references)), key=lambda i: len(references[i]))
     found: list[tuple[Likelihood, Likelihood | None]] = []
+    spells = tokenizer.spells(references)
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
-        found += _foretold(model, pairing, tokenizer, read(part), [references[i] for i in part])
+        found += _foretold(model, pairing, tokenizer, read(part), [references[i] for i in part], spells)
     scores = _summed([target for target, _ in found], tokenizer.fingerprint, "")
     return scores + _summed([source for _, source in found if source], of_sources, "source ")
 
@@ -136,8 +139,13 @@ def _foretold(
     tokenizer: Tokenizer,
     sources: Sequence[Any],
     references: Sequence[str],
+    spells: bool,
 ) -> Iterator[tuple[Likelihood, Likelihood | None]]:
-    """Of each target that there is room for; and of its source and the separator, where asked for."""
+    """Of each target that there is room for; and of its source and the separator, where asked for.
+
+    Bytes are counted where the ids of all references spell them: likelihoods of other texts, shorter or in
+    lower case, are no likelihoods of these bytes.
+    """
     wanted = tokenizer.encode_batch(list(references))
     rooms = [pairing.room(len(source)) for source in sources]
     fit = [
@@ -152,7 +160,7 @@ def _foretold(
         log_probs = result.log_probs.double()
         cut = len(log_probs) - len(wanted[k]) - 1
         first, second = -float(log_probs[:cut].sum()), -float(log_probs[cut:].sum())
-        target = Likelihood(second, len(wanted[k]) + 1, len(references[k].encode()))
+        target = Likelihood(second, len(wanted[k]) + 1, len(references[k].encode()) if spells else 0)
         yield target, Likelihood(first, cut, 0) if cut else None
 
 
