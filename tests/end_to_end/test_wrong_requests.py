@@ -219,12 +219,13 @@ def test_out_that_exists_is_left_alone(heedful, corpus, own_run):
     assert {path: path.read_bytes() for path in own_run.rglob("*") if path.is_file()} == before
 
 
-def test_out_with_other_things_in_it_is_left_alone(heedful, corpus):
+@pytest.mark.parametrize("name", ["notes.txt", "notes.tmp"])
+def test_out_with_other_things_in_it_is_left_alone(heedful, corpus, name):
     (corpus / "mine").mkdir()
-    (corpus / "mine" / "notes.txt").write_text("x")
+    (corpus / "mine" / name).write_text("x")
     done = heedful("train", "tiny.yaml", "--out", "mine", cwd=corpus)
-    refused(done, "mine: is not empty", "notes.txt", "--out")
-    assert [path.name for path in (corpus / "mine").iterdir()] == ["notes.txt"]
+    refused(done, "mine: is not empty", name, "--out")
+    assert [path.name for path in (corpus / "mine").iterdir()] == [name]
 
 
 def test_out_that_is_a_file_or_below_one(heedful, corpus):
@@ -255,6 +256,11 @@ def test_resume_with_another_model(heedful, transformer, own_run):
     done = heedful("train", own_run, "--resume", "model.d_ff=64", "training.seed=2", cwd=transformer)
     refused(done, f"{own_run}: cannot be resumed with another model, training.seed than")
     assert (own_run / "recipe.yaml").read_bytes() == before
+
+
+def test_resume_with_a_recipe_of_another_task(heedful, own_run, tmp_path):
+    done = heedful("train", "phrasebook-tags", "--resume", "--out", own_run, cwd=tmp_path)
+    refused(done, f"{own_run}: cannot be resumed with another task than")
 
 
 def test_resume_in_another_folder(heedful, own_run, tmp_path):

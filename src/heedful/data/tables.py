@@ -15,6 +15,9 @@ from heedful.errors import DataError, nearest
 
 Index = Annotated[int, Field(ge=0)]
 
+LONGEST_FIELD = 2**31 - 1
+"""Characters: an article may be one field, and Python's own limit is 131,072."""
+
 
 class TsvSource(Ranged):
     """Lines of fields.
@@ -138,6 +141,7 @@ def _records(file: TextFile, config: TsvSource) -> Iterator[tuple[Where, list[st
 
 def _quoted_records(file: TextFile, separator: str) -> Iterator[tuple[Where, list[str]]]:
     """A record may run over several lines; it is located by its first."""
+    csv.field_size_limit(LONGEST_FIELD)
     reader = csv.reader((line + "\n" for line in lines(file)), delimiter=separator, strict=True)
     first = 1
     try:

@@ -20,7 +20,8 @@ class TextSource(Ranged):
 
     Args:
         paths: a file or folder, or several, read one after another; files are plain or ``.gz``. Of a
-            folder, all files below it are read that end in one of ``suffixes``, by their names in order.
+            folder, all files below it are read that end in one of ``suffixes``, by their names in order,
+            but for those whose name, or a folder of theirs, begins with a dot.
         documents: what is one document: a whole ``file``, a ``line``, or what stands between
             ``blank-lines``. The line ends (and blank lines) that separate documents are not part of them.
         suffixes: of the files to read in folders, with or without ``.gz`` behind them.
@@ -49,7 +50,9 @@ def _files(written: str, root: Path, suffixes: tuple[str, ...]) -> list[TextFile
     folder = root / name
     if not folder.is_dir():
         return [find(written, root)]
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    # What a dot hides (environments, copies that editors keep) is no text of the user's.
+    paths = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     kept = [path for path in paths if path.name.removesuffix(".gz").endswith(suffixes)]
     if not kept:
         known = " or ".join(suffixes)

@@ -86,4 +86,6 @@ def means(step: Step, batches: Iterable[Batch]) -> dict[str, float]:
         for term in step(there, step.counts(there))[1]:
             sums[term.name] += term.sum.item()
             counts[term.name] += term.count
+    if empty := [name for name in sums if not counts[name]]:
+        raise DataError(f"validation: there is nothing that the loss {empty[0]!r} could be taken of")
     return {name: total / counts[name] for name, total in sums.items()}

@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from heedful.errors import RequestError
+from heedful.data.lines import expand as expand_path
+from heedful.errors import DataError, RequestError, nearest
 from heedful.models.registry import preset_trees
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind
@@ -33,7 +34,27 @@ def recipe_from(tree: Tree) -> Any:
     Raises:
         RequestError: with file and line of every problem.
     """
-    return validate(tree, _kind_of(tree).recipe)
+    kind = _kind_of(tree)
+    recipe = validate(tree, kind.recipe)
+    _refuse_unknown_columns(tree, kind.columns(recipe))
+    return recipe
+
+
+def _refuse_unknown_columns(tree: Tree, columns: Sequence[str]) -> None:
+    """Refuse a limit on the length of a column that there is not: it would limit nothing.
+
+    Raises:
+        RequestError: with file and line.
+    """
+    limits = tree.find(("data", "filter", "max_length"))
+    if limits is None or not isinstance(limits.value, dict):
+        return
+    for column, limit in limits.value.items():
+        if column not in columns:
+            raise RequestError(
+                f"{limit.mark}: data.filter.max_length: no column is called {column!r}"
+                f"{nearest(str(column), columns)}; there are {', '.join(columns)}"
+            )
 
 
 def _kind_of(tree: Tree) -> Kind:
@@ -49,7 +70,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
     """The validated recipe, and the merged tree it was made of.
 
     Relative paths of the data start at the folder of the recipe's file; those of a shipped recipe at
-    the current folder; unless ``root`` says otherwise.
+    the current folder; unless ``root``, which starts there too, says otherwise.
 
     Raises:
         RequestError: with file and line of every problem.
@@ -68,9 +89,20 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
             tree = merge(Tree(below, place.mark), tree)
         _refuse_another_tokenizer(tree, below, place)
     recipe: Recipe = recipe_from(tree)
-    if recipe.root is None:
-        recipe = recipe.model_copy(update={"root": str(root)})
-    return recipe, tree
+    root = root if recipe.root is None else _below(root, recipe.root)
+    return recipe.model_copy(update={"root": str(root)}), tree
+
+
+def _below(root: Path, written: str) -> Path:
+    """The path that a recipe calls ``written``.
+
+    Raises:
+        RequestError: it names a variable that is not set.
+    """
+    try:
+        return (root / expand_path(written)).resolve()
+    except DataError as error:
+        raise RequestError(str(error)) from None
 
 
 def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
@@ -83,8 +115,8 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
     if start is None or not isinstance(start.value, str):
         return None
     if own_root is not None and isinstance(own_root.value, str):
-        root = Path(own_root.value)
-    path = RunFolder(root / start.value).recipe
+        root = _below(root, own_root.value)
+    path = RunFolder(_below(root, start.value)).recipe
     if not path.is_file():
         raise RequestError(f"{start.mark}: start.run: {start.value} is not a run: it has no {path.name}")
     saved = read_yaml(path.read_text(encoding="utf-8"), str(path))

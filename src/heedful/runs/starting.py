@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from heedful.data.lines import expand
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
@@ -31,7 +32,7 @@ def folder_of(recipe: Recipe) -> RunFolder | None:
     """
     if recipe.start is None:
         return None
-    folder = RunFolder(Path(recipe.root or ".") / recipe.start.run)
+    folder = RunFolder(Path(recipe.root or ".") / expand(recipe.start.run))
     try:
         folder.require()
     except RequestError as error:

@@ -92,16 +92,18 @@ def train_run(
             choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
                 rehearse(step, data, distribution.world() * recipe.training.accumulate, place, kind.shorter)
-        validate = kind.validator(recipe, prepared, step)
+            validate = kind.validator(recipe, prepared, step)
+            optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model))
+            told = listeners(folder)
         result = train(
             step,
             data,
-            build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model)),
+            optimizer,
             schedule,
             recipe.training,
             folder.path,
             validate=validate,
-            listeners=listeners(folder),
+            listeners=told,
             resume=resume,
         )
         if distribution.is_first():
@@ -243,9 +245,9 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
             "or choose another folder with --out"
         )
     # What a process leaves that was killed as it began is no reason to refuse.
-    known = {folder.environment.name}
+    known = {name for path in (folder.environment, folder.recipe) for name in (path.name, f".{path.name}.tmp")}
     found = [p.name for p in folder.path.iterdir()] if folder.path.exists() else []
-    if strange := [name for name in found if name not in known and not name.endswith(".tmp")]:
+    if strange := [name for name in found if name not in known]:
         raise RequestError(
             f"{folder.path}: is not empty (it has {sorted(strange)[0]!r}); choose another folder with --out"
         )
@@ -254,7 +256,10 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
 def same_recipe(folder: RunFolder, recipe: Recipe) -> None:
     """Refuse to resume a run with a recipe that would have made another one."""
     old, new = (r.model_dump(mode="json") for r in (saved_recipe(folder), recipe))
-    changed = [key for key in old if key not in _MAY_CHANGE and old[key] != new[key]]
+    keys = [key for key in dict.fromkeys((*old, *new)) if key not in _MAY_CHANGE]
+    changed = [key for key in keys if old.get(key) != new.get(key)]  # another task has other sections
+    if "task" in changed:
+        changed = ["task"]
     if old["training"]["metric"] in recipe.decoded_metrics and old["validation"] != new["validation"]:
         # What is decoded, and how, decides what "best" means.
         changed.append("validation")

@@ -103,6 +103,13 @@ class TestTsv:
         got = rows_of(root, kind="tsv", paths="a.csv", columns={"t": 1}, separator=",", quotes=True)
         assert pairs(got) == [({"t": 'b, "b"\nb'}, "a.csv:1"), ({"t": "d"}, "a.csv:3")]
 
+    @pytest.mark.parametrize("quote", ["", '"'])
+    def test_an_article_may_be_one_field(self, folder, quote):
+        article = "word " * 40_000
+        root = folder(a_csv=f"{quote}{article}{quote},b\n")
+        got = rows_of(root, kind="tsv", paths="a.csv", columns={"t": 0}, separator=",", quotes=True)
+        assert pairs(got) == [({"t": article}, "a.csv:1")]
+
     def test_quotes_that_do_not_close(self, folder):
         with pytest.raises(DataError, match=r"a\.tsv:2: the quotes"):
             rows_of(folder(a_tsv='x\n"y\nz\n'), kind="tsv", paths="a.tsv", columns={"t": 0}, quotes=True)

@@ -64,6 +64,14 @@ def test_several_files_and_folders_in_their_order(write):
     assert documents(root, "b", suffixes=[".json"]) == [("in b/skip.json\n", "b/skip.json:1")]
 
 
+def test_what_a_dot_hides_is_not_read(write):
+    for name in ("b/x.txt", "b/.venv/deep/licence.txt", "b/.x.txt", "b/c.d/y.txt"):
+        root = write(name, name)
+    assert [text for text, _ in documents(root, "b")] == ["b/c.d/y.txt", "b/x.txt"]
+    (root / "b").rename(root / ".b")
+    assert len(documents(root, ".b")) == 2  # a folder that is named is read
+
+
 def test_a_folder_may_be_named_by_the_variable(write, monkeypatch):
     root = write("corpus/x.txt", "x")
     monkeypatch.setenv("HEEDFUL_DATA", str(root))

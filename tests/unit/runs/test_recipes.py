@@ -158,6 +158,31 @@ def test_paths_start_at_the_recipes_folder(tmp_path):
     assert isinstance(tree.mark, Mark)
 
 
+@pytest.mark.parametrize(
+    "written, root",
+    [("data", "here/data"), ("../data", "data"), ("~/data", "home/data"), ("$HEEDFUL_DATA/x", "corpora/x")],
+)
+def test_a_written_root_starts_where_paths_start(tmp_path, monkeypatch, written, root):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "corpora"))
+    file = tmp_path / "here" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text(f"root: {written}\n{shipped_recipes()['my-own-files'].read_text(encoding='utf-8')}")
+    recipe, _ = read_recipe(str(file))
+    assert recipe.root == str((tmp_path / root).resolve())
+
+
+@pytest.mark.parametrize("name, right", [("my-own-files", "source"), ("my-own-labels", "text")])
+def test_a_limit_on_a_column_that_there_is_not_is_refused(tmp_path, name, right):
+    wrong = right[:-2] + right[:-3:-1]
+    file = tmp_path / "mine.yaml"
+    file.write_text(shipped_recipes()[name].read_text(encoding="utf-8"), encoding="utf-8")
+    recipe, _ = read_recipe(str(file), [f"data.filter.max_length={{{right}: 23}}"])
+    assert recipe.data.filter.limit(right) == 23
+    with pytest.raises(RequestError, match=rf"no column is called '{wrong}'.*{right}"):
+        read_recipe(str(file), [f"data.filter.max_length={{{wrong}: 23}}"])
+
+
 def test_a_table_of_positions_and_not_the_training_filter_limits_what_is_read():
     from heedful.tasks.translation import MAX_SOURCE
 

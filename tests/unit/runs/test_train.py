@@ -10,12 +10,20 @@ from torch import nn
 
 from heedful.cli.train import train_into
 from heedful.errors import DataError, RequestError
+from heedful.evaluation.translation import sentence_scores
 from heedful.runs import train as module
 from heedful.runs.kind import Prepared
+from heedful.runs.evaluate import evaluate
 from heedful.runs.pairs import Validator
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.translation.recipe import PretrainedConfig, TranslationRecipe
+from heedful.runs.translation.kind import Translation
+from heedful.runs.translation.recipe import (
+    EvaluationConfig,
+    PretrainedConfig,
+    TranslationRecipe,
+    ValidationConfig,
+)
 from heedful.text.configuration import WordConfig
 from heedful.training.averaging import average
 from heedful.training.checkpoints import path_of
@@ -150,6 +158,39 @@ def test_a_schedule_that_does_not_fit_leaves_nothing_behind(corpus):
     with pytest.raises(RequestError, match=r"schedule\.warmup"):
         train_run(settings.model_copy(update={"schedule": schedule}), corpus / "run", device="cpu")
     assert not (corpus / "run").exists()
+
+
+@pytest.mark.parametrize("part", ["build_optimizer", "listeners", "validator"])
+def test_a_request_that_fails_before_the_first_update_leaves_nothing_behind(corpus, monkeypatch, part):
+    def fails(*arguments, **options):
+        raise RequestError("it does not fit")
+
+    if part == "build_optimizer":
+        monkeypatch.setattr(module, part, fails)
+    elif part == "validator":
+        monkeypatch.setattr(Translation, part, fails)
+    listeners = {"listeners": fails} if part == "listeners" else {}
+    with pytest.raises(RequestError, match="it does not fit"):
+        train_run(recipe(), corpus / "run", device="cpu", **listeners)
+    assert not (corpus / "run").exists()
+
+
+def test_scores_of_chinese_are_taken_of_its_characters(corpus):
+    settings = recipe(metric="bleu", direction="higher").model_copy(
+        update={
+            "evaluation": EvaluationConfig(language="zh"),
+            "validation": ValidationConfig(decode=None),
+            "root": str(corpus),
+        }
+    )
+    (corpus / "text").write_text("你好 世界\n再见\n")
+    train_run(settings, corpus / "run", device="cpu")
+    made = load(corpus / "run", device="cpu")
+    found = evaluate(made, "valid", settings.data.valid)
+    signatures = {score.name: score.signature for score in found.scores}
+    assert "|tok:zh|" in signatures["BLEU"]
+    (row, _) = found.rows()
+    assert row["scores"]["BLEU"] == sentence_scores([row["text"]], [row["reference"]], language="zh")[0]["BLEU"]
 
 
 # Going on with a finished run -----------------------------------------------------------------------------

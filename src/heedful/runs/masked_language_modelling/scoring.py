@@ -53,6 +53,8 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring, m
             found["next right"] += int((logits.argmax(-1) == batch.classes).sum())
             found["pairs"] += len(batch.classes)
         how.progress(len(samples))
+    if not found["tokens"]:
+        raise DataError(f"{split}: no token can be hidden: all are unknown to the tokenizer")
     settings = run.recipe.objective
     signature = f"hide:{settings.hide}|rate:{settings.rate}|length:{run.recipe.model.max_length}|seed:0"
     counts = {"tokens": found["tokens"]}
