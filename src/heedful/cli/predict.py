@@ -84,25 +84,27 @@ def predict(
             return
         keys, listed = loaded.kind.inputs(loaded.recipe), loaded.kind.reads_words
         records = _records(lines, file, keys, listed) if structured else _fields(lines, file, keys)
-        _answer_all(loaded, predictor, records, alignment=alignment, structured=structured)
+        size = 1 if file == "-" and sys.stdin.isatty() else BLOCK
+        _answer_all(loaded, predictor, records, size, alignment=alignment, structured=structured)
 
 
 def _answer_all(
     run: "Run",
     predictor: "Predictor",
     records: Iterable[dict[str, Any]],
+    size: int,
     *,
     alignment: bool,
     structured: bool,
 ) -> None:
-    """Print the answers block by block.
+    """Print the answers block by block, ``size`` inputs at a time: at a terminal, every line at once.
 
     Raises:
         WorkError: an input could not be read; the others are answered all the same.
     """
     first, failed = 0, 0
     key, columns = run.kind.inputs(run.recipe)[0], run.kind.columns(run.recipe)
-    for block in _blocks(records):
+    for block in _blocks(records, size):
         inputs = [run.kind.input_of(run.recipe, record) for record in block]
         predictions = predictor.predict(inputs, alignment=alignment, first=first)
         first += len(block)
@@ -231,9 +233,7 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
-def _blocks(records: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Blocks of inputs; at a terminal, every line is answered at once."""
-    size = 1 if sys.stdin.isatty() else BLOCK
+def _blocks(records: Iterable[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:
     records = iter(records)
     while block := list(islice(records, size)):
         yield block

@@ -40,7 +40,7 @@ WARM_UP = 2
 FEWEST, SECONDS = 3, 3.0
 """So many updates are timed, and more until so many seconds are over."""
 
-ENOUGH, PATIENCE = 10, 12.0
+ENOUGH, PATIENCE = 20, 12.0
 """Of slow updates so many, if they take no longer than that: a machine is not equally fast all the time."""
 
 RATE = 1e-6

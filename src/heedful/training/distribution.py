@@ -65,13 +65,16 @@ def wrap(step: nn.Module) -> nn.Module:
     """`DistributedDataParallel` around the step where there are several processes.
 
     Buffers are not sent around: while training, running statistics are only written, and those that
-    are saved are the first process's.
+    are saved are the first process's. An objective need not use all of a model: a tagger's does not use the
+    pooler of an encoder that was pretrained with one.
     """
     if world() == 1:
         return step
     device = next(step.parameters()).device
     devices = [device.index] if device.type == "cuda" else None
-    return DistributedDataParallel(step, device_ids=devices, broadcast_buffers=False)
+    return DistributedDataParallel(
+        step, device_ids=devices, broadcast_buffers=False, find_unused_parameters=True
+    )
 
 
 def without_sync(forward: nn.Module) -> AbstractContextManager[Any]:

@@ -128,6 +128,37 @@ def test_experts_in_two_processes_equal_one_with_both_parts(tmp_path):
     assert len(idle) < len([name for name in alone if "experts" in name])
 
 
+def _two_updates_of_a_part(run):
+    """Of a model that has a head which the objective does not use, as a tagger's encoder has a pooler."""
+    torch.manual_seed(1)
+    model = build_model(LanguageModelConfig.model_validate({**EXPERTS, "experts": None}), 13)
+    model.heads["unused"] = torch.nn.Linear(6, 5)
+    step = Step(model, NextToken())
+    forward, world, rank = distribution.wrap(step), distribution.world(), distribution.rank()
+    batches = [Batch.forced(None, rows, start=1, end=2) for rows in PARTS]
+    counts = Counter()
+    for batch in batches:
+        counts.update(step.counts(batch))
+    for _ in range(2):
+        for batch in batches[rank::world]:
+            (forward(batch, counts)[0] * world).backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
+    save_file(found, run / f"gradients-{rank}")
+
+
+def test_a_head_that_the_objective_does_not_use_may_be_there(tmp_path):
+    both, one = tmp_path / "both", tmp_path / "one"
+    both.mkdir()
+    one.mkdir()
+    _together(_two_updates_of_a_part, both)
+    _two_updates_of_a_part(one)
+    found, alone = load_file(both / "gradients-0"), load_file(one / "gradients-0")
+    assert found.keys() == alone.keys()
+    assert not any("unused" in name for name in found)
+    for name, tensor in alone.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6)
+
+
 def _one_by_one():
     """Updates of a single sample: the second process never has one of its own."""
     return toy_data(tokens_per_update=1)
