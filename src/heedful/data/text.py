@@ -52,7 +52,9 @@ def _files(written: str, root: Path, suffixes: tuple[str, ...]) -> list[TextFile
         return [find(written, root)]
     found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     # What a dot hides (environments, copies that editors keep) is no text of the user's.
-    paths = [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    paths = [
+        path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
     kept = [path for path in paths if path.name.removesuffix(".gz").endswith(suffixes)]
     if not kept:
         known = " or ".join(suffixes)

@@ -245,7 +245,9 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
             "or choose another folder with --out"
         )
     # What a process leaves that was killed as it began is no reason to refuse.
-    known = {name for path in (folder.environment, folder.recipe) for name in (path.name, f".{path.name}.tmp")}
+    known = {
+        name for path in (folder.environment, folder.recipe) for name in (path.name, f".{path.name}.tmp")
+    }
     found = [p.name for p in folder.path.iterdir()] if folder.path.exists() else []
     if strange := [name for name in found if name not in known]:
         raise RequestError(
@@ -258,12 +260,12 @@ def same_recipe(folder: RunFolder, recipe: Recipe) -> None:
     old, new = (r.model_dump(mode="json") for r in (saved_recipe(folder), recipe))
     keys = [key for key in dict.fromkeys((*old, *new)) if key not in _MAY_CHANGE]
     changed = [key for key in keys if old.get(key) != new.get(key)]  # another task has other sections
-    if "task" in changed:
-        changed = ["task"]
     if old["training"]["metric"] in recipe.decoded_metrics and old["validation"] != new["validation"]:
         # What is decoded, and how, decides what "best" means.
         changed.append("validation")
     changed += [".".join(path) for path in _MUST_STAY if old[path[0]][path[1]] != new[path[0]][path[1]]]
+    if "task" in changed:
+        changed = ["task"]  # all else follows
     if changed:
         raise RequestError(
             f"{folder.path}: cannot be resumed with another {', '.join(changed)} than it was started with"

@@ -1,7 +1,7 @@
 """Texts with gaps: what lies around them, as the ids that it has in a whole text.
 
-Where pieces carry the space before them, a word that fills a gap brings its own, and what follows a gap without
-a space must not get one: ``the cat [MASK].`` is ``▁the ▁cat [MASK] .``, as in a text without gaps.
+Where pieces carry the space before them, a word that fills a gap brings its own, and what follows a gap
+without a space must not get one: ``the cat [MASK].`` is ``▁the ▁cat [MASK] .``, as in a text without gaps.
 """
 
 from collections.abc import Sequence
@@ -36,8 +36,10 @@ def around_gaps(tokenizer: Tokenizer, parts: Sequence[str]) -> Around:
     n_gaps = len(parts) - 1
     if tokenizer.model.config.kind not in _CARRY_SPACES:
         return Around(tokenizer.encode_batch(parts), [False] * n_gaps)
-    # Whole texts begin with a word, and so does a gap that stands first.
-    spaced = [part.endswith(" ") or (number == 0 and not part) for number, part in enumerate(parts[:-1])]
+    spaced = [part.endswith(" ") for part in parts[:-1]]
+    if n_gaps and not parts[0]:
+        # It begins the text, before which some kinds put a space.
+        spaced[0] = bool(first_space(tokenizer.model.config))
     texts = [part.removesuffix(" ") for part in parts[:-1]] + [parts[-1]]
     first, *others = texts
     return Around([tokenizer.encode(first), *(_following(tokenizer, text) for text in others)], spaced)

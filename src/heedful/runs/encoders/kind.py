@@ -124,7 +124,7 @@ class EncoderKind(Kind):
         return Validator(step, make, micro_batch(recipe), self.measures)
 
     def source_of(self, recipe: Any, files: Sequence[Path]) -> TsvSource | JsonlSource:
-        """A table with a header, or one like that to train on, or JSON lines, with the columns of the task."""
+        """A table with a header, or one like that to train on, or JSON lines, with the task's columns."""
         if len(files) != 1:
             raise RequestError(
                 f"a run of the task {recipe.task.kind} is scored on one table (--table FILE), "

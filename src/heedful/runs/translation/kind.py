@@ -173,9 +173,7 @@ class Translation(Kind):
 
         lowercase = recipe.tokenizer.target.lowercase
         language = getattr(recipe.evaluation, "language", None)  # a summariser's settings have none
-        return Validator(
-            recipe, prepared, step, COLUMNS, translator, lowercase=lowercase, language=language
-        )
+        return Validator(recipe, prepared, step, COLUMNS, translator, lowercase=lowercase, language=language)
 
     def example(
         self, recipe: TranslationRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
