@@ -75,7 +75,11 @@ class EvaluationConfig(Config):
 
 
 class LanguageModellingRecipe(recipe.Recipe):
-    """A whole recipe."""
+    """A whole recipe.
+
+    Args:
+        completion: where a completion ends.
+    """
 
     task: LanguageModellingTask
     data: recipe.DataConfig

@@ -83,14 +83,22 @@ class EvaluationConfig(Config):
 
 
 class PretrainedConfig(Config):
-    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embeddings at the start."""
+    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embeddings at the start.
+
+    Args:
+        source, target: the file for each side; null: none.
+    """
 
     source: str | None = None
     target: str | None = None
 
 
 class TranslationRecipe(recipe.Recipe):
-    """A whole recipe."""
+    """A whole recipe.
+
+    Args:
+        pretrained: word vectors that the embeddings begin with.
+    """
 
     task: TranslationTask
     data: DataConfig
