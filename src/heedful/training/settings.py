@@ -16,7 +16,8 @@ class TrainingConfig(Config):
         max_updates: stop after so many updates.
         max_epochs: stop after so many times through the data.
         max_minutes: stop after so many minutes of training, resumed parts together.
-        tokens_per_update: the budget of an update, over all ranks and micro-batches.
+        tokens_per_update: the most tokens of an update (of pairs: target tokens), over all ranks and
+            micro-batches.
         accumulate: micro-batches into which a rank splits its part of an update.
         validate_every: updates between validations.
         save_every: updates between checkpoints; one is also made after each validation and at the end.
