@@ -188,7 +188,7 @@ def values(schema: Mapping[str, Any], links: Mapping[str, Table]) -> str:
         case "object":
             return f"a map of names: {values(schema['additionalProperties'], links)}"
         case kind:
-            return " ".join([_TYPES[kind], *_bounds(schema)])
+            return f"{_TYPES[kind]} {_bounds(schema)}".strip()
 
 
 _TYPES = {
@@ -201,9 +201,8 @@ _TYPES = {
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 
-def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
-    found = [f"{sign} {schema[key]:g}" for key, sign in _BOUNDS.items() if key in schema]
-    return iter([", ".join(found)] if found else [])
+def _bounds(schema: Mapping[str, Any]) -> str:
+    return ", ".join(f"{sign} {schema[key]:g}" for key, sign in _BOUNDS.items() if key in schema)
 
 
 def _default(schema: Mapping[str, Any]) -> str:
