@@ -9,6 +9,7 @@ validate recipes, and what a key means is in their docstrings, under ``Args:``. 
 import inspect
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -46,23 +47,20 @@ class Table:
         config: the class.
         path: of the first key that holds one.
         tasks: those whose recipes may have it.
+        is_only: whether no other class has that path.
     """
 
     config: type[Config]
     path: str
     tasks: tuple[str, ...]
+    is_only: bool
 
     @property
     def title(self) -> str:
-        """Of its heading: the key with the kind, or with the tasks where others have another."""
+        """Of its heading: the key with the kind, or with the tasks where others have another class."""
         if chosen := discriminator(self.config):
             return f"{self.path}: {' or '.join(get_args(self.config.model_fields[chosen].annotation))}"
-        return self.path if self.is_of_all else f"{self.path} ({', '.join(self.tasks)})"
-
-    @property
-    def is_of_all(self) -> bool:
-        """Whether recipes of every task may have it."""
-        return len(self.tasks) == len(KINDS)
+        return self.path if self.is_only else f"{self.path} ({', '.join(self.tasks)})"
 
     @property
     def link(self) -> str:
@@ -94,7 +92,10 @@ def tables() -> list[Table]:
             tasks[config].append(task)
             for key, field in config.model_fields.items():
                 waiting += ((f"{path}.{key}", inner, task) for inner in configs(field.annotation))
-    return [Table(config, path, tuple(tasks[config])) for config, path in paths.items()]
+    classes = Counter(paths.values())
+    return [
+        Table(config, path, tuple(tasks[config]), classes[path] == 1) for config, path in paths.items()
+    ]
 
 
 def configs(annotation: Any) -> Iterator[type[Config]]:
@@ -151,8 +152,8 @@ def _described(table: Table, section: str, known: Sequence[Table]) -> str:
     """A class: its heading, what its docstring says, and its keys."""
     words = inspect.cleandoc(table.config.__doc__ or "").partition("\nArgs:\n")[0].strip().replace("``", "`")
     parts = [f"### {table.title}\n"] if table.title != section else []
-    if discriminator(table.config) and not table.is_of_all:
-        parts.append(f"Tasks: {_of(table.tasks)}.\n")
+    if (tasks := _of(table.tasks)) and tasks not in table.title:
+        parts.append(f"Tasks: {tasks}.\n")
     parts.append(f"{words}\n")
     if lines := list(rows(table.config, known)):
         parts.append(_table(("key", "values", "default", "what it is"), lines))
@@ -160,7 +161,7 @@ def _described(table: Table, section: str, known: Sequence[Table]) -> str:
 
 
 def rows(config: type[Config], known: Sequence[Table]) -> Iterator[tuple[str, str, str, str]]:
-    """The lines of a table: key, values, default and meaning; ``known`` are tables that values may link to."""
+    """Key, values, default and meaning of each line; ``known`` are tables that values may link to."""
     schema, said = config.model_json_schema(), meanings(config)
     links = {table.config.__name__: table for table in known if table.config in _inside(config)}
     for key, value in schema["properties"].items():
@@ -207,9 +208,9 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 
 def _default(schema: Mapping[str, Any]) -> str:
     """The default of a key that has one: of another class its kind, or that it has defaults itself."""
-    if "default" not in schema:
+    default = schema.get("default", {})
+    if default == {}:
         return "none"
-    default = schema["default"]
     if isinstance(default, dict):
         kind = default.get("kind") or default.get("score")
         return f"`{kind}`" if kind else "its own"

@@ -154,7 +154,7 @@ class Oak(Tree):
     n: PositiveInt
 
 
-LEAF, TWIG = Table(Leaf, "tree.grows", ("tagging",)), Table(Twig, "tree.grows", ("tagging",))
+LEAF, TWIG = (Table(config, "tree.grows", ("tagging",), is_only=False) for config in (Leaf, Twig))
 
 
 def test_rows_are_those_made_by_hand():
@@ -178,8 +178,8 @@ def test_a_class_says_what_its_bases_say_unless_it_says_more():
     assert next(rows(Oak, [LEAF, TWIG])) == ("`n`", "whole number > 0", "–", "many.")
 
 
-def test_headings_name_the_kind_or_else_the_tasks():
+def test_headings_name_the_kind_or_else_the_tasks_where_others_have_another_class():
     assert LEAF.title == "tree.grows: leaf"
-    assert Table(Tree, "tree", ("tagging", "regression")).title == "tree (tagging, regression)"
-    assert Table(Tree, "tree", tuple(KINDS)).title == "tree"
+    assert Table(Tree, "tree", ("tagging", "regression"), is_only=False).title == "tree (tagging, regression)"
+    assert Table(Tree, "tree", ("tagging",), is_only=True).title == "tree"
     assert [*configs(dict[str, Tree] | None)] == [Tree]
