@@ -37,7 +37,7 @@ class TransformerConfig(StackConfig):
         n_layers: blocks of the encoder.
         n_decoder_layers: blocks of the decoder; null: n_layers.
         d_ff: hidden units of the feed-forwards.
-        positions: what tells the tokens' places; ``half-split`` are sinusoids with all sines first, as
+        positions: how the tokens' places are known; ``half-split`` are sinusoids with all sines first, as
             Marian's models have them; ``rotary`` and ``alibi`` act inside self-attention. With alibi the
             encoder knows distances, and cannot tell a source from its mirror image.
         combine: whether positions are added to the embeddings or stand beside them.

@@ -98,10 +98,10 @@ class Tokenization(Config):
 
 
 class StartConfig(Config):
-    """Another run whose tokenizers and weights this one goes on from.
+    """Another run whose tokenizers and weights this one begins with.
 
-    Its sections ``model`` and ``tokenizer`` (where it has one) stand below those of the recipe, which may
-    leave them away. Heads that it has not begin afresh.
+    Its sections ``model`` and ``tokenizer`` (where it has one) lie below those of the recipe, which may
+    leave them out. Heads that it lacks begin afresh.
 
     Args:
         run: its folder.

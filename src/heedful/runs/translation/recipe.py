@@ -51,7 +51,7 @@ class ObjectiveConfig(recipe.ObjectiveConfig):
 
     Args:
         loss_on: of a language model, which reads source and target as one text: whether it learns to
-            foretell the ``answer`` (the target) alone, or ``all``.
+            predict the ``answer`` (the target) alone, or ``all``.
         guided: let one head learn the word alignments of the training data besides; null: none.
     """
 
