@@ -93,9 +93,7 @@ def tables() -> list[Table]:
             for key, field in config.model_fields.items():
                 waiting += ((f"{path}.{key}", inner, task) for inner in configs(field.annotation))
     classes = Counter(paths.values())
-    return [
-        Table(config, path, tuple(tasks[config]), classes[path] == 1) for config, path in paths.items()
-    ]
+    return [Table(config, path, tuple(tasks[config]), classes[path] == 1) for config, path in paths.items()]
 
 
 def configs(annotation: Any) -> Iterator[type[Config]]:
