@@ -18,7 +18,7 @@ def import_(
     ),
     run: Path = typer.Argument(..., metavar="RUN", help="The run's folder, which is made."),
 ) -> None:
-    """Make a run of a model that transformers saved: a GPT-2, BERT, ViT, or a Marian with our tokenizers."""
+    """Make a run of a model that transformers saved: a GPT-2, BERT or ViT, or one of Marian's translators."""
     from heedful.interop.importing import import_run
 
     import_run(source, run, say)

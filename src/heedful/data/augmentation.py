@@ -25,7 +25,7 @@ class Augmentation(Config):
     """What is done to training pictures; nothing, by default.
 
     Args:
-        shift: move up to so many pixels in each direction, all steps alike; the picture's edge goes on into
+        shift: move by at most this many pixels in each direction, all steps alike; the picture's edge fills
             the place that becomes free (Krizhevsky et al. 2012 cut pieces out, which moves as well).
         flip: exchange left and right in half of the cases; wrong where they mean something, as in digits.
         erase: how probable it is that a rectangle is overwritten, by the mean of all pictures (Zhong et al.

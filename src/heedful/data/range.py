@@ -14,8 +14,8 @@ class Ranged(Config):
     """What every source can be told.
 
     Args:
-        skip: leave so many rows out, from the first on.
-        limit: give so many rows at most, after those.
+        skip: leave out this many rows, from the first on.
+        limit: give at most this many rows, after those.
     """
 
     skip: NonNegativeInt = 0

@@ -24,7 +24,7 @@ class Filter(Config):
 
     Args:
         max_length: the most ids a column may have, for all columns or by column; the special ids
-            that a task adds are not counted. None: no limit.
+            that a task adds are not counted. null: no limit.
         too_long: cut the column to its limit, drop the row, or stop.
         empty: drop a row with an empty column, or stop.
         max_ratio: drop a row whose longest column is more than this many times its shortest, as

@@ -24,6 +24,11 @@ class MaxLength(Config):
     """The most tokens to generate: ``min(cap, int(ratio * source_length) + extra)``.
 
     The end token counts. Without a source, ``source_length`` is 0: set ``extra``.
+
+    Args:
+        ratio: tokens for each token of the source.
+        extra: tokens besides.
+        cap: the most tokens in any case.
     """
 
     ratio: NotNegative = 2.0
@@ -46,7 +51,11 @@ class NoPenaltyConfig(Config):
 
 
 class AverageLengthConfig(Config):
-    """Log-probability over ``L ** alpha``."""
+    """Log-probability over ``L ** alpha``.
+
+    Args:
+        alpha: 0 is no penalty, 1 the average over the tokens.
+    """
 
     kind: Literal["average"] = "average"
     alpha: NotNegative = 1.0
@@ -57,7 +66,11 @@ class AverageLengthConfig(Config):
 
 
 class GnmtLengthConfig(Config):
-    """Log-probability over ``((5 + L) / 6) ** alpha``."""
+    """Log-probability over ``((5 + L) / 6) ** alpha``.
+
+    Args:
+        alpha: 0 is no penalty; larger ones favour longer outputs.
+    """
 
     kind: Literal["gnmt"] = "gnmt"
     alpha: NotNegative = 0.6
@@ -73,14 +86,26 @@ LengthPenaltyConfig = Annotated[
 
 
 class GreedyConfig(Config):
-    """See `heedful.decoding.greedy.greedy`."""
+    """The most probable token at every step (`heedful.decoding.greedy.greedy`).
+
+    Args:
+        max_length: the most tokens to write.
+    """
 
     kind: Literal["greedy"] = "greedy"
     max_length: MaxLength = MaxLength()
 
 
 class BeamConfig(Config):
-    """See `heedful.decoding.beam.beam_search`; by default as Vaswani et al. 2017, section 6.1."""
+    """`heedful.decoding.beam.beam_search`, by default as Vaswani et al. 2017, section 6.1.
+
+    Args:
+        max_length: the most tokens to write.
+        beam: hypotheses that run side by side.
+        n_best: how many of them are answers.
+        length_penalty: how log-probabilities of different lengths are compared.
+        coverage: beta of the coverage penalty (Wu et al. 2016, equation 14); 0 leaves it out.
+    """
 
     kind: Literal["beam"] = "beam"
     max_length: MaxLength = MaxLength()
@@ -88,7 +113,6 @@ class BeamConfig(Config):
     n_best: int = Field(default=1, ge=1)
     length_penalty: LengthPenaltyConfig = GnmtLengthConfig()
     coverage: NotNegative = 0.0
-    """beta of the coverage penalty; 0 leaves it out."""
 
     @model_validator(mode="after")
     def _n_best_fits(self) -> "BeamConfig":
@@ -98,7 +122,17 @@ class BeamConfig(Config):
 
 
 class SampleConfig(Config):
-    """See `heedful.decoding.sampling.sample`."""
+    """Every token drawn from the model's distribution (`heedful.decoding.sampling.sample`).
+
+    Args:
+        max_length: the most tokens to write; a language model has ``completion`` for that, and refuses it.
+        temperature: what log-probabilities are divided by; 0 takes the most probable token.
+        top_k: how many of the most probable tokens are kept; null: all.
+        top_p: the probability that is kept; 1: all.
+        min_p: the least probability that is kept, relative to the greatest; 0: all.
+        seed: of the draws.
+        n: samples for each input.
+    """
 
     kind: Literal["sample"] = "sample"
     max_length: MaxLength = MaxLength()

@@ -39,12 +39,26 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class StackConfig(Config):
-    """Sizes and choices of a stack; ``d_k`` and ``d_v`` default to d_model / n_heads.
+    """Sizes and choices of a stack.
 
     Args:
+        d_model: width of the hidden states.
+        n_heads: of every attention.
+        n_kv_heads: heads of keys and values, each of which serves n_heads / n_kv_heads heads; null: n_heads.
+        n_layers: blocks, one after another.
+        d_k, d_v: widths of a key and of a value of one head; null: d_model / n_heads.
+        score: how a query and a key are compared; ``scaled-dot`` is the Transformer's.
+        attention_bias: whether the projections of attention have biases.
+        feed_forward_bias: whether the two layers of a feed-forward have biases.
         activation: of the feed-forwards; ``gelu-tanh`` is GPT-2's approximation of ``gelu``
             (Hendrycks and Gimpel 2016, section 2), ``silu`` is x sigmoid(x), which is also called swish.
         feed_forward: ``gated`` with relu, gelu or silu is ReGLU, GEGLU or SwiGLU.
+        norm: ``layer``, ``rms`` without a mean, or over the tokens of a batch: ``batch``, ``power``.
+        norm_placement: after each sum (``post``) or before each part (``pre``).
+        norm_warmup: of the norm ``power``: batches that are divided by their own mean square.
+        dropout: on embeddings, and on what each part adds.
+        attention_dropout: on attention weights.
+        activation_dropout: on the hidden units of feed-forwards.
         positions: each family says which it offers; ``rotary`` and ``alibi`` act inside every self-attention,
             and the embeddings then have none.
         norm_eps: the ε of the norms.

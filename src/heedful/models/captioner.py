@@ -26,9 +26,10 @@ from heedful.nn.positions import Added
 class CaptionerConfig(SquaresConfig):
     """Sizes and choices of a captioner; d_model, d_ff and heads are those of both halves.
 
-    ``n_decoder_layers`` defaults to ``n_layers``.
-
     Args:
+        n_layers: blocks of the encoder.
+        n_decoder_layers: blocks of the decoder; null: n_layers.
+        d_ff: hidden units of the feed-forwards.
         positions: of the words; the squares have a learned table.
         max_length: the most tokens of a caption where positions are learned, special ones included.
         tie: whether one matrix embeds the words and makes the logits.

@@ -71,8 +71,8 @@ class EncoderConfig(MixingConfig):
 
     Args:
         max_length: the most tokens of a sequence, special ones included.
-        positions: what tells the tokens' places; ``rotary`` and ``alibi`` act inside attention.
-        segments: rows of the table that tells the first text of a pair from the second; 0: none.
+        positions: how the tokens' places are known; ``rotary`` and ``alibi`` act inside attention.
+        segments: rows of the table that marks the first and the second text of a pair; 0: none.
         embedding_norm: whether the sum of the embeddings is normalised.
         pooling: what one vector for the whole sequence is made of.
         pooler: whether a layer with tanh follows.

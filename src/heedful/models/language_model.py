@@ -140,14 +140,14 @@ class LanguageModelConfig(StackConfig):
     Args:
         d_ff: hidden units of the feed-forwards; 4 d_model by default.
         mixing: what a token's attention reaches: all that is before it; what is before it in its block
-            (local); a memory of all that is before its block (compressed); or local and compressed by
-            turns, the first layer local.
+            (local); a memory of all that is before its block (compressed); or local and
+            compressed attention in alternate layers, the first one local (alternating).
         block: the length of a block of local attention.
-        earlier_blocks: so many blocks before its own are also seen, whole.
+        earlier_blocks: how many blocks before its own are also seen, whole.
         compression: tokens that a slot of the memory stands for.
         experts: a mixture of experts in some layers; null: in none.
         context: the most tokens that are read at once, in training as in use.
-        positions: what tells the tokens' places; ``none`` leaves it to the causal mask. ``rotary`` and
+        positions: how the tokens' places are known; ``none`` leaves it to the causal mask. ``rotary`` and
             ``alibi`` act inside attention.
         tie: whether the output layer is the embedding table.
     """

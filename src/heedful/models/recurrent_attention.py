@@ -23,7 +23,7 @@ SHARPENING = 2.0
 
 
 class DotAttention(Config):
-    """s . h, scaled or not; annotations and states must have one width."""
+    """s . h, divided by the root of its width (scaled-dot) or not; both must have one width."""
 
     score: Literal["dot", "scaled-dot"]
 
@@ -35,21 +35,34 @@ class BilinearAttention(Config):
 
 
 class AdditiveAttention(Config):
-    """v^T tanh(W s + U h), with ``d_attention`` units (d_hidden by default)."""
+    """v^T tanh(W s + U h).
+
+    Args:
+        d_attention: hidden units; null: d_hidden.
+    """
 
     score: Literal["additive"]
     d_attention: Positive | None = None
 
 
 class CosineAttention(Config):
-    """beta cos(s, h); ``key_strength`` is where a learned beta starts (none: beta is 1)."""
+    """beta cos(s, h).
+
+    Args:
+        key_strength: where a learned beta starts; null: beta is 1.
+    """
 
     score: Literal["cosine"]
     key_strength: Annotated[float, Field(gt=0)] | None = None
 
 
 class MultiHeadAttention(Config):
-    """Additive attention with several heads; the defaults are those of ESPnet's recipes."""
+    """Additive attention with several heads; the defaults are those of ESPnet's recipes.
+
+    Args:
+        n_heads: how many.
+        d_k, d_v: widths of a key and of a value of one head.
+    """
 
     score: Literal["multi-head-additive"]
     n_heads: Positive = 4
@@ -58,9 +71,16 @@ class MultiHeadAttention(Config):
 
 
 class LocationAwareAttention(Config):
-    """The same, and every head also sees where it looked last, by filters of 2 half_width + 1 places.
+    """Additive attention with several heads, each of which also sees where it looked last.
 
-    In multi-resolution, that is the width of the last head's filters; those before it have even shares.
+    Its filters see 2 half_width + 1 places. In multi-resolution, that is the width of the last head's;
+    those before it have even shares.
+
+    Args:
+        n_heads: how many.
+        d_k, d_v: widths of a key and of a value of one head.
+        channels: filters of each head.
+        half_width: places that a filter sees on each side.
     """
 
     score: Literal["multi-head-location", "multi-head-multi-resolution"]

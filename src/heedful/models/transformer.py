@@ -33,11 +33,20 @@ from heedful.nn.positions import Added, Concatenated
 class TransformerConfig(StackConfig):
     """Sizes and choices of an encoder-decoder Transformer.
 
-    ``n_decoder_layers`` defaults to ``n_layers``; ``d_k`` and ``d_v`` to d_model / n_heads.
-    ``max_length`` bounds the positions of a learned, one-hot or constant table; the others need none.
-    With alibi the encoder knows distances, and cannot tell a source from its mirror image.
-    ``half-split`` positions are sinusoids with all sines first; ``head_bias`` gives each token of the
-    output a bias. Marian's models have both.
+    Args:
+        n_layers: blocks of the encoder.
+        n_decoder_layers: blocks of the decoder; null: n_layers.
+        d_ff: hidden units of the feed-forwards.
+        positions: how the tokens' places are known; ``half-split`` are sinusoids with all sines first, as
+            Marian's models have them; ``rotary`` and ``alibi`` act inside self-attention. With alibi the
+            encoder knows distances, and cannot tell a source from its mirror image.
+        combine: whether positions are added to the embeddings or stand beside them.
+        d_positions: of ``concat``, columns of the positions; null: d_model / 4. One-hot ones have max_length.
+        max_length: the most tokens of a table of positions (``learned``, ``one-hot``), and what ``constant``
+            ones are divided by; others need none.
+        tie: one matrix for both embeddings and the output layer (``three-way``), for the target's and the
+            output layer (``target``), or for none.
+        head_bias: whether each token of the output has a bias, as in Marian's models.
     """
 
     kind: Literal["transformer"] = "transformer"

@@ -34,7 +34,7 @@ class VisionConfig(SquaresConfig, MixingConfig):
     Args:
         mixer: what mixes across the squares (`heedful.models.mixing`). Convolutions and recurrence run along
             the row of all squares, where the end of one line of the picture touches the begin of the next.
-        positions: what tells the squares' places; the mixer ``mlp`` knows them without.
+        positions: how the squares' places are known; the mixer ``mlp`` knows them without.
         pooling: what one vector for the picture is made of; ``first`` puts a class token before the squares.
     """
 

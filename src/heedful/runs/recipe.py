@@ -19,7 +19,13 @@ from heedful.training.settings import TrainingConfig
 
 
 class DataConfig(Config):
-    """Where the rows come from. ``test`` may name several sets; ``evaluate`` takes one or all."""
+    """Where the rows come from.
+
+    Args:
+        train: what is learned from.
+        valid: what is measured on the way.
+        test: any number of sets by name; ``evaluate`` takes one or all.
+    """
 
     train: SourceConfig
     valid: SourceConfig
@@ -30,7 +36,7 @@ class ObjectiveConfig(Config):
     """What is minimised: of the next token, unless a task says otherwise.
 
     Args:
-        loss: by its name in `heedful.objectives.registry`.
+        loss: by its name in `heedful.objectives.registry`; there is ``cross-entropy``.
         label_smoothing: of cross-entropy.
         chunk: tokens whose logits exist at one time.
     """
@@ -92,10 +98,10 @@ class Tokenization(Config):
 
 
 class StartConfig(Config):
-    """Another run whose tokenizers and weights this one goes on from.
+    """Another run whose tokenizers and weights this one begins with.
 
-    Its sections ``model`` and ``tokenizer`` (where it has one) stand below those of the recipe, which may
-    leave them away. Heads that it has not begin afresh.
+    Its sections ``model`` and ``tokenizer`` (where it has one) lie below those of the recipe, which may
+    leave them out. Heads that it lacks begin afresh.
 
     Args:
         run: its folder.
@@ -110,7 +116,26 @@ class StartConfig(Config):
 
 
 class Recipe(Config):
-    """What recipes of all tasks have. Those that read or write text have a ``tokenizer`` besides."""
+    """What recipes of all tasks have.
+
+    Args:
+        description: what the recipe is for, in a sentence.
+        root: where relative paths begin; null: at the folder of the recipe's file, or, of a shipped
+            recipe, at the current folder; the run keeps it.
+        task: what is done; it decides which other sections there are.
+        data: where rows come from, and what becomes of those that cannot be used.
+        tokenizer: which subwords, and what is done to the text before; not of pictures' labels.
+        model: the family, its sizes and its parts; ``preset`` names one to begin with (``heedful describe``).
+        objective: what is minimised.
+        start: another run to begin from; null: none.
+        optimizer: how gradients become updates.
+        schedule: how the learning rate rises and falls.
+        training: how long, how much at a time, and what is kept.
+        validation: what is measured on the way.
+        decoding: how answers are searched for or drawn.
+        evaluation: how ``evaluate`` scores.
+        expected: of a shipped recipe, what it reached.
+    """
 
     description: str = ""
     root: str | None = None

@@ -21,7 +21,14 @@ ByteSplit = Literal["class", "space", "gpt2"]
 
 
 class PreprocessingConfig(Config):
-    """What one side's text goes through; see `Preprocessing`."""
+    """What a text goes through before subwords are cut, in this order: form, case, Moses.
+
+    Args:
+        lowercase: whether all letters become small.
+        moses: the language (``de``) by whose rules the Moses scripts cut tokens; null: none.
+        normalization: the Unicode form that characters are brought into.
+        aggressive_hyphens: whether Moses also cuts at hyphens: ``a-b`` becomes ``a @-@ b``.
+    """
 
     lowercase: bool = False
     moses: Language | None = None
@@ -37,6 +44,11 @@ class _Merging(Config):
     """The settings of byte-pair encoding (Sennrich 2016, section 3.2).
 
     Exactly one of ``vocab_size`` and ``merges`` must be given.
+
+    Args:
+        vocab_size: entries in all, special ones included.
+        merges: how many merges are learned; the vocabulary is as large as that makes it.
+        min_frequency: how often a pair must occur to be merged.
     """
 
     vocab_size: Count | None = None
@@ -55,7 +67,13 @@ class BpeConfig(_Merging):
 
     The ``alphabet`` most frequent characters that occur ``min_frequency`` times get an entry of their
     own. Others are spelt with the 256 entries of the bytes, or become ``<unk>`` without
-    ``byte_fallback``. A pair must occur ``min_frequency`` times to be merged.
+    ``byte_fallback``.
+
+    Args:
+        min_frequency: how often a character must occur to get an entry, and a pair to be merged.
+        split: where words end: between letters, digits and other signs (``class``), or at white space only.
+        alphabet: the most characters that get entries.
+        byte_fallback: whether other characters are spelt in bytes.
     """
 
     kind: Literal["bpe"]
@@ -65,7 +83,11 @@ class BpeConfig(_Merging):
 
 
 class ByteBpeConfig(_Merging):
-    """Byte-pair encoding of UTF-8 bytes (Radford 2019, section 2.2)."""
+    """Byte-pair encoding of UTF-8 bytes (Radford 2019, section 2.2).
+
+    Args:
+        split: where words end; ``gpt2`` also takes English contractions apart.
+    """
 
     kind: Literal["byte-bpe"]
     split: ByteSplit = "class"
@@ -74,7 +96,12 @@ class ByteBpeConfig(_Merging):
 class UnigramConfig(Config):
     """The unigram language model of subwords (Kudo 2018, section 3.2).
 
-    ``alphabet``, ``min_frequency`` (of characters) and ``byte_fallback`` are those of `BpeConfig`.
+    Args:
+        vocab_size: entries in all, special ones included.
+        min_frequency: how often a character must occur to get an entry.
+        split: where words end: between letters, digits and other signs (``class``), or at white space only.
+        alphabet: the most characters that get entries.
+        byte_fallback: whether other characters are spelt in bytes.
     """
 
     kind: Literal["unigram"]
@@ -106,6 +133,12 @@ class WordPieceConfig(Config):
     """BERT's greedy longest match (Devlin 2019, section 3), learned by merging the most frequent pair.
 
     White space is not kept, and a word with a character outside the alphabet becomes ``<unk>``.
+
+    Args:
+        vocab_size: entries in all, special ones included.
+        min_frequency: how often a character must occur to get an entry, and a pair to be merged.
+        alphabet: the most characters that get entries.
+        cleaning: what is done to the text first.
     """
 
     kind: Literal["wordpiece"]
@@ -116,7 +149,13 @@ class WordPieceConfig(Config):
 
 
 class WordConfig(Config):
-    """Whole words, the most frequent first; others become ``<unk>`` and white space is not kept."""
+    """Whole words, the most frequent first; others become ``<unk>`` and white space is not kept.
+
+    Args:
+        vocab_size: the most entries, special ones included; null: no limit.
+        min_frequency: how often a word must occur to get an entry.
+        split: where words end: between letters, digits and other signs (``class``), or at white space only.
+    """
 
     kind: Literal["word"]
     vocab_size: Count | None = None
@@ -125,7 +164,13 @@ class WordConfig(Config):
 
 
 class CharacterConfig(Config):
-    """Single code points, the most frequent kept; others become bytes, or else ``<unk>``."""
+    """Single code points, the most frequent kept; others become bytes, or else ``<unk>``.
+
+    Args:
+        vocab_size: the most entries, special ones included; null: no limit.
+        min_frequency: how often a character must occur to get an entry.
+        byte_fallback: whether other characters are spelt in bytes.
+    """
 
     kind: Literal["character"]
     vocab_size: Count | None = None

@@ -20,6 +20,11 @@ class AdamConfig(Config):
     """Adam (Kingma and Ba 2015) with the values of Vaswani et al. 2017, section 5.3.
 
     Lecture S0 lists a library's defaults instead (beta2 0.999, rate 0.001); S2 has the paper's.
+
+    Args:
+        beta1: how much is kept of the running mean of the gradient.
+        beta2: how much is kept of that of its square.
+        eps: added to the root of the latter, by which the former is divided.
     """
 
     kind: Literal["adam"] = "adam"
@@ -32,6 +37,12 @@ class AdamWConfig(Config):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
     Only matrices decay (two axes or more: projections, embeddings, kernels), not biases and gains.
+
+    Args:
+        beta1: how much is kept of the running mean of the gradient.
+        beta2: how much is kept of that of its square.
+        eps: added to the root of the latter, by which the former is divided.
+        weight_decay: times the rate, the share of a matrix that each update takes away.
     """
 
     kind: Literal["adamw"] = "adamw"
@@ -45,6 +56,12 @@ class MuonConfig(Config):
     """Muon on the matrices between embeddings and heads, AdamW on all the rest (`heedful.training.muon`).
 
     The schedule's rate is that of Muon, 0.02 or more; AdamW has ``adam_share`` of it.
+
+    Args:
+        momentum: how much is kept of the sum of past gradients.
+        adam_share: AdamW's share of the rate.
+        beta1, beta2, eps: of AdamW.
+        weight_decay: of Muon's matrices: times the rate, the share that each update takes away.
     """
 
     kind: Literal["muon"] = "muon"
@@ -57,7 +74,12 @@ class MuonConfig(Config):
 
 
 class SGDConfig(Config):
-    """Stochastic gradient descent, with momentum where it is not 0."""
+    """Stochastic gradient descent, with momentum where it is not 0.
+
+    Args:
+        momentum: how much is kept of the sum of past gradients.
+        nesterov: whether each step looks ahead along the momentum (Nesterov); needs momentum.
+    """
 
     kind: Literal["sgd"] = "sgd"
     momentum: float = Field(default=0.0, ge=0, lt=1)

@@ -182,7 +182,12 @@ class Plateau:
 
 
 class WarmupConfig(Config):
-    """See `Warmup`; d_model is the model's."""
+    """A line up to update ``warmup``, then the inverse square root, by the model's width (`Warmup`).
+
+    Args:
+        factor: times ``d_model^-0.5 min(s^-0.5, s warmup^-1.5)`` at update s.
+        warmup: the update of the largest rate.
+    """
 
     kind: Literal["warmup"] = "warmup"
     factor: PositiveFloat = 1.0
@@ -190,7 +195,13 @@ class WarmupConfig(Config):
 
 
 class InverseSqrtConfig(Config):
-    """See `InverseSqrt`."""
+    """A line up to ``peak`` at update ``warmup``, then ``peak sqrt(warmup / s)`` at update s.
+
+    Args:
+        peak: the largest rate.
+        warmup: the update of the largest rate.
+        warmup_from: where the line begins.
+    """
 
     kind: Literal["inverse-sqrt"] = "inverse-sqrt"
     peak: PositiveFloat = 5e-4
@@ -199,7 +210,14 @@ class InverseSqrtConfig(Config):
 
 
 class CosineConfig(Config):
-    """See `Cosine`; without ``updates``, the training's ``max_updates``."""
+    """A line from 0 to ``peak`` at update ``warmup``, then half a cosine to ``floor``.
+
+    Args:
+        peak: the largest rate.
+        warmup: the update of the largest rate.
+        floor: the rate at the end, and after it.
+        updates: when the end is reached; null: at ``training.max_updates``.
+    """
 
     kind: Literal["cosine"] = "cosine"
     peak: PositiveFloat = 5e-4
@@ -209,7 +227,14 @@ class CosineConfig(Config):
 
 
 class LinearConfig(Config):
-    """See `Linear`; without ``updates``, the training's ``max_updates``."""
+    """A line from 0 to ``peak`` at update ``warmup``, then one to ``floor``.
+
+    Args:
+        peak: the largest rate.
+        warmup: the update of the largest rate.
+        floor: the rate at the end, and after it.
+        updates: when the end is reached; null: at ``training.max_updates``.
+    """
 
     kind: Literal["linear"] = "linear"
     peak: PositiveFloat = 5e-4
@@ -219,7 +244,12 @@ class LinearConfig(Config):
 
 
 class ConstantConfig(Config):
-    """See `Constant`."""
+    """``peak``, after a line from 0.
+
+    Args:
+        peak: the rate.
+        warmup: updates of the line.
+    """
 
     kind: Literal["constant"] = "constant"
     peak: PositiveFloat = 5e-4
@@ -227,7 +257,15 @@ class ConstantConfig(Config):
 
 
 class PlateauConfig(Config):
-    """See `Plateau`; the metric and its direction are the training's."""
+    """Smaller whenever ``training.metric`` stands still at validations.
+
+    Args:
+        peak: the largest rate.
+        factor: what the rate is multiplied by then.
+        patience: how many validations in a row may bring nothing better before that.
+        warmup: updates of a line from 0 to the peak.
+        floor: the smallest rate.
+    """
 
     kind: Literal["plateau"] = "plateau"
     peak: PositiveFloat = 5e-4

@@ -13,23 +13,24 @@ class TrainingConfig(Config):
 
     Args:
         seed: of the model's randomness (dropout) and, through the data, of its order.
-        max_updates: stop after so many updates.
-        max_epochs: stop after so many times through the data.
-        max_minutes: stop after so many minutes of training, resumed parts together.
-        tokens_per_update: the budget of an update, over all ranks and micro-batches.
+        max_updates: stop after this many updates.
+        max_epochs: stop after this many times through the data.
+        max_minutes: stop after this many minutes of training, resumed parts together.
+        tokens_per_update: the most tokens of an update (of pairs: target tokens), over all ranks and
+            micro-batches.
         accumulate: micro-batches into which a rank splits its part of an update.
         validate_every: updates between validations.
         save_every: updates between checkpoints; one is also made after each validation and at the end.
         keep_last: how many of the newest checkpoints stay.
         keep_best: how many of the best checkpoints that were validated in turn stay besides; the best one
-            always does. A better one from the end, validated out of turn, stays until training goes on.
-        patience: stop after so many regular validations without a better metric; None: never.
+            always does. A better one from the end, validated out of turn, stays until training continues.
+        patience: stop after this many regular validations in a row without a better metric; null: never.
         metric: the name of the validation metric that decides what is best.
         direction: which way that metric improves.
         precision: ``auto`` takes bf16 where the chip multiplies faster in it (`heedful.training.precision`).
         compile: whether the blocks of the model are compiled; ``auto`` does so where a compiler is found and
             the run is so long that it earns the half minute back that this takes.
-        clip_norm: the largest norm of the gradients; None: no clipping.
+        clip_norm: the largest norm of the gradients; null: no clipping.
         average: of how many checkpoints the final weights are the average; 0: of none.
         average_of: the ``last`` or the ``best`` checkpoints.
         log_every: updates between two lines of figures in ``metrics.jsonl`` (and for TensorBoard).

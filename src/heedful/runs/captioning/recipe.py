@@ -38,7 +38,11 @@ class CaptionFilter(Filter):
 
 
 class DataConfig(recipe.DataConfig):
-    """Rows with a picture and a caption, and what to do with those that cannot be used as they are."""
+    """Rows with a picture and a caption, and what to do with those that cannot be used as they are.
+
+    Args:
+        filter: of captions that are long or empty, and pictures that cannot be read.
+    """
 
     filter: CaptionFilter = CaptionFilter()
 

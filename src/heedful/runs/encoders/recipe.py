@@ -10,7 +10,11 @@ from heedful.tasks.texts import N_SPECIALS
 
 
 class DataConfig(recipe.DataConfig):
-    """Rows with texts and an answer, and what to do with those that cannot be used as they are."""
+    """Rows with texts and an answer, and what to do with those that cannot be used as they are.
+
+    Args:
+        filter: of texts that are too long or empty.
+    """
 
     filter: Filter = Filter()
 

@@ -33,7 +33,7 @@ class ValidationConfig(Config):
     """What a validation measures: loss and perplexity, in windows that do not overlap.
 
     Args:
-        tokens: of the first so many tokens; null: of all.
+        tokens: how many tokens, from the first on; null: all.
     """
 
     tokens: PositiveInt | None = None
@@ -67,15 +67,19 @@ class EvaluationConfig(Config):
 
     Args:
         stride: besides windows that do not overlap, as in validation, also score windows that move on by
-            so many tokens, of which only the last so many count: then each has at least context - stride
-            tokens before it. Smaller is better and slower.
+            this many tokens, of which only the last ones, as many, count: then each has at least context -
+            stride tokens before it. Smaller is better and slower.
     """
 
     stride: PositiveInt | None = None
 
 
 class LanguageModellingRecipe(recipe.Recipe):
-    """A whole recipe."""
+    """A whole recipe.
+
+    Args:
+        completion: where a completion ends.
+    """
 
     task: LanguageModellingTask
     data: recipe.DataConfig

@@ -13,13 +13,21 @@ from heedful.tasks.registry import PictureClassificationTask
 
 
 class Filter(Config):
-    """What to do with pictures that cannot be read: stop at the first, or leave them out and count them."""
+    """What to do with pictures that cannot be read.
+
+    Args:
+        unreadable: stop at the first, or leave them out and count them.
+    """
 
     unreadable: Literal["error", "drop"] = "error"
 
 
 class DataConfig(recipe.DataConfig):
-    """Rows with a picture and a label."""
+    """Rows with a picture and a label.
+
+    Args:
+        filter: what to do with those that cannot be read.
+    """
 
     filter: Filter = Filter()
 
@@ -37,7 +45,11 @@ class EvaluationConfig(Config):
 
 
 class PictureClassificationRecipe(recipe.Recipe):
-    """A whole recipe. ``training.tokens_per_update`` counts ``model.n_tokens`` for each picture."""
+    """A whole recipe. ``training.tokens_per_update`` counts ``model.n_tokens`` for each picture.
+
+    Args:
+        augmentation: how training pictures are changed in every epoch.
+    """
 
     task: PictureClassificationTask
     data: DataConfig

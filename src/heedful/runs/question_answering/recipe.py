@@ -22,7 +22,11 @@ class DataConfig(WholeDataConfig):
 
 
 class ObjectiveConfig(Config):
-    """Cross-entropy of both ends. ``chunk`` is what other objectives have too: not used."""
+    """Cross-entropy of both ends.
+
+    Args:
+        chunk: what other objectives have too; not used.
+    """
 
     chunk: PositiveInt = 1024
 
@@ -53,7 +57,12 @@ class AnsweringConfig(Config):
 
 
 class QuestionAnsweringRecipe(EncoderRecipe):
-    """A whole recipe."""
+    """A whole recipe.
+
+    Args:
+        windows: how long passages are read.
+        answering: what can be an answer.
+    """
 
     task: QuestionAnsweringTask
     data: DataConfig

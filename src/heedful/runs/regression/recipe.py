@@ -8,7 +8,11 @@ from heedful.tasks.registry import RegressionTask
 
 
 class ObjectiveConfig(Config):
-    """Squared error of the standardised number. ``chunk`` is what other objectives have too: not used."""
+    """Squared error of the standardised number.
+
+    Args:
+        chunk: what other objectives have too; not used.
+    """
 
     chunk: PositiveInt = 1024
 

@@ -51,7 +51,7 @@ class ObjectiveConfig(recipe.ObjectiveConfig):
 
     Args:
         loss_on: of a language model, which reads source and target as one text: whether it learns to
-            foretell the ``answer`` (the target) alone, or ``all``.
+            predict the ``answer`` (the target) alone, or ``all``.
         guided: let one head learn the word alignments of the training data besides; null: none.
     """
 
@@ -86,14 +86,22 @@ class EvaluationConfig(Config):
 
 
 class PretrainedConfig(Config):
-    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embeddings at the start."""
+    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embeddings at the start.
+
+    Args:
+        source, target: the file for each side; null: none.
+    """
 
     source: str | None = None
     target: str | None = None
 
 
 class TranslationRecipe(recipe.Recipe):
-    """A whole recipe."""
+    """A whole recipe.
+
+    Args:
+        pretrained: word vectors that the embeddings begin with.
+    """
 
     task: TranslationTask
     data: DataConfig

@@ -1,0 +1,240 @@
+"""The page `docs/settings.md`: every key of every recipe.
+
+Nothing of it but the words is written by hand: keys, values and defaults are those of the classes that
+validate recipes, and what a key means is in their docstrings, under ``Args:``. The page is made anew by
+
+    python -m heedful.runs.settings_page > docs/settings.md
+"""
+
+import inspect
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from heedful.config import Config
+from heedful.runs.kinds import KINDS
+
+# Decoding before validation, which decodes too: so its tables stand where they are looked for.
+SECTIONS = (
+    "task", "data", "augmentation", "tokenizer", "pretrained", "model", "start", "windows", "objective",
+    "optimizer", "schedule", "training", "decoding", "completion", "answering", "validation", "evaluation",
+    "expected",
+)  # fmt: skip
+"""The keys of recipes that have keys of their own, in the order of the page."""
+
+WORDS = """# Settings
+
+<!-- Made by: python -m heedful.runs.settings_page > docs/settings.md -->
+
+Every key of every recipe, section by section. How recipes are read, and what they begin with, is in
+[Recipes](recipes.md); `heedful recipes NAME` prints one with comments, `heedful train NAME --print` one with
+all its defaults.
+
+On the command line, dots lead into a section: `training.max_updates=500`. Where a key has several tables, its
+`kind` (of an attention: its `score`) says which of them holds. What has no default (–) must be given. Any
+other key is an error that names the file, the line and the nearest key.
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A class of configurations on the page.
+
+    Args:
+        config: the class.
+        path: of the first key that holds one.
+        tasks: those whose recipes may have it.
+        is_only: whether no other class has that path.
+    """
+
+    config: type[Config]
+    path: str
+    tasks: tuple[str, ...]
+    is_only: bool
+
+    @property
+    def title(self) -> str:
+        """Of its heading: the key with the kind, or with the tasks where others have another class."""
+        if chosen := discriminator(self.config):
+            return f"{self.path}: {' or '.join(get_args(self.config.model_fields[chosen].annotation))}"
+        return self.path if self.is_only else f"{self.path} ({', '.join(self.tasks)})"
+
+    @property
+    def link(self) -> str:
+        """To its heading."""
+        word = self.title.partition(": ")[2]
+        return f"[{f'`{word}`' if word else 'keys'}](#{anchor(self.title)})"
+
+
+def discriminator(config: type[Config]) -> str | None:
+    """The key by which a class is told from others in its place, if there are some."""
+    return next((key for key in ("kind", "score") if key in config.model_fields), None)
+
+
+def tables() -> list[Table]:
+    """Every class with its keys, where it is first reached, in the order of the page."""
+    paths: dict[type[Config], str] = {}
+    tasks: dict[type[Config], list[str]] = {}
+    for section in SECTIONS:
+        waiting = [
+            (section, config, task)
+            for task, kind in KINDS.items()
+            if section in kind.recipe.model_fields
+            for config in configs(kind.recipe.model_fields[section].annotation)
+        ]
+        for path, config, task in waiting:  # grows: keys of one level stand before those below
+            if task in tasks.setdefault(config, []):
+                continue
+            paths.setdefault(config, path)
+            tasks[config].append(task)
+            for key, field in config.model_fields.items():
+                waiting += ((f"{path}.{key}", inner, task) for inner in configs(field.annotation))
+    classes = Counter(paths.values())
+    return [Table(config, path, tuple(tasks[config]), classes[path] == 1) for config, path in paths.items()]
+
+
+def configs(annotation: Any) -> Iterator[type[Config]]:
+    """The classes of configurations in a type."""
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from configs(inner)
+
+
+def meanings(config: type[Config]) -> dict[str, str]:
+    """What is said of each key under ``Args:``, by the class itself or by the nearest of its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(config.__mro__):
+        if issubclass(base, Config):
+            found |= _arguments(inspect.cleandoc(base.__doc__ or ""))
+    return found
+
+
+def _arguments(doc: str) -> dict[str, str]:
+    block = doc.partition("\nArgs:\n")[2].partition("\n\n")[0]
+    entries = re.findall(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", block, re.MULTILINE)
+    return {key: " ".join(words.split()) for keys, words in entries for key in keys.split(", ")}
+
+
+def page() -> str:
+    """The whole page."""
+    known = tables()
+    return "\n".join([WORDS, _recipe(), *(_section(section, known) for section in SECTIONS)])
+
+
+def _recipe() -> str:
+    """The table of the keys that a recipe itself has."""
+    said = {key: words for kind in KINDS.values() for key, words in meanings(kind.recipe).items()}
+    lines = []
+    for key in ("description", "root", *SECTIONS):
+        having = [task for task, kind in KINDS.items() if key in kind.recipe.model_fields]
+        name = f"[`{key}`](#{key})" if key in SECTIONS else f"`{key}`"
+        lines.append((name, _of(having) or "all", _cell(said.get(key, ""))))
+    return "## The sections\n\n" + _table(("key", "tasks", "what it is"), lines)
+
+
+def _section(section: str, known: Sequence[Table]) -> str:
+    here = [table for table in known if re.match(rf"{section}\b", table.path)]
+    parts = [f"## {section}\n"]
+    if bare := [table for table in here if not table.config.model_fields]:
+        tasks = [task for table in bare for task in table.tasks]
+        parts.append(f"There is nothing to choose for {_of(sorted(tasks, key=[*KINDS].index))}.\n")
+    parts += [_described(table, section, known) for table in here if table not in bare]
+    return "\n".join(parts)
+
+
+def _described(table: Table, section: str, known: Sequence[Table]) -> str:
+    """A class: its heading, what its docstring says, and its keys."""
+    words = inspect.cleandoc(table.config.__doc__ or "").partition("\nArgs:\n")[0].strip().replace("``", "`")
+    parts = [f"### {table.title}\n"] if table.title != section else []
+    if (tasks := _of(table.tasks)) and tasks not in table.title:
+        parts.append(f"Tasks: {tasks}.\n")
+    parts.append(f"{words}\n")
+    if lines := list(rows(table.config, known)):
+        parts.append(_table(("key", "values", "default", "what it is"), lines))
+    return "\n".join(parts)
+
+
+def rows(config: type[Config], known: Sequence[Table]) -> Iterator[tuple[str, str, str, str]]:
+    """Key, values, default and meaning of each line; ``known`` are tables that values may link to."""
+    schema, said = config.model_json_schema(), meanings(config)
+    links = {table.config.__name__: table for table in known if table.config in _inside(config)}
+    for key, value in schema["properties"].items():
+        if key != discriminator(config):
+            default = "–" if key in schema.get("required", ()) else _default(value)
+            yield f"`{key}`", values(value, links), default, _cell(said.get(key, ""))
+
+
+def _inside(config: type[Config]) -> set[type[Config]]:
+    return {inner for field in config.model_fields.values() for inner in configs(field.annotation)}
+
+
+def values(schema: Mapping[str, Any], links: Mapping[str, Table]) -> str:
+    """What a JSON Schema allows, in words; other classes as links to their tables."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2].rpartition("__")[2]
+        return links[name].link
+    if several := schema.get("oneOf") or schema.get("anyOf"):
+        return " or ".join(values(one, links) for one in several)
+    if choices := schema.get("enum") or [schema[key] for key in ("const",) if key in schema]:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    match schema["type"]:
+        case "array":
+            return f"a list: {values(schema['items'], links)}"
+        case "object":
+            return f"a map of names: {values(schema['additionalProperties'], links)}"
+        case kind:
+            return f"{_TYPES[kind]} {_bounds(schema)}".strip()
+
+
+_TYPES = {
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "`true`, `false`",
+    "string": "text",
+    "null": "`null`",
+}
+_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    return ", ".join(f"{sign} {schema[key]:g}" for key, sign in _BOUNDS.items() if key in schema)
+
+
+def _default(schema: Mapping[str, Any]) -> str:
+    """The default of a key that has one: of another class its kind, or that it has defaults itself."""
+    default = schema.get("default", {})
+    if default == {}:
+        return "none"
+    if isinstance(default, dict):
+        kind = default.get("kind") or default.get("score")
+        return f"`{kind}`" if kind else "its own"
+    is_plain = isinstance(default, str) and re.fullmatch(r"[\w-]+", default)
+    return f"`{default if is_plain else json.dumps(default)}`"
+
+
+def _of(tasks: Sequence[str]) -> str:
+    """Names of tasks; empty for all of them."""
+    return "" if len(tasks) == len(KINDS) else ", ".join(tasks)
+
+
+def _cell(words: str) -> str:
+    """Words of a docstring as Markdown, in a table."""
+    return words.replace("``", "`").replace("|", r"\|")
+
+
+def anchor(title: str) -> str:
+    """What a heading is called in links."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rule = ["---"] * len(head)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *lines))
+
+
+if __name__ == "__main__":
+    print(page(), end="")
