@@ -15,6 +15,7 @@ from heedful.training.step import Step
 
 V = 31
 TRANSFORMER = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=2, dropout=0.0)
+BATCH = TRANSFORMER.model_copy(update={"norm": "batch"})
 RECURRENT = RecurrentConfig.model_validate(
     {"kind": "recurrent", "d_embedding": 5, "d_hidden": 7, "d_readout": 11, "dropout": 0.0}
 )
@@ -51,8 +52,8 @@ def gradients(config, precision):
 
 @pytest.mark.parametrize(
     "config",
-    [TRANSFORMER, RECURRENT, LOCATION, LONG, EXPERTS],
-    ids=["transformer", "recurrent", "location", "long", "experts"],
+    [TRANSFORMER, BATCH, RECURRENT, LOCATION, LONG, EXPERTS],
+    ids=["transformer", "batch norm", "recurrent", "location", "long", "experts"],
 )
 def test_bf16_is_near_fp32_and_leaves_fp32_gradients(config):
     loss, expected, _ = gradients(config, "fp32")
