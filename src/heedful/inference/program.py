@@ -127,19 +127,20 @@ class Program:
         self.converted = max(self.converted, packed.n_in + -packed.n_in % 4)
         return packed
 
-    def norm(self, part: nn.Module, source: int, target: int) -> None:
-        """A norm as it is in evaluation."""
-        if isinstance(part, nn.Identity):
-            return
+    def norm(self, part: nn.Module, source: int, target: int) -> int:
+        """A norm as it is in evaluation; the buffer of its result, which without a norm is the source."""
+        if type(part) is nn.Identity:
+            return source
         where: dict[str, Any] = {"source": source, "target": target}
         if type(part) is LayerNorm:
             d = part.normalized_shape[0]
             weights: dict[str, Any] = {"weights": part.weight, "bias": part.bias}
             own = {name: w.detach() for name, w in weights.items() if w is not None}
             self.write(native.NORM, **where, n_in=d, n_out=d, number=part.eps, **own)
-            return
+            return target
         factor, shift = _affine(part)
         self.write(native.AFFINE, **where, n_in=len(factor), n_out=len(factor), weights=factor, bias=shift)
+        return target
 
     def residual(self, block: nn.Module, write: Any) -> None:
         """``write(part, source, x)`` adds a part's result to buffer x, with the norm before or after."""
@@ -152,8 +153,7 @@ class Program:
             self.norm(around.norm, x, x)
         else:
             normed = self.buffer("normed", self.widths[x])
-            self.norm(around.norm, x, normed)
-            write(around.part, normed, x)
+            write(around.part, self.norm(around.norm, x, normed), x)
 
     def self_attention(self, part: nn.Module, source: int, x: int, *, causal: bool) -> None:
         """Project, keep keys and values, attend to what is kept, project."""
