@@ -183,6 +183,16 @@ def test_positions_end_where_the_plain_path_ends():
             extend(writer, state, [[START]])
 
 
+@pytest.mark.parametrize("path", ["", "decoder", "decoder.blocks.0", "encoder", "encoder.blocks.0"])
+def test_kinds_made_from_those_that_are_known_are_refused(path):
+    """They may have a forward of their own."""
+    model = model_of("transformer")
+    part = model.get_submodule(path)
+    part.__class__ = type("Other", (type(part),), {})
+    with pytest.raises(UnfitError, match="of kind Other"):
+        compiled(model, "fp32")
+
+
 def test_where_somebody_listens_the_engine_does_not_run():
     model = model_of("transformer")
     with recording(model, model.alignment_taps[:1]), pytest.raises(UnfitError, match="listens"):

@@ -4,7 +4,6 @@ The blocks are read as they are: what they are made of decides what is written. 
 part has no instruction is refused with `UnfitError`, and the model then goes the plain way.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +15,7 @@ from heedful.native import library as native
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.scores import DotScore, ScaledDotScore
 from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
@@ -209,18 +209,35 @@ class Program:
         self.linear(part.up, source, hidden, activation=_activation(part.activation))
         self.linear(part.down, hidden, x, add=x)
 
-    def encoder_blocks(self, blocks: Sequence[Any], *, causal: bool) -> None:
-        """Self-attention and feed-forward, again and again."""
-        for block in blocks:
+    def encoder_stack(self, stack: nn.Module, *, causal: bool) -> None:
+        """Self-attention and feed-forward, again and again; then the norm."""
+        for block in _blocks(stack, EncoderStack, EncoderBlock):
             self.residual(block.mixing, lambda part, s, x: self.self_attention(part, s, x, causal=causal))
             self.residual(block.feed_forward, self.feed_forward)
+        self._last_norm(stack)
 
-    def decoder_blocks(self, blocks: Sequence[Any]) -> None:
+    def decoder_stack(self, stack: nn.Module) -> None:
         """The same with cross-attention between the two."""
-        for block in blocks:
+        for block in _blocks(stack, DecoderStack, DecoderBlock):
             self.residual(block.mixing, lambda part, s, x: self.self_attention(part, s, x, causal=True))
             self.residual(block.cross_attention, self.cross_attention)
             self.residual(block.feed_forward, self.feed_forward)
+        self._last_norm(stack)
+
+    def _last_norm(self, stack: Any) -> None:
+        x = self.buffer("x", 0)
+        self.norm(stack.norm, x, x)
+
+
+def _blocks(stack: nn.Module, kind: type[nn.Module], block_kind: type[nn.Module]) -> list[Any]:
+    """The blocks of a stack. What is made from the two kinds is refused: it may compute something else."""
+    if type(stack) is not kind:
+        raise UnfitError(f"a stack of kind {type(stack).__name__}")
+    blocks: Any = stack.blocks
+    for block in blocks:
+        if type(block) is not block_kind:
+            raise UnfitError(f"a block of kind {type(block).__name__}")
+    return list(blocks)
 
 
 def _activation(part: nn.Module) -> int:
