@@ -20,8 +20,7 @@ from torch import nn
 from heedful.errors import RequestError, nearest
 from heedful.inference.compiled import CompiledModel
 from heedful.inference.engine import Engine, compiled
-from heedful.inference.program import UnfitError
-from heedful.nn.taps import attached
+from heedful.inference.program import UnfitError, looked_into
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 
@@ -70,8 +69,8 @@ class Inference:
             self._engine = compiled(self.model, "fp32" if self.precision == "auto" else self.precision)
         except UnfitError as reason:
             self._reason = str(reason)
-            if attached(self.model):
-                self._versions = [-1]  # when nobody is any more, there may be an engine
+            if looked_into(self.model):
+                self._versions = [-1]  # when nobody does any more, there may be an engine
             if self.precision == "int8":
                 raise RequestError(
                     f"precision int8 needs the native engine, which cannot be used here ({reason}); "
@@ -89,7 +88,8 @@ class Inference:
     def ready(self, *, attention: bool = False) -> Any:
         """The model to decode with; each thread gets its own.
 
-        Where somebody is attached to a tap now, it is the model itself: the engine has none.
+        Where somebody is attached to a tap now, or a module has a hook, it is the model itself: the engine
+        has neither.
 
         Args:
             attention: whether weights over the source will be asked for, which the engine does not show.
@@ -97,7 +97,7 @@ class Inference:
         Raises:
             RequestError: weights are wanted in int8, which has no plain path.
         """
-        if not (watched := attached(self.model)):
+        if not (watched := looked_into(self.model)):
             self._compile()
         if self._engine is not None and not (attention or watched):
             if getattr(self._own, "engine", None) is not self._engine:
@@ -105,8 +105,8 @@ class Inference:
             return self._own.model
         if self.precision == "int8":
             raise RequestError(
-                "a coverage penalty, or whoever looks at a model's taps, needs what int8 does not show; "
-                "take fp32 or bf16"
+                "a coverage penalty, a hook, or whoever looks at a model's taps, needs what int8 does not "
+                "show; take fp32 or bf16"
             )
         return Autocast(self.model) if self.precision == "bf16" else self.model
 

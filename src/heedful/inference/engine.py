@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.inference.program import CacheShape, Program, UnfitError, refuse_listeners
+from heedful.inference.program import CacheShape, Program, UnfitError, looked_into
 from heedful.models.encoder_decoder import EncoderDecoder
 from heedful.models.language_model import LanguageModel
 from heedful.native import library as native
@@ -76,7 +76,8 @@ def compiled(model: nn.Module, precision: str) -> Engine:
         raise UnfitError(f"no native library: {native.unavailable()}")
     if any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
         raise UnfitError("weights that are not of 32 bits on the CPU")
-    refuse_listeners(model)
+    if reason := looked_into(model):
+        raise UnfitError(reason)
     program = Program(precision)
     x = program.buffer("x", 0)
     encoder = None

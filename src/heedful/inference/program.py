@@ -259,7 +259,10 @@ def _affine(part: nn.Module) -> tuple[Tensor, Tensor]:
     raise UnfitError(f"a norm of kind {type(part).__name__}")
 
 
-def refuse_listeners(model: nn.Module) -> None:
-    """The engine has no taps: where somebody listens or watches, the plain path must run."""
+def looked_into(model: nn.Module) -> str:
+    """Why the plain path must run, if it must: the engine tells no taps, and calls no hooks."""
     if attached(model):
-        raise UnfitError("somebody listens to a tap, or watches one")
+        return "somebody listens to a tap, or watches one"
+    if any(part._forward_hooks or part._forward_pre_hooks for part in model.modules()):
+        return "a module has a hook"
+    return ""

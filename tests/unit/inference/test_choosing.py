@@ -134,3 +134,19 @@ def test_int8_has_nothing_to_show_to_whoever_is_attached():
     inference = Inference(model := model_of(), "int8")
     with watching(model, {model.alignment_taps[0]: None}), pytest.raises(RequestError, match=r"taps.*int8"):
         inference.ready()
+
+
+@needs_library
+@pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_hook_is_called_for_as_long_as_it_is_there(kind):
+    inference = Inference(model := model_of())
+    engine_of_before = inference.ready().engine
+    handle = getattr(model.decoder.blocks[0], kind)(lambda *_: None)
+    assert inference.ready() is model
+    hooked = Inference(model)
+    assert "a module has a hook" in hooked.chosen
+    with pytest.raises(RequestError, match=r"int8 needs the native engine.*hook"):
+        Inference(model, "int8")
+    handle.remove()
+    assert inference.ready().engine is engine_of_before
+    assert isinstance(hooked.ready(), CompiledModel)
