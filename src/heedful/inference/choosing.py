@@ -11,6 +11,7 @@ taken unasked.
 """
 
 from collections.abc import Callable
+from operator import is_
 from threading import local
 from typing import Any, Literal, get_args
 
@@ -41,9 +42,10 @@ def checked(precision: str) -> Precision:
 
 
 class Inference:
-    """A model made ready for decoding; made so anew when its weights have been changed in place.
+    """A model made ready for decoding; made so anew when parts or weights are others, or changed in place.
 
-    (Changes that go past autograd's count of versions, as those of ``parameter.data`` do, are not seen.)
+    (Changes that go past autograd's count of versions, as those of ``parameter.data`` do, are not seen,
+    nor are those of running statistics alone.)
 
     Args:
         model: keeps the model contract.
@@ -57,20 +59,25 @@ class Inference:
         self.model, self.precision = model, checked(precision)
         self._own = local()
         self._engine: Engine | None = None
-        self._reason, self._versions = "", [-1]
+        self._reason, self._versions = "", list[int]()
+        self._parts: list[Any] = []
         self._compile()
 
     def _compile(self) -> None:
-        versions = [parameter._version for parameter in self.model.parameters()]
-        if versions == self._versions:
+        parameters = list(self.model.parameters())
+        versions = [parameter._version for parameter in parameters]
+        # The objects are kept: a new one may have the version, and the id, of one that is gone.
+        parts = [*self.model.modules(), *parameters]
+        same = len(parts) == len(self._parts) and all(map(is_, parts, self._parts))
+        if same and versions == self._versions:
             return
-        self._engine, self._versions = None, versions
+        self._engine, self._versions, self._parts = None, versions, parts
         try:
             self._engine = compiled(self.model, "fp32" if self.precision == "auto" else self.precision)
         except UnfitError as reason:
             self._reason = str(reason)
             if looked_into(self.model):
-                self._versions = [-1]  # when nobody does any more, there may be an engine
+                self._parts = []  # when nobody does any more, there may be an engine
             if self.precision == "int8":
                 raise RequestError(
                     f"precision int8 needs the native engine, which cannot be used here ({reason}); "

@@ -108,6 +108,30 @@ def test_weights_that_were_changed_are_read_again():
 
 
 @needs_library
+def test_weights_that_were_assigned_are_read_again():
+    """Tensors that were never changed all have version 0."""
+    model, hidden = model_of(), torch.randn(3, 14)
+    once = {name: 1 * value for name, value in model.state_dict().items()}
+    model.load_state_dict(once, assign=True)
+    inference = Inference(model)
+    logits = inference.ready().heads["token"](hidden)
+    model.load_state_dict({name: 2 * value for name, value in once.items()}, assign=True)
+    torch.testing.assert_close(inference.ready().heads["token"](hidden), 2 * logits)
+
+
+@needs_library
+def test_a_part_without_weights_that_was_replaced_is_read_again():
+    inference = Inference(model := model_of())
+    before = inference.ready()
+    part = model.decoder.blocks[0].feed_forward.part
+    part.activation = nn.GELU() if isinstance(part.activation, nn.ReLU) else nn.ReLU()
+    assert inference.ready().engine is not before.engine
+    part.activation = nn.Tanh()
+    assert inference.ready() is model
+    assert "an activation of kind Tanh" in inference.chosen
+
+
+@needs_library
 def test_whoever_is_attached_to_a_tap_gets_the_model_itself_for_as_long():
     inference = Inference(model := model_of())
     (name,) = model.alignment_taps
