@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.nn.attention.cross_attention import CrossAttention, weights_per_hypothesis
+from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.heads import init_slices, merge_heads, split_heads
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore, ScaledDotScore
 from heedful.nn.attention.self_attention import SelfAttention
@@ -277,14 +277,6 @@ def test_a_memory_of_some_sentences_equals_remembering_them_alone():
     torch.testing.assert_close(some.keys, alone.keys)
     torch.testing.assert_close(some.values, alone.values)
     assert some.keys.shape == (2, 3, 4, 11)  # additive keys are prepared, as wide as the sum
-
-
-def test_weights_of_hypotheses_that_share_a_sentence_come_apart():
-    weights = torch.randn(2, 3, 5, 7)  # 2 sentences, 3 heads, 5 hypotheses each, 7 source tokens
-    apart = weights_per_hypothesis(weights)
-    assert apart.shape == (10, 3, 7)
-    for n in range(10):
-        assert torch.equal(apart[n], weights[n // 5, :, n % 5])
 
 
 def test_taps_see_scores_and_weights_and_may_replace_them():
