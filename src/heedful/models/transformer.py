@@ -34,8 +34,8 @@ class TransformerConfig(StackConfig):
     """Sizes and choices of an encoder-decoder Transformer.
 
     ``n_decoder_layers`` defaults to ``n_layers``; ``d_k`` and ``d_v`` to d_model / n_heads.
-    ``max_length`` bounds the positions of a learned, one-hot or constant table; the others need none.
-    With alibi the encoder knows distances, and cannot tell a source from its mirror image.
+    ``max_length`` bounds the positions of a learned or one-hot table, and scales constant ones; the others
+    need none. With alibi the encoder knows distances, and cannot tell a source from its mirror image.
     ``half-split`` positions are sinusoids with all sines first; ``head_bias`` gives each token of the
     output a bias. Marian's models have both.
     """
