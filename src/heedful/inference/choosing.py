@@ -93,7 +93,7 @@ class Inference:
         return f"{plain} on the plain path ({self._reason})"
 
     def ready(self, *, attention: bool = False) -> Any:
-        """The model to decode with; each thread gets its own.
+        """The model to decode with: on the engine, memory of its own for each thread; else, the one model.
 
         Where somebody is attached to a tap now, or a module has a hook, it is the model itself: the engine
         has neither.
