@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from heedful.nn.declarations import DECLARATIONS, declared
 from heedful.nn.experts import MixtureOfExperts, NoisyTopKGate
 from heedful.nn.layout import Layout
+from heedful.nn.taps import recording, taps
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.terms import total
 from heedful.training.step import Step
@@ -148,16 +149,14 @@ def test_accumulated_micro_batches_equal_one_large_step_in_all_terms_but_the_bal
 def test_an_expert_that_no_token_reached_has_a_gradient_of_zero(name):
     model = model_of(name)
     mixtures = [part for part in model.modules() if isinstance(part, MixtureOfExperts)]
-    reached = [set() for _ in mixtures]
-    for part, seen in zip(mixtures, reached):
-        part.gate.gates.listeners.append(
-            lambda g, s=seen: s.update((g > 0).any(0).nonzero().flatten().tolist())
-        )
-    torch.cat(hidden_of(model, SOURCES[:1], [TARGETS[2]])).square().sum().backward()
-    for part, seen in zip(mixtures, reached):
-        assert 0 < len(seen) < len(part.experts)
+    gates = [name for name in taps(model) if name.endswith(".gate.gates")]
+    with recording(model, gates) as seen:
+        torch.cat(hidden_of(model, SOURCES[:1], [TARGETS[2]])).square().sum().backward()
+    for part, values in zip(mixtures, seen.values(), strict=True):
+        reached = (torch.cat(values) > 0).any(0).nonzero().flatten().tolist()
+        assert 0 < len(reached) < len(part.experts)
         for i, expert in enumerate(part.experts):
-            assert any(bool(p.grad.any()) for p in expert.parameters()) == (i in seen)
+            assert any(bool(p.grad.any()) for p in expert.parameters()) == (i in reached)
 
 
 # reads_ahead ----------------------------------------------------------------------------------------------

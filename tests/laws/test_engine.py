@@ -30,6 +30,7 @@ from heedful.inference.program import UnfitError
 from heedful.inference.running import ROWS
 from heedful.native.library import library
 from heedful.nn.layout import Tokens
+from heedful.nn.residual import PreNorm
 from heedful.nn.taps import recording
 from heedful.tasks.generation import Generator
 
@@ -74,9 +75,8 @@ def test_step_by_step_equals_at_once(name):
     same(written(engine_of(model), SOURCES, TARGETS, cuts), hidden_of(model, SOURCES, TARGETS))
 
 
-@pytest.mark.parametrize("name", CAUSAL)
-def test_a_language_model_step_by_step_equals_at_once(name):
-    model = model_of(name)
+def check_continuing(model):
+    """Of a language model: pieces that are written after one another equal the whole."""
     writer = engine_of(model)
     state, written = writer.start(len(TARGETS)), []
     for length in (2, 1, 3):
@@ -86,6 +86,26 @@ def test_a_language_model_step_by_step_equals_at_once(name):
         written.append(torch.stack(hidden))
     whole = hidden_of(model, SOURCES, [(target * 6)[:6] for target in TARGETS])
     same(torch.cat(written, 1), torch.stack(list(whole)))
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_language_model_step_by_step_equals_at_once(name):
+    check_continuing(model_of(name))
+
+
+def without_norms(model):
+    """The model with nothing before its parts but the residual stream."""
+    for part in model.modules():
+        if isinstance(part, PreNorm):
+            part.norm = nn.Identity()
+    return model
+
+
+def test_parts_without_a_norm_before_them_read_the_residual_stream():
+    check_continuing(without_norms(model_of("language model")))
+    model = without_norms(model_of("pre-norm"))
+    cuts = [[1] for _ in TARGETS]
+    same(written(engine_of(model), SOURCES, TARGETS, cuts), hidden_of(model, SOURCES, TARGETS))
 
 
 @some_fit
@@ -161,6 +181,16 @@ def test_positions_end_where_the_plain_path_ends():
         _, state = extend(writer, writer.start(Tokens.of(SOURCES[:1])), [[START] * longest])
         with pytest.raises(RequestError, match=f"position {longest} is beyond the {longest} positions"):
             extend(writer, state, [[START]])
+
+
+@pytest.mark.parametrize("path", ["", "decoder", "decoder.blocks.0", "encoder", "encoder.blocks.0"])
+def test_kinds_made_from_those_that_are_known_are_refused(path):
+    """They may have a forward of their own."""
+    model = model_of("transformer")
+    part = model.get_submodule(path)
+    part.__class__ = type("Other", (type(part),), {})
+    with pytest.raises(UnfitError, match="of kind Other"):
+        compiled(model, "fp32")
 
 
 def test_where_somebody_listens_the_engine_does_not_run():

@@ -11,6 +11,7 @@ taken unasked.
 """
 
 from collections.abc import Callable
+from operator import is_
 from threading import local
 from typing import Any, Literal, get_args
 
@@ -20,8 +21,7 @@ from torch import nn
 from heedful.errors import RequestError, nearest
 from heedful.inference.compiled import CompiledModel
 from heedful.inference.engine import Engine, compiled
-from heedful.inference.program import UnfitError
-from heedful.nn.taps import attached
+from heedful.inference.program import UnfitError, looked_into
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 
@@ -42,9 +42,10 @@ def checked(precision: str) -> Precision:
 
 
 class Inference:
-    """A model made ready for decoding; made so anew when its weights have been changed in place.
+    """A model made ready for decoding; made so anew when parts or weights are others, or changed in place.
 
-    (Changes that go past autograd's count of versions, as those of ``parameter.data`` do, are not seen.)
+    (Changes that go past autograd's count of versions, as those of ``parameter.data`` do, are not seen,
+    nor are those of running statistics alone.)
 
     Args:
         model: keeps the model contract.
@@ -58,20 +59,25 @@ class Inference:
         self.model, self.precision = model, checked(precision)
         self._own = local()
         self._engine: Engine | None = None
-        self._reason, self._versions = "", [-1]
+        self._reason, self._versions = "", list[int]()
+        self._parts: list[Any] = []
         self._compile()
 
     def _compile(self) -> None:
-        versions = [parameter._version for parameter in self.model.parameters()]
-        if versions == self._versions:
+        parameters = list(self.model.parameters())
+        versions = [parameter._version for parameter in parameters]
+        # The objects are kept: a new one may have the version, and the id, of one that is gone.
+        parts = [*self.model.modules(), *parameters]
+        same = len(parts) == len(self._parts) and all(map(is_, parts, self._parts))
+        if same and versions == self._versions:
             return
-        self._engine, self._versions = None, versions
+        self._engine, self._versions, self._parts = None, versions, parts
         try:
             self._engine = compiled(self.model, "fp32" if self.precision == "auto" else self.precision)
         except UnfitError as reason:
             self._reason = str(reason)
-            if attached(self.model):
-                self._versions = [-1]  # when nobody is any more, there may be an engine
+            if looked_into(self.model):
+                self._parts = []  # when nobody does any more, there may be an engine
             if self.precision == "int8":
                 raise RequestError(
                     f"precision int8 needs the native engine, which cannot be used here ({reason}); "
@@ -87,9 +93,10 @@ class Inference:
         return f"{plain} on the plain path ({self._reason})"
 
     def ready(self, *, attention: bool = False) -> Any:
-        """The model to decode with; each thread gets its own.
+        """The model to decode with: on the engine, memory of its own for each thread; else, the one model.
 
-        Where somebody is attached to a tap now, it is the model itself: the engine has none.
+        Where somebody is attached to a tap now, or a module has a hook, it is the model itself: the engine
+        has neither.
 
         Args:
             attention: whether weights over the source will be asked for, which the engine does not show.
@@ -97,7 +104,7 @@ class Inference:
         Raises:
             RequestError: weights are wanted in int8, which has no plain path.
         """
-        if not (watched := attached(self.model)):
+        if not (watched := looked_into(self.model)):
             self._compile()
         if self._engine is not None and not (attention or watched):
             if getattr(self._own, "engine", None) is not self._engine:
@@ -105,8 +112,8 @@ class Inference:
             return self._own.model
         if self.precision == "int8":
             raise RequestError(
-                "a coverage penalty, or whoever looks at a model's taps, needs what int8 does not show; "
-                "take fp32 or bf16"
+                "a coverage penalty, a hook, or whoever looks at a model's taps, needs what int8 does not "
+                "show; take fp32 or bf16"
             )
         return Autocast(self.model) if self.precision == "bf16" else self.model
 

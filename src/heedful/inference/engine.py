@@ -14,9 +14,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.inference.program import CacheShape, Program, UnfitError, refuse_listeners
+from heedful.inference.program import CacheShape, Program, UnfitError, looked_into
+from heedful.models.encoder_decoder import EncoderDecoder
+from heedful.models.language_model import LanguageModel
 from heedful.native import library as native
-from heedful.nn.blocks import DecoderStack, EncoderStack
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,20 +76,18 @@ def compiled(model: nn.Module, precision: str) -> Engine:
         raise UnfitError(f"no native library: {native.unavailable()}")
     if any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
         raise UnfitError("weights that are not of 32 bits on the CPU")
-    refuse_listeners(model)
-    parts = dict(model.named_children())
+    if reason := looked_into(model):
+        raise UnfitError(reason)
     program = Program(precision)
     x = program.buffer("x", 0)
     encoder = None
-    if isinstance(decoder := parts.get("decoder"), DecoderStack) and "target_embedding" in parts:
-        encoder = _encoder(parts, precision)
-        program.embed(parts["target_embedding"], x)
-        program.decoder_blocks(list(decoder.blocks))
-        program.norm(decoder.norm, x, x)
-    elif isinstance(stack := parts.get("stack"), EncoderStack) and "embedding" in parts:
-        program.embed(parts["embedding"], x)
-        program.encoder_blocks(list(stack.blocks), causal=True)
-        program.norm(stack.norm, x, x)
+    if type(model) is EncoderDecoder:
+        program.embed(model.target_embedding, x)
+        program.decoder_stack(model.decoder)
+        encoder = _encoder(model, precision)
+    elif type(model) is LanguageModel:
+        program.embed(model.embedding, x)
+        program.encoder_stack(model.stack, causal=True)
     else:
         raise UnfitError(f"a model of kind {type(model).__name__}")
     head: Any = model.heads
@@ -96,17 +95,13 @@ def compiled(model: nn.Module, precision: str) -> Engine:
     return Engine(precision, encoder, program, library)
 
 
-def _encoder(parts: dict[str, nn.Module], precision: str) -> Program:
+def _encoder(model: EncoderDecoder, precision: str) -> Program:
     """The encoder, and what every layer of the decoder keeps of its result."""
-    encoder, decoder = parts.get("encoder"), parts["decoder"]
-    if not isinstance(encoder, EncoderStack) or not isinstance(decoder, DecoderStack):
-        raise UnfitError(f"an encoder of kind {type(encoder).__name__}")
     program = Program(precision)
     x = program.buffer("x", 0)
-    program.embed(parts["source_embedding"], x)
-    program.encoder_blocks(list(encoder.blocks), causal=False)
-    program.norm(encoder.norm, x, x)
-    blocks: Any = decoder.blocks
+    program.embed(model.source_embedding, x)
+    program.encoder_stack(model.encoder, causal=False)
+    blocks: Any = model.decoder.blocks
     for block in blocks:
         part = block.cross_attention.part
         memory = program.buffer("memory", sum(part.sizes[1:]))

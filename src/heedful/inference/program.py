@@ -4,7 +4,6 @@ The blocks are read as they are: what they are made of decides what is written. 
 part has no instruction is refused with `UnfitError`, and the model then goes the plain way.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +15,7 @@ from heedful.native import library as native
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.scores import DotScore, ScaledDotScore
 from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.blocks import DecoderBlock, DecoderStack, EncoderBlock, EncoderStack
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
@@ -127,19 +127,20 @@ class Program:
         self.converted = max(self.converted, packed.n_in + -packed.n_in % 4)
         return packed
 
-    def norm(self, part: nn.Module, source: int, target: int) -> None:
-        """A norm as it is in evaluation."""
-        if isinstance(part, nn.Identity):
-            return
+    def norm(self, part: nn.Module, source: int, target: int) -> int:
+        """A norm as it is in evaluation; the buffer of its result, which without a norm is the source."""
+        if type(part) is nn.Identity:
+            return source
         where: dict[str, Any] = {"source": source, "target": target}
         if type(part) is LayerNorm:
             d = part.normalized_shape[0]
             weights: dict[str, Any] = {"weights": part.weight, "bias": part.bias}
             own = {name: w.detach() for name, w in weights.items() if w is not None}
             self.write(native.NORM, **where, n_in=d, n_out=d, number=part.eps, **own)
-            return
+            return target
         factor, shift = _affine(part)
         self.write(native.AFFINE, **where, n_in=len(factor), n_out=len(factor), weights=factor, bias=shift)
+        return target
 
     def residual(self, block: nn.Module, write: Any) -> None:
         """``write(part, source, x)`` adds a part's result to buffer x, with the norm before or after."""
@@ -152,8 +153,7 @@ class Program:
             self.norm(around.norm, x, x)
         else:
             normed = self.buffer("normed", self.widths[x])
-            self.norm(around.norm, x, normed)
-            write(around.part, normed, x)
+            write(around.part, self.norm(around.norm, x, normed), x)
 
     def self_attention(self, part: nn.Module, source: int, x: int, *, causal: bool) -> None:
         """Project, keep keys and values, attend to what is kept, project."""
@@ -209,18 +209,35 @@ class Program:
         self.linear(part.up, source, hidden, activation=_activation(part.activation))
         self.linear(part.down, hidden, x, add=x)
 
-    def encoder_blocks(self, blocks: Sequence[Any], *, causal: bool) -> None:
-        """Self-attention and feed-forward, again and again."""
-        for block in blocks:
+    def encoder_stack(self, stack: nn.Module, *, causal: bool) -> None:
+        """Self-attention and feed-forward, again and again; then the norm."""
+        for block in _blocks(stack, EncoderStack, EncoderBlock):
             self.residual(block.mixing, lambda part, s, x: self.self_attention(part, s, x, causal=causal))
             self.residual(block.feed_forward, self.feed_forward)
+        self._last_norm(stack)
 
-    def decoder_blocks(self, blocks: Sequence[Any]) -> None:
+    def decoder_stack(self, stack: nn.Module) -> None:
         """The same with cross-attention between the two."""
-        for block in blocks:
+        for block in _blocks(stack, DecoderStack, DecoderBlock):
             self.residual(block.mixing, lambda part, s, x: self.self_attention(part, s, x, causal=True))
             self.residual(block.cross_attention, self.cross_attention)
             self.residual(block.feed_forward, self.feed_forward)
+        self._last_norm(stack)
+
+    def _last_norm(self, stack: Any) -> None:
+        x = self.buffer("x", 0)
+        self.norm(stack.norm, x, x)
+
+
+def _blocks(stack: nn.Module, kind: type[nn.Module], block_kind: type[nn.Module]) -> list[Any]:
+    """The blocks of a stack. What is made from the two kinds is refused: it may compute something else."""
+    if type(stack) is not kind:
+        raise UnfitError(f"a stack of kind {type(stack).__name__}")
+    blocks: Any = stack.blocks
+    for block in blocks:
+        if type(block) is not block_kind:
+            raise UnfitError(f"a block of kind {type(block).__name__}")
+    return list(blocks)
 
 
 def _activation(part: nn.Module) -> int:
@@ -242,7 +259,10 @@ def _affine(part: nn.Module) -> tuple[Tensor, Tensor]:
     raise UnfitError(f"a norm of kind {type(part).__name__}")
 
 
-def refuse_listeners(model: nn.Module) -> None:
-    """The engine has no taps: where somebody listens or watches, the plain path must run."""
+def looked_into(model: nn.Module) -> str:
+    """Why the plain path must run, if it must: the engine tells no taps, and calls no hooks."""
     if attached(model):
-        raise UnfitError("somebody listens to a tap, or watches one")
+        return "somebody listens to a tap, or watches one"
+    if any(part._forward_hooks or part._forward_pre_hooks for part in model.modules()):
+        return "a module has a hook"
+    return ""

@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
@@ -103,7 +104,8 @@ class Runner:
         self._row_scales = torch.empty(shared)
         self._scores, self._caches = torch.empty(0), (native.Cache * len(program.caches))()
         self._table, self._longest = torch.empty(0), 0
-        self._rooms: tuple[Room | None, ...] = ()
+        # Weak: the memory of a batch goes with its hypotheses, though no other batch has come yet.
+        self._rooms: tuple[ref[Room] | None, ...] = ()
         self._rows: Rows | None = None
         self.call = native.Call(
             n_threads=threads,
@@ -117,13 +119,14 @@ class Runner:
         )
 
     def attach(self, own: Room, source: Room | None, longest: int) -> None:
-        """Read and write these caches, at positions below ``longest``."""
+        """Read and write these caches, at positions below ``longest``; whoever runs the program keeps them."""
         if longest > self._longest:
             self._table = self.engine.positions(self.program, longest)
             self._code[0].bias, self._longest = self._table.data_ptr(), len(self._table)
-        if self._rooms == (own, source):
+        rooms = (ref(own), ref(source) if source else None)
+        if self._rooms == rooms:
             return
-        self._rooms = (own, source)
+        self._rooms = rooms
         of_own, of_source = own.caches(), source.caches() if source else iter(())
         for i, shape in enumerate(self.program.caches):
             self._caches[i] = next(of_source if shape.of_source else of_own)

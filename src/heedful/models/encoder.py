@@ -49,7 +49,7 @@ class Encoder(nn.Module):
     """
 
     lowers: ClassVar[bool] = True
-    """Whether it can be trained on a copy of its weights in bf16."""
+    """Whether it can be trained on a copy of its weights in bf16, where no part carries a state."""
 
     alignment_taps: tuple[str, ...] = ()
     """There is no source to look at."""

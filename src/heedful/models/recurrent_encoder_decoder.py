@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.nn.attention.recurrent import Encoded, FixedContext
-from heedful.nn.attentive import AnyDecoder, AttentiveCache, AttentiveDecoder
+from heedful.nn.attentive import AnyDecoder, AttentiveDecoder
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Tokens
 from heedful.nn.recurrent import RecurrentStack
@@ -60,15 +60,9 @@ class RecurrentEncoderDecoder(nn.Module):
         return State(memories, caches, (0,) * source.layout.n_sequences)
 
     def extend(self, tokens: Tokens, state: State) -> tuple[Float[Tensor, "T d"], State]:
-        """Write the next tokens of every hypothesis; ``tokens.layout`` must be `State.next_layout`'s.
-
-        `State.alignment` is the weights of each hypothesis' last token.
-        """
+        """Write the next tokens of every hypothesis; ``tokens.layout`` must be `State.next_layout`'s."""
         readouts = self._decode(tokens, state.memories, state.caches)
-        after = state.advanced(tokens.layout.lengths)
-        last = state.caches[0]
-        after.alignment = last.alignment if isinstance(last, AttentiveCache) else None
-        return readouts, after
+        return readouts, state.advanced(tokens.layout.lengths)
 
     def _decode(self, tokens: Tokens, memories: list[Any], caches: list[Any]) -> Float[Tensor, "T d"]:
         return self.dropout(self.decoder(self.target_embedding(tokens), tokens.layout, memories, caches))

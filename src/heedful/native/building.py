@@ -81,7 +81,10 @@ def _compile(compiler: list[str], flags: list[str], path: Path) -> str:
 
 
 def _folder() -> Path:
-    """Where libraries are kept: a folder that nobody else can write to, for they are run."""
+    """Where libraries are kept: a folder that nobody else can write to, for they are run.
+
+    Where nothing tells whose a folder is (there are no numbers of users), it is one of this process alone.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(base) / "heedful"
     try:
@@ -89,7 +92,7 @@ def _folder() -> Path:
         state = folder.stat()
         if state.st_uid == os.getuid() and not state.st_mode & 0o022 and os.access(folder, os.W_OK):
             return folder
-    except OSError:
+    except (OSError, AttributeError):  # os.getuid is not everywhere
         pass
     return _private_folder()
 

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 
 from heedful.nn.attention.recurrent import (
     Attended,
-    ContextVector,
     Encoded,
     FixedContext,
     RecurrentAttention,
@@ -113,19 +112,16 @@ class AttentiveCache:
         state: of the cell.
         fed: the last readout, where it is fed back.
         history: of the attention, where it has one.
-        alignment: the weights of the last step, where there are weights; the mean over heads.
     """
 
     state: Float[Tensor, "n_states N d_hidden"]
     fed: Float[Tensor, "N d_out"] | None = None
     history: Tensor | None = None
-    alignment: Float[Tensor, "N S"] | None = None
 
     def select(self, rows: Int[Tensor, " M"]) -> "AttentiveCache":
         """The hypotheses ``rows``."""
         pick = lambda part: None if part is None else part.index_select(0, rows)  # noqa: E731
-        state = self.state.index_select(1, rows)
-        return AttentiveCache(state, pick(self.fed), pick(self.history), pick(self.alignment))
+        return AttentiveCache(self.state.index_select(1, rows), pick(self.fed), pick(self.history))
 
 
 class AttentiveDecoder(nn.Module):
@@ -200,39 +196,29 @@ class AttentiveDecoder(nn.Module):
     def _run(
         self, x: Tensor, order: TimeMajor, memory: SourceMemory, cache: AttentiveCache
     ) -> tuple[Carry, Carry]:
-        """All steps: (readout, query, context, weights) of each, and (fed, history, alignment, *state)."""
+        """All steps: (readout, query, context, weights) of each, and (fed, history, *state)."""
         per_sentence = len(order.rows) // len(memory.vectors)
 
         def step(now: tuple[Tensor, ...], carry: Carry) -> tuple[Carry, Carry]:
             projected, y = now
             return self._step(projected, y, carry, memory.first(len(y) // per_sentence))
 
-        alignment = self._alignment(memory, cache, len(order.rows))
-        start = (cache.fed, cache.history, alignment, *cache.state.unbind())
+        start = (cache.fed, cache.history, *cache.state.unbind())
         return scan(step, order, (self.step.cell.project(x), x), start)
 
     def _step(self, projected: Tensor, y: Tensor, carry: Carry, memory: SourceMemory) -> tuple[Carry, Carry]:
-        fed, history, _, *state = carry
+        fed, history, *state = carry
         if self.feed is not None:
             projected = projected + self.feed(fed)
         query, (context, weights, history), after = self.step(projected, tuple(state), memory, history)
         kept = weights if self.weights.attached else None
-        alignment = weights if weights is None or weights.dim() == 2 else weights.mean(1)
         if self.feed is None:
-            return (None, query, context, kept), (None, history, alignment, *after)
+            return (None, query, context, kept), (None, history, *after)
         fed = self.readout(query, y, context)
-        return (fed, None, None, kept), (fed, history, alignment, *after)
-
-    def _alignment(self, memory: SourceMemory, cache: AttentiveCache, n: int) -> Tensor | None:
-        """The alignment so far; zeros before the first step."""
-        if isinstance(memory, ContextVector):
-            return None
-        if cache.alignment is None:
-            return memory.vectors.new_zeros(n, memory.vectors.shape[-2])
-        return cache.alignment
+        return (fed, None, None, kept), (fed, history, *after)
 
     def _store(self, cache: AttentiveCache, carry: Carry) -> None:
-        cache.fed, cache.history, cache.alignment, *state = carry
+        cache.fed, cache.history, *state = carry
         cache.state = torch.stack(cast(list[Tensor], state))
 
     def _listen(self, weights: Float[Tensor, "T *H S"], layout: Layout) -> None:

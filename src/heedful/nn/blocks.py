@@ -92,7 +92,7 @@ class _Stack(nn.Module):
 
     def _caller(self, i: int) -> Callable[..., Tensor]:
         """How to call block i: as it is where somebody is attached to it, for a graph has no taps."""
-        if self.compiled is None or not self.training or any(tap.attached for tap in self._taps[i]):
+        if self.compiled is None or not self.training or any(tap.busy for tap in self._taps[i]):
             return _call
         return self.compiled
 

@@ -118,16 +118,19 @@ class BatchNorm(nn.Module):
         """Normalise over the tokens (training) or by the running statistics (evaluation)."""
         if self.training and x.shape[0] < 2:
             return ((x - x) * self.weight + self.bias).to(x.dtype)
-        return functional.batch_norm(
-            x,
+        # As wide as the statistics, whatever x and the weights are: a kernel takes them in one type.
+        wide = torch.promote_types(x.dtype, self.running_mean.dtype)
+        y = functional.batch_norm(
+            x.to(wide),
             self.running_mean,
             self.running_variance,
-            self.weight,
-            self.bias,
+            self.weight.to(wide),
+            self.bias.to(wide),
             training=self.training,
             momentum=self.momentum,
             eps=self.eps,
         )
+        return y.to(x.dtype)
 
     def extra_repr(self) -> str:
         """Width and settings, for printing."""

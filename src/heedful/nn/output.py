@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from heedful.nn.embeddings import embed
 from heedful.nn.norms import LayerNorm
 
 
@@ -63,5 +64,5 @@ class BoundaryHead(nn.Module):
         self, before: Float[Tensor, "n d"], after: Float[Tensor, "n d"], within: Int[Tensor, " n"]
     ) -> Float[Tensor, "n d"]:
         """y, from the hidden states beside each token's span and its place in it."""
-        places = self.positions[within.clamp(max=len(self.positions) - 1)]
+        places = embed(within.clamp(max=len(self.positions) - 1), self.positions)
         return self.second(self.first(torch.cat([before, after, places.to(before.dtype)], -1)))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.errors import RequestError
+from heedful.nn.embeddings import embed
 
 
 class Positions(nn.Module, ABC):
@@ -146,7 +147,7 @@ class LearnedPositions(Positions):
     def forward(self, positions: Int[Tensor, " T"], end: int | None = None) -> Float[Tensor, "T d"]:
         """The learned row of each position."""
         self._refuse_beyond(positions, end)
-        return functional.embedding(positions, self.weight)
+        return embed(positions, self.weight)
 
     def extra_repr(self) -> str:
         """Sizes, for printing."""

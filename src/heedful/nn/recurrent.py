@@ -43,6 +43,10 @@ class RecurrentLayer(nn.Module):
     n_states: int
     reads_ahead: bool = False
     """Whether an output depends on later tokens (`heedful.nn.declarations`)."""
+    eager: bool = True
+    """It counts lengths and runs step by step: compiled, every batch would be a graph of its own."""
+    carries_state: bool = True
+    """In training in bf16, its states stay in fp32 (`heedful.nn.declarations`)."""
 
     def run(
         self, x: Float[Tensor, "T d_in"], layout: Layout, state: States | None = None

@@ -93,15 +93,12 @@ class State:
         caches: the hypothesis half, one entry for each layer that remembers.
         lengths: tokens so far of each hypothesis (N of them); the next token's position.
         width: hypotheses that share a sentence.
-        alignment: weights over the source of each hypothesis' last token, ``[N, S]``, where the
-            model computes them anyway; else None.
     """
 
     memories: list[Any]
     caches: list[Any]
     lengths: tuple[int, ...]
     width: int = 1
-    alignment: Float[Tensor, "N S"] | None = None
 
     def select(self, rows: Int[Tensor, " M"]) -> "State":
         """Reorder hypotheses (row n of the result continues row ``rows[n]``); sentences stay.
@@ -112,7 +109,6 @@ class State:
             self,
             caches=[cache.select(rows) for cache in self.caches],
             lengths=tuple(self.lengths[i] for i in rows.tolist()),
-            alignment=None if self.alignment is None else self.alignment.index_select(0, rows),
         )
 
     def widen(self, width: int) -> "State":

@@ -12,18 +12,24 @@ the kernel was given, outside the graph of gradients, in fp32 where those have f
 what is asked for alone. What a model computes is bit for bit what it computes unwatched; but a stack that was
 compiled for training runs those blocks uncompiled to which somebody is attached.
 
+An attachment holds for the thread that made it: what others compute with the same model passes it by.
+
 `docs/taps.md` lists the taps of every family of models, with their shapes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from threading import get_ident
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+T = TypeVar("T")
 Listener = Callable[[Tensor], Tensor | None]
 Heads = Sequence[int] | None
 """Which heads, counted from 0; None: all."""
+Watcher = tuple[Heads, Callable[[Tensor], None]]
+ByThread = dict[int, list[T]]
 
 
 class Tap(nn.Module):
@@ -37,23 +43,28 @@ class Tap(nn.Module):
     def __init__(self, says: str = "", *, read_only: bool = False) -> None:
         super().__init__()
         self.says, self.read_only = says, read_only
-        self.listeners: list[Listener] = []
-        self.watchers: list[tuple[Heads, Callable[[Tensor], None]]] = []
+        self._listeners: ByThread[Listener] = {}
+        self._watchers: ByThread[Watcher] = {}
 
     @property
     def active(self) -> bool:
-        """Whether the value itself must pass: somebody listens."""
-        return bool(self.listeners)
+        """Whether the value itself must pass: somebody listens, in this thread."""
+        return bool(_here(self._listeners))
 
     @property
     def watched(self) -> bool:
-        """Whether somebody wants to know the value, without a part in it."""
-        return bool(self.watchers)
+        """Whether somebody wants to know the value, in this thread, without a part in it."""
+        return bool(_here(self._watchers))
 
     @property
     def attached(self) -> bool:
-        """Whether the value is wanted at all."""
+        """Whether the value is wanted at all, in this thread."""
         return self.active or self.watched
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody is attached, in whichever thread."""
+        return bool(self._listeners or self._watchers)
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``, or what the listeners made of it.
@@ -61,7 +72,7 @@ class Tap(nn.Module):
         Raises:
             ValueError: a listener returned something, and the value is read-only.
         """
-        for listener in self.listeners:
+        for listener in _here(self._listeners):
             replaced = listener(x)
             if replaced is None:
                 continue
@@ -70,7 +81,7 @@ class Tap(nn.Module):
                     f"{self.says or 'this value'}: shown after it was used, so it cannot be replaced"
                 )
             x = replaced
-        if self.watchers:
+        if self.watched:
             self.tell(x)
         return x
 
@@ -96,8 +107,14 @@ class Tap(nn.Module):
 
     def show(self, compute: Callable[[Heads], Tensor]) -> None:
         """Tell the watchers a value that does not pass here, computed for the heads that each asks for."""
-        for heads, see in self.watchers:
+        for heads, see in _here(self._watchers):
             see(compute(heads))
+
+
+def _here(attached: ByThread[T]) -> Sequence[T]:
+    """What is attached in this thread."""
+    # First whether there is anything at all: a graph of a tap that nobody uses must not ask for its thread.
+    return attached.get(get_ident(), ()) if attached else ()
 
 
 def taps(model: nn.Module) -> dict[str, Tap]:
@@ -106,7 +123,7 @@ def taps(model: nn.Module) -> dict[str, Tap]:
 
 
 def attached(model: nn.Module) -> bool:
-    """Whether somebody listens to a tap of the model, or watches one."""
+    """Whether somebody listens to a tap of the model, or watches one, in this thread."""
     return any(tap.attached for tap in taps(model).values())
 
 
@@ -118,7 +135,7 @@ def listening(model: nn.Module, listeners: Mapping[str, Listener]) -> Iterator[N
         KeyError: there is no such tap; the message lists those there are.
     """
     found = _known(model, listeners)
-    with _holding([(found[name].listeners, listener) for name, listener in listeners.items()]):
+    with _holding([(found[name]._listeners, listener) for name, listener in listeners.items()]):
         yield
 
 
@@ -150,7 +167,7 @@ def watching(model: nn.Module, wanted: Mapping[str, Heads]) -> Iterator[dict[str
     watchers = {
         name: (None if heads is None else tuple(heads), record[name].append) for name, heads in wanted.items()
     }
-    with _holding([(found[name].watchers, watcher) for name, watcher in watchers.items()]):
+    with _holding([(found[name]._watchers, watcher) for name, watcher in watchers.items()]):
         yield record
 
 
@@ -163,12 +180,15 @@ def _known(model: nn.Module, names: Iterable[str]) -> dict[str, Tap]:
 
 
 @contextmanager
-def _holding(places: Sequence[tuple[list[Any], Any]]) -> Iterator[None]:
-    """Each thing is in its list for as long as the context lasts, however that ends."""
+def _holding(places: Sequence[tuple[ByThread[Any], Any]]) -> Iterator[None]:
+    """Each thing is attached, in this thread, for as long as the context lasts, however that ends."""
+    thread = get_ident()
     for place, thing in places:
-        place.append(thing)
+        place.setdefault(thread, []).append(thing)
     try:
         yield
     finally:
         for place, thing in places:
-            place.remove(thing)
+            place[thread].remove(thing)
+            if not place[thread]:
+                del place[thread]

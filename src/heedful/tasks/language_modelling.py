@@ -160,7 +160,7 @@ class Completer:
         """Continue one prompt, a piece of text at a time, as soon as it is certain.
 
         Together the pieces are the text that `predict` gives. The work is done in a thread of its own,
-        which ends when the iterator is closed.
+        which ends when the iterator is closed; whoever is attached to a tap in another is not told.
 
         Raises:
             RequestError: the decoding chooses among several hypotheses in the end.

@@ -26,8 +26,9 @@ class Step(nn.Module):
             model has experts, their balance adds terms (`heedful.objectives.balance`).
         precision: the weights are fp32. In bf16 the forward and backward passes run on a copy of them,
             and so on activations, in bf16; what needs fp32 inside (a softmax, the loss, statistics)
-            takes it there. A model that says no to this (``lowers`` is False, as of recurrent models,
-            whose states would wear out) runs under `torch.autocast`: products alone are bf16.
+            takes it there. A model that says no to this (``lowers`` is False), or of which a part carries a
+            state that would wear out (`heedful.nn.declarations`), runs under `torch.autocast`: products
+            alone are bf16.
         inside: what else adds terms, of what happens inside the model (`heedful.objectives.guided`).
     """
 
@@ -43,6 +44,7 @@ class Step(nn.Module):
         self.objective = objective
         self.inside: list[Inside] = [Balance(model), *inside]
         self.precision = precision
+        self._lowers = getattr(model, "lowers", False) and not claims(model, "carries_state")
         self.compiled = False
 
     def compile(self, backend: str = "inductor") -> None:  # type: ignore[override]
@@ -91,7 +93,7 @@ class Step(nn.Module):
         return [*self.objective(hidden, model.heads, batch), *(term for terms in inside for term in terms())]
 
     def _lowered(self, batch: Batch) -> list[Term]:
-        if not getattr(self.model, "lowers", False):
+        if not self._lowers:
             with torch.autocast(batch.targets.device.type, torch.bfloat16):
                 return self._terms(batch)
         copies = {

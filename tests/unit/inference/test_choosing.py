@@ -108,6 +108,30 @@ def test_weights_that_were_changed_are_read_again():
 
 
 @needs_library
+def test_weights_that_were_assigned_are_read_again():
+    """Tensors that were never changed all have version 0."""
+    model, hidden = model_of(), torch.randn(3, 14)
+    once = {name: 1 * value for name, value in model.state_dict().items()}
+    model.load_state_dict(once, assign=True)
+    inference = Inference(model)
+    logits = inference.ready().heads["token"](hidden)
+    model.load_state_dict({name: 2 * value for name, value in once.items()}, assign=True)
+    torch.testing.assert_close(inference.ready().heads["token"](hidden), 2 * logits)
+
+
+@needs_library
+def test_a_part_without_weights_that_was_replaced_is_read_again():
+    inference = Inference(model := model_of())
+    before = inference.ready()
+    part = model.decoder.blocks[0].feed_forward.part
+    part.activation = nn.GELU() if isinstance(part.activation, nn.ReLU) else nn.ReLU()
+    assert inference.ready().engine is not before.engine
+    part.activation = nn.Tanh()
+    assert inference.ready() is model
+    assert "an activation of kind Tanh" in inference.chosen
+
+
+@needs_library
 def test_whoever_is_attached_to_a_tap_gets_the_model_itself_for_as_long():
     inference = Inference(model := model_of())
     (name,) = model.alignment_taps
@@ -134,3 +158,19 @@ def test_int8_has_nothing_to_show_to_whoever_is_attached():
     inference = Inference(model := model_of(), "int8")
     with watching(model, {model.alignment_taps[0]: None}), pytest.raises(RequestError, match=r"taps.*int8"):
         inference.ready()
+
+
+@needs_library
+@pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_hook_is_called_for_as_long_as_it_is_there(kind):
+    inference = Inference(model := model_of())
+    engine_of_before = inference.ready().engine
+    handle = getattr(model.decoder.blocks[0], kind)(lambda *_: None)
+    assert inference.ready() is model
+    hooked = Inference(model)
+    assert "a module has a hook" in hooked.chosen
+    with pytest.raises(RequestError, match=r"int8 needs the native engine.*hook"):
+        Inference(model, "int8")
+    handle.remove()
+    assert inference.ready().engine is engine_of_before
+    assert isinstance(hooked.ready(), CompiledModel)

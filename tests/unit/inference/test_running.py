@@ -1,8 +1,17 @@
+from weakref import ref
+
 import numpy as np
+import pytest
 import torch
 
+from heedful.inference.compiled import CompiledModel
+from heedful.inference.engine import compiled
 from heedful.inference.program import CacheShape
 from heedful.inference.running import Room, Rows
+from heedful.models.registry import build_model
+from heedful.models.transformer import TransformerConfig
+from heedful.native.library import library
+from heedful.nn.layout import Tokens
 
 
 def test_some_of_the_rows():
@@ -23,3 +32,14 @@ def test_a_larger_room_has_the_same_content():
     for old, new in zip((*room.keys, *room.values), (*larger.keys, *larger.values), strict=True):
         assert new.shape == (11, 2, 13, old.shape[3])
         assert torch.equal(new[:5, :, :4], old[:, :, :4])
+
+
+@pytest.mark.skipif(library() is None, reason="no C compiler here")
+def test_the_memory_of_a_batch_goes_with_its_hypotheses():
+    config = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1)
+    writer = CompiledModel(compiled(build_model(config, 31, 31).eval(), "fp32"))
+    state = writer.start(Tokens.of([[3, 4, 5], [6]]))
+    _, state = writer.step(torch.tensor([1, 1]), state)
+    rooms = [ref(state.own), ref(state.source)]
+    del state
+    assert [room() for room in rooms] == [None, None]

@@ -220,18 +220,12 @@ def test_alignments_are_told_where_there_is_attention(case):
     inputs, source = Tokens.of(TARGETS), Tokens.of(SOURCES)
     with recording(model, model.alignment_taps) as record:
         model(inputs, source)
-    state = model.start(source)
-    assert state.alignment is None
-    _, state = model.extend(Tokens.of([[1, 5, 6], [1], [1]]), state)
     if case.get("attention") is None:
-        assert state.alignment is None
         assert not any(record.values())
         return
     (weights,) = record["decoder.weights"]
     assert weights.shape == (3, case["attention"].get("n_heads", 1), 5, 5)
-    mean = weights.mean(1)
-    torch.testing.assert_close(mean.sum(-1), inputs.layout.real.float())
-    torch.testing.assert_close(state.alignment, torch.stack([mean[0, 2], mean[1, 0], mean[2, 0]]))
+    torch.testing.assert_close(weights.mean(1).sum(-1), inputs.layout.real.float())
 
 
 def test_reversed_sources_still_align_with_their_own_tokens():

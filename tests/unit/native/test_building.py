@@ -55,6 +55,14 @@ def test_a_folder_that_others_may_write_to_is_not_used(cache):
 
 
 @needs_compiler
+def test_without_numbers_of_users_the_library_is_kept_for_this_process_alone(cache, monkeypatch):
+    """As on Windows, where nothing tells whose a folder is."""
+    monkeypatch.delattr(os, "getuid")
+    build(FAST)
+    assert list(cache.iterdir()) == []
+
+
+@needs_compiler
 def test_what_the_compiler_says_is_told(cache):
     with pytest.raises(UnavailableError, match=r"cannot compile it: .*no-such-flag"):
         build([*FAST, "--no-such-flag"])

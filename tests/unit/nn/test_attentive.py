@@ -245,18 +245,6 @@ def test_hypotheses_of_one_sentence_equal_copies_of_it(make, lengths):
     torch.testing.assert_close(got, wanted)
 
 
-def test_the_alignment_is_that_of_each_hypothesis_last_token():
-    decoder, x, source = bahdanau(), embedded(), encoded()
-    memories, caches = decoder.begin(source)
-    with recording(decoder, ["weights"]) as record:
-        decoder(torch.cat(x), Layout.of(TARGETS), memories, caches)
-        last = record["weights"][0][torch.arange(3), 0, [n - 1 for n in TARGETS]]
-        torch.testing.assert_close(caches[0].alignment, last)
-        decoder(embedded([2])[0], Layout.of([0, 2, 0], TARGETS), memories, caches)
-    torch.testing.assert_close(caches[0].alignment[[0, 2]], last[[0, 2]])
-    torch.testing.assert_close(caches[0].alignment[1], record["weights"][1][1, 0, 1])
-
-
 @every_decoder
 def test_a_later_token_changes_nothing_earlier(make):
     decoder, source = make(), encoded()

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from heedful.nn.norms import BatchNorm, GroupScaling, LayerNorm, PowerNorm, RMSNorm
 
@@ -175,6 +176,22 @@ def test_batch_norm_of_a_single_token_is_the_bias_and_leaves_the_statistics(dtyp
     torch.testing.assert_close(part.bias.grad, 2 * y.detach()[0].float(), rtol=1e-2, atol=0)
     assert torch.equal(part.running_mean, torch.zeros(D))
     assert torch.equal(part.running_variance, torch.ones(D))
+
+
+def test_batch_norm_of_lent_bf16_weights_has_statistics_in_fp32():
+    """As a model is trained in bf16: weights and tokens are copies, running statistics stay as they are."""
+    part = BatchNorm(D)
+    for parameter in _randomised(part).parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    twin, x = copy.deepcopy(part), _tokens(dtype=torch.bfloat16)
+    for training in (True, False):
+        lent = {name: parameter.bfloat16() for name, parameter in part.named_parameters()}
+        y = functional_call(part.train(training), lent, (x,))
+        assert y.dtype == torch.bfloat16
+        assert torch.equal(y, twin.train(training)(x.float()).bfloat16())
+    assert part.running_mean.any()
+    assert torch.equal(part.running_mean, twin.running_mean)
+    assert torch.equal(part.running_variance, twin.running_variance)
 
 
 def test_batch_norm_of_two_tokens_is_the_limit_of_which_one_token_is_the_case():

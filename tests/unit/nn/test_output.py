@@ -40,3 +40,14 @@ def test_a_boundary_head_reads_both_sides_and_the_place():
     for i, place in enumerate((0, 2, 1, 2)):  # what lies further in takes the last position
         alone = head.second(head.first(torch.cat([before[i], after[i], head.positions[place]])))
         torch.testing.assert_close(out[i], alone)
+
+
+def test_a_place_that_many_spans_have_gets_the_whole_of_its_gradient():
+    """Adding 1 in bf16 ends at 256."""
+    head = BoundaryHead(table(), longest=2)
+    head.first, head.second = nn.Linear(3 * D, D, bias=False), nn.Identity()
+    nn.init.constant_(head.first.weight, 0.0)
+    head.first.weight.data[:, 2 * D :] = torch.eye(D)
+    beside = torch.zeros(2048, D, dtype=torch.bfloat16)
+    head.bfloat16().transform(beside, beside, torch.ones(2048, dtype=torch.int64)).sum().backward()
+    assert head.positions.grad.tolist() == [[0.0] * D, [2048.0] * D]

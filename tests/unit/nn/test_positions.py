@@ -152,6 +152,13 @@ def test_learned_positions_are_rows_of_the_table_and_learn():
     assert part.weight.abs().max().item() <= math.sqrt(6 / (13 + 5))
 
 
+def test_a_position_that_many_sequences_have_gets_the_whole_of_its_gradient():
+    """Adding 1 in bf16 ends at 256."""
+    part = LearnedPositions(3, 5).bfloat16()
+    part(torch.tensor([0, 2] * 2048)).sum().backward()
+    assert part.weight.grad.tolist() == [[2048.0] * 5, [0.0] * 5, [2048.0] * 5]
+
+
 @pytest.mark.parametrize("part", [LearnedPositions(13, 5), OneHotPositions(13)])
 def test_a_position_beyond_the_table_is_refused_by_name(part):
     part(torch.tensor([12]))

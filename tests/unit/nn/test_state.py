@@ -114,7 +114,7 @@ def state(sentences=3, width=1):
     n = sentences * width
     caches = [Rows(torch.arange(n)), Rows(torch.arange(n) + 100)]
     lengths = tuple(range(5, 5 + n))
-    return State([Rows(torch.arange(sentences))], caches, lengths, width, torch.arange(n)[:, None] / 8)
+    return State([Rows(torch.arange(sentences))], caches, lengths, width)
 
 
 def check(state, sentences, rows):
@@ -123,7 +123,6 @@ def check(state, sentences, rows):
     assert state.caches[0].values.tolist() == rows
     assert state.caches[1].values.tolist() == [r + 100 for r in rows]
     assert state.lengths == tuple(5 + r for r in rows)
-    assert state.alignment.flatten().tolist() == [r / 8 for r in rows]
 
 
 def test_selecting_reorders_hypotheses_and_leaves_sentences():
@@ -161,11 +160,6 @@ def test_any_sequence_of_changes_equals_lists(width, kept, data):
     left = wide.select(torch.tensor(parents)).keep(kept)
     rows = [rows[p] for p in parents]
     check(left, kept, [rows[s * width + b] for s in kept for b in range(width)])
-
-
-def test_a_state_without_alignment_stays_so():
-    bare = State([], [Rows(torch.arange(2))], (0, 0))
-    assert bare.widen(2).keep([1]).alignment is None
 
 
 def test_lengths_advance_and_give_the_next_layout():

@@ -1,5 +1,8 @@
 """Taps: off unless somebody is attached, seen in order, replaced, watched, and always let go again."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 import torch
 from torch import nn
@@ -132,7 +135,7 @@ def test_several_watchers_of_one_tap_each_get_what_they_asked_for():
         tap(x)
     assert torch.equal(last["0"][0], x[:, 2:])
     assert torch.equal(first["0"][0], x[:, :2])
-    assert tap.watchers == []
+    assert not tap.busy
 
 
 def test_heads_of_what_has_none_are_refused():
@@ -164,11 +167,50 @@ def test_an_unknown_name_is_refused_to_watchers_too():
 
 
 def test_what_was_already_used_can_be_read_but_not_replaced():
-    tap, seen = Tap("chances", read_only=True), []
-    tap.listeners.append(seen.append)
-    x = torch.randn(2)
-    assert tap(x) is x
-    assert seen[0] is x
-    tap.listeners.append(lambda x: x)
-    with pytest.raises(ValueError, match="chances: shown after it was used, so it cannot be replaced"):
+    tap, x = Tap("chances", read_only=True), torch.randn(2)
+    with recording(nn.Sequential(tap), ["0"]) as seen:
+        assert tap(x) is x
+    assert seen["0"][0] is x
+    with (
+        listening(nn.Sequential(tap), {"0": lambda x: x}),
+        pytest.raises(ValueError, match="chances: shown after it was used, so it cannot be replaced"),
+    ):
         tap(x)
+
+
+# Threads --------------------------------------------------------------------------------------------------
+
+
+def elsewhere(work):
+    """What ``work`` gives in another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def test_an_attachment_holds_for_its_own_thread():
+    model, x = Two(), torch.tensor([2.0])
+    with listening(model, {"first": lambda x: 10 * x}), watching(model, {"inner.second": None}) as seen:
+        assert attached(model)
+        assert not elsewhere(lambda: attached(model))
+        assert torch.equal(elsewhere(lambda: model(x)), torch.tensor([3.0]))
+        assert seen == {"inner.second": []}
+        assert torch.equal(model(x), torch.tensor([21.0]))
+    assert torch.equal(seen["inner.second"][0], torch.tensor([21.0]))
+    assert len(seen["inner.second"]) == 1
+
+
+def test_two_threads_look_at_what_is_their_own():
+    model, together = Two(), Barrier(2, timeout=60)
+
+    def work(value):
+        with watching(model, {"first": None}) as watched, recording(model, ["first"]) as recorded:
+            together.wait()
+            for step in range(3):
+                model(torch.tensor([value + step]))
+                together.wait()
+        return watched["first"], recorded["first"]
+
+    with ThreadPoolExecutor(2) as pool:
+        for value, seen in zip((10.0, 20.0), pool.map(work, (10.0, 20.0)), strict=True):
+            assert [torch.cat(values).tolist() for values in seen] == [[value, value + 1, value + 2]] * 2
+    assert not any(tap.busy for tap in taps(model).values())

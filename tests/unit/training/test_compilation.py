@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from heedful.errors import RequestError
+from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
@@ -94,3 +95,11 @@ def test_parts_that_read_single_lengths_or_ids_are_not_compiled(options):
     step = Step(build_model(config, 11), NextToken())
     step.compile("eager")
     assert step.compiled == (options == {"mixing": "all"})
+
+
+@pytest.mark.parametrize("mixer, compiled", [("attention", True), ("recurrent", False)])
+def test_recurrences_are_not_compiled(mixer, compiled):
+    config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, mixer=mixer)
+    step = Step(build_model(config, 11), NextToken())
+    step.compile("eager")
+    assert step.compiled == compiled

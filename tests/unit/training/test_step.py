@@ -5,16 +5,19 @@ import torch
 from torch import nn
 
 from heedful.data.batch import Batch
+from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import ExpertsConfig, LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.embeddings import embed
+from heedful.nn.taps import recording, taps
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.step import Step
 
 V = 31
 TRANSFORMER = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=2, dropout=0.0)
+BATCH = TRANSFORMER.model_copy(update={"norm": "batch"})
 RECURRENT = RecurrentConfig.model_validate(
     {"kind": "recurrent", "d_embedding": 5, "d_hidden": 7, "d_readout": 11, "dropout": 0.0}
 )
@@ -32,6 +35,9 @@ LONG = LanguageModelConfig(
     d_model=14, d_ff=19, n_heads=2, n_layers=3, dropout=0.0, context=31, mixing="alternating", block=3
 )
 EXPERTS = LONG.model_copy(update={"experts": ExpertsConfig(n=4, k=3, gate="top-k")})
+MIXED = EncoderConfig(
+    d_model=14, d_ff=19, n_heads=2, n_layers=2, dropout=0.0, mixer="recurrent", segments=0, pooler=False
+)
 
 
 def batch(with_source=True):
@@ -39,10 +45,21 @@ def batch(with_source=True):
     return Batch.forced(sources, [[11, 12], [13, 14, 15, 16, 17], [3]], start=1, end=2)
 
 
-def gradients(config, precision):
+def reads_source(config):
+    return config.kind not in {"language-model", "encoder"}
+
+
+def model_of(config):
     torch.manual_seed(2)
-    reads = config.kind != "language-model"
-    step = Step(build_model(config, *[V] * (1 + reads)), NextToken(0.1), precision)
+    model = build_model(config, *[V] * (1 + reads_source(config)))
+    if "token" not in model.heads:
+        model.heads["token"] = nn.Linear(config.d_model, V)
+    return model
+
+
+def gradients(config, precision):
+    reads = reads_source(config)
+    step = Step(model_of(config), NextToken(0.1), precision)
     counts = step.counts(batch(reads))
     loss, terms = step(batch(reads), counts)
     loss.backward()
@@ -51,8 +68,8 @@ def gradients(config, precision):
 
 @pytest.mark.parametrize(
     "config",
-    [TRANSFORMER, RECURRENT, LOCATION, LONG, EXPERTS],
-    ids=["transformer", "recurrent", "location", "long", "experts"],
+    [TRANSFORMER, BATCH, RECURRENT, LOCATION, LONG, EXPERTS, MIXED],
+    ids=["transformer", "batch norm", "recurrent", "location", "long", "experts", "recurrent mixer"],
 )
 def test_bf16_is_near_fp32_and_leaves_fp32_gradients(config):
     loss, expected, _ = gradients(config, "fp32")
@@ -74,6 +91,15 @@ def test_activations_of_a_lowered_model_are_bf16_and_its_weights_are_not_touched
     for name, p in step.model.named_parameters():
         assert p.dtype == torch.float32
         assert torch.equal(p, before[name])
+
+
+def test_states_stay_in_fp32_whatever_the_model_around_them():
+    step = Step(model_of(MIXED), NextToken(0.1), "bf16")
+    names = [name for name in taps(step.model) if name.endswith(".states")]
+    assert len(names) == 4, "two layers in two directions"
+    with recording(step.model, names) as seen:
+        step(batch(False), step.counts(batch(False)))
+    assert [[states.dtype for states in each] for each in seen.values()] == [[torch.float32]] * 4
 
 
 def test_a_frequent_token_gets_the_whole_of_its_gradient():

@@ -2,7 +2,6 @@
 
 from typing import Unpack
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -63,8 +62,3 @@ class CrossAttention(MultiHead):
         queries = split_heads(layout.pad(self.q(x)), self.n_heads)
         mixed = self._attend(queries, memory.keys, memory.values, layout.sees(memory.layout))
         return self.out(layout.unpad(mixed))
-
-
-def weights_per_hypothesis(weights: Float[Tensor, "B H Q K"]) -> Float[Tensor, "N H K"]:
-    """Weights of one-token steps, where row b holds the queries of all hypotheses of sentence b."""
-    return torch.flatten(weights.transpose(1, 2), 0, 1)

@@ -147,7 +147,9 @@ class MultiHeadAdditiveAttention(nn.Module):
         sums = q[:, :, :, None] + memory.keys[:, :, None]  # [B, H, M, S, d_k], M hypotheses a sentence
         if self.location is not None:
             assert history is not None
-            sums = sums + self.location(history).unflatten(0, (n, -1)).transpose(1, 2)
+            if history.shape[-1]:  # a convolution takes no row without columns
+                features = self.location(history.to(memory.keys.dtype))
+                sums = sums + features.unflatten(0, (n, -1)).transpose(1, 2)
         shape = sums.shape[:-1]
         scores = self.scale * (torch.tanh(sums).flatten(2, 3) @ self.vector).view(shape)
         hidden = None if memory.hidden is None else memory.hidden[:, :, None]

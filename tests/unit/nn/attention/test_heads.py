@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.nn.attention.cross_attention import CrossAttention, weights_per_hypothesis
+from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.heads import init_slices, merge_heads, split_heads
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore, ScaledDotScore
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.declarations import declared, without_gradient
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
-from heedful.nn.taps import recording
+from heedful.nn.taps import listening, recording
 
 D, D_S = 13, 17
 LENGTHS, SOURCES = [3, 5, 1], [7, 2, 4]
@@ -279,14 +279,6 @@ def test_a_memory_of_some_sentences_equals_remembering_them_alone():
     assert some.keys.shape == (2, 3, 4, 11)  # additive keys are prepared, as wide as the sum
 
 
-def test_weights_of_hypotheses_that_share_a_sentence_come_apart():
-    weights = torch.randn(2, 3, 5, 7)  # 2 sentences, 3 heads, 5 hypotheses each, 7 source tokens
-    apart = weights_per_hypothesis(weights)
-    assert apart.shape == (10, 3, 7)
-    for n in range(10):
-        assert torch.equal(apart[n], weights[n // 5, :, n % 5])
-
-
 def test_taps_see_scores_and_weights_and_may_replace_them():
     part, layout = self_attention(causal=True), Layout.of([4])
     x = tokens([4])
@@ -295,8 +287,8 @@ def test_taps_see_scores_and_weights_and_may_replace_them():
     (scores,), (weights,) = seen["scores"], seen["weights"]
     causal = scores.masked_fill(torch.ones(4, 4).triu(1).bool(), -math.inf)
     torch.testing.assert_close(weights, causal.softmax(-1))
-    part.weights.listeners.append(torch.zeros_like)
-    assert not part(x, layout).any()
+    with listening(part, {"weights": torch.zeros_like}):
+        assert not part(x, layout).any()
 
 
 @torch.no_grad()

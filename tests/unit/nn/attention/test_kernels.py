@@ -4,13 +4,14 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from heedful.nn.attention import kernels
 from heedful.nn.attention.kernels import attend, choose
 from heedful.nn.attention.scores import AdditiveScore, ScaledDotScore
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
-from heedful.nn.taps import Tap
+from heedful.nn.taps import Tap, recording, watching
 
 H, G, D_K, D_V = 6, 2, 5, 7
 KERNELS = ["explicit", "products", "fused"]
@@ -146,12 +147,12 @@ def test_a_query_with_no_key_gets_exactly_zero_and_gives_no_gradient(name, kerne
 def test_weights_are_shown_without_changing_the_result():
     view = views()["causal"]
     q, k, v = tensors(view)
-    tap, seen = Tap(), []
-    tap.listeners.append(seen.append)
-    out = run(q, k, v, view, None, tap=tap)
+    tap = Tap()
+    with recording(nn.Sequential(tap), ["0"]) as seen:
+        out = run(q, k, v, view, None, tap=tap)
     real = view.queries.real[:, None, :, None]
     torch.testing.assert_close(out * real, run(q, k, v, view, "fused") * real)
-    weights = seen[0]
+    (weights,) = seen["0"]
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
     assert not weights[~view.mask[:, None].expand_as(weights)].any()
     torch.testing.assert_close(weights @ v.repeat_interleave(H // G, 1), out)
@@ -255,12 +256,11 @@ def test_only_scaled_products_can_be_fused():
 
 def told(q, k, v, view, kernel, heads, bias=None):
     """What watchers of some heads are told, and the result."""
-    taps, seen = (Tap(), Tap()), ([], [])
-    for tap, values in zip(taps, seen):
-        tap.watchers.append((heads, values.append))
+    taps = [Tap(), Tap()]
     options = {"dropout": Dropout(0.0), "scores_tap": taps[0], "weights_tap": taps[1]}
-    out = attend(q, k, v, view, ScaledDotScore(), bias=bias, kernel=kernel, **options)
-    ((scores,), (weights,)) = seen
+    with watching(nn.Sequential(*taps), {"0": heads, "1": heads}) as seen:
+        out = attend(q, k, v, view, ScaledDotScore(), bias=bias, kernel=kernel, **options)
+    (scores,), (weights,) = seen.values()
     return scores, weights, out
 
 
