@@ -48,7 +48,8 @@ def test_all_of_an_outcome_is_told():
 
 
 def test_a_question_is_told_as_one():
-    assert 'claim     One "thing" <is> another. (A question.)' in report(perform(made_up(asked=True), "short"))
+    text = report(perform(made_up(asked=True), "short"))
+    assert 'claim     One "thing" <is> another. (A question.)' in text
 
 
 def test_a_control_says_what_is_changed():
