@@ -406,6 +406,8 @@ OPTIONS = [
     (["train"], ["Missing argument", "RECIPE"]),
     (["train", "tiny.yaml", "--device", "tpu"], ["--device tpu: no such device"]),
     (["train", "tiny.yaml", "--print", "--bogus"], ["No such option", "--bogus"]),
+    (["train", "tiny.yaml", "--print", "--json"], ["--json: is of what a training comes to; --print"]),
+    (["recipes", "sst2", "--json"], ["--json: is of the list"]),
 ]  # fmt: skip
 
 

@@ -85,7 +85,8 @@ def evaluate(
     tables, folders = [table] if table else None, [folder] if folder else None
     files = _own_files({"--data": data, "--text": text, "--table": tables, "--folder": folders})
     judging = _Judging(alignments, first_word, dev, head, links)
-    judging.refuse_mixed({"--beam": beam, "--decoding": decoding, "--stride": stride})
+    given = precision if precision != "auto" else None
+    judging.refuse_mixed({"--beam": beam, "--decoding": decoding, "--stride": stride, "--precision": given})
     loaded = load(run, device=device)
     if judging.gold is None:
         settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, None)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from math import inf
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
@@ -83,8 +84,8 @@ def explain(
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
 ) -> None:
     """Show where a run looks while it answers an input: layers and heads are counted from 1."""
-    if out is not None and out.suffix.lower() not in SUFFIXES:
-        raise RequestError(f"--out {out}: the name ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    _check_out(out)
+    memory = _memory(limit)
     names = view or []
     check_names(names)
     from heedful.explain.look import look
@@ -110,7 +111,7 @@ def explain(
         alternative=alternative,
         views=names,
         others=others,
-        limit=int(limit * GIB),
+        limit=memory,
     )
     if out is not None:
         _write(seen, out, tokens)
@@ -121,6 +122,31 @@ def explain(
         json_result(jsonable(seen))
     else:
         _show(seen, tokens)
+
+
+def _check_out(out: Path | None) -> None:
+    """See before any work that the file can be of that name.
+
+    Raises:
+        RequestError: it cannot.
+    """
+    if out is None:
+        return
+    if out.suffix.lower() not in SUFFIXES:
+        raise RequestError(f"--out {out}: the name ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if not out.parent.is_dir():
+        raise RequestError(f"--out {out}: cannot be written: {out.parent} is not a folder")
+
+
+def _memory(limit: float) -> int:
+    """In bytes.
+
+    Raises:
+        RequestError: it is no number of GiB, or none is left.
+    """
+    if not 0 < limit * GIB < inf:
+        raise RequestError(f"--limit {limit:g}: expected a number of GiB above 0")
+    return int(limit * GIB)
 
 
 # Inputs ----------------------------------------------------------------------------------------------------

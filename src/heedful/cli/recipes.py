@@ -29,6 +29,8 @@ def recipes(
     if name is not None:
         if name not in shipped:
             raise RequestError(f"no recipe is called {name!r}{nearest(name, shipped)}; see heedful recipes")
+        if as_json:
+            raise RequestError("--json: is of the list; one recipe is printed as it is, which is YAML")
         result(shipped[name].read_text(encoding="utf-8").rstrip())
         return
     rows = [_row(name) for name in shipped]

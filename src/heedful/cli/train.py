@@ -49,6 +49,8 @@ def train(
     from heedful.runs.reading import read_recipe
     from heedful.runs.yaml import dump_yaml
 
+    if print_recipe and as_json:
+        raise RequestError("--json: is of what a training comes to; --print prints the recipe, which is YAML")
     if resume and Path(recipe).is_dir():
         if out is not None and out.resolve() != Path(recipe).resolve():
             raise RequestError(f"--out {out}: a run is resumed where it is; leave --out away")

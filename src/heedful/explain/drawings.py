@@ -94,30 +94,42 @@ def distance_chart(distances: Any, *, unit: str = "pixels", even: float | None =
     return distance_panels([("", unit, distances, even)])
 
 
-def distance_panels(panels: Sequence[tuple[str, str, Any, float | None]]) -> Figure:
-    """The same for several stacks, side by side: of each a title, and the arguments of `distance_chart`.
+def distance_panels(
+    panels: Sequence[tuple[str, str, Any, float | None]], layers: Sequence[Sequence[int]] | None = None
+) -> Figure:
+    """The same for several stacks, side by side.
+
+    Args:
+        panels: of each a title, and the arguments of `distance_chart`.
+        layers: of each the numbers of its layers, where they are not 1, 2, 3 …
 
     Raises:
-        ValueError: the distances are no table.
+        ValueError: the distances are no table, or have other layers than there are numbers.
     """
     figure = _figure(5.2 * len(panels), 3.6)
     every = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, (title, unit, distances, even) in zip(every, panels, strict=True):
-        _distances(axes, distances, unit, even)
+    numbers: Sequence[Sequence[int] | None] = [None] * len(panels) if layers is None else layers
+    for axes, (title, unit, distances, even), own in zip(every, panels, numbers, strict=True):
+        _distances(axes, distances, unit, even, own)
         axes.set_title(title, fontsize=10)
     return figure
 
 
-def _distances(axes: Any, distances: Any, unit: str, even: float | None) -> None:
+def _distances(
+    axes: Any, distances: Any, unit: str, even: float | None, layers: Sequence[int] | None
+) -> None:
     far = np.asarray(distances, dtype=float)
     if far.ndim != 2:
         raise ValueError(f"distances are [layers, heads], not of shape {far.shape}")
-    depth = np.broadcast_to(np.arange(1, len(far) + 1)[:, None], far.shape)
+    numbers = range(1, len(far) + 1) if layers is None else layers
+    if len(numbers) != len(far):
+        raise ValueError(f"distances of {len(far)} layers, and {len(numbers)} numbers of layers")
+    depth = np.broadcast_to(np.asarray(numbers)[:, None], far.shape)
     axes.scatter(depth.ravel(), far.ravel(), s=18, color="#08519c", alpha=0.7, linewidths=0, label="a head")
     if even is not None:
         axes.axhline(even, color="0.4", linewidth=1, linestyle="--", label="even attention")
         axes.legend(fontsize=9, frameon=False)
-    axes.set_xticks(range(1, len(far) + 1))
+    axes.set_xticks(numbers)
     axes.set_xlabel("layer", fontsize=9)
     axes.set_ylabel(f"mean attention distance ({unit})", fontsize=9)
     axes.set_ylim(bottom=0)

@@ -187,6 +187,10 @@ def _refuse(config: LanguageModelConfig) -> None:
         "norm_placement": ("pre", "its norms stand before its parts"),
         "positions": ("learned", "its positions are learned"),
         "attention_bias": (True, "its attention has biases"),
+        "mixing": ("all", "each token sees all before it"),
+        "experts": (None, "it has no mixture of experts"),
+        "feed_forward": ("plain", "its feed-forwards are not gated"),
+        "feed_forward_bias": (True, "its feed-forwards have biases"),
     }
     refuse_others(config, "GPT-2", others)
     refuse_other_heads(config, "GPT-2")

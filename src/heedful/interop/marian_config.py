@@ -104,6 +104,8 @@ def refuse(config: Any) -> None:
         "norm_placement": ("post", "its norms come after the sums"),
         "score": ("scaled-dot", "it scales the products of queries and keys"),
         "attention_bias": (True, "its attention has biases"),
+        "feed_forward": ("plain", "its feed-forwards are not gated"),
+        "feed_forward_bias": (True, "its feed-forwards have biases"),
         "combine": ("add", "its positions are added"),
     }
     refuse_others(config, "Marian", others)

@@ -178,15 +178,23 @@ def _reader(checkpoint: Checkpoint, config: VisionConfig) -> tuple[PictureReader
     """How pictures are read, and in what that differs; without the file, as transformers does by default."""
     held = checkpoint.json(READER) if checkpoint.has(READER) else {}
     told, notes = Settings(held, str(checkpoint.path / READER)), []
+    told.refuse("do_resize", "heedful brings pictures to the model's size", (None, True))
     told.refuse("do_rescale", "heedful reads pixels from 0 to 1", (None, True))
     scale = told.get("rescale_factor", (int, float), 1 / 255)
     if abs(scale * 255 - 1) > 1e-6:
         raise told.wrong("rescale_factor", f"{scale} is not 1/255: heedful reads pixels from 0 to 1")
-    sides = _sides(told)
-    if not sides <= {config.picture_size}:
-        raise told.wrong("size", f"{held.get('size')} is not the model's image_size={config.picture_size}")
-    if not told.get("do_center_crop", bool, False):
+    crops, own = told.get("do_center_crop", bool, False), {config.picture_size}
+    # What is cut out in the end counts, where something is.
+    last = "crop_size" if crops and "crop_size" in held else "size"
+    if not _sides(told, last) <= own:
+        raise told.wrong(last, f"{held[last]} is not the model's image_size={config.picture_size}")
+    if not crops:
         notes.append("pictures that are not square are cut here, and pressed together in transformers")
+    elif not _sides(told, "size") <= own:
+        notes.append(
+            f"{told.source}: size={held['size']}, of which transformers cuts out the middle: heedful reads "
+            "the whole middle square of a picture"
+        )
     if (way := told.get("resample", int, _BILINEAR)) != _BILINEAR:
         notes.append(f"{told.source}: resample={way}: heedful resizes bilinearly ({_BILINEAR})")
     if told.get("do_normalize", bool, True):
@@ -198,9 +206,8 @@ def _reader(checkpoint: Checkpoint, config: VisionConfig) -> tuple[PictureReader
     return PictureReader(config.picture_size, config.channels, mean, std), notes
 
 
-def _sides(told: Settings) -> set[int]:
-    """The lengths to which sides are brought; what is cut off in the end counts, where something is."""
-    key = "crop_size" if told.get("do_center_crop", bool, False) and "crop_size" in told.values else "size"
+def _sides(told: Settings, key: str) -> set[int]:
+    """The lengths of sides that a key says; none where it is not there."""
     size = told.get(key, (int, dict), {})
     return {size} if isinstance(size, int) else {side for side in size.values() if isinstance(side, int)}
 

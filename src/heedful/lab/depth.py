@@ -177,12 +177,12 @@ def _paths(size: Size, residual: bool) -> Outcome:
     holds = len(needed) == 4
     most = max(each.abs().max().item() for each in (*terms, whole))
     return Outcome(
-        "holds" if holds else "is wrong",
+        "holds with conditions" if holds else "is wrong",
         (
             "The Jacobian of the block is (1 + J_F)(1 + J_A) = 1 + J_A + J_F + J_F J_A: 2² paths for the "
-            "gradient, 2^(2N) through N layers, one of which touches nothing. (Norms multiply the paths and "
-            "change nothing of their number. Of the values this holds as a count: F is not linear, so the "
-            "output is no sum of four.)"
+            "gradient, 2^(2N) through N layers, one of which touches nothing. In the forward direction they "
+            "are four ways to go, and no more than that: F is not linear, so the output is no sum of four. "
+            "(Norms multiply the paths and change nothing of their number.)"
             if holds
             else "Without residual connections there is one path: through attention and then feed-forward."
         ),
@@ -246,11 +246,13 @@ EXPERIMENTS = [
     Experiment(
         name="residual-paths",
         title="Two residual connections make four paths",
-        claim="The residual connections create four separate paths through the encoder layer.",
+        claim="The residual connections create four separate paths through the encoder layer in the forward "
+        "direction.",
         source="S1, residual connection + layer normalization",
         items=(36,),
         run=partial(_paths, residual=True),
         control=partial(_paths, residual=False),
         changed="There are no residual connections.",
+        expected=("holds with conditions", "is wrong"),
     ),
 ]

@@ -66,6 +66,7 @@ class Experiment:
         control: the same under a condition in which another verdict must come out.
         changed: what the control changes.
         expected: the verdict, and that of the control.
+        asked: whether the lecture only asks, so that a wrong claim is no error of its.
     """
 
     name: str
@@ -77,3 +78,9 @@ class Experiment:
     control: Callable[[Size], Outcome]
     changed: str
     expected: tuple[Verdict, Verdict] = field(default=("holds", "is wrong"))
+    asked: bool = False
+
+    @property
+    def stated(self) -> str:
+        """The claim, and whether it is a question."""
+        return f"{self.claim} (A question.)" if self.asked else self.claim

@@ -149,7 +149,7 @@ def _card(result: Result, picture: _Picture | None) -> str:
         )
     return (
         f'<li>{thumb}<h3><a href="{own.name}.html">{escape(own.title)}</a></h3>\n'
-        f'<p class="soft">{escape(own.claim)}</p>\n'
+        f'<p class="soft">{escape(own.stated)}</p>\n'
         f'<p>{_badge(result.outcome.verdict)} <span class="soft">{escape(items(own))}</span></p></li>'
     )
 
@@ -159,7 +159,7 @@ def _errors(results: Sequence[Result]) -> str:
     found = [
         (each.experiment.items, _error(each.experiment.claim, each.outcome.says, _origin(each.experiment)))
         for each in results
-        if not each.control and each.outcome.verdict == "is wrong"
+        if not each.control and not each.experiment.asked and each.outcome.verdict == "is wrong"
     ]
     told = [
         ((slip.item,), _error(slip.printed, slip.correct, f"{slip.lecture}, item {slip.item}"))
@@ -204,7 +204,7 @@ def _page(
     return _document(
         f"{own.title} – the lab of heedful",
         f"{navigation}\n<main><h1>{escape(own.title)}</h1>\n"
-        f'<blockquote>{escape(own.claim)}</blockquote>\n<p class="soft">{escape(about)}</p>\n{sections}\n'
+        f'<blockquote>{escape(own.stated)}</blockquote>\n<p class="soft">{escape(about)}</p>\n{sections}\n'
         f'<p class="soft">Make it yourself: <code>heedful lab {own.name}</code></p></main>',
     )
 

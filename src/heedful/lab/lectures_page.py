@@ -115,7 +115,7 @@ def _row(entry: Entry, index: Index, known: Mapping[str, Experiment]) -> str:
     sections.append(_listed("Tests", _by_file(tests)))
     shown = (known[name] for name in entry.experiments)
     sections.append(
-        _listed("Experiments", (f"`{e.name}`: {plain(e.claim)} **{e.expected[0]}**" for e in shown))
+        _listed("Experiments", (f"`{e.name}`: {plain(e.stated)} **{e.expected[0]}**" for e in shown))
     )
     if entry.not_here is not None:
         sections.append(f"**Not here:** {plain(entry.not_here)}\n")

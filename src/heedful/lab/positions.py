@@ -233,14 +233,14 @@ EXPERIMENTS = [
     Experiment(
         name="constant-positions",
         title="A constant vector tells nothing behind a layer norm",
-        claim="The positional vector could be a constant one, all elements of which are the position j. (A "
-        "question.)",
+        claim="The positional vector could be a constant one, all elements of which are the position j.",
         source="S0, positional encoding",
         items=(50,),
         run=partial(_constant, part=ConstantPositions),
         control=partial(_constant, part=SinusoidalPositions),
         changed="Positions are sinusoids.",
         expected=("is wrong", "holds"),
+        asked=True,
     ),
     Experiment(
         name="learned-positions",

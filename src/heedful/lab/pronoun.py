@@ -209,8 +209,8 @@ EXPERIMENTS = [
     Experiment(
         "heads-on-it",
         "Where “it” looks with one head and with two",
-        "With a single head “it” is strongly connected to one word; with two, to one word in the first head "
-        "and to another, “animal”, in the second.",
+        "Adding more than one attention helps in capturing different contextual information of the sentence: "
+        "“it” needs a second head.",
         "S0, motivation for multi-head attention (single-head and two-head); Vaswani et al. 2017, section "
         "3.2.2",
         (29,),

@@ -79,7 +79,7 @@ def as_dict(experiments: Sequence[Experiment], results: Sequence[Result] = ()) -
             {
                 "name": each.name,
                 "title": each.title,
-                "claim": each.claim,
+                "claim": each.stated,
                 "source": each.source,
                 "items": list(each.items),
                 "changed": each.changed,

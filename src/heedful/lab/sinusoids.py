@@ -314,13 +314,14 @@ EXPERIMENTS = [
         name="position-distances",
         title="Distance grows with the offset, up to 43",
         claim="The distance of position vectors increases to the left and the right of a position, and is "
-        "symmetric. (Asked: does the PE function satisfy this property?)",
+        "symmetric.",
         source="S0, positional encoding, distance matrix",
         items=(48,),
         run=partial(_growing, part=lambda n: SinusoidalPositions(D_MODEL)),
         control=partial(_growing, part=OneHotPositions),
         changed="Positions are one-hot vectors.",
         expected=("holds with conditions", "is wrong"),
+        asked=True,
     ),
     Experiment(
         name="position-shift",

@@ -51,7 +51,7 @@ def items(experiment: Experiment) -> str:
 def report(result: Result, width: int = 80) -> str:
     """All that came out: the claim and its source, figures, table, verdict and the correct statement."""
     own = result.experiment
-    paragraphs = [("claim", own.claim), ("source", own.source)]
+    paragraphs = [("claim", own.stated), ("source", own.source)]
     if result.control:
         paragraphs.append(("control", own.changed))
     lines = [f"{own.name}{' (control)' if result.control else ''}: {own.title}", ""]

@@ -211,10 +211,8 @@ def _transferred(size: Size, shuffled: bool) -> Outcome:
     return Outcome(
         _verdict(gains),
         "Where labels are few, a model that was pretrained on text without labels is right more often than "
-        "one from scratch; with many labels both come to the same. That is not the Transformer's alone: an "
-        "LSTM of the same width in the same place gains from its pretraining too. (What a recurrence cannot "
-        "do is spread the pretraining over the tokens of a text, so it was not scaled as far.) Text whose "
-        "words are dealt out at random teaches nothing that helps.",
+        f"one from scratch; with many labels both come to the same. {_of_lstms(gains)}Text whose words are "
+        "dealt out at random teaches nothing that helps.",
         [
             *(
                 Measured(
@@ -244,6 +242,17 @@ def _transferred(size: Size, shuffled: bool) -> Outcome:
                 inches=(5.6, 3.8),
             )
         ],
+    )
+
+
+def _of_lstms(gains: Mapping[str, Sequence[float]]) -> str:
+    """What is to be said of them, where one was trained and gains."""
+    if gains.get("LSTM", [0.0])[0] <= HELPS:
+        return ""
+    return (
+        "That is not the Transformer's alone: an LSTM of the same width in the same place gains from its "
+        "pretraining too. (What a recurrence cannot do is spread the pretraining over the tokens of a text, "
+        "so it was not scaled as far.) "
     )
 
 

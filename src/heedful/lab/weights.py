@@ -279,7 +279,8 @@ EXPERIMENTS = [
     Experiment(
         "padding-in-cross-attention",
         "Where padding must be hidden",
-        "In practice padded tokens are masked in the encoder's attention.",
+        "It is enough that padded tokens are masked in the encoder's attention. (S0 notes the encoder "
+        "alone.)",
         "S0, masked self-attention, note",
         (43,),
         run=partial(_padded, masked=False),

@@ -93,6 +93,13 @@ def test_sizes(n, told):
     assert recipes._size(n) == told
 
 
+def test_one_recipe_is_no_json():
+    done = invoke("sst2", "--json")
+    assert isinstance(done.exception, RequestError)
+    assert "--json: is of the list" in str(done.exception)
+    assert not done.stdout
+
+
 def test_another_name_is_refused_with_the_nearest():
     assert isinstance((error := invoke("sst3").exception), RequestError)
     assert "did you mean 'sst2'" in str(error)

@@ -179,6 +179,23 @@ def test_wrong_requests_get_a_clear_answer(command, picture, name, arguments, me
         command(name, *given)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--limit", "inf", "--limit inf: expected a number of GiB above 0"),
+        ("--limit", "nan", "--limit nan: expected a number of GiB above 0"),
+        ("--limit", "0", "--limit 0: expected a number of GiB above 0"),
+        ("--limit", "1e308", "--limit 1e+308: expected a number of GiB above 0"),
+        ("--out", "none/x.png", "--out none/x.png: cannot be written: none is not a folder"),
+        ("--out", "none/x.html", "--out none/x.html: cannot be written: none is not a folder"),
+    ],
+)
+def test_what_can_never_be_is_refused_before_the_run_is_read(option, value, message):
+    error = CliRunner().invoke(app, ["explain", "no-run", "the cat", option, value]).exception
+    assert isinstance(error, RequestError)
+    assert message in str(error)
+
+
 @pytest.mark.parametrize("view", ["rollout", "census", "distances", "class-token", "positions", "filters"])
 def test_every_view_of_a_picture_in_every_form(command, picture, tmp_path, published, view):
     shown = command("pictures", picture, "--view", view)

@@ -155,6 +155,18 @@ def test_each_stack_has_its_panel():
     assert (len(one.lines), len(other.lines)) == (1, 0)
 
 
+def test_layers_stand_at_their_numbers():
+    panels = [("a", "tokens", DISTANCES[:3], None), ("b", "tokens", DISTANCES[:1], None)]
+    numbers = [(1, 3, 5), (4,)]
+    for axes, own in zip(distance_panels(panels, numbers).axes, numbers, strict=True):
+        points = np.asarray(axes.collections[0].get_offsets())
+        wanted = [(layer, DISTANCES[n, head]) for n, layer in enumerate(own) for head in range(7)]
+        np.testing.assert_allclose(points, wanted)
+        assert axes.get_xticks().tolist() == list(own)
+    with pytest.raises(ValueError, match="3 layers, and 2 numbers"):
+        distance_panels(panels[:1], [(1, 3)])
+
+
 def test_layers_stand_side_by_side_on_one_scale():
     grids = {f"layer {n}": GRID * n for n in range(1, 6)}
     panels = [axes for axes in attention_panels(grids).axes if axes.images and axes.get_title()]

@@ -12,6 +12,7 @@ from heedful.explain.reading import GIVEN, READERS, read
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
 from heedful.runs.kinds import KINDS
+from heedful.runs.run import Run
 from heedful.tasks.forced import forced
 from heedful.text.specials import SPECIALS
 
@@ -351,6 +352,22 @@ def test_a_completion_that_is_given_is_encoded_with_its_prompt(explained, prompt
     read_ids = [*([] if prompt else [SPECIALS.end]), *ids]
     log_probs = _all_log_probs(run, read_ids)
     assert written == pytest.approx(log_probs[len(log_probs) - len(written) :], abs=1e-5)
+
+
+def test_an_end_that_a_stop_text_forced_is_not_the_models(explained):
+    run, given = explained("rotary, shared keys")
+    (free,) = run.predict([given])
+    assert free.text
+    completion = run.recipe.completion.model_copy(update={"stop": [free.text[0]]})
+    recipe = run.recipe.model_copy(update={"completion": completion})
+    seen = look(Run(run.folder, recipe, run.codec, run.model), given)
+    assert seen.answer["tokens"] == free.tokens[:1]
+    # The end token was forced: with certainty.
+    assert seen.answer["log_probs"] == pytest.approx([free.log_probs[0], 0.0], abs=1e-6)
+    prompt = run.codec.text.tokens(run.codec.text.encode(given))
+    assert seen.sides["input"].tokens == (*prompt, *free.tokens[:1])
+    found = [value for value in seen.written["input"] if value is not None]
+    assert found == pytest.approx(free.log_probs[:1], abs=1e-5)
 
 
 def _all_log_probs(run, ids):

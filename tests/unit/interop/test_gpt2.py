@@ -254,6 +254,12 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
         ({"n_kv_heads": 1}, "model.n_kv_heads=1: "),
         ({"d_k": 5}, "model.d_k=5: "),
         ({"score": "cosine"}, "model.score=cosine: "),
+        ({"mixing": "local", "block": 4}, "model.mixing=local: GPT-2 cannot hold this model: each token"),
+        ({"mixing": "alternating", "block": 4}, "model.mixing=alternating: "),
+        ({"mixing": "compressed"}, "model.mixing=compressed: "),
+        ({"experts": {"n": 3}}, "model.experts=n=3 "),
+        ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
+        ({"feed_forward_bias": False}, "model.feed_forward_bias=false: "),
     ],
 )
 def test_what_gpt2_has_not_is_refused_by_the_recipes_key(own_run, tmp_path, model, message):

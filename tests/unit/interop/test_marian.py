@@ -132,6 +132,8 @@ def test_what_heedful_cannot_express_is_refused_by_its_key(folder, tmp_path, val
         ({"norm_placement": "pre"}, "model.norm_placement=pre: Marian cannot hold this model: its norms"),
         ({"norm_eps": 1e-6}, "model.norm_eps=1e-06: "),
         ({"attention_bias": False}, "model.attention_bias=false: "),
+        ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
+        ({"feed_forward_bias": False}, "model.feed_forward_bias=false: "),
         ({"score": "dot"}, "model.score=dot: "),
         ({"positions": "none"}, "model.positions=none: "),
         ({"n_kv_heads": 1}, "model.n_kv_heads=1: "),

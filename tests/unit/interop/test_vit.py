@@ -118,12 +118,22 @@ def test_how_pictures_are_read_is_told_or_usual(vit, tmp_path):
     assert any("resample=3: heedful resizes bilinearly" in line for line in lines)
 
 
+@pytest.mark.parametrize("size", [{"shortest_edge": 17}, {"height": 17, "width": 17}, 17])
+def test_a_crop_from_a_larger_picture_is_told(vit, tmp_path, size):
+    change(vit, "preprocessor_config.json", size=size)
+    lines = []
+    import_run(vit, tmp_path / "again", lines.append)
+    (note,) = [line for line in lines if line.startswith("note: ")]
+    assert f"preprocessor_config.json: size={size}, of which transformers cuts out the middle" in note
+
+
 @pytest.mark.parametrize(
     "values, message",
     [
         ({"do_rescale": False}, "do_rescale: False: heedful reads pixels from 0 to 1"),
         ({"rescale_factor": 1 / 127}, "rescale_factor: 0.00787"),
-        ({"crop_size": {"height": 16, "width": 16}}, "is not the model's image_size=15"),
+        ({"do_resize": False}, "do_resize: False: heedful brings pictures to the model's size"),
+        ({"crop_size": {"height": 16, "width": 16}}, "crop_size: {'height': 16, 'width': 16} is not the"),
         ({"image_mean": [0.5]}, "image_mean: expected 3 numbers, one for each channel, found [0.5]"),
         ({"image_std": [0.5, 0, 1]}, "image_std: [0.5, 0.0, 1.0]: must be above 0"),
     ],

@@ -170,6 +170,17 @@ def test_errors_of_the_lectures_stand_on_one_page_with_what_is_true(tmp_path):
     )
 
 
+def test_what_a_lecture_only_asks_is_no_error_of_its(tmp_path):
+    wrong = {"expected": ("is wrong", "holds"), "comes": ("is wrong", "holds")}
+    asked, said = made_up("asked-one", **wrong, asked=True), made_up("said-one", **wrong)
+    write_gallery([perform(each, "short") for each in (asked, said)], tmp_path)
+    found = pages(tmp_path)
+    linked = [tag["href"] for tag in found["errors.html"].all("a")]
+    assert ("asked-one.html" in linked, "said-one.html" in linked) == (False, True)
+    for name, number in (("index.html", 1), ("asked-one.html", 1), ("said-one.html", 0)):
+        assert found[name].text.count('One "thing" <is> another. (A question.)') == number
+
+
 def test_pictures_have_the_size_that_is_said(folder):
     from PIL import Image
 

@@ -47,6 +47,11 @@ def test_all_of_an_outcome_is_told():
     assert line.split() == ["ratio", "<a", "&", "b>", "0.1235", "0.125"]
 
 
+def test_a_question_is_told_as_one():
+    text = report(perform(made_up(asked=True), "short"))
+    assert 'claim     One "thing" <is> another. (A question.)' in text
+
+
 def test_a_control_says_what_is_changed():
     text = report(perform(made_up(), "short", control=True))
     assert "made-up (control)" in text

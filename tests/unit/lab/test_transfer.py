@@ -67,6 +67,12 @@ def test_the_verdict(attention, lstm, verdict):
     assert transfer._verdict({"attention": attention, "LSTM": lstm}) == verdict
 
 
+def test_nothing_is_said_of_an_lstm_that_was_not_trained_or_does_not_gain():
+    assert "LSTM" not in made("pretrained-or-scratch").says
+    assert not transfer._of_lstms({"attention": [0.3], "LSTM": [0.0]})
+    assert "an LSTM of the same width" in transfer._of_lstms({"attention": [0.3], "LSTM": [0.2]})
+
+
 def test_what_labels_teach_was_not_known_before():
     assert value("pretrained-or-scratch", "gain of the attention model with 32") > 100 * transfer.HELPS
     few, many = (row["attention, from scratch"] for row in made("pretrained-or-scratch").table)

@@ -13,6 +13,7 @@ from heedful.explain.reading.questions import Asked, Reading
 from heedful.explain.reading.shared import given_answer, predicted, text_of, tokens_of
 from heedful.explain.sides import text_side
 from heedful.nn.layout import Tokens
+from heedful.tasks.continuing import Stops
 from heedful.tasks.prediction import Prediction
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 def read_prompt(run: "Run", given: Any, asked: Asked) -> Reading:
     """Language modelling: the prompt with its completion, the end token too where the model wrote it.
 
+    After a stop text the model has no choice but the end token: that one is not shown.
     An empty prompt is begun with the end token, as `heedful.tasks.language_modelling.Completer` does.
     """
     tokenizer, context = run.codec.text, run.recipe.model.context
@@ -36,12 +38,13 @@ def read_prompt(run: "Run", given: Any, asked: Asked) -> Reading:
         )
     if asked.target is not None:
         return _given_completion(run, given, prompt, asked)
-    wanted = run.recipe.completion.limits.max_new_tokens
-    answer = predicted(run, given, asked, max_new_tokens=min(wanted, room))
+    limits = run.recipe.completion.limits
+    answer = predicted(run, given, asked, max_new_tokens=min(limits.max_new_tokens, room))
     written = list(answer.ids)
     if len(answer.log_probs) > len(written):
-        written = [*written, SPECIALS.end]
-    elif room < wanted:
+        if not Stops(tokenizer, tuple(limits.stop)).reached(written):
+            written = [*written, SPECIALS.end]
+    elif room < limits.max_new_tokens:
         note = f"cut after {room} tokens, so that the model reads prompt and completion at once"
         answer = replace(answer, note=note)
     return continued(run, tokenizer, [*prompt, *written], 1, len(prompt), answer, asked)

@@ -172,7 +172,8 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
         )
         for stack in values["stacks"]
     ]
-    return distance_panels(panels)
+    layers = [[layer["layer"] for layer in stack["layers"]] for stack in values["stacks"]]
+    return distance_panels(panels, layers)
 
 
 def _title(stack: Mapping[str, Any]) -> str:

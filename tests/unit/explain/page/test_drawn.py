@@ -555,6 +555,26 @@ def test_light_and_dark_by_what_people_prefer_and_by_the_switch(browser, opened)
     same_colours(pixels(browser, ".field canvas"), coloured(shares, dark=True))
 
 
+def test_on_paper_nothing_is_cut_off(browser, opened):
+    opened(large(1, 2, 440), height=500)
+    click(browser, "#numbers summary")
+    boxes = [".facts dd", ".flow.long", ".scroll", ".map", ".fan .across"]
+    script = """
+        const style = (node) => getComputedStyle(node);
+        const scrolls = (node) => style(node).overflowX !== "visible" || style(node).overflowY !== "visible";
+        const nodes = [...document.querySelectorAll(arguments[0])];
+        return [nodes.some((node) => node.scrollHeight > node.clientHeight + 1), nodes.some(scrolls)];
+    """
+    on_screen = [browser.run(script, box) for box in boxes]
+    assert all(scrolls for _, scrolls in on_screen)
+    assert all(is_cut for is_cut, _ in on_screen[:3])
+    browser.devtools("Emulation.setEmulatedMedia", media="print")
+    on_paper = [browser.run(script, box) for box in boxes]
+    browser.devtools("Emulation.setEmulatedMedia", media="")
+    assert not any(scrolls for _, scrolls in on_paper)
+    assert not any(is_cut for is_cut, _ in on_paper[:3])
+
+
 def luminance(colours: np.ndarray) -> np.ndarray:
     """WCAG's relative luminance of sRGB colours ``[..., 3]``."""
     share = np.asarray(colours, dtype=float) / 255

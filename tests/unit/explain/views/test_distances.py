@@ -86,6 +86,18 @@ def test_both_halves_of_a_translator_have_a_stack(explained):
     np.testing.assert_allclose(points, wanted)
 
 
+@pytest.mark.parametrize(
+    "name, layers, numbers", [("classification", [1], [2]), ("local and compressed", None, [1, 3])]
+)
+def test_the_picture_has_layers_at_their_own_numbers(explained, name, layers, numbers):
+    seen = look(*explained(name), views=["distances"], layers=layers)
+    axes = figure_of(seen).axes[0]
+    assert axes.get_xticks().tolist() == numbers
+    (stack,) = seen.more["distances"]["stacks"]
+    wanted = [(layer["layer"], value) for layer in stack["layers"] for value in layer["distances"]]
+    np.testing.assert_allclose(np.asarray(axes.collections[0].get_offsets()), wanted)
+
+
 def test_lines_and_cells_tell_the_numbers(explained):
     seen = look(*explained("classification"), views=["distances"])
     values = seen.more["distances"]
