@@ -119,7 +119,7 @@ class Runner:
         )
 
     def attach(self, own: Room, source: Room | None, longest: int) -> None:
-        """Read and write these caches, at positions below ``longest``; whoever runs the program keeps them."""
+        """Read and write these caches, at positions below ``longest``; who runs the program keeps them."""
         if longest > self._longest:
             self._table = self.engine.positions(self.program, longest)
             self._code[0].bias, self._longest = self._table.data_ptr(), len(self._table)
