@@ -124,7 +124,7 @@ class Recipe(Config):
             recipe, at the current folder; the run keeps it.
         task: what is done; it decides which other sections there are.
         data: where rows come from, and what becomes of those that cannot be used.
-        tokenizer: which subwords, and what is done to the text before; not of pictures' labels.
+        tokenizer: of tasks with texts: which subwords, and what is done to the text before.
         model: the family, its sizes and its parts; ``preset`` names one to begin with (``heedful describe``).
         objective: what is minimised.
         start: another run to begin from; null: none.
