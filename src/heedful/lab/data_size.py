@@ -104,7 +104,7 @@ def _n_tokens(name: str) -> int:
 
 # Training
 
-UPDATES, BATCH = 300, 32
+UPDATES, BATCH = 256, 32
 RATES = {"ResNet": 2e-2, "ViT": 3e-3}
 """The highest of the schedules."""
 
