@@ -9,10 +9,10 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "heedful"
 
-BASE = {"errors", "config", "files", "memory"}
+BASE = {"errors", "config", "files", "memory", "processor"}
 
 # What each package may import besides itself. The order is the architecture.
-BELOW: dict[str, set[str]] = {"errors": set(), "config": set(), "files": {"errors"}, "memory": set()}
+BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {"files": {"errors"}}
 BELOW["nn"] = BELOW["native"] = BASE
 BELOW["text"] = BASE
 BELOW["models"] = BELOW["objectives"] = {*BASE, "nn"}

@@ -16,6 +16,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from heedful.processor import described
+
 SOURCES = Path(__file__).parent / "source"
 SWITCH = "HEEDFUL_NATIVE"
 
@@ -119,10 +121,5 @@ def _fingerprint(compiler: list[str], flags: list[str]) -> str:
 
 def _processor() -> str:
     """The processor's model and abilities, on which -march=native depends."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    wanted = ("model name", "flags", "Features")
-    found = {line.partition(":")[0].strip(): line for line in lines if line.startswith(wanted)}
-    return "".join(found.values())
+    own = described()
+    return "".join(own.get(name, "") for name in ("model name", "flags", "Features")) or platform.processor()

@@ -11,6 +11,7 @@ import torch
 
 from heedful import __version__
 from heedful.errors import RequestError
+from heedful.processor import described
 
 PACKAGES = ("torch", "tokenizers", "numpy", "safetensors", "sacrebleu", "sacremoses", "pydantic", "pillow")
 
@@ -44,7 +45,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": described().get("model name") or platform.processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
@@ -56,13 +57,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    """The processor's name where the system tells it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-            return next(names, platform.processor())
-    except OSError:
-        return platform.processor()

@@ -1,12 +1,12 @@
 """In which precision a training multiplies on this machine."""
 
 import platform
-from pathlib import Path
 from typing import Literal
 
 import torch
 
 from heedful.errors import RequestError
+from heedful.processor import described
 
 Precision = Literal["fp32", "bf16"]
 
@@ -46,17 +46,9 @@ def _pays_on_cpu() -> bool:
     # torch has no public probe for the CPU; without either of these, bf16 is emulated and slow.
     if _cpu_has("_is_amx_tile_supported"):
         return True
-    return _cpu_has("_is_avx512_bf16_supported") and "GenuineIntel" not in _vendor()
+    vendor = described().get("vendor_id") or platform.processor()
+    return _cpu_has("_is_avx512_bf16_supported") and "GenuineIntel" not in vendor
 
 
 def _cpu_has(probe: str) -> bool:
     return bool(getattr(torch.cpu, probe, bool)())
-
-
-def _vendor() -> str:
-    """Where the processor's vendor is named: a line of the kernel's on Linux, a description elsewhere."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith("vendor_id")), "")
