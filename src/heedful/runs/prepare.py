@@ -31,7 +31,7 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
     Raises:
         DataError: a row lacks a column.
     """
-    kind, root = kind_of(recipe), Path(recipe.root or ".")
+    kind, root = kind_of(recipe), recipe.folder
     columns, pictures = columns_of(recipe, training=training), kind.pictures(recipe)
     for row in open_source(source, root):
         for column in columns:
@@ -77,10 +77,9 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     Raises:
         DataError: the data cannot be used, or are not those that the run was started with.
     """
-    root = Path(recipe.root or ".")
     before = read_json(folder.data_report) if folder.data_report.exists() else None
     if before is None:
-        find_sources(recipe, root)
+        find_sources(recipe, recipe.folder)
     kind = kind_of(recipe)
     codec = kind.load(folder) if kind.files(folder)[-1].exists() else None
     if codec is None:

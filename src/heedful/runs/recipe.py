@@ -3,11 +3,13 @@
 Each task has a class of its own that says more (`heedful.runs.kinds`).
 """
 
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from heedful.config import Config
+from heedful.data.lines import expand
 from heedful.data.sources import SourceConfig
 from heedful.errors import nearest
 from heedful.objectives.registry import CLASS, NEXT_TOKEN, Losses
@@ -157,6 +159,19 @@ class Recipe(Config):
 
     rising_metrics: ClassVar[frozenset[str]] = frozenset()
     """Other metrics of validation that improve upwards."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its relative paths start."""
+        return Path(self.root or ".")
+
+    def path(self, written: str) -> Path:
+        """The file or folder that it calls ``written``.
+
+        Raises:
+            DataError: the path names a variable that is not set.
+        """
+        return self.folder / expand(written)
 
     def metrics(self) -> set[str]:
         """What validation measures."""

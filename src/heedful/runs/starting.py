@@ -3,13 +3,11 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from heedful.data.lines import expand
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
@@ -32,7 +30,7 @@ def folder_of(recipe: Recipe) -> RunFolder | None:
     """
     if recipe.start is None:
         return None
-    folder = RunFolder(Path(recipe.root or ".") / expand(recipe.start.run))
+    folder = RunFolder(recipe.path(recipe.start.run))
     try:
         folder.require()
     except RequestError as error:

@@ -7,10 +7,9 @@ without a space must not get one: ``the cat [MASK].`` is ``▁the ▁cat [MASK] 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heedful.text.subwords import first_space
+from heedful.text.subwords import CARRY_SPACES, first_space
 from heedful.text.tokenizer import Tokenizer
 
-_CARRY_SPACES = {"bpe", "byte-bpe", "unigram", "sentencepiece"}
 _BREAK = "\n"  # words end there, so that pieces of what follows are not joined to it
 
 
@@ -34,7 +33,7 @@ def around_gaps(tokenizer: Tokenizer, parts: Sequence[str]) -> Around:
         DataError: a part holds a lone surrogate, so it has no UTF-8 form.
     """
     n_gaps = len(parts) - 1
-    if tokenizer.model.config.kind not in _CARRY_SPACES:
+    if tokenizer.model.config.kind not in CARRY_SPACES:
         return Around(tokenizer.encode_batch(parts), [False] * n_gaps)
     spaced = [part.endswith(" ") for part in parts[:-1]]
     if n_gaps and not parts[0]:

@@ -91,10 +91,13 @@ def normalizer(config: TokenizerConfig) -> normalizers.Normalizer | None:
     )
 
 
+CARRY_SPACES = ("bpe", "byte-bpe", "unigram")
+"""Kinds whose pieces hold the space before a word, as they find it."""
+
+
 def first_space(config: TokenizerConfig) -> str:
     """What is put before every text, so that the first word is no exception."""
-    exact = config.kind in ("bpe", "byte-bpe", "unigram")
-    return " " if exact and getattr(config, "split", None) != "gpt2" else ""
+    return " " if config.kind in CARRY_SPACES and getattr(config, "split", None) != "gpt2" else ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,10 +77,9 @@ class Tokenizer:
         """Whether ids without a single ``<unk>`` give back the very text that they were made of."""
         return self.model.config.kind not in {"word", "wordpiece"} and self._text.is_faithful
 
-    def spells(self, texts: Sequence[str]) -> bool:
-        """Whether the ids of these texts give back the very same texts."""
-        unknown = self.specials.unknown
-        return self.spells_what_it_knows and not any(unknown in ids for ids in self.encode_batch(texts))
+    def spells(self, batch: Sequence[Sequence[int]]) -> bool:
+        """Whether the ids of some texts give back the very same texts."""
+        return self.spells_what_it_knows and not any(self.specials.unknown in ids for ids in batch)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, as a person would write it. Specials add nothing.

@@ -286,6 +286,8 @@ def test_whether_ids_spell_texts(case, spells):
     config = BpeConfig(kind="bpe", vocab_size=300, byte_fallback=False)
     tokenizer = train_tokenizer(config, ["The old cat sat."] * 9, PreprocessingConfig(lowercase=case))
     texts = ["The cat.", "the old cat"]
-    assert tokenizer.spells(texts) == spells
-    assert not tokenizer.spells([*texts, "Das \u00e4ltere"])  # a letter that it never saw
-    assert not train_tokenizer(WordConfig(kind="word"), texts).spells(texts)
+    assert tokenizer.spells(tokenizer.encode_batch(texts)) == spells
+    strange = [*texts, "Das \u00e4ltere"]  # with a letter that it never saw
+    assert not tokenizer.spells(tokenizer.encode_batch(strange))
+    words = train_tokenizer(WordConfig(kind="word"), texts)
+    assert not words.spells(words.encode_batch(texts))

@@ -9,7 +9,6 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.files import FilesSource
-from heedful.data.lines import expand
 from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import Located, Row
 from heedful.data.text import TEXT
@@ -152,7 +151,7 @@ class Translation(Kind):
             if path is None:
                 continue
             words = getattr(codec, side).whole_words()
-            vectors = read_vectors(Path(recipe.root or ".") / expand(path), words)
+            vectors = read_vectors(recipe.path(path), words)
             report = fill_embedding(getattr(model, f"{side}_embedding").weight, vectors)
             say(f"pretrained.{side}: {report}")
 

@@ -112,6 +112,9 @@ def likelihood_of(
     Of a language model that was trained to foretell the sources too (``loss_on: all``), theirs beside it:
     what is gained from one half to the other is what it takes from its context.
 
+    Bytes are counted where the ids of all references spell them: likelihoods of other texts, shorter or in
+    lower case, are no likelihoods of these bytes.
+
     References for which the model has no positions are left out; the counts of the scores say how many
     were scored.
 
@@ -125,10 +128,12 @@ def likelihood_of(
     """
     order = sorted(range(len(references)), key=lambda i: len(references[i]))
     found: list[tuple[Likelihood, Likelihood | None]] = []
-    spells = tokenizer.spells(references)
+    wanted = tokenizer.encode_batch(list(references))
+    spells = tokenizer.spells(wanted)
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
-        found += _foretold(model, pairing, tokenizer, read(part), [references[i] for i in part], spells)
+        lengths = [len(references[i].encode()) if spells else 0 for i in part]
+        found += _foretold(model, pairing, read(part), [wanted[i] for i in part], lengths)
     scores = _summed([target for target, _ in found], tokenizer.fingerprint, "")
     return scores + _summed([source for _, source in found if source], of_sources, "source ")
 
@@ -136,17 +141,11 @@ def likelihood_of(
 def _foretold(
     model: nn.Module,
     pairing: Pairing,
-    tokenizer: Tokenizer,
     sources: Sequence[Any],
-    references: Sequence[str],
-    spells: bool,
+    wanted: Sequence[list[int]],
+    n_bytes: Sequence[int],
 ) -> Iterator[tuple[Likelihood, Likelihood | None]]:
-    """Of each target that there is room for; and of its source and the separator, where asked for.
-
-    Bytes are counted where the ids of all references spell them: likelihoods of other texts, shorter or in
-    lower case, are no likelihoods of these bytes.
-    """
-    wanted = tokenizer.encode_batch(list(references))
+    """Of each target that there is room for; and of its source and the separator, where asked for."""
     rooms = [pairing.room(len(source)) for source in sources]
     fit = [
         k for k, (ids, room) in enumerate(zip(wanted, rooms, strict=True)) if room is None or len(ids) < room
@@ -160,7 +159,7 @@ def _foretold(
         log_probs = result.log_probs.double()
         cut = len(log_probs) - len(wanted[k]) - 1
         first, second = -float(log_probs[:cut].sum()), -float(log_probs[cut:].sum())
-        target = Likelihood(second, len(wanted[k]) + 1, len(references[k].encode()) if spells else 0)
+        target = Likelihood(second, len(wanted[k]) + 1, n_bytes[k])
         yield target, Likelihood(first, cut, 0) if cut else None
 
 
