@@ -18,8 +18,8 @@ from heedful.lab.drawing import Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import n_parameters, train
-from heedful.models import resnet, vision
 from heedful.models.encoder import class_head
+from heedful.models.registry import build_model
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
 from heedful.nn.patches import Pictures
@@ -76,30 +76,27 @@ def drawn(n: int, seed: int) -> Drawn:
 
 # Networks
 
-_RESNET = ResNetConfig(
-    picture_size=SIDE, channels=1, n_blocks=[1], width=8, n_groups=4,
-    root_kernel=3, root_stride=2, root_pool=False,
-)  # fmt: skip
-_VIT = VisionConfig(
-    picture_size=SIDE, channels=1, patch_size=8, d_model=64, d_ff=128, n_heads=4, n_layers=1, dropout=0.0,
-    pooling="mean",
-)  # fmt: skip
-NETWORKS = ("ResNet", "ViT")
+NETWORKS: dict[str, ResNetConfig | VisionConfig] = {
+    "ResNet": ResNetConfig(
+        picture_size=SIDE, channels=1, n_blocks=[1], width=8, n_groups=4,
+        root_kernel=3, root_stride=2, root_pool=False,
+    ),
+    "ViT": VisionConfig(
+        picture_size=SIDE, channels=1, patch_size=8, d_model=64, d_ff=128, n_heads=4, n_layers=1, dropout=0.0,
+        pooling="mean",
+    ),
+}  # fmt: skip
 
 
 def network(name: str, seed: int) -> nn.Module:
     """Freshly initialised, with a head for the signs."""
-    config = _RESNET if name == "ResNet" else _VIT
+    config = NETWORKS[name]
     with seeded(seed):
-        model: nn.Module = resnet.build(config) if isinstance(config, ResNetConfig) else vision.build(config)
+        model = build_model(config)
         heads = model.heads
         assert isinstance(heads, nn.ModuleDict)
         heads["class"] = class_head(config.d_model, SIGNS, 0.0)
     return model
-
-
-def _n_tokens(name: str) -> int:
-    return (_RESNET if name == "ResNet" else _VIT).n_tokens
 
 
 # Training
@@ -111,7 +108,7 @@ RATES = {"ResNet": 2e-2, "ViT": 3e-3}
 
 def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> Iterator[Batch]:
     """The pictures again and again, each time in another order."""
-    n_tokens, n = _n_tokens(name), len(classes)
+    n_tokens, n = NETWORKS[name].n_tokens, len(classes)
     order = torch.zeros(0, dtype=torch.int64)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(UPDATES):
@@ -136,7 +133,7 @@ def accuracy(name: str, n: int, *, by_place: bool, seed: int = 0) -> float:
     model = network(name, seed)
     rate = Cosine(peak=RATES[name], warmup=50, updates=UPDATES)
     train(model, SequenceClass(), _batches(name, known, wanted[0], seed), AdamConfig(beta2=0.999), rate)
-    pictures = Pictures.of(new.pixels, _n_tokens(name))
+    pictures = Pictures.of(new.pixels, NETWORKS[name].n_tokens)
     with torch.no_grad():
         heads = model.heads
         assert isinstance(heads, nn.ModuleDict)

@@ -52,7 +52,7 @@ def test_the_convolutions_windows_are_so_wide():
             if isinstance(part, GroupNorm):  # it sees the whole picture, but not what is where
                 setattr(parent, name, nn.Identity())
     pixels = torch.randn(1, 1, SIDE, SIDE, dtype=torch.float64, requires_grad=True)
-    hidden = model(Pictures.of(pixels, data_size._n_tokens("ResNet")))
+    hidden = model(Pictures.of(pixels, data_size.NETWORKS["ResNet"].n_tokens))
     middle = len(hidden) // 2 + 6  # a place off the rim
     (seen,) = torch.autograd.grad(hidden[middle].sum(), pixels)
     columns = seen[0, 0].abs().sum(0).nonzero()
