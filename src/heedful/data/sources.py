@@ -1,6 +1,7 @@
 """Where rows come from: one configuration and one function for each kind of source."""
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ from heedful.data.text import TextSource, open_text
 __all__ = [
     "BesideSource",
     "BuiltInSource",
+    "ChainSource",
     "DatasetsSource",
     "FilesSource",
     "FolderSource",
@@ -66,7 +68,23 @@ def open_beside(config: BesideSource, root: Path) -> Iterator[Located[Row]]:
     return put_beside([(source.kind, open_source(source, root)) for source in config.sources])
 
 
-SourceConfig = Annotated[_OneSource | BesideSource, Field(discriminator="kind")]
+class ChainSource(Ranged):
+    """The rows of one source after those of another: corpora that are learned from together.
+
+    Args:
+        sources: each with the columns of the task, and a ``limit`` of its own where it has too much.
+    """
+
+    kind: Literal["chain"] = "chain"
+    sources: list[Annotated[_OneSource | BesideSource, Field(discriminator="kind")]] = Field(min_length=2)
+
+
+def open_chain(config: ChainSource, root: Path) -> Iterator[Located[Row]]:
+    """The rows of the sources in their order; every source's files are looked for at once."""
+    return chain.from_iterable([open_source(source, root) for source in config.sources])
+
+
+SourceConfig = Annotated[_OneSource | BesideSource | ChainSource, Field(discriminator="kind")]
 
 OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "files": open_files,
@@ -78,6 +96,7 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "idx": open_idx,
     "folder": open_folder,
     "beside": open_beside,
+    "chain": open_chain,
 }
 
 
