@@ -131,7 +131,7 @@ def recipe(corpus: Corpus, folder: Path, updates: int, guided: bool) -> Path:
         "model": {"preset": "transformer-tiny", "d_model": 256, "d_ff": 512, "n_layers": 3, "dropout": 0.1},
         "objective": {"label_smoothing": 0.1, **({"guided": {"weight": 0.05}} if guided else {})},
         "optimizer": {"kind": "muon"},
-        "schedule": {"kind": "cosine", "peak": 0.02, "warmup": 50},
+        "schedule": {"kind": "cosine", "peak": 0.02, "warmup": min(50, updates // 2)},
         "training": {
             "tokens_per_update": 4096,
             "max_updates": updates,
