@@ -29,7 +29,7 @@ class Machine:
     def __str__(self) -> str:
         return (
             f"{self.processor}, {self.cores} cores ({' '.join(self.flags)}), {self.memory_gib:.0f} GiB, "
-            f"{self.system}, Python {self.python}, torch {self.torch}, {self.threads} threads, "
+            f"{self.system}, Python {self.python}, torch {self.torch}, threads: {self.threads}, "
             f"device {self.device}"
         )
 

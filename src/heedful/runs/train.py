@@ -180,7 +180,7 @@ def choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch
     if compiled:
         step.compile()
     how = "compiled (the first updates wait for it)" if step.compiled else "not compiled"
-    say(f"training on {device.type} in {step.precision}, {torch.get_num_threads()} threads, {how}")
+    say(f"training on {device.type} in {step.precision}, threads: {torch.get_num_threads()}, {how}")
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def timing(ledger: Ledger) -> list[str]:
     data = "of its own data" if found.own_data else "made up"
     lines = [
         f"measured by {found.updates_timed} updates of {found.tokens:,} target tokens, {data}, on "
-        f"{found.device} in {found.precision}{compiled}, {found.threads} threads",
+        f"{found.device} in {found.precision}{compiled}, threads: {found.threads}",
         f"  an update    {found.seconds:.3g} s, {found.tokens_per_second:,.0f} target tokens/s, about "
         f"{speed:,.0f} GFLOP/s",
     ]
