@@ -29,6 +29,7 @@ VERBS = {
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},
     "lab": {"names", "--all", "--short", "--control", "--out", "--json"},
+    "compare": {"runs", "--metric", "--out", "--json"},
     "import": {"source", "run"},
     "export": {"run", "--to", "--out"},
 }  # fmt: skip
@@ -41,6 +42,7 @@ REQUIRED = {
     "recipes": [],
     "demo": [],
     "lab": [],
+    "compare": ["runs"],
     "import": ["source", "run"],
     "export": ["run", "to"],
 }

@@ -411,3 +411,39 @@ def test_a_precision_that_cannot_be_had_is_refused(heedful, transformer, recurre
     done = heedful("predict", recurrent, "--precision", "int8", cwd=tmp_path, stdin="red cat\n")
     assert (done.status, done.out) == (2, "")
     assert "precision int8 needs the native engine" in done.err
+
+
+# Comparing
+
+
+def test_runs_stand_side_by_side(heedful, transformer, recurrent, tmp_path):
+    done = heedful(
+        "compare", transformer, recurrent, "--metric", "perplexity", "--out", "curves.svg", cwd=tmp_path
+    )
+    told = lines(done)
+    assert told[0].split()[:5] == ["run", "updates", "minutes", "ended", "by"]
+    assert any(re.fullmatch(r"model\.kind +transformer +recurrent", line) for line in told)
+    assert (tmp_path / "curves.svg").read_text("utf-8").count("perplexity over") == 2
+    found = heedful("compare", transformer, recurrent, "--json", cwd=tmp_path).json()
+    check("comparison", found)
+    kept = [line for line in objects(transformer / "metrics.jsonl") if line["event"] == "validated"]
+    assert [v["metrics"] for v in found["runs"][0]["curve"]] == [line["metrics"] for line in kept]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["RUN"], "compare takes two runs or more"),
+        (["RUN", "RUN"], "is there twice"),
+        (["RUN", "OTHER", "--metric", "los"], "did you mean 'loss'?"),
+        (["RUN", "OTHER", "--out", "curves.pdf"], "a picture ends in .svg or .png"),
+    ],
+)
+def test_comparisons_that_cannot_be_made_are_refused(
+    heedful, transformer, recurrent, tmp_path, arguments, said
+):
+    runs = {"RUN": transformer, "OTHER": recurrent}
+    done = heedful("compare", *(runs.get(argument, argument) for argument in arguments), cwd=tmp_path)
+    assert done.status == 2
+    assert said in done.err
+    assert not done.out

@@ -10,7 +10,19 @@ from typing import Any, NoReturn
 import typer
 
 from heedful import __version__
-from heedful.cli import demo, describe, evaluate, explain, exporting, importing, lab, predict, recipes, train
+from heedful.cli import (
+    compare,
+    demo,
+    describe,
+    evaluate,
+    explain,
+    exporting,
+    importing,
+    lab,
+    predict,
+    recipes,
+    train,
+)
 from heedful.errors import HeedfulError
 from heedful.memory import ask_for_large_pages
 
@@ -24,7 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-for verb in (demo, train, predict, evaluate, explain, describe, recipes, lab, importing, exporting):
+for verb in (demo, train, predict, evaluate, explain, describe, recipes, lab, compare, importing, exporting):
     verb.register(app)
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -56,6 +56,17 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
+    """The rows as lines, their cells under each other; those of the columns in ``right`` end together."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
 
 
 def one_line(text: str) -> str:

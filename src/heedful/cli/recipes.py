@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from heedful.cli.output import json_result, result, say
+from heedful.cli.output import columns, json_result, result, say
 
 # What stands where nothing is known yet.
 UNKNOWN = "–"
@@ -37,10 +37,11 @@ def recipes(
     if as_json:
         json_result({"version": 1, "recipes": rows})
         return
-    cells = [COLUMNS, *map(_cells, rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(COLUMNS))]
-    for row, described in zip(cells, ["", *(row["description"] for row in rows)], strict=True):
-        result("  ".join(_aligned(row, widths)).rstrip())
+    lines = columns(
+        [COLUMNS, *map(_cells, rows)], right={COLUMNS.index("parameters"), COLUMNS.index("minutes")}
+    )
+    for line, described in zip(lines, ["", *(row["description"] for row in rows)], strict=True):
+        result(line)
         if described:
             result(f"    {described}")
     say("minutes on two CPU cores, as measured: docs/results.md says how")
@@ -93,9 +94,3 @@ def _size(parameters: int | None) -> str:
     if parameters is None:
         return UNKNOWN
     return f"{parameters / 1e6:.2f}M" if parameters >= 1e6 else f"{parameters / 1e3:.0f}k"
-
-
-def _aligned(row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
-    """Numbers to the right, the rest to the left."""
-    for column, cell, width in zip(COLUMNS, row, widths, strict=True):
-        yield cell.rjust(width) if column in ("parameters", "minutes") else cell.ljust(width)

@@ -1,0 +1,228 @@
+"""Runs side by side: what was set otherwise, how they learned, and what they reached.
+
+All is read from what the runs keep (`recipe.yaml`, `metrics.jsonl`, `run.json`); no model is loaded, so
+trainings that still go on can be compared too.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from heedful.errors import DamagedError, RequestError, nearest
+from heedful.files import sha256
+from heedful.runs.folder import RunFolder
+from heedful.runs.saved import saved_tree
+
+OUTSIDE = ("description", "expected", "root")
+"""What says nothing about how a run was trained."""
+
+PER_TOKEN = {"loss", "perplexity", "nll"}
+"""Metrics that tokenizers change, whatever the model has learned."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What was measured on the way.
+
+    Args:
+        update: after which.
+        seconds: of training until then, validations included.
+        metrics: by name; what was no number is left out.
+    """
+
+    update: int
+    seconds: float
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A run, as far as its training has come.
+
+    Args:
+        name: its folder, as short as tells it from the others.
+        task: its kind.
+        updates: made so far.
+        seconds: taken by them.
+        ended: why training ended ("updates", "patience" …); None: it has not.
+        metric: by which the best checkpoint is chosen.
+        best: number of the best validation in ``curve``; None: nothing was validated.
+        curve: its validations.
+        settings: of the merged recipe, one key a path with dots.
+        tokenizers: hashes of their files.
+    """
+
+    name: str
+    task: str
+    updates: int
+    seconds: float
+    ended: str | None
+    metric: str
+    best: int | None
+    curve: Sequence[Validation]
+    settings: Mapping[str, Any]
+    tokenizers: Sequence[str]
+
+    @property
+    def reached(self) -> Validation | None:
+        """The best validation."""
+        return None if self.best is None else self.curve[self.best]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs.
+
+    Args:
+        runs: in the order that was asked for.
+        differences: for each setting that is not the same in all runs, its value in each; ``ABSENT`` where a
+            run has no such key.
+        notes: what makes figures not comparable.
+    """
+
+    runs: Sequence[Learned]
+    differences: Mapping[str, Sequence[Any]]
+    notes: Sequence[str]
+
+    def metrics(self) -> list[str]:
+        """The names of what was measured in any of the runs, in the order of their first appearance."""
+        return list(dict.fromkeys(name for run in self.runs for v in run.curve for name in v.metrics))
+
+    def shared_metric(self, wanted: str | None = None) -> str:
+        """The metric to draw: the one asked for, or that by which the first run chooses its best checkpoint.
+
+        Raises:
+            RequestError: no run has it.
+        """
+        known = self.metrics()
+        if wanted is None and self.runs[0].metric not in known:
+            wanted = "loss"
+        name = wanted or self.runs[0].metric
+        if name not in known:
+            raise RequestError(
+                f"no run measured {name!r}{nearest(name, known)}"
+                + (f"; there are: {', '.join(known)}" if known else ": nothing is validated yet")
+            )
+        return name
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``docs/schemas/comparison.schema.json`` has it; what a run does not have is null."""
+        runs = []
+        for number, run in enumerate(self.runs):
+            plain = asdict(run)
+            del plain["settings"], plain["tokenizers"]
+            own = {key: _plain(values[number]) for key, values in self.differences.items()}
+            runs.append({**plain, "settings": own})
+        return {"version": 1, "runs": runs, "notes": list(self.notes)}
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "–"
+
+
+ABSENT = _Absent()
+"""The value of a setting that a run's task or model does not have."""
+
+
+def compare(paths: Sequence[Path]) -> Comparison:
+    """Read runs and put them side by side.
+
+    Raises:
+        RequestError: one is no run, or the same run stands there twice.
+        DamagedError: what one keeps is not what was written.
+    """
+    resolved = [path.resolve() for path in paths]
+    if twice := [path for i, path in enumerate(resolved) if path in resolved[:i]]:
+        raise RequestError(f"{twice[0]}: is there twice")
+    runs = [_learned(path, name) for path, name in zip(paths, _names(resolved), strict=True)]
+    keys = dict.fromkeys(key for run in runs for key in run.settings)
+    values = {key: [run.settings.get(key, ABSENT) for run in runs] for key in keys}
+    different = {key: own for key, own in values.items() if any(value != own[0] for value in own)}
+    # What one kind of model alone can be told comes last.
+    order = sorted(different, key=lambda key: ABSENT in different[key])
+    return Comparison(runs, {key: different[key] for key in order}, _notes(runs))
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """As many of the last parts of each path as tell all of them apart."""
+    depth = 1
+    while True:
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+        depth += 1
+
+
+def _learned(path: Path, name: str) -> Learned:
+    folder = RunFolder(path)
+    settings = flattened({key: value for key, value in saved_tree(path).data.items() if key not in OUTSIDE})
+    curve: list[Validation] = []
+    best, updates, seconds, ended = None, 0, 0.0, None
+    for event in _events(folder.metrics):
+        updates = event["update"]
+        seconds = event.get("elapsed", seconds)
+        ended = event["reason"] if event["event"] == "stopped" else None
+        if event["event"] == "validated":
+            if event["best"]:
+                best = len(curve)
+            known = {key: value for key, value in event["metrics"].items() if value is not None}
+            curve.append(Validation(updates, seconds, known))
+    return Learned(
+        name,
+        settings["task.kind"],
+        updates,
+        seconds,
+        ended,
+        settings.get("training.metric", "loss"),
+        best,
+        curve,
+        settings,
+        [sha256(file) for file in sorted(path.glob("*.tokenizer.json"))],
+    )
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``; a last one that is not yet written to its end is left out."""
+    if not path.is_file():
+        return []
+    *whole, _ = path.read_text(encoding="utf-8").split("\n")
+    try:
+        return [json.loads(line) for line in whole]
+    except ValueError as error:
+        raise DamagedError(f"{path}: damaged ({error})") from error
+
+
+def flattened(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``; lists are values."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flattened(value, f"{before}{key}.")
+        else:
+            flat[f"{before}{key}"] = value
+    return flat
+
+
+def _notes(runs: Sequence[Learned]) -> list[str]:
+    notes = []
+    if len({run.task for run in runs}) > 1:
+        notes.append("the runs have different tasks: their figures are of different things")
+    validated = {json.dumps(_part(run.settings, "data.valid"), default=str) for run in runs}
+    if len(validated) > 1:
+        notes.append("the runs were validated on different data")
+    if len({tuple(run.tokenizers) for run in runs}) > 1 and any(
+        PER_TOKEN & set(validation.metrics) for run in runs for validation in run.curve
+    ):
+        notes.append("the tokenizers differ, and with them the tokens that losses and perplexities are of")
+    return notes
+
+
+def _part(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key.startswith(f"{section}.")}
+
+
+def _plain(value: Any) -> Any:
+    return None if value is ABSENT else value

@@ -1,0 +1,126 @@
+"""Runs side by side, from the files that they keep."""
+
+import json
+
+import pytest
+
+from heedful.errors import DamagedError, RequestError
+from heedful.runs.comparing import ABSENT, Validation, compare, flattened
+
+STARTED = {"version": 1, "event": "started", "update": 0}
+
+
+def updated(update, elapsed):
+    return {"version": 1, "event": "updated", "update": update, "elapsed": elapsed}
+
+
+def validated(update, elapsed, best, **metrics):
+    return {
+        "version": 1,
+        "event": "validated",
+        "update": update,
+        "elapsed": elapsed,
+        "best": best,
+        "metrics": metrics,
+    }
+
+
+def stopped(update, elapsed, reason):
+    return {"version": 1, "event": "stopped", "update": update, "elapsed": elapsed, "reason": reason}
+
+
+RECIPE = """
+description: {name}
+task: {{kind: classification}}
+data: {{valid: {{kind: tsv, paths: {valid}}}}}
+model: {{kind: encoder, d_model: {d_model}{more}}}
+training: {{metric: accuracy, max_updates: 70}}
+"""
+
+EVENTS = (
+    STARTED,
+    updated(10, 5.0),
+    validated(30, 20.0, True, loss=1.5, accuracy=0.5),
+    validated(60, 41.0, True, loss=1.2, accuracy=0.75),
+    validated(70, 50.0, False, loss=None, accuracy=0.7),
+    stopped(70, 50.5, "updates"),
+)
+
+
+@pytest.fixture
+def make(tmp_path):
+    def made(name, events=EVENTS, *, d_model=8, more="", valid="v.tsv", vocabulary="ab", unfinished=""):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        text = RECIPE.format(name=name, d_model=d_model, more=more, valid=valid)
+        (folder / "recipe.yaml").write_text(text, encoding="utf-8")
+        lines = "".join(json.dumps(event) + "\n" for event in events)
+        (folder / "metrics.jsonl").write_text(lines + unfinished, encoding="utf-8")
+        (folder / "text.tokenizer.json").write_text(vocabulary, encoding="utf-8")
+        return folder
+
+    return made
+
+
+def test_of_each_run_its_curve_and_its_best_are_told(make):
+    first, second = compare([make("a"), make("b", d_model=16)]).runs
+    assert [run.name for run in (first, second)] == ["a", "b"]
+    assert (first.updates, first.seconds, first.ended) == (70, 50.5, "updates")
+    assert first.reached == Validation(60, 41.0, {"loss": 1.2, "accuracy": 0.75})
+    assert first.curve[-1].metrics == {"accuracy": 0.7}  # a loss that was no number has no place in a curve
+
+
+def test_settings_that_differ_are_told_and_no_others(make):
+    found = compare([make("a", more=", mixer: fourier"), make("b", d_model=16), make("c")])
+    assert dict(found.differences) == {
+        "model.d_model": [8, 16, 8],
+        "model.mixer": ["fourier", ABSENT, ABSENT],
+    }
+    assert list(found.differences)[-1] == "model.mixer"  # what not all can be told stands last
+    assert not found.notes
+
+
+def test_a_training_under_way_has_no_end_and_its_unfinished_line_is_not_read(make):
+    resumed = (*EVENTS, {**STARTED, "update": 70}, updated(80, 58.0))
+    found = compare([make("a", resumed, unfinished='{"version": 1, "ev'), make("b", (STARTED,))])
+    assert (found.runs[0].updates, found.runs[0].seconds, found.runs[0].ended) == (80, 58.0, None)
+    assert (found.runs[1].updates, found.runs[1].reached) == (0, None)
+
+
+def test_names_are_as_long_as_tells_them_apart(make):
+    found = compare([make("x/one"), make("y/one"), make("y/two")])
+    assert [run.name for run in found.runs] == ["x/one", "y/one", "y/two"]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [({"valid": "w.tsv"}, "validated on different data"), ({"vocabulary": "abc"}, "tokenizers differ")],
+)
+def test_what_makes_figures_not_comparable_is_said(make, other, said):
+    (note,) = compare([make("a"), make("b", **other)]).notes
+    assert said in note
+
+
+def test_the_metric_that_is_drawn_is_asked_for_or_chooses_the_best(make):
+    found = compare([make("a"), make("b")])
+    assert found.shared_metric() == "accuracy"
+    assert found.shared_metric("loss") == "loss"
+    with pytest.raises(RequestError, match=r"measured 'los' \(did you mean 'loss'\?\)"):
+        found.shared_metric("los")
+
+
+def test_what_is_no_run_or_there_twice_or_damaged_is_refused(make, tmp_path):
+    run = make("a")
+    with pytest.raises(RequestError, match="is there twice"):
+        compare([run, tmp_path / "a" / ".." / "a"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RequestError, match="empty is not a run"):
+        compare([run, tmp_path / "empty"])
+    (run / "metrics.jsonl").write_text("no json\n", encoding="utf-8")
+    with pytest.raises(DamagedError, match=r"metrics\.jsonl: damaged"):
+        compare([run, make("b")])
+
+
+def test_maps_are_flattened_and_lists_are_values():
+    tree = {"a": {"b": 1, "c": {"d": [1, {"e": 2}]}}, "f": None, "g": {}}
+    assert flattened(tree) == {"a.b": 1, "a.c.d": [1, {"e": 2}], "f": None, "g": {}}
