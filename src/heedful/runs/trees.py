@@ -2,7 +2,7 @@
 
 The law of merging: a map merges into a map key by key, and anything else replaces what lay below. A
 map that names a ``preset``, or another ``kind`` than the map below it, replaces that map whole, so
-that no setting of one kind is left in another.
+that no setting of one kind is left in another. The kind of an ``attention`` is its ``score``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +16,9 @@ Path = tuple[Part, ...]
 Presets = Callable[[str, str], Mapping[str, Any]]
 
 COMMAND_LINE = "on the command line"
+
+KINDS = {"attention": "score"}
+"""What tells the kinds of a map apart, by the key at which it stands; ``kind`` everywhere else."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +108,15 @@ def merge(base: Tree, over: Tree) -> Tree:
 
 def combine(first: Tree, second: Tree) -> Tree:
     """Two trees as one layer: as `merge`, but all maps merge, whatever ``kind`` or ``preset`` they name."""
-    return _merge(first, second, (), lambda base, over: False)
+    return _merge(first, second, (), lambda base, over, path: False)
 
 
-def _merge(base: Tree, over: Tree, path: Path, afresh: Callable[[Tree, Tree], bool]) -> Tree:
+def _merge(base: Tree, over: Tree, path: Path, afresh: Callable[[Tree, Tree, Path], bool]) -> Tree:
     if not isinstance(over.value, dict):
         return over
     if isinstance(base.value, list) and _points(over):
         return _merge_items(base, over, path, afresh)
-    if not isinstance(base.value, dict) or afresh(base, over):
+    if not isinstance(base.value, dict) or afresh(base, over, path):
         return over
     merged = dict(base.value)
     for key, item in over.value.items():
@@ -123,7 +126,7 @@ def _merge(base: Tree, over: Tree, path: Path, afresh: Callable[[Tree, Tree], bo
     return Tree(merged, base.mark)
 
 
-def _merge_items(base: Tree, over: Tree, path: Path, afresh: Callable[[Tree, Tree], bool]) -> Tree:
+def _merge_items(base: Tree, over: Tree, path: Path, afresh: Callable[[Tree, Tree, Path], bool]) -> Tree:
     items = list(base.value)
     for index, item in over.value.items():
         if index >= len(items):
@@ -139,11 +142,12 @@ def _points(tree: Tree) -> bool:
     return bool(tree.value) and all(isinstance(key, int) for key in tree.value)
 
 
-def _starts_afresh(base: Tree, over: Tree) -> bool:
+def _starts_afresh(base: Tree, over: Tree, path: Path) -> bool:
     if "preset" in over.value:
         return True
-    both = "kind" in base.value and "kind" in over.value
-    return both and bool(base.value["kind"].data != over.value["kind"].data)
+    kind = KINDS.get(str(path[-1]), "kind") if path else "kind"
+    both = kind in base.value and kind in over.value
+    return both and bool(base.value[kind].data != over.value[kind].data)
 
 
 def check_indices(tree: Tree) -> None:
@@ -182,7 +186,7 @@ def _expand(tree: Tree, presets: Presets, path: Path) -> Tree:
     if "preset" not in tree.value:
         return rest
     below = _preset(tree.value["preset"], presets, path)
-    if _starts_afresh(below, rest):
+    if _starts_afresh(below, rest, path):
         kinds = rest.value["kind"].data, below.value["kind"].data
         key = dotted((*path, "kind"))
         raise RequestError(

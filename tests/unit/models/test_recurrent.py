@@ -1,13 +1,18 @@
 """Recurrent encoder-decoders: published sizes, the contract of a model, and what a configuration refuses."""
 
+from typing import get_args
+
 import pytest
 import torch
 from pydantic import ValidationError
 
 from heedful.models import recurrent
 from heedful.models.recurrent import PRESETS, RecurrentConfig, build
+from heedful.models.recurrent_attention import Attention
+from heedful.models.registry import preset_trees
 from heedful.nn.layout import Tokens
 from heedful.nn.taps import recording
+from heedful.runs.trees import Mark, Tree, merge
 
 V_S, V_T = 31, 37
 SOURCES = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
@@ -309,3 +314,26 @@ def test_three_way_tying_needs_one_vocabulary():
     config = RecurrentConfig.model_validate({**SMALL, "d_readout": 5, "tie": "three-way"})
     with pytest.raises(ValueError, match="31 and 37"):
         build(config, V_S, V_T)
+
+
+WITH_ATTENTION = [name for name in PRESETS if PRESETS[name].attention is not None]
+SCORES = [
+    name
+    for kind in get_args(get_args(Attention)[0])
+    for name in get_args(kind.model_fields["score"].annotation)
+]
+
+
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("name", WITH_ATTENTION)
+def test_a_preset_takes_any_other_score_by_one_word(name, score):
+    """What the preset's own score was told does not stand in the way of another's."""
+    below, over = (
+        Tree.of(data, Mark("here")) for data in (preset_trees()[name], {"attention": {"score": score}})
+    )
+    tree = merge(below, over).data
+    if PRESETS[name].direction == "both" and score in {"dot", "scaled-dot", "cosine"}:
+        with pytest.raises(ValidationError, match="annotations as wide as the states"):
+            RecurrentConfig.model_validate(tree)
+    else:
+        assert RecurrentConfig.model_validate(tree).attention.score == score

@@ -85,6 +85,17 @@ def test_another_kind_drops_its_siblings():
     assert merged(base, {"model": {"kind": "rnn", "cell": "gru"}})["model"] == {"kind": "rnn", "cell": "gru"}
 
 
+def test_the_kind_of_an_attention_is_its_score():
+    base = {"model": {"kind": "rnn", "attention": {"score": "additive", "d_attention": None}}}
+    changed = merged(base, {"model": {"attention": {"score": "dot"}}})
+    assert changed == {"model": {"kind": "rnn", "attention": {"score": "dot"}}}
+    kept = merged(base, {"model": {"attention": {"score": "additive"}}})
+    assert kept == base
+    # Elsewhere a score is a setting like others.
+    base = {"model": {"kind": "transformer", "score": "dot", "d_k": 7}}
+    assert merged(base, {"model": {"score": "cosine"}})["model"]["d_k"] == 7
+
+
 def test_the_same_kind_and_no_kind_keep_the_siblings():
     base = {"model": {"kind": "transformer", "d_model": 128}}
     whole = {"model": {"kind": "transformer", "d_model": 128, "d_ff": 7}}
