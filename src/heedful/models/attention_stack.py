@@ -47,7 +47,9 @@ class StackConfig(Config):
         n_kv_heads: heads of keys and values, each of which serves n_heads / n_kv_heads heads; null: n_heads.
         n_layers: blocks, one after another.
         d_k, d_v: widths of a key and of a value of one head; null: d_model / n_heads.
-        score: how a query and a key are compared; ``scaled-dot`` is the Transformer's.
+        score: how a query and a key are compared; ``scaled-dot`` is the Transformer's. What a score learns
+            serves all heads, on top of each head's own projections; additive attention with a vector for
+            each head is that of recurrent decoders (``multi-head-additive``).
         attention_bias: whether the projections of attention have biases.
         feed_forward_bias: whether the two layers of a feed-forward have biases.
         activation: of the feed-forwards; ``gelu-tanh`` is GPT-2's approximation of ``gelu``
