@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from miniature import Miniature, miniature
+from miniature import Miniature, miniature, model_of, overrides, parts
 
 from heedful.interop.formats import FORMATS
+from heedful.runs.reading import read_recipe
 from heedful.runs.resolve import shipped_recipes
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -55,6 +56,34 @@ def run(request, heedful, tmp_path_factory):
     done = trained("train", what, *made.overrides, "--out", "run", "--json")
     assert done.json()["updates"] == 4
     return trained
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_a_miniature_has_parts_of_every_kind_that_its_recipe_has(name):
+    whole = read_recipe(name)[0]
+    small = read_recipe(name, list(overrides(whole)))[0]
+    assert parts(model_of(small)) == parts(model_of(whole))
+
+
+@pytest.mark.parametrize(
+    "name, override",
+    [
+        ("scitldr-tdmca", "model.n_layers=1"),
+        ("scitldr-tdmca", "model.n_layers=3"),  # the experts would follow compressed attention
+        ("scitldr-tdmca", "model.mixing=local"),
+        ("scitldr-tdmca", "model.experts.gate=top-k"),
+        ("scitldr-tdmca", "model.experts=null"),
+        ("fashion-resnet", "model.n_blocks=[1]"),
+        ("fashion-resnet", "model.n_blocks=[2]"),
+        ("fashion-mixer", "model.mixer=fourier"),
+        ("wikitext2-lm", "model.n_kv_heads=6"),
+        ("wikitext2-lm", "model.norm=layer"),
+        ("wikitext2-masked", "model.positions=learned"),
+    ],
+)
+def test_a_part_that_a_miniature_lacks_is_seen(name, override):
+    without = parts(model_of(read_recipe(name, [override])[0]))
+    assert without != parts(model_of(read_recipe(name)[0]))
 
 
 def test_every_input_has_an_answer(run):
