@@ -150,7 +150,10 @@ def test_it_is_scored(run):
 
 def test_scores_are_shown_to_a_person(run):
     options = ["--split", "valid", "--limit", "3", "--output", "rows.jsonl"]
-    assert run("evaluate", "run", *options).out.startswith("valid: ")
+    shown = run("evaluate", "run", *options).out
+    assert shown.startswith("valid: ")
+    has_experts = getattr(run.made.recipe.model, "experts", None) is not None
+    assert ("tokens of each: " in shown) == has_experts
     rows = (run.folder / "rows.jsonl").read_text("utf-8").splitlines()
     assert all(json.loads(row)["split"] == "valid" for row in rows)
 

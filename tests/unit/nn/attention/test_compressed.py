@@ -165,7 +165,7 @@ def test_piece_by_piece_equals_at_once(options, cuts):
 @pytest.mark.parametrize("bias", [True, False])
 @torch.no_grad()
 def test_under_autocast_slots_have_the_type_of_the_first_token(bias):
-    """Which is not that of the filters' bias; so they can be written beside it, and compared by one kernel."""
+    """Which is not that of the filters' bias; so they can stand beside it."""
     part, x, cache = attention(qkv_bias=bias), tokens(LENGTHS), CompressedCache()
     with torch.autocast("cpu", torch.bfloat16):
         at_once = part(x, Layout.of(LENGTHS))
