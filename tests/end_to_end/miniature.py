@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from heedful.models.registry import SIZES
+from heedful.runs.building import on_device
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe
 from heedful.runs.recipe import Recipe
@@ -33,9 +37,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "language-model": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
     "encoder": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
     "vision": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
-    "resnet": {"width": 8, "n_blocks": [1]},
+    "resnet": {"width": 8, "n_blocks": [2, 1]},
     "captioner": {"d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 1},
 }
+# Local and compressed layers, with experts in the middle one and without; blocks that short texts fill.
+ALTERNATING = {"n_layers": 5, "block": 8}
 SHORT = {"max_updates": 4, "validate_every": 2, "save_every": 2, "tokens_per_update": 400}
 
 
@@ -76,7 +82,7 @@ def miniature(name: str, folder: Path) -> Miniature:
         _write(folder, PICTURE, _png(0))
     for source in _sources(recipe):
         WRITERS[source.kind](source, folder, rows)
-    return Miniature(name, recipe, list(_overrides(recipe)), rows)
+    return Miniature(name, recipe, list(overrides(recipe)), rows)
 
 
 def _parts(recipe: Recipe) -> dict[str, Any]:
@@ -90,8 +96,13 @@ def _sources(recipe: Recipe) -> list[Any]:
     return [one for source in _parts(recipe).values() for one in getattr(source, "sources", [source])]
 
 
-def _overrides(recipe: Recipe) -> Iterator[str]:
+def overrides(recipe: Recipe) -> Iterator[str]:
+    """What makes it small, for the command line."""
     yield from (f"model.{key}={value}" for key, value in SMALL[recipe.model.kind].items())
+    if getattr(recipe.model, "mixing", "all") != "all":
+        yield from (f"model.{key}={value}" for key, value in ALTERNATING.items())
+    if getattr(recipe.model, "n_kv_heads", None):
+        yield "model.n_kv_heads=1"
     yield from (f"training.{key}={value}" for key, value in SHORT.items())
     if getattr(recipe.schedule, "warmup", 0):
         yield "schedule.warmup=1"
@@ -107,6 +118,39 @@ def _overrides(recipe: Recipe) -> Iterator[str]:
         # The whole of a built-in corpus is more than a few updates need.
         if source.kind == "built-in" and key == "data.train":
             yield f"{key}.split=valid"
+
+
+# Parts -------------------------------------------------------------------------------------------------
+
+
+def model_of(recipe: Recipe) -> nn.Module:
+    """The model of a recipe, without numbers, for as many tokens as need be."""
+    kind = kind_of(recipe)
+    sizes = kind.sizes(recipe, [101] * len(SIZES[recipe.model.kind]))
+    return on_device("meta", kind.model, recipe, sizes)
+
+
+def parts(model: nn.Module) -> set[str]:
+    """Every part of a model by what it is and what it is made of: its class, its parts, and how it is set.
+
+    Sizes do not matter, nor how often a part stands in a list.
+    """
+    return {_told(part) for part in model.modules()}
+
+
+def _told(part: nn.Module) -> str:
+    facts = {name: value for name, value in vars(part).items() if isinstance(value, bool | str | None)}
+    facts |= {name: "learned" for name, value in part.named_parameters(recurse=False)}
+    facts["stride"] = getattr(part, "stride", None)
+    facts["shared"] = getattr(part, "n_kv_heads", None) != getattr(part, "n_heads", None)
+    told = {f"{name}={value}" for name, value in facts.items() if name[0] != "_"}
+    told |= {_key(name) + _told(one) for name, one in part.named_children()}
+    return f"{type(part).__name__}({', '.join(sorted(told))})"
+
+
+def _key(name: str) -> str:
+    """Of a part; its place in a list does not matter."""
+    return "" if name.isdecimal() else f"{name}="
 
 
 # Rows --------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Classifiers of pictures by the real command, with files among the pictures that are none."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,8 @@ def test_it_is_scored_on_its_test_set_and_on_a_users_folder(heedful, folder):
     own = heedful("evaluate", "run", "--folder", "test", cwd=folder)
     assert own.status == 0, own.err
     assert own.out.startswith("test: 16 examples\n")
+    assert "own: dropped, unreadable: 1 (test/blue/cut.png)\n" in done.err
+    assert re.search(r"^test: dropped, unreadable: 1 \(/.*/test/blue/cut.png\)$", own.err, re.MULTILINE)
 
 
 def test_runs_and_recipes_are_described(heedful, folder):

@@ -1,5 +1,6 @@
 """``heedful evaluate``."""
 
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -211,7 +212,7 @@ def _scored(
     with _to(output) as write:
         for name, source in chosen_splits(run, split, files).items():
             say(f"{name}: {run.kind.scoring}")
-            found = score(run, name, source, **how)
+            found = score(run, name, source, say=say, **how)
             evaluations.append(found)
             if shown:
                 _show(name, run.kind.unit, found.scores)
@@ -230,8 +231,12 @@ def _to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
 
 
 def _show(name: str, unit: str, scores: list[Any]) -> None:
-    """A line for each score: its value and its signature."""
+    """A line for each score: its value and its signature; and the shares that it has, below it."""
     result(f"{name}: {scores[0].counts.get(unit, 0):,} {unit}")
     for score in scores:
         digits = 2 if abs(score.value) >= 10 else 4
         result(f"  {score.name:<22} {score.value:>8.{digits}f}  {score.signature}")
+        if shares := score.details.get("shares"):
+            told = "tokens of each: " + " ".join(f"{share:.1%}" for share in shares)
+            for line in textwrap.wrap(told, 76):
+                result(f"    {line}")

@@ -60,6 +60,11 @@ class Tally:
         """For JSON."""
         return {"count": self.count, "examples": [str(where) for where in self.examples]}
 
+    def line(self, what: str, reason: str) -> str:
+        """For people."""
+        more = ", ..." if self.count > len(self.examples) else ""
+        return f"{what}, {reason}: {self.count:,} ({', '.join(map(str, self.examples))}{more})"
+
 
 @dataclass
 class ColumnCounts:
@@ -157,9 +162,9 @@ class DataReport:
         head = f"rows: {self.rows:,} read, {self.kept:,} kept, {n_dropped:,} dropped"
         return [
             head,
-            *(_tally_line("dropped", reason, tally) for reason, tally in self.dropped.items()),
-            *(_tally_line("truncated", reason, tally) for reason, tally in self.truncated.items()),
-            *(_tally_line("noted", what, tally) for what, tally in self.noted.items()),
+            *(f"  {tally.line('dropped', reason)}" for reason, tally in self.dropped.items()),
+            *(f"  {tally.line('truncated', reason)}" for reason, tally in self.truncated.items()),
+            *(f"  {tally.line('noted', what)}" for what, tally in self.noted.items()),
             *(self._column_line(column, counts) for column, counts in self.columns.items()),
             *([self._class_line()] if self.classes else []),
         ]
@@ -179,11 +184,6 @@ class DataReport:
 
 def _count(ids: Sequence[int], wanted: int) -> int:
     return ids.count(wanted) if hasattr(ids, "count") else int(np.count_nonzero(np.asarray(ids) == wanted))
-
-
-def _tally_line(what: str, reason: str, tally: Tally) -> str:
-    more = ", ..." if tally.count > len(tally.examples) else ""
-    return f"  {what}, {reason}: {tally.count:,} ({', '.join(map(str, tally.examples))}{more})"
 
 
 def keep(

@@ -107,6 +107,10 @@ Weight = Annotated[float, Field(ge=0)]
 class ExpertsConfig(Config):
     """A mixture of experts in place of a feed-forward (`heedful.nn.experts`).
 
+    How evenly they are used: ``max_load`` of metrics.jsonl is how many tokens the busiest expert got, over
+    the mean (1 is best, n / k worst); ``heedful evaluate`` tells each expert's share of the tokens, layer
+    by layer. No expert has a capacity, so no token is dropped.
+
     Args:
         n: how many experts, each a feed-forward of its own.
         k: how many of them a token uses.

@@ -1,13 +1,14 @@
 """What validations and scores of several tasks do: terms of the loss over batches, and what was answered."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths, plan
+from heedful.data.report import Tally
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
 from heedful.runs.recipe import Recipe
@@ -56,7 +57,12 @@ class Validator:
 
 
 def answered(
-    split: str, rows: Sequence[Located[Row]], predictions: Sequence[Prediction], *, drop: bool
+    split: str,
+    rows: Sequence[Located[Row]],
+    predictions: Sequence[Prediction],
+    *,
+    drop: bool,
+    say: Callable[[str], None] = lambda line: None,
 ) -> tuple[list[tuple[Row, Prediction]], dict[str, int]]:
     """The rows whose inputs could be read, with their predictions; and for the scores' counts, how many not.
 
@@ -65,15 +71,24 @@ def answered(
         rows: all that were to be scored.
         predictions: of each.
         drop: leave out what cannot be read.
+        say: is given a line about what was left out.
 
     Raises:
         DataError: an input cannot be read and is not to be left out, or none can be read.
     """
     errors = [p.error for p in predictions if p.error]
-    if errors and (not drop or len(errors) == len(rows)):
+    if not errors:
+        return [(row.row, p) for row, p in zip(rows, predictions, strict=True)], {}
+    if not drop or len(errors) == len(rows):
         raise DataError(f"{split}: {errors[0]}")
-    pairs = [(row.row, p) for row, p in zip(rows, predictions, strict=True) if not p.error]
-    return pairs, {"unreadable": len(errors)} if errors else {}
+    pairs, left_out = [], Tally()
+    for row, prediction in zip(rows, predictions, strict=True):
+        if prediction.error:
+            left_out.add(row.where)
+        else:
+            pairs.append((row.row, prediction))
+    say(f"{split}: {left_out.line('dropped', 'unreadable')}")
+    return pairs, {"unreadable": left_out.count}
 
 
 def means(step: Step, batches: Iterable[Batch]) -> dict[str, float]:

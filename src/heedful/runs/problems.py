@@ -87,6 +87,11 @@ def explain_errors(error: ValidationError, tree: Tree, root: Any) -> RequestErro
     return RequestError("\n".join(_told(group, tree) for group in problems.values()))
 
 
+def kinds_of(root: type[BaseModel], section: str) -> set[str]:
+    """What ``kind`` may be in a section of a configuration."""
+    return _tags(root.model_fields[section], "kind")
+
+
 class _Problem(NamedTuple):
     """What is wrong at a path: either what was expected there (and the value), or another text."""
 

@@ -12,7 +12,7 @@ from heedful.models.registry import preset_trees
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind
 from heedful.runs.kinds import KINDS
-from heedful.runs.problems import validate
+from heedful.runs.problems import kinds_of, validate
 from heedful.runs.recipe import Recipe
 from heedful.runs.resolve import overrides_tree, resolve
 from heedful.runs.trees import COMMAND_LINE, Tree, expand, merge, preset_table
@@ -87,6 +87,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
             tree = merge(Tree({**file.value, **below}, file.mark), expand(overrides_tree(overrides), presets))
         else:
             tree = merge(Tree(below, place.mark), tree)
+        _refuse_another_family(tree, below, place)
         _refuse_another_tokenizer(tree, below, place)
     recipe: Recipe = recipe_from(tree)
     root = root if recipe.root is None else _below(root, recipe.root)
@@ -124,6 +125,18 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
     if "tokenizer" in below:
         below["tokenizer"] = _kind_of(tree).taken_over(below["tokenizer"])
     return start, below
+
+
+def _refuse_another_family(tree: Tree, below: dict[Any, Tree], start: Tree) -> None:
+    """Refuse a run whose model the task cannot take: each of its settings would be called unknown."""
+    taken, theirs = tree.find(("model", "kind")), below["model"].find(("kind",))
+    needed = kinds_of(_kind_of(tree).recipe, "model")
+    if taken is None or theirs is None or taken.data != theirs.data or taken.data in needed:
+        return
+    raise RequestError(
+        f"{start.mark}: start.run: the model of {start.value} is of the kind {taken.data}, and "
+        f"{tree.data['task']['kind']} needs one of the kind {' or '.join(sorted(needed))}"
+    )
 
 
 def _refuse_another_tokenizer(tree: Tree, below: dict[Any, Tree], start: Tree) -> None:

@@ -135,12 +135,21 @@ def _size(tensor: torch.Tensor) -> str:
 
 
 def freeze(recipe: Recipe, model: nn.Module) -> None:
-    """Let what the recipe says stay as it is."""
+    """Let what the recipe says stay as it is.
+
+    Raises:
+        RequestError: nothing would be left to train.
+    """
     frozen = "none" if recipe.start is None else recipe.start.frozen
     for name, parameter in model.named_parameters():
         in_table, in_head = name.startswith(TABLES), name.startswith(HEADS)
         parameter.requires_grad_(
             not ((frozen == "embedding" and in_table) or (frozen == "body" and not in_head))
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise RequestError(
+            f"start.frozen={frozen}: nothing would be left to train: the heads of this model have no weights "
+            "of their own"
         )
 
 

@@ -157,6 +157,11 @@ def test_blocks_memories_and_experts_train_and_resume_and_their_balance_is_logge
     assert [p.text is not None for p in run.predict(["the cat", "", "the dog sat on the log. the"])] == [
         True
     ] * 3
+    found = evaluate(run, "valid", chosen_splits(run, "valid", None)["valid"], stride=3)
+    names = [score.name for score in found.scores]
+    assert [name for name in names if "load" in name] == ["expert load, layer 2"]
+    assert found.scores[-1].counts["tokens"] >= found.scores[0].counts["tokens"]
+    assert len(found.scores[-1].details["shares"]) == 5
 
 
 # Scores ----------------------------------------------------------------------------------------------------

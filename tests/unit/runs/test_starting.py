@@ -1,5 +1,6 @@
 """Going on from another run: tokenizers, weights, what stays, what moves slowly."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from heedful.errors import RequestError
+from heedful.models.transformer import TransformerConfig
+from heedful.models.vision import VisionConfig
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
@@ -185,6 +188,45 @@ def test_a_model_of_another_size_is_refused_before_training(pretrained, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("where", ["in the file", "on the command line"])
+@pytest.mark.parametrize(
+    "config, tokenizer",
+    [(VisionConfig(), ""), (TransformerConfig(), "tokenizer: {shared: true, subwords: {kind: character}}\n")],
+)
+def test_a_model_that_the_task_cannot_take_is_refused_in_one_line(tmp_path, where, config, tokenizer):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "recipe.yaml").write_text(f"{tokenizer}model: {json.dumps(config.model_dump(mode='json'))}\n")
+    here = where == "in the file"
+    (tmp_path / "tuning.yaml").write_text(
+        TUNING.replace("run: pretrained", "run: other" if here else "run: x")
+    )
+    with pytest.raises(RequestError) as refused:
+        tuning(tmp_path, *([] if here else ["start.run=other"]))
+    place = f"{tmp_path / 'tuning.yaml'}:3" if here else "on the command line"
+    assert str(refused.value) == (
+        f"{place}: start.run: the model of other is of the kind {config.kind}, and classification needs one "
+        "of the kind encoder"
+    )
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_a_body_that_is_all_there_is_cannot_be_frozen(read, tmp_path, tie):
+    """An output layer of its own is a head, and is left to train; one that is the embedding table is not."""
+    settings = ["model.n_layers=2", f"model.tie={tie}".lower(), "start.frozen=body", "schedule.peak=1e-2"]
+    recipe = read_recipe(str(read / "going-on.yaml"), settings)[0]
+    if tie:
+        with pytest.raises(RequestError, match=r"^start\.frozen=body: nothing would be left to train"):
+            train_run(recipe, tmp_path / "run", device="cpu")
+        assert not (tmp_path / "run").exists()
+        return
+    train_run(recipe, tmp_path / "run", device="cpu")
+    before, after = (load_file(path / "weights.safetensors") for path in (read / "read", tmp_path / "run"))
+    assert {name for name, x in after.items() if name not in before or not torch.equal(x, before[name])} == {
+        "heads.token.weight"
+    }
+
+
 # From a language model to one that writes one text for another --------------------------------------------
 
 READING = """
@@ -212,7 +254,14 @@ PAIRS = "The cat sat on the mat\tthe cat sat\nThe dog lay on the log\tThe dog\n"
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory):
-    files = {"text": TEXT, "pairs": PAIRS, "reading.yaml": READING, "summarising.yaml": SUMMARISING}
+    going_on = f"{READING}start: {{run: read}}\n"
+    files = {
+        "text": TEXT,
+        "pairs": PAIRS,
+        "reading.yaml": READING,
+        "going-on.yaml": going_on,
+        "summarising.yaml": SUMMARISING,
+    }
     return folder_with(tmp_path_factory.mktemp("read"), files, "reading.yaml", "read")
 
 

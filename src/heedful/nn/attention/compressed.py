@@ -62,7 +62,7 @@ class Compression(nn.Module):
             len(self.weight), -1, self.weight.shape[1]
         )
         y = (blocks @ self.weight).unflatten(1, (len(x), n)).transpose(0, 1)
-        return y if self.bias is None else y + self.bias.unflatten(0, (len(self.weight), 1, -1))
+        return y if self.bias is None else y + self.bias.to(y.dtype).unflatten(0, (len(self.weight), 1, -1))
 
 
 @dataclass

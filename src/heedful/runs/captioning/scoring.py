@@ -61,7 +61,8 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
         raise DataError(f"{split}: there is nothing to score")
     inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
     answers = run.predict(inputs, decoding=how.decoding, progress=how.progress, precision=how.precision)
-    read, left_out = answered(split, kept, answers, drop=run.recipe.data.filter.unreadable == "drop")
+    drop = run.recipe.data.filter.unreadable == "drop"
+    read, left_out = answered(split, kept, answers, drop=drop, say=how.say)
     pictures, references = [row[PICTURE] for row, _ in read], [row[CAPTION] for row, _ in read]
     predictions, lowercase = [p for _, p in read], run.recipe.tokenizer.text.lowercase
     texts = [p.text for p in predictions]

@@ -69,7 +69,7 @@ def scored(
     columns = run.kind.inputs(run.recipe)
     inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
     found = run.predict(inputs, progress=how.progress, precision=how.precision)
-    pairs, left_out = answered(split, kept, found, drop=drop)
+    pairs, left_out = answered(split, kept, found, drop=drop, say=how.say)
     predictions, labels = [p for _, p in pairs], [row[LABEL] for row, _ in pairs]
     texts = [{column: str(row[column]) for column in columns} for row, _ in pairs]
     plain = classification_scores([p.text for p in predictions], labels, run.codec.labels)

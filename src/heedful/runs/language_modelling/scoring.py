@@ -15,6 +15,7 @@ from heedful.data.text import TEXT
 from heedful.data.windows import Span, ring, spans
 from heedful.errors import DataError, RequestError
 from heedful.evaluation.likelihood import Likelihood
+from heedful.evaluation.loads import counting
 from heedful.evaluation.score import Score
 from heedful.runs import kind
 from heedful.runs.kind import Scoring
@@ -52,6 +53,8 @@ class Evaluation(kind.Evaluation):
 def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
     """Read a text in windows that do not overlap and, where asked for, in sliding ones too.
 
+    Where the model has experts, their load in the last way of reading is told too.
+
     Every token of the text counts, and the end token of every document. Bits per byte and character are
     left out where the tokens do not spell the very text: then they would say nothing.
 
@@ -73,10 +76,12 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     sizes = sum(len(text.encode()) for text in texts), sum(map(len, texts))
     scores: list[Score] = []
     for step in sorted({context, stride}, reverse=True):
-        log_probs = read(run.model, ids, context, step)
+        with counting(run.model) as loads:
+            log_probs = read(run.model, ids, context, step)
         found = Likelihood(-float(log_probs.sum()), len(ids), *sizes)
         signature = f"context:{context}|stride:{step}"
         scores += found.scores(run.codec.fingerprint[:12], signature).values()
+    scores += loads()
     ends = np.flatnonzero(ids == run.codec.text.specials.end)
     return Evaluation(split, scores, [str(row.where) for row in documents], ends, log_probs)
 

@@ -13,6 +13,7 @@ from torch import nn
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
 from heedful.evaluation.likelihood import Likelihood
+from heedful.evaluation.loads import counting
 from heedful.evaluation.score import Score
 from heedful.evaluation.translation import (
     Preparation,
@@ -70,6 +71,8 @@ class Evaluation(kind.Evaluation):
 def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
     """Translate a data set and score the translations; perplexity is of the references, teacher forced.
 
+    Where the model has experts, their load while it reads these is told too.
+
     A run that writes lower case is scored without regard to case, as the signatures then say.
     """
     kept = [row.row for row in islice(rows, how.limit)]
@@ -84,7 +87,9 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     if moses is not None:
         prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
         scores.append(tokenised_bleu(texts, references, preparation=prepared))
-    scores += likelihood(run, sources, references)
+    with counting(run.model) as loads:
+        scores += likelihood(run, sources, references)
+    scores += loads()
     return Evaluation(split, scores, sources, references, predictions, lowercase, language)
 
 

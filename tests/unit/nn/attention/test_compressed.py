@@ -162,6 +162,21 @@ def test_piece_by_piece_equals_at_once(options, cuts):
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@torch.no_grad()
+def test_under_autocast_slots_have_the_type_of_the_first_token(bias):
+    """Which is not that of the filters' bias; so they can stand beside it."""
+    part, x, cache = attention(qkv_bias=bias), tokens(LENGTHS), CompressedCache()
+    with torch.autocast("cpu", torch.bfloat16):
+        at_once = part(x, Layout.of(LENGTHS))
+        steps = [[*range(1, 7)], [0] * 6, [*range(1, 7)], [1] * 6, [0, 1, 1, 2, 3, 3]]
+        written = pieces(part, x.split(LENGTHS), LENGTHS, steps, cache)
+    assert {cache.memory.keys.dtype, cache.memory.values.dtype, at_once.dtype} == {torch.bfloat16}
+    wanted = part(x, Layout.of(LENGTHS))
+    for found in (at_once, torch.cat(written)):
+        torch.testing.assert_close(found.float(), wanted, rtol=0.05, atol=0.05)
+
+
 @torch.no_grad()
 def test_hypotheses_that_are_copied_go_on_by_themselves():
     part, x = attention(), tokens([8, 7]).split([8, 7])
