@@ -31,25 +31,54 @@ def _umask() -> int:
     return mask
 
 
+def behind_links(path: Path) -> Path | None:
+    """The regular file, there or yet to be made, that ``path`` leads to; a link to it stays a link.
+
+    None where something else stands (a FIFO, a device, a folder), whose place no file may take, and where
+    links lead in a circle.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        is_other = target.is_symlink() or (path.exists() and not path.is_file())
+    except OSError:
+        is_other = False  # what is wrong is told by opening it
+    return None if is_other else target
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name to write to; afterwards it takes the place of ``path`` in one step.
 
+    Where ``path`` is a link, its target is replaced; what is no regular file is itself written to.
+
     Raises:
         WorkError: writing failed (a full disk, say); ``path`` is what it was before.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    target = behind_links(path)
+    if target is None:
+        with _told(path):
+            yield path
+        return
+    temporary = target.with_name(f".{target.name}.tmp")
     try:
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        sync(temporary)
-        temporary.replace(path)
-        sync(path.parent)
-    except OSError as error:
-        raise WorkError(f"{path}: cannot be written ({error.strerror or error})") from error
+        with _told(path):
+            yield temporary
+            temporary.chmod(0o666 & ~_umask())
+            sync(temporary)
+            temporary.replace(target)
+            sync(target.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Tell what the system refuses as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise WorkError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -52,6 +52,10 @@ def lab(
             raise RequestError("which experiments? name some, or say --all; heedful lab lists them")
         _list(list(experiments().values()), as_json)
         return
+    if out is not None:
+        from heedful.lab.gallery import check_folder
+
+        check_folder(out)
     results = []
     for each in chosen:
         for of_control in (False, True) if control or out is not None else (False,):

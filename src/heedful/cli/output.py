@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from heedful.errors import RequestError
+from heedful.files import behind_links
 
 
 def say(line: str) -> None:
@@ -40,22 +41,34 @@ def json_text(value: Any) -> str:
 def whole_file(path: Path) -> Iterator[IO[str]]:
     """A file to write that takes its name when all is written, so that no part of it is ever found.
 
+    A FIFO or device is written to as it stands; of a link, its target is replaced.
+
     Raises:
         RequestError: there can be no file of that name.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        if path.is_dir():
-            raise RequestError(f"{path}: is a folder, not a file")
-        file = open(temporary, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be written ({error.strerror})") from None
-    try:
-        with file:
+    if path.is_dir():
+        raise RequestError(f"{path}: is a folder, not a file")
+    target = behind_links(path)
+    if target is None:
+        with _opened(path, path) as file:
             yield file
-        temporary.replace(path)
+        return
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    opened = _opened(temporary, path)
+    try:
+        with opened as file:
+            yield file
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _opened(path: Path, called: Path) -> IO[str]:
+    """A file opened to write; messages name it as ``called``."""
+    try:
+        return open(path, "w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise RequestError(f"{called}: cannot be written ({error.strerror})") from None
 
 
 def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:

@@ -8,6 +8,7 @@ import textwrap
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager, get_font
 
-from heedful.errors import RequestError, WorkError
+from heedful.errors import RequestError
 from heedful.explain.matrix import checked, printable
+from heedful.files import write_bytes
 
 SUFFIXES = (".png", ".svg")
 INCHES = 0.42  # of a cell
@@ -125,10 +127,9 @@ def save(figure: Figure, path: Path | str) -> None:
     with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
         # A sign that no font of this machine has is drawn as an empty box.
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
-        try:
-            figure.savefig(path, format=kind[1:], metadata=metadata, facecolor="white")
-        except OSError as error:
-            raise WorkError(f"{path}: cannot be written ({error.strerror or error})") from error
+        drawn = BytesIO()
+        figure.savefig(drawn, format=kind[1:], metadata=metadata, facecolor="white")
+    write_bytes(path, drawn.getvalue())
 
 
 def _families(text: str) -> list[str]:

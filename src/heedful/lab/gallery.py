@@ -14,6 +14,7 @@ reader's choice of light or dark. Pictures stay on white. A folder of them:
 """
 
 import json
+import os
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -48,26 +49,55 @@ class _Picture:
     height: int
 
 
+def check_folder(folder: Path) -> None:
+    """See before any work that pages can be written to a folder, and that nobody else's are there.
+
+    Raises:
+        RequestError: it is a file or below one, may not be written to, or holds something and no gallery.
+    """
+    standing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if not standing.is_dir():
+        below = "" if standing == folder else f" cannot be made: {standing}"
+        raise RequestError(f"{folder}:{below} is a file, not a folder")
+    if not os.access(standing, os.W_OK | os.X_OK):
+        raise RequestError(f"{folder}: cannot be written to: {standing} does not allow it")
+    found = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    if found and not _is_gallery(folder):
+        raise RequestError(
+            f"{folder}: is not empty (it has {found[0]!r}) and no gallery of the lab; choose another folder"
+        )
+
+
+def _is_gallery(folder: Path) -> bool:
+    """Whether the folder has the data that `write_gallery` writes."""
+    try:
+        data = json.loads((folder / DATA).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and {"version", "experiments"} <= set(data)
+
+
 def write_gallery(results: Sequence[Result], folder: Path) -> Path:
     """Write pages and pictures of what was made; returns the index.
 
     Args:
         results: of experiments and of their controls; a page holds what there is of its experiment.
-        folder: is made where it is not; pages of the same names are replaced.
+        folder: is made where it is not; pages of the same names are replaced in a gallery.
 
     Raises:
-        RequestError: ``folder`` is a file, or cannot be made.
+        RequestError: ``folder`` is a file, holds something else (`check_folder`), or cannot be made.
         WorkError: a page or picture cannot be written.
     """
     if not results:
         raise ValueError("a gallery shows at least one experiment")
+    check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise RequestError(f"{folder}: is a file, not a folder") from None
     except OSError as error:
         raise RequestError(f"{folder}: cannot be made ({error.strerror})") from None
     experiments = list({result.experiment.name: result.experiment for result in results}.values())
+    # First, as it is what makes the folder ours, should the rest not come to its end.
+    write_text(folder / DATA, json.dumps(as_dict(experiments, results), ensure_ascii=False, indent=1) + "\n")
     pictures = {id(result): _draw(result, folder) for result in results}
     for i, each in enumerate(experiments):
         own = [(result, pictures[id(result)]) for result in results if result.experiment is each]
@@ -75,7 +105,6 @@ def write_gallery(results: Sequence[Result], folder: Path) -> Path:
         after = experiments[i + 1] if i + 1 < len(experiments) else None
         write_text(folder / f"{each.name}.html", _page(each, own, before, after))
     write_text(folder / ERRORS, _errors(results))
-    write_text(folder / DATA, json.dumps(as_dict(experiments, results), ensure_ascii=False, indent=1) + "\n")
     index = folder / INDEX
     write_text(index, _index([(result, pictures[id(result)]) for result in results]))
     return index

@@ -125,6 +125,27 @@ def test_all_as_pages(two, tmp_path):
     assert two["sizes"] == ["long"] * 4
 
 
+def test_pages_of_others_are_never_replaced_and_nothing_is_made_first(two, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "index.html").write_text("my own page")
+    (tmp_path / "file").write_text("a file")
+    for name, message in [("mine", "'index.html'"), ("file", "is a file"), ("file/below", "is a file")]:
+        outcome = invoke("--all", "--out", tmp_path / name, "--json")
+        assert isinstance(outcome.exception, RequestError), outcome.exception
+        assert message in str(outcome.exception)
+        assert str(tmp_path / name) in str(outcome.exception)
+    assert two["sizes"] == []
+    assert (tmp_path / "mine" / "index.html").read_text() == "my own page"
+    assert len(list((tmp_path / "mine").iterdir())) == 1
+
+
+def test_a_gallery_is_written_anew_over_its_own(two, tmp_path):
+    for _ in range(2):
+        assert invoke("one", "--out", tmp_path / "site").exit_code == 0
+    (tmp_path / "site" / "lab.json").write_text('{"name": "of another program"}')
+    assert isinstance(invoke("one", "--out", tmp_path / "site").exception, RequestError)
+
+
 @pytest.mark.parametrize("options", [[], ["--json"], ["--control"]])
 def test_another_verdict_than_expected_is_a_failure(two, options):
     two["instead"] = "is wrong"
