@@ -12,11 +12,12 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from heedful.data.batch import Batch
-from heedful.interop.bert import BERT
-from heedful.interop.checkpoint import Checkpoint
+from heedful.interop.bert import BERT, _configuration
+from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
 from heedful.interop.wordpiece import read_wordpiece
+from heedful.models.encoder import PRESETS
 from heedful.objectives.classification import class_logits
 from heedful.objectives.regression import values
 from heedful.runs.run import load
@@ -337,3 +338,24 @@ def test_a_run_that_was_trained_here_computes_the_same_there(make_run, tmp_path,
 
 def test_every_loader_is_one_of_transformers():
     assert all(hasattr(transformers, name.split(".")[1]) for name in BERT.loaders.values())
+
+
+@pytest.mark.parametrize(
+    "name, sizes",
+    [
+        ("bert-base", {}),
+        (
+            "bert-large",
+            {
+                "hidden_size": 1024,
+                "num_hidden_layers": 24,
+                "num_attention_heads": 16,
+                "intermediate_size": 4096,
+            },
+        ),
+    ],
+)
+def test_a_preset_is_what_the_published_configuration_is_imported_as(name, sizes):
+    values = transformers.BertConfig(**sizes).to_dict()
+    config, _ = _configuration(Settings(values, "config.json"), pooler=True)
+    assert config == PRESETS[name].model_copy(update={"d_ff": 4 * config.d_model})

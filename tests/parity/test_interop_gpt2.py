@@ -6,8 +6,11 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from heedful.decoding.config import GreedyConfig
+from heedful.interop.checkpoint import Settings
 from heedful.interop.exporting import export_run
+from heedful.interop.gpt2 import _configuration
 from heedful.interop.importing import import_run
+from heedful.models.language_model import PRESETS
 from heedful.nn.layout import Tokens
 from heedful.runs.run import load
 
@@ -177,3 +180,18 @@ def test_a_run_that_was_trained_here_writes_the_same_there(make_run, tmp_path, s
         close(logits_of(run.model, [run.codec.text.encode(text)[:29]])[:, 7:], wanted[:, :-1])
     predictions = run.predict(PROMPTS, decoding=GreedyConfig(), max_new_tokens=19)
     assert [p.text for p in predictions] == greedily(other, tokenizer, PROMPTS)
+
+
+@pytest.mark.parametrize(
+    "name, layers, width, heads",
+    [
+        ("gpt2", 12, 768, 12),
+        ("gpt2-medium", 24, 1024, 16),
+        ("gpt2-large", 36, 1280, 20),
+        ("gpt2-xl", 48, 1600, 25),
+    ],
+)
+def test_a_preset_is_what_the_published_configuration_is_imported_as(name, layers, width, heads):
+    values = transformers.GPT2Config(n_layer=layers, n_embd=width, n_head=heads).to_dict()
+    config, _ = _configuration(Settings(values, "config.json"))
+    assert config == PRESETS[name].model_copy(update={"d_ff": 4 * width})

@@ -6,7 +6,7 @@
 | bert-large | 24 | 1024 | 4096 | 16 | 303,887,360 + 1024 V |
 
 With V = 30,522 that makes 109,482,240 and 335,141,888; the paper (Devlin et al. 2019, section 3) prints 110M
-and 340M.
+and 340M. The ε of their norms, 1e-12, is the released code's.
 """
 
 import math
@@ -67,7 +67,8 @@ class Encoder(nn.Module):
 
 
 class EncoderConfig(MixingConfig):
-    """Sizes and choices of an encoder, by default those of BERT-base (Devlin et al. 2019, section 3).
+    """Sizes and choices of an encoder, by default those of BERT-base (Devlin et al. 2019,
+    section 3), but for the ε of its norms.
 
     Args:
         max_length: the most tokens of a sequence, special ones included.
@@ -104,8 +105,8 @@ class EncoderConfig(MixingConfig):
 
 
 PRESETS: dict[str, EncoderConfig] = {
-    "bert-base": EncoderConfig(),
-    "bert-large": EncoderConfig(d_model=1024, n_heads=16, n_layers=24),
+    "bert-base": EncoderConfig(norm_eps=1e-12),
+    "bert-large": EncoderConfig(norm_eps=1e-12, d_model=1024, n_heads=16, n_layers=24),
 }
 
 

@@ -8,9 +8,16 @@ from heedful.nn.embeddings import embed
 from heedful.nn.norms import LayerNorm
 
 
-def _transform(d_in: int, d_out: int, activation: nn.Module, eps: float = 1e-5) -> nn.Sequential:
-    """``LayerNorm(f(W x + b))``."""
-    return nn.Sequential(nn.Linear(d_in, d_out), activation, LayerNorm(d_out, eps))
+STD = 0.02
+"""Of the first matrices, as of all of BERT's (released code)."""
+
+
+def _transform(d_in: int, d_out: int, activation: nn.Module, eps: float) -> nn.Sequential:
+    """``LayerNorm(f(W x + b))``; W starts N(0, 0.02²) and b 0."""
+    layer = nn.Linear(d_in, d_out)
+    nn.init.normal_(layer.weight, std=STD)
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(layer, activation, LayerNorm(d_out, eps))
 
 
 class MaskedHead(nn.Module):
@@ -48,14 +55,15 @@ class BoundaryHead(nn.Module):
     Args:
         table: E, ``[V, d]``.
         longest: positions p within a span; a token further on takes the last.
+        eps: ε of the norms.
     """
 
-    def __init__(self, table: nn.Parameter, longest: int) -> None:
+    def __init__(self, table: nn.Parameter, longest: int, eps: float = 1e-5) -> None:
         super().__init__()
         n_tokens, d_model = table.shape
-        self.positions = nn.Parameter(torch.randn(longest, d_model) * 0.02)
-        self.first = _transform(3 * d_model, d_model, nn.GELU())
-        self.second = _transform(d_model, d_model, nn.GELU())
+        self.positions = nn.Parameter(torch.randn(longest, d_model) * STD)
+        self.first = _transform(3 * d_model, d_model, nn.GELU(), eps)
+        self.second = _transform(d_model, d_model, nn.GELU(), eps)
         self.out = nn.Linear(d_model, n_tokens)
         self.out.weight = table
         nn.init.zeros_(self.out.bias)

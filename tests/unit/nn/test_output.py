@@ -51,3 +51,24 @@ def test_a_place_that_many_spans_have_gets_the_whole_of_its_gradient():
     beside = torch.zeros(2048, D, dtype=torch.bfloat16)
     head.bfloat16().transform(beside, beside, torch.ones(2048, dtype=torch.int64)).sum().backward()
     assert head.positions.grad.tolist() == [[0.0] * D, [2048.0] * D]
+
+
+def test_first_weights_are_those_of_bert():
+    """As of the encoder's own matrices (`heedful.models.encoder.initialise`)."""
+    weight = table(d=64)
+    heads = nn.ModuleDict({"masked": MaskedHead(weight), "boundary": BoundaryHead(weight, 50)})
+    matrices = 0
+    for name, parameter in heads.named_parameters():
+        if name.endswith("bias"):
+            assert not parameter.any(), name
+        elif parameter.ndim == 2 and parameter is not weight:
+            assert abs(parameter.std().item() / 0.02 - 1) < 0.1, name
+            assert abs(parameter.mean().item()) < 0.002, name
+            matrices += 1
+    assert matrices == 4
+
+
+def test_the_epsilon_of_the_norms_is_what_is_asked_for():
+    heads = (MaskedHead(table(), eps=1e-12), BoundaryHead(table(), 3, eps=1e-12))
+    norms = [part for head in heads for part in head.modules() if isinstance(part, nn.LayerNorm)]
+    assert [norm.eps for norm in norms] == [1e-12] * 3

@@ -65,10 +65,10 @@ class MaskedLanguageModelling(Kind):
     def model(self, recipe: MaskedLanguageModellingRecipe, sizes: Sequence[int]) -> nn.Module:
         """The encoder, with heads for hidden tokens and whatever else is asked."""
         encoder: Any = build_model(recipe.model, *sizes)
-        table = encoder.embedding.weight
-        encoder.heads["token"] = MaskedHead(table, activation_of(recipe.model), recipe.model.norm_eps)
+        table, eps = encoder.embedding.weight, recipe.model.norm_eps
+        encoder.heads["token"] = MaskedHead(table, activation_of(recipe.model), eps)
         if recipe.objective.boundary:
-            encoder.heads["boundary"] = BoundaryHead(table, recipe.objective.longest_span)
+            encoder.heads["boundary"] = BoundaryHead(table, recipe.objective.longest_span, eps)
         if recipe.task.next_sentence:
             encoder.heads["next"] = class_head(recipe.model.d_model, 2, recipe.model.dropout)
         return encoder
