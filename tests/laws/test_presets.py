@@ -5,6 +5,7 @@ import torch
 
 from heedful.models.encoder import class_head
 from heedful.models.registry import PRESETS, SIZES, build_model
+from heedful.runs.ledger.ledger import describe
 
 # Each with the sizes of its vocabularies, or, of pictures, the number of classes of its head.
 COUNTS: dict[str, tuple[tuple[int, ...], int]] = {
@@ -57,3 +58,11 @@ def test_parameters(name):
         if not SIZES[config.kind]:
             parts.append(class_head(config.d_model, *sizes, config.dropout))
     assert sum(p.numel() for part in parts for p in part.parameters()) == wanted
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_presets_ledger_ends_with_that_number(name):
+    """With the vocabulary that it was published with, or of pictures with its head, and nothing said."""
+    ledger = describe(name)
+    assert ledger.parameters == COUNTS[name][1]
+    assert any("the preset's" in note for note in ledger.notes)

@@ -21,8 +21,8 @@ def describe(
     overrides: list[str] = typer.Argument(
         None,
         metavar="KEY=VALUE",
-        help="Changes: vocab_size=32000, source_vocab, target_vocab; n_heads=16 for a model's name; "
-        "model.n_heads=16 for a recipe or run.",
+        help="Changes: vocab_size=32000, source_vocab, target_vocab, n_classes; n_heads=16 for a model's "
+        "name; model.n_heads=16 for a recipe or run.",
     ),
     batch: int = typer.Option(None, min=1, metavar="TOKENS", help="Target tokens of a batch, for memory."),
     length: int = typer.Option(

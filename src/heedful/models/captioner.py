@@ -59,6 +59,9 @@ PRESETS: dict[str, CaptionerConfig] = {
     ),
 }
 
+VOCABULARIES: dict[str, tuple[int, ...]] = {"captioner-mini": (1000,)}
+"""Of a size for a small corpus."""
+
 
 def build(config: CaptionerConfig, vocab_size: int) -> EncoderDecoder:
     """The model, freshly initialised: squares as `heedful.models.vision` has them, words as `transformer`."""

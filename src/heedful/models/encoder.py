@@ -109,6 +109,9 @@ PRESETS: dict[str, EncoderConfig] = {
     "bert-large": EncoderConfig(norm_eps=1e-12, d_model=1024, n_heads=16, n_layers=24),
 }
 
+VOCABULARIES: dict[str, tuple[int, ...]] = dict.fromkeys(PRESETS, (30_522,))
+"""The uncased one of the released models (the paper says 30,000: section 3)."""
+
 
 def build(config: EncoderConfig, vocab_size: int) -> Encoder:
     """The model, freshly initialised as BERT: N(0, 0.02²), biases 0 (released code)."""

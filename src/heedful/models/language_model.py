@@ -260,6 +260,15 @@ PRESETS: dict[str, LanguageModelConfig] = {
     "t-dmca-moe": _summariser(context=11000, mixing="alternating", experts=ExpertsConfig()),
 }
 
+VOCABULARIES: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("char-mini-cpu", "char-mini"), (65,)),
+    "modern-mini": (8192,),
+    **dict.fromkeys(("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"), (50_257,)),
+    **dict.fromkeys(("t-d", "t-dmca", "t-dmca-moe"), (32_000,)),
+}
+"""The papers' (Radford et al. 2019, section 2.2; Liu et al. 2018, section 4.2); the characters are those of
+Shakespeare's plays, modern-mini's is of a size for small corpora."""
+
 
 def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
     """The model, freshly initialised as GPT-2 (see `initialise`)."""

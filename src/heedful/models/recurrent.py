@@ -180,6 +180,17 @@ PRESETS: dict[str, RecurrentConfig] = {
     ),
 }
 
+VOCABULARIES: dict[str, tuple[int, ...]] = {
+    "rnn-tiny": (100, 100),
+    "rnnsearch": (30_000, 30_000),
+    "rnnencdec": (30_000, 30_000),
+    "seq2seq": (160_000, 80_000),
+    "luong": (50_000, 50_000),
+    "reverse-rnn": (54, 54),
+}
+"""Of source and target: the papers' (Bahdanau, section 4.1; Sutskever, section 3.1; Luong, section 4.1);
+rnn-tiny's is of a handful of words, reverse-rnn's has 50 numbers and 4 special tokens."""
+
 
 def build(config: RecurrentConfig, source_vocab: int, target_vocab: int) -> RecurrentEncoderDecoder:
     """The model, freshly initialised; the vocabularies must be one where embeddings are tied three ways."""

@@ -59,6 +59,18 @@ PRESETS: dict[str, AnyConfig] = {
     **captioner.PRESETS,
 }
 
+VOCABULARIES: dict[str, tuple[int, ...]] = {
+    **transformer.VOCABULARIES,
+    **recurrent.VOCABULARIES,
+    **language_model.VOCABULARIES,
+    **encoder.VOCABULARIES,
+    **captioner.VOCABULARIES,
+}
+"""What presets of texts were published with, or are for, in the order of `SIZES`: counts assume these."""
+
+CLASSES: dict[str, int] = {**vision.CLASSES, **resnet.CLASSES}
+"""Likewise of presets of pictures: the classes of the head that a task puts on top."""
+
 
 def build_model(config: Any, *sizes: int) -> nn.Module:
     """A freshly initialised model.

@@ -36,6 +36,7 @@ class ResNet(nn.Module):
         root: makes the first channels of the pixels.
         blocks: called one after another.
         norm: of the last sum.
+        size: height and width of the pictures in pixels, on which the grids of all blocks depend.
     """
 
     lowers: ClassVar[bool] = False
@@ -44,9 +45,11 @@ class ResNet(nn.Module):
     alignment_taps: tuple[str, ...] = ()
     """There is no source to look at."""
 
-    def __init__(self, root: nn.Module, blocks: nn.Sequential, norm: nn.Module) -> None:
+    def __init__(
+        self, root: nn.Sequential, blocks: nn.Sequential, norm: GroupNorm, size: tuple[int, int]
+    ) -> None:
         super().__init__()
-        self.root, self.blocks, self.norm = root, blocks, norm
+        self.root, self.blocks, self.norm, self.size = root, blocks, norm, size
         self.heads = nn.ModuleDict({"pooled": MeanPooling()})
 
     def forward(self, inputs: Pictures, source: Tokens | None = None) -> Float[Tensor, "T d"]:
@@ -121,6 +124,9 @@ PRESETS: dict[str, ResNetConfig] = {
     ),
 }  # fmt: skip
 
+CLASSES: dict[str, int] = {"bit-r50x1": 1000, "resnet-mini": 10}
+"""Of the head that a count includes: ImageNet's; ten kinds of clothes or digits."""
+
 
 def build(config: ResNetConfig) -> ResNet:
     """The model, freshly initialised."""
@@ -135,4 +141,6 @@ def build(config: ResNetConfig) -> ResNet:
             d_out = NARROWER * d_hidden
             blocks.append(Bottleneck(d_in, d_hidden, d_out, stride=stride, n_groups=config.n_groups))
             d_in = d_out
-    return ResNet(nn.Sequential(*root, *pool), nn.Sequential(*blocks), GroupNorm(d_in, config.n_groups))
+    size = (config.picture_size, config.picture_size)
+    norm = GroupNorm(d_in, config.n_groups)
+    return ResNet(nn.Sequential(*root, *pool), nn.Sequential(*blocks), norm, size)

@@ -102,6 +102,12 @@ PRESETS: dict[str, TransformerConfig] = {
     ),
 }
 
+VOCABULARIES: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("transformer-tiny", "transformer-small"), (10_000, 10_000)),
+    **dict.fromkeys(("transformer-base", "transformer-big"), (37_000, 37_000)),
+}
+"""Of source and target: the paper's English-German (section 5.1); the small ones are for small corpora."""
+
 
 def build(config: TransformerConfig, source_vocab: int, target_vocab: int) -> EncoderDecoder:
     """The model, freshly initialised; the vocabularies must be one where embeddings are tied three ways."""

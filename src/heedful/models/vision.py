@@ -13,8 +13,8 @@
 | mixer-mini | 4 | 128 | 256 | d_tokens 64 | 294,990 with 10 classes; for 28 x 28 grey pixels |
 
 The number after the letter is the side of a square. Sizes: Dosovitskiy et al. 2021, table 1; Tolstikhin
-et al. 2021, table 1, which prints 18, 59, 207 and 431 million, without the head. The ε of the norms is 1e-6 in
-all but the two of our own: both papers' released code leaves it at flax's default.
+et al. 2021, table 1, which prints 18, 59, 207 and 431 million, without the head. The ε of the norms is 1e-6
+in all but the two of our own: both papers' released code leaves it at flax's default.
 """
 
 from typing import Annotated, Literal
@@ -63,11 +63,9 @@ class VisionConfig(SquaresConfig, MixingConfig):
 
 
 # It has no heads: the number is one that divides every width.
-_MIXER = VisionConfig(
-    mixer="mlp", n_heads=16, positions="none", pooling="mean", dropout=0.0, norm_eps=1e-6
-)
+_MIXER = VisionConfig(mixer="mlp", n_heads=16, positions="none", pooling="mean", dropout=0.0, norm_eps=1e-6)
 _MINI = {"picture_size": 28, "channels": 1, "patch_size": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
-_MINI |= {"n_layers": 4, "norm_eps": 1e-5}
+_MINI |= {"n_layers": 4}
 
 PRESETS: dict[str, VisionConfig] = {
     "vit-b-16": VisionConfig(norm_eps=1e-6),
@@ -80,8 +78,11 @@ PRESETS: dict[str, VisionConfig] = {
         update={"patch_size": 14, "d_model": 1280, "n_layers": 32, "d_tokens": 640}
     ),
     "vit-mini": VisionConfig.model_validate(_MINI),
-    "mixer-mini": _MIXER.model_copy(update={**_MINI, "d_tokens": 64}),
+    "mixer-mini": _MIXER.model_copy(update={**_MINI, "d_tokens": 64, "norm_eps": 1e-5}),
 }
+
+CLASSES: dict[str, int] = {**dict.fromkeys(PRESETS, 1000), "vit-mini": 10, "mixer-mini": 10}
+"""Of the head that a count includes: ImageNet's, as in published counts; ten kinds of clothes or digits."""
 
 
 def build(config: VisionConfig) -> Encoder:

@@ -41,7 +41,7 @@ class FourierMixer(nn.Module):
     beside it. Sequences of one length go together, in one transform for each length.
 
     It is computed in fp32 where x has fewer bits: every number of the result is a sum of all n d of x.
-    torch's count of operations has no entry for it, nor has the ledger; there are about 5 n d log2(n d).
+    There are about 5 n d log2(n d) operations, of which torch's count knows nothing.
 
     Source: Lee-Thorp et al. 2021 (FNet), section 3.2, equation 3.
     """

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from heedful.nn.embeddings import embed
 from heedful.nn.norms import LayerNorm
 
-
 STD = 0.02
 """Of the first matrices, as of all of BERT's (released code)."""
 

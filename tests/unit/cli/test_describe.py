@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from heedful.cli import describe
 from heedful.errors import RequestError
+from heedful.runs.reading import read_recipe
 from heedful.runs.resolve import shipped_recipes
 from heedful.text.specials import SPECIALS
 
@@ -82,7 +83,7 @@ def test_json_is_one_object_alone():
 
 
 def test_overrides_change_the_model():
-    base, more = answer("transformer-tiny"), answer("transformer-tiny", "n_layers=5", "vocab_size=36999")
+    base, more = answer("transformer-tiny"), answer("transformer-tiny", "n_layers=5", "vocab_size=9999")
     encoder = next(row for row in base["lines"] if row["name"] == "encoder layer")
     decoder = next(row for row in base["lines"] if row["name"] == "decoder layer")
     assert more["total"] - base["total"] == encoder["each"] + decoder["each"] - 128
@@ -124,6 +125,45 @@ def test_the_vocabulary_a_recipe_will_have(tmp_path, subwords, size):
     value = answer(recipe(tmp_path, subwords))
     assert value["total"] == SMALL + size * 128
     assert value["notes"][0].startswith(f"V = {size:,}")
+
+
+@pytest.mark.parametrize("name, n_classes", [("trec", 6), ("fashion-resnet", 10), ("phrasebook-tags", 5)])
+def test_what_only_the_data_decide_is_assumed_aloud_beside_what_was_measured(name, n_classes):
+    measured = read_recipe(name)[0].expected.parameters
+    notes = answer(name)["notes"]
+    assert any(note.startswith("2 classes, assumed") for note in notes)
+    assert f"with its own data it has {measured:,} parameters, as measured" in notes[-1]
+    assert f"the {answer(name)['total']:,} here" in notes[-1]
+    asked = answer(name, f"n_classes={n_classes}")["notes"]
+    assert f"{n_classes} classes" in asked
+    assert not any("as measured" in note for note in asked)
+    # Another model than the one that was measured:
+    changed = answer(name, "model.dropout=0.0")["notes"]
+    assert not any("as measured" in note for note in changed)
+
+
+def test_labels_that_the_recipe_names_are_counted():
+    assert "2 classes: task.labels" in answer("sst2")["notes"]
+
+
+def test_fashion_has_the_measured_size_with_ten_classes():
+    expected = read_recipe("fashion-resnet")[0].expected.parameters
+    assert answer("fashion-resnet", "n_classes=10")["total"] == expected
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["trec", "n_classes=0"], "always has a head"),
+        (["reverse", "n_classes=3"], "translation has no classes"),
+        (["gpt2", "n_classes=3"], "no classes"),
+        (["vit-mini", "n_classes=-1"], "at least 0"),
+    ],
+)
+def test_classes_that_cannot_be_are_refused(arguments, message):
+    outcome = invoke(*arguments)
+    assert isinstance(outcome.exception, RequestError)
+    assert message in str(outcome.exception)
 
 
 @pytest.mark.parametrize("name", list(shipped_recipes()))

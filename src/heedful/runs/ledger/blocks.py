@@ -18,11 +18,11 @@ from heedful.runs.ledger.lines import MASK, Line, Walk, entries, formula, groupe
 def _residual(module: PostNorm | PreNorm, name: str, walk: Walk) -> list[Line]:
     """The part, and its norm beside it; the mask of the dropout between them is counted with the norm."""
     norms = entries(module.norm, "norm", walk)
+    weight = getattr(module.norm, "weight", None)
+    width = weight.numel() if isinstance(weight, nn.Parameter) else 0
     if norms and module.dropout.p > 0:
-        weight = getattr(module.norm, "weight", None)
-        width = weight.numel() if isinstance(weight, nn.Parameter) else 0
         norms[0] = replace(norms[0], own_kept=norms[0].own_kept + MASK * walk.rows * width)
-    return [*entries(module.part, name, walk), *norms]
+    return [*entries(module.part, name, replace(walk, width=width)), *norms]
 
 
 @entries.register(LayerNorm)

@@ -1,10 +1,11 @@
 """The ledger of a model: parameters, operations and memory, line by line, as the lectures count them.
 
-FLOPs: a multiplication and an addition are two. Only matrix products count, forward: a layer of
-d_in * d_out takes 2 d_in d_out for each token; scores and weighted sum of n_heads heads take
-2 n_heads d_k and 2 n_heads d_v for each query and key. All keys count, also those that a causal
-mask hides, since they are computed. The backward pass takes about twice the forward pass (each
-product W x gives two: W^T g and g x^T), so training takes about three times.
+FLOPs: a multiplication and an addition are two. Only matrix products, convolutions and Fourier
+transforms count, forward: a layer of d_in * d_out takes 2 d_in d_out for each token; scores and
+weighted sum of n_heads heads take 2 n_heads d_k and 2 n_heads d_v for each query and key; K * K
+filters take 2 K^2 d_in d_out for each place that they make, zeros around a picture included. All keys
+count, also those that a causal mask hides, since they are computed. The backward pass takes about
+twice the forward pass (each product W x gives two: W^T g and g x^T), so training takes about three times.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from heedful.runs.ledger import blocks as _blocks  # noqa: F401
 from heedful.runs.ledger import mixing as _mixing  # noqa: F401
 from heedful.runs.ledger import pictures as _pictures  # noqa: F401
 from heedful.runs.ledger import recurrent as _recurrent  # noqa: F401
-from heedful.runs.ledger.lines import Line, Walk, grouped, inside, left_over, own
+from heedful.runs.ledger.lines import Line, Walk, grouped, left_over, parts
 from heedful.runs.ledger.notes import noted
 
 if TYPE_CHECKING:
@@ -170,8 +171,7 @@ def ledger_of(
     if min(length, source, tokens, chunk) < 1:
         raise ValueError("lengths, tokens and chunk must be at least 1")
     walk = Walk(source, length, rows=length)
-    parts = [*own(model, walk), *inside(model, walk)]
-    lines = grouped("total", [*parts, *left_over(model, walk)])
+    lines = grouped("total", [*parts(model, walk), *left_over(model, walk)])
     total = replace(noted(lines[0]), times=1) if lines else Line("total")
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     memory = _memory(model, total, trainable, tokens / length, tokens, chunk)
@@ -216,6 +216,7 @@ def describe(
     vocab_size: int | None = None,
     source_vocab: int | None = None,
     target_vocab: int | None = None,
+    n_classes: int | None = None,
     length: int | None = None,
     source_length: int | None = None,
     tokens: int | None = None,
@@ -228,10 +229,12 @@ def describe(
 
     Args:
         what: a module; a configuration; or a preset's name, a recipe's name or path, a run's folder.
-        vocab_size: entries of both vocabularies; by default those of the recipe or run, else 37,000. Not
-            for a module.
+        vocab_size: entries of both vocabularies; by default those of the preset, recipe or run, else
+            37,000. Not for a module.
         source_vocab: entries of the source's alone; it stands before ``vocab_size``.
         target_vocab: entries of the target's alone.
+        n_classes: of the head of a model that reads texts or pictures; by default those of the preset of
+            pictures, of the run, or that the recipe names; 0: no head.
         length: tokens of a target sentence, for which FLOPs are counted; by default 32, or those
             of a picture.
         source_length: of a source sentence; ``length`` by default, and of a picture its squares.
@@ -246,13 +249,14 @@ def describe(
     Raises:
         RequestError: there is no such preset, recipe or run, or a setting is wrong.
     """
-    from heedful.runs.ledger.subject import Vocabularies, subject
+    from heedful.runs.ledger.subject import Asked, Vocabularies, subject
 
     if isinstance(what, nn.Module):
-        if overrides or time or any((vocab_size, source_vocab, target_vocab)):
-            raise ValueError("a module is described as it is: no vocabulary, no overrides, no time")
+        if overrides or time or any((vocab_size, source_vocab, target_vocab, n_classes)):
+            raise ValueError("a module is described as it is: no sizes, no overrides, no time")
         return ledger_of(what, length=length or LENGTH, source_length=source_length, tokens=tokens or TOKENS)
-    found = subject(what, Vocabularies(vocab_size, source_vocab, target_vocab), overrides)
+    asked = Asked(Vocabularies(vocab_size, source_vocab, target_vocab), n_classes)
+    found = subject(what, asked, overrides)
     lengths = {"length": length, "source_length": source_length}
     if not time:
         return _ledger_of(found, tokens=tokens, **lengths)
@@ -262,8 +266,8 @@ def describe(
         )
     from heedful.runs.timing import own_data, time_updates
 
-    recipe, asked = found.recipe, found.sizes_given or any(lengths.values())
-    with nullcontext() if asked else own_data(recipe, say) as prepared:
+    recipe, told = found.recipe, found.sizes_given or any(lengths.values())
+    with nullcontext() if told else own_data(recipe, say) as prepared:
         if prepared is not None:
             found = found.with_sizes(prepared.codec.sizes)
         ledger = _ledger_of(found, tokens=tokens, **lengths)

@@ -22,6 +22,8 @@ from heedful.nn.dropout import Dropout
 SOURCE_SIDE = frozenset({"encoder", "source_embedding"})
 # A dropout mask has one byte for each element: a quarter of a number in fp32.
 MASK = 0.25
+# Heads that read one vector of a sequence, or make it; others read every token.
+ONCE = frozenset({"pooled", "class", "next", "value"})
 
 
 @dataclass(frozen=True)
@@ -109,12 +111,14 @@ class Walk:
     Args:
         source, target: tokens of a pair of sentences.
         rows: how often the part at hand runs for such a pair.
+        width: of the hidden states that the part at hand reads, where they go through a norm; else 0.
         seen: parameters that were counted, so that tied ones are counted once.
     """
 
     source: int
     target: int
     rows: int
+    width: int = 0
     seen: set[int] = field(default_factory=set)
 
     def first(self, parameter: Tensor | None) -> bool:
@@ -132,7 +136,13 @@ class Walk:
 @singledispatch
 def entries(module: nn.Module, name: str, walk: Walk) -> list[Line]:
     """The lines of ``module``, which its holder calls ``name``."""
-    return grouped(name, [*own(module, walk), *inside(module, walk)])
+    return grouped(name, parts(module, walk))
+
+
+@singledispatch
+def parts(module: nn.Module, walk: Walk) -> list[Line]:
+    """The lines of what a module is made of. Models whose parts cannot be told one by one register theirs."""
+    return [*own(module, walk), *inside(module, walk)]
 
 
 def own(module: nn.Module, walk: Walk) -> list[Line]:
@@ -163,10 +173,10 @@ def inside(module: nn.Module, walk: Walk, skip: Iterable[str] = ()) -> list[Line
     return lines
 
 
-def grouped(name: str, parts: Sequence[Line]) -> list[Line]:
-    """One line that is the sum of its parts; none for nothing. What is equal is merged."""
-    parts = [part for part in merged(parts) if part.parameters or part.flops or part.kept]
-    return [Line(name, parts=tuple(parts))] if parts else []
+def grouped(name: str, lines: Sequence[Line]) -> list[Line]:
+    """One line that is the sum of others; none for nothing. What is equal is merged."""
+    lines = [line for line in merged(lines) if line.parameters or line.flops or line.kept]
+    return [Line(name, parts=tuple(lines))] if lines else []
 
 
 def merged(lines: Iterable[Line]) -> list[Line]:
@@ -208,14 +218,18 @@ def _linear(module: nn.Linear, name: str, walk: Walk) -> list[Line]:
 
 @entries.register
 def _heads(module: nn.ModuleDict, name: str, walk: Walk) -> list[Line]:
-    """Heads of a model: called by what they predict. Their inputs are the hidden states."""
+    """Heads of a model: called by what they predict. Their inputs are the hidden states, or one of them."""
     lines = []
     for key, head in module.items():
         called = "output layer" if key == "token" else f"head {key}"
-        if isinstance(head, nn.Linear):
-            lines.append(linear(called, head, walk, ("d_model", "V")))
-        else:
-            lines += entries(head, called, walk)
+        there = walk.over(1) if key in ONCE else walk
+        match [*head.children()] or [head]:
+            case [nn.Linear() as layer]:
+                lines.append(linear(called, layer, there, ("d_model", "V")))
+            case [Dropout(), nn.Linear() as layer]:
+                lines.append(linear(called, layer, there, ("d_model", "n")))
+            case _:
+                lines += entries(head, called, there)
     return lines
 
 

@@ -1,13 +1,30 @@
 """How the other mixers of positions, and the mixers of channels, are counted."""
 
+import math
 from dataclasses import replace
 
 from torch import nn
 
 from heedful.nn.experts import Gate, MixtureOfExperts
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
-from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, PositionMLP
+from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
 from heedful.runs.ledger.lines import MASK, Line, Walk, entries, formula, grouped, linear
+
+
+@entries.register
+def _fourier(module: FourierMixer, name: str, walk: Walk) -> list[Line]:
+    """A fast transform of N numbers takes 5 N log2 N additions and multiplications; N are n d of a sequence.
+
+    For complex numbers, N a power of two and radix 2 (Cooley and Tukey 1965; Van Loan 1992, "Computational
+    frameworks for the fast Fourier transform"); FFTW's authors report speeds by the same count for any N.
+    Nothing is kept: the transform is linear, and has no weights. So backward there is one, where a product
+    has two.
+    """
+    if not walk.width:
+        return []
+    how = formula("positions * d_model", positions=walk.rows, d_model=walk.width)
+    flops = round(5 * how.value * math.log2(how.value))
+    return [Line("Fourier transform", f"5 FLOPs * N * log2 N, N = {how}", own_flops=flops)]
 
 
 @entries.register
