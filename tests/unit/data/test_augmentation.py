@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from heedful.data.augmentation import Augmentation, augmented, uniforms
+from heedful.data.augmentation import CROPS, Augmentation, Crop, augmented, cut, uniforms
 
 N, C, H, W = 101, 2, 7, 11
 PIXELS = np.random.default_rng(2).integers(1, 256, (N, C, H, W), dtype=np.uint8)
@@ -17,7 +18,7 @@ def changed(pixels=PIXELS, samples=range(N), seed=5, epoch=3, **how):
     return augmented(pixels, samples, Augmentation(**how), seed=seed, epoch=epoch, fill=FILL)
 
 
-ALL = {"shift": 2, "flip": True, "erase": 0.5}
+ALL = {"crop": Crop(area=[0.3, 1.0]), "shift": 2, "flip": True, "erase": 0.5}
 
 
 def test_a_picture_changes_alike_whatever_stands_beside_it():
@@ -64,6 +65,112 @@ def test_a_shift_moves_whole_pictures_and_continues_their_edges():
         steps |= set(found)
     assert len(steps) > 20
     assert {y for y, _ in steps} == {x for _, x in steps} == set(range(5))
+
+
+# A ramp across and one down, of 8 levels a pixel: they tell where a piece was cut from.
+SIDE, STEP = 32, 8
+RAMPS = np.stack(np.broadcast_arrays(np.arange(SIDE), np.arange(SIDE)[:, None])).astype(np.uint8) * STEP
+
+
+def found(n, **how):
+    """Begins and lengths, across and down, as shares of the picture: read off the ramps, ``[n, 2]`` each."""
+    cropped = augmented(
+        np.broadcast_to(RAMPS, (n, *RAMPS.shape)),
+        range(n),
+        Augmentation(crop=Crop(**how)),
+        seed=5,
+        epoch=3,
+        fill=FILL,
+    )
+    lines = np.stack([cropped[:, 0, SIDE // 2], cropped[:, 1, :, SIDE // 2]], axis=1) / STEP
+    inner = np.arange(3, SIDE - 3)
+    slope, place = np.polyfit(inner, lines[:, :, inner].reshape(2 * n, -1).T, 1).reshape(2, n, 2)
+    return (place - slope / 2 + 0.5) / SIDE, slope
+
+
+def farthest_from_even(numbers):
+    """Kolmogorov and Smirnov's distance of numbers from the even distribution over [0, 1], times √n."""
+    n = len(numbers)
+    return np.abs(np.sort(numbers) - (np.arange(n) + 0.5) / n).max() * np.sqrt(n)
+
+
+def test_the_share_of_a_piece_is_drawn_evenly():
+    for least, most in ((0.08, 1.0), (0.2, 0.6)):
+        begins, sides = found(3000, area=[least, most])
+        share = (sides.prod(1) - least) / (most - least)
+        assert share.min() > -0.01 * most / (most - least)
+        assert share.max() < 1 + 0.01 * most / (most - least)
+        assert farthest_from_even(share) < 1.63  # which one of a hundred even samples exceeds
+        assert begins.min() > -0.01
+        assert (begins + sides).max() < 1.01
+
+
+def test_the_shape_of_a_piece_is_drawn_evenly_on_a_logarithmic_scale():
+    """As far as it fits; what has less than 3/4 of the picture fits in every shape."""
+    _, sides = found(3000, area=[0.2, 0.74])
+    shape = np.log(sides[:, 0] / sides[:, 1]) / np.log(4 / 3)
+    assert np.abs(shape).max() < 1.05
+    assert farthest_from_even((shape + 1) / 2) < 1.63
+    assert abs(np.corrcoef(shape, sides.prod(1))[0, 1]) < 0.06
+    _, sides = found(500, area=[0.9, 0.9], aspect=[0.5, 2.0])
+    shape = sides[:, 0] / sides[:, 1]
+    assert 0.89 < shape.min() < 0.91
+    assert 1.09 < shape.max() < 1.13
+    _, sides = found(500, area=[0.5, 0.5], aspect=[1.2, 1.5])
+    shape = sides[:, 0] / sides[:, 1]
+    assert 1.18 < shape.min() < 1.22
+    assert 1.48 < shape.max() < 1.52
+
+
+def test_the_place_of_a_piece_is_drawn_evenly():
+    begins, sides = found(3000, area=[0.1, 0.5])
+    places = begins / (1 - sides)
+    for axis in (0, 1):
+        assert farthest_from_even(places[:, axis]) < 1.63
+    assert np.abs(np.corrcoef([*places.T, *sides.T])[:2, 2:]).max() < 0.06
+    assert abs(np.corrcoef(places.T)[0, 1]) < 0.06
+
+
+def test_a_piece_is_what_pillow_makes_of_that_box():
+    draw = np.random.default_rng(4)
+    sides = draw.uniform(0.1, 1, (N, 2))
+    begins = draw.uniform(0, 1, (N, 2)) * (1 - sides)
+    sides[0], begins[0] = 1, 0
+    ours = cut(PIXELS, begins, sides)
+    assert np.array_equal(ours[0], PIXELS[0])
+    for picture, mine, begin, side in zip(PIXELS, ours, begins * [H, W], sides * [H, W], strict=True):
+        (top, left), (bottom, right) = begin, begin + side
+        box = (left, top, min(right, W), min(bottom, H))
+        for plane, own in zip(picture, mine, strict=True):
+            theirs = Image.fromarray(plane).resize((W, H), Image.Resampling.BILINEAR, box=box)
+            # It rounds between the two directions as well.
+            assert np.abs(own.astype(int) - np.asarray(theirs)).max() <= 1
+
+
+def test_a_crop_leaves_what_else_is_drawn_alone():
+    others = {key: value for key, value in ALL.items() if key != "crop"}
+    whole = Crop(area=[1.0, 1.0])
+    assert np.array_equal(changed(**others, crop=whole), changed(**others))
+    assert not np.array_equal(uniforms(5, 3, range(9), 4, CROPS), uniforms(5, 3, range(9), 4))
+
+
+@pytest.mark.parametrize(
+    "how, message",
+    [
+        ({"area": [0.5, 0.2]}, r"area=\[0.5, 0.2\]: give the smaller number first"),
+        ({"aspect": [2, 0.5]}, r"aspect=\[2, 0.5\]: give the smaller number first"),
+        ({"area": [0.0, 1.0]}, "greater than 0"),
+        ({"area": [0.5, 1.5]}, "less than or equal to 1"),
+        ({"aspect": [-1.0, 1.0]}, "greater than 0"),
+        ({"area": [0.5]}, "at least 2 items"),
+        ({"area": [0.5, 0.6, 0.7]}, "at most 2 items"),
+        ({"area": [0.2, 0.8], "aspect": [1.5, 2.0]}, "no piece with a share of 0.8 fits into a square"),
+        ({"area": [0.2, 0.8], "aspect": [0.5, 0.7]}, "no piece with a share of 0.8 fits into a square"),
+    ],
+)
+def test_bounds_of_no_piece_are_refused(how, message):
+    with pytest.raises(ValueError, match=message):
+        Crop(**how)
 
 
 def test_an_erased_part_is_a_rectangle_of_bounded_size():

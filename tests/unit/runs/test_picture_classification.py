@@ -116,7 +116,7 @@ def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, kind):
         "resnet": None,
     }
     model = models[kind]
-    sections = {"augmentation": {"shift": 1, "flip": True, "erase": 0.5}}
+    sections = {"augmentation": {"crop": {"area": [0.5, 1.0]}, "shift": 1, "flip": True, "erase": 0.5}}
     if model is not None:
         sections["model"] = model
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
@@ -248,6 +248,8 @@ def test_a_run_that_reads_texts_is_no_start(folder, tmp_path):
         ({"model": {"patch_size": 4}}, "patch_size=4 does not divide picture_size=6"),
         ({"augmentation": {"erase": 1.5}}, "augmentation.erase: expected a number of at most 1.0"),
         ({"augmentation": {"flp": True}}, "did you mean 'flip'"),
+        ({"augmentation": {"crop": {"area": [0.5, 1.5]}}}, "crop.area.1: expected a number of at most 1.0"),
+        ({"augmentation": {"crop": {"area": [0.5, 0.1]}}}, "crop: .*give the smaller number first"),
         ({"tokenizer": {}}, "tokenizer"),
         ({"training": {"metric": "accuracy"}}, "direction=higher"),
         ({"data": {"filter": {"unreadable": "skip"}}}, "error"),

@@ -71,8 +71,6 @@ class Evaluation(kind.Evaluation):
 def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
     """Translate a data set and score the translations; perplexity is of the references, teacher forced.
 
-    Where the model has experts, their load while it reads these is told too.
-
     A run that writes lower case is scored without regard to case, as the signatures then say.
     """
     kept = [row.row for row in islice(rows, how.limit)]
@@ -87,21 +85,21 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     if moses is not None:
         prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
         scores.append(tokenised_bleu(texts, references, preparation=prepared))
-    with counting(run.model) as loads:
-        scores += likelihood(run, sources, references)
-    scores += loads()
+    scores += likelihood(run, sources, references)
     return Evaluation(split, scores, sources, references, predictions, lowercase, language)
 
 
 def likelihood(run: "Run", sources: Sequence[str], references: Sequence[str]) -> list[Score]:
-    """Perplexity of the references, given their sources; see `likelihood_of`."""
+    """Perplexity of the references, given their sources (`likelihood_of`); and the load of experts."""
     longest, codec = run.recipe.max_source, run.codec
 
     def read(part: Sequence[int]) -> list[Any]:
         return [ids[:longest] for ids in codec.source.encode_batch([sources[i] for i in part])]
 
     pairing = run.recipe.pairing
-    return likelihood_of(run.model, pairing, codec.target, read, references, codec.source.fingerprint)
+    with counting(run.model) as loads:
+        scores = likelihood_of(run.model, pairing, codec.target, read, references, codec.source.fingerprint)
+    return scores + loads()
 
 
 def likelihood_of(
