@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from heedful.config import Config
 from heedful.errors import RequestError, nearest
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.registry import PRESETS, SIZES
@@ -70,6 +71,11 @@ def subject(what: Any, vocabularies: Vocabularies, overrides: Sequence[str] = ()
     """
     vocabularies, rest = _split(vocabularies, overrides)
     if not isinstance(what, str | Path):
+        if not isinstance(what, Config):
+            raise RequestError(
+                "expected a module, a run, a model's configuration, or the name of a preset, recipe or run, "
+                f"got {type(what).__name__}"
+            )
         return _of_config(what, type(what).__name__, vocabularies, rest)
     name = str(what)
     if name in PRESETS:
