@@ -2,9 +2,11 @@
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from heedful.errors import WorkError
 
@@ -85,6 +87,17 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a whole file, or fail and leave what was there."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold it: it has no half of a surrogate pair, as names that are not UTF-8 do."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
+def json_text(value: Any, **how: Any) -> str:
+    """JSON; escaped to ASCII only where UTF-8 cannot hold it. ``how`` is said to ``json.dumps``."""
+    text = json.dumps(value, ensure_ascii=False, **how)
+    return text if is_unicode(text) else json.dumps(value, **how)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,10 +8,33 @@ and looked up. Kept, and in large pages, a step takes three quarters of the time
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from heedful.errors import RequestError
 
 # From glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _LARGEST = 2**31 - 1
+
+
+# What torch says where it cannot have the memory, or where so much cannot even be asked for.
+_SIGNS = ("allocat", "memory", "overflow")
+
+
+@contextmanager
+def room_for(words: str) -> Iterator[None]:
+    """Tell memory that is not there as an error of the request, in these words.
+
+    Raises:
+        RequestError: instead of torch's errors.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not any(sign in str(error).lower() for sign in _SIGNS):
+            raise
+        raise RequestError(words) from error
 
 
 def ask_for_large_pages() -> None:

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "heedful"
 BASE = {"errors", "config", "files", "memory", "processor"}
 
 # What each package may import besides itself. The order is the architecture.
-BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {"files": {"errors"}}
+BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {"files": {"errors"}, "memory": {"errors"}}
 BELOW["nn"] = BELOW["native"] = BASE
 BELOW["text"] = BASE
 BELOW["models"] = BELOW["objectives"] = {*BASE, "nn"}

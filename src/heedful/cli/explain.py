@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from heedful.cli.output import json_result, json_text, one_line, result, say, whole_file
+from heedful.cli.output import json_result, json_text, one_line, result, say, standard_input, whole_file
 from heedful.cli.predict import changed_decoding
 from heedful.errors import DataError, RequestError
 from heedful.explain.classes import MEANINGS
@@ -190,7 +190,7 @@ def _lines(file: str) -> Iterator[str]:
 def _standard_input() -> str:
     """All of it, without the last line's end."""
     try:
-        text = sys.stdin.buffer.read().decode("utf-8")
+        text = standard_input().read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"standard input: byte {error.start + 1} is not UTF-8; convert it to UTF-8") from None
     return text.removeprefix("\ufeff").removesuffix("\n").removesuffix("\r")

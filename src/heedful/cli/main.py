@@ -2,9 +2,12 @@
 
 import errno
 import os
+import signal
 import sys
 import warnings
+from contextlib import suppress
 from io import TextIOWrapper
+from types import FrameType
 from typing import Any, NoReturn
 
 import typer
@@ -64,11 +67,10 @@ def main() -> NoReturn:
 
     0: done; 1: the work failed; 2: the request was wrong; 130: stopped by Ctrl-C, or asked to stop.
     """
+    _stop_cleanly()
     warnings.showwarning = _warn  # type: ignore[assignment]
     ask_for_large_pages()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", newline="\n")
+    _open_streams()
     try:
         status = _run(sys.argv[1:])
         sys.stdout.flush()
@@ -81,6 +83,47 @@ def main() -> NoReturn:
             raise
         status = _failed(_of_the_system(error), 1)
     sys.exit(status)
+
+
+def _stop_cleanly() -> None:
+    """Let Ctrl-C end the process at once while a verb imports what it needs: torch may lose an exception."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGINT, _interrupted)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    if _imports(frame):
+        os.write(_STANDARD_ERROR, b"heedful: stopped\n")
+        os._exit(130)
+    signal.default_int_handler(number, frame)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether the outermost import that is under way was begun by a verb: it has done nothing yet."""
+    importer = ""
+    while frame is not None:
+        before = frame.f_back
+        if before is not None and frame.f_globals.get("__name__") == "importlib._bootstrap":
+            importer = before.f_globals.get("__name__", "")
+        frame = before
+    return importer.startswith("heedful.cli.")
+
+
+def _open_streams() -> None:
+    """Output in UTF-8; names of files that are not come back as they are, and escaped in messages.
+
+    What was closed leads nowhere: else a file of ours would take its number, and its text.
+    """
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        pass
+    os.close(handle)
+    for name, errors in (("stdout", "surrogateescape"), ("stderr", "backslashreplace")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        stream = getattr(sys, name)
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors, newline="\n")
 
 
 def _run(arguments: list[str]) -> int:
@@ -101,6 +144,7 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
+_STANDARD_ERROR = 2
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -1,6 +1,5 @@
 """Where output goes: results to standard output, everything else to standard error."""
 
-import json
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -8,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from heedful import files
 from heedful.errors import RequestError
-from heedful.files import behind_links
 
 
 def say(line: str) -> None:
@@ -29,12 +28,18 @@ def json_result(value: Any) -> None:
 
 def json_text(value: Any) -> str:
     """JSON on one line; escaped to ASCII only where UTF-8 cannot hold it (half of a surrogate pair)."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, allow_nan=False)
-    return text
+    return files.json_text(value, allow_nan=False)
+
+
+def standard_input() -> IO[bytes]:
+    """The bytes of standard input.
+
+    Raises:
+        RequestError: it is closed.
+    """
+    if sys.stdin is None:
+        raise RequestError("standard input is closed: there is nothing to read")
+    return sys.stdin.buffer
 
 
 @contextmanager
@@ -48,7 +53,7 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
     """
     if path.is_dir():
         raise RequestError(f"{path}: is a folder, not a file")
-    target = behind_links(path)
+    target = files.behind_links(path)
     if target is None:
         with _opened(path, path) as file:
             yield file

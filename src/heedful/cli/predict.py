@@ -10,13 +10,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
-from heedful.cli.output import json_result, one_line, result, say
+from heedful.cli.output import json_result, one_line, result, say, standard_input
 from heedful.errors import DataError, RequestError, WorkError
+from heedful.files import is_unicode
 
 if TYPE_CHECKING:
     from heedful.runs.kind import Predictor
     from heedful.runs.run import Run
 
+# What stands under a key in messages, where it is no text.
+_EXAMPLES = {"picture": "cat.png"}
 # Inputs that are read, sorted by length, and answered together.
 BLOCK = 2048
 
@@ -152,7 +155,7 @@ def _lines(file: str, stack: ExitStack) -> Iterator[str]:
     from heedful.data.lines import find, lines
 
     if file == "-":
-        return _standard_input(sys.stdin.buffer)
+        return _standard_input(standard_input())
     found = find(file, Path())
     # A data file without a line is a mistake, but nothing to predict is no reason to fail.
     is_empty = found.path.is_file() and found.path.stat().st_size == 0
@@ -200,13 +203,14 @@ def _records(
         try:
             record = json.loads(line, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            example = f'with --jsonl every line is an object such as {{"{keys[0]}": "A man sleeps."}}'
+            value = _EXAMPLES.get(keys[0], "A man sleeps.")
+            example = f'with --jsonl every line is an object such as {{"{keys[0]}": "{value}"}}'
             raise DataError(f"{name}:{number}: not JSON ({error}); {example}") from None
         for key in keys:
             texts = _texts(record.get(key), listed) if isinstance(record, dict) else None
             if texts is None:
                 raise DataError(f'{name}:{number}: expected an object with a text under "{key}"')
-            if not all(map(_is_unicode, texts)):
+            if not all(map(is_unicode, texts)):
                 raise DataError(f'{name}:{number}: the text under "{key}" has half of a surrogate pair')
         yield record
 
@@ -227,10 +231,6 @@ def _texts(value: Any, listed: bool) -> list[str] | None:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def _blocks(records: Iterable[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:

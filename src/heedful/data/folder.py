@@ -9,6 +9,7 @@ from heedful.data.lines import Located, Row, Where, expand
 from heedful.data.pictures import PICTURE, SUFFIXES, Picture
 from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
+from heedful.files import is_unicode
 
 LABEL = "label"
 
@@ -51,6 +52,8 @@ def _classes(folder: Path) -> dict[str, list[Path]]:
     for path in seen:
         if path.is_file() and path.suffix.lower() in SUFFIXES:
             raise DataError(f"{path}: lies beside the folders of the classes; put it into one, or elsewhere")
+    if strange := [label for label in classes if not is_unicode(label)]:
+        raise DataError(f"{folder / strange[0]}: the name of a class is not UTF-8; rename the folder")
     if empty := [label for label, files in classes.items() if not files]:
         raise DataError(
             f"{folder / empty[0]}: there is no picture of this class; add some, or remove the folder"

@@ -24,7 +24,7 @@ PICKLES = (
 
 
 class Checkpoint:
-    """A folder that is read; it remembers which files were.
+    """A folder that is read; it remembers which files were, and which tensors hold what is no finite number.
 
     Args:
         path: of the folder.
@@ -36,6 +36,7 @@ class Checkpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.read: list[Path] = []
+        self.strange: list[str] = []
         if path.is_file():
             raise RequestError(f"{path}: is a file; give the folder that holds it, with its {CONFIG}")
         if not path.is_dir():
@@ -73,7 +74,7 @@ class Checkpoint:
         path = self.file(name)
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise DamagedError(f"{path}: cannot be read as JSON: {error}") from None
         if not isinstance(found, dict):
             raise DamagedError(f"{path}: holds no JSON object")
@@ -121,13 +122,20 @@ class Checkpoint:
         path = self.file(name)
         try:
             with safe_open(path, framework="pt") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise DamagedError(f"{path}: cannot be read as safetensors: {error}") from None
+        self.strange += [name for name, tensor in tensors.items() if not _is_finite(tensor)]
+        return tensors
 
     def hashes(self) -> dict[str, str]:
         """The SHA-256 of every file that was read, by its name."""
         return {path.name: sha256(path) for path in self.read}
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether all of it are numbers; of what torch cannot look through (8 bits), that is believed."""
+    return not tensor.is_floating_point() or tensor.itemsize == 1 or bool(tensor.isfinite().all())
 
 
 class Settings:

@@ -9,6 +9,7 @@ from torch import nn
 from heedful.errors import RequestError
 from heedful.interop.checkpoint import Checkpoint
 from heedful.interop.formats import format_of
+from heedful.memory import room_for
 from heedful.runs.environment import environment
 from heedful.runs.folder import RunFolder, write_json, write_text
 from heedful.runs.kind import Say
@@ -36,12 +37,16 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
     refuse_full(out)
     checkpoint = Checkpoint(source)
     form = format_of(checkpoint)
-    found = form.read(checkpoint)
+    with room_for(f"{source}: the model does not fit in memory"):
+        found = form.read(checkpoint)
     recipe = recipe_from(Tree.of(found.recipe, Mark(str(source))))
     n = sum(parameter.numel() for parameter in found.model.parameters())
     say(f"{source}: {form.name}, {n:,} parameters, {_sizes(found.codec)}")
     for note in found.notes:
         say(f"note: {note}")
+    if names := sorted({*checkpoint.strange}):
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        say(f"warning: {names[0]}{more}: holds NaN or infinity; the run will answer with nonsense")
     card = {"format": form.name, "name": source.resolve().name, "files": checkpoint.hashes()}
     with nothing_half_made(out, resume=False):
         return _write(RunFolder(out), recipe, found.codec, found.model, {"imported": card})

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.errors import RequestError
+from heedful.memory import room_for
 from heedful.models.registry import SIZES, ModelConfig, build_model, preset
 from heedful.runs.problems import validate
 from heedful.runs.trees import Mark, Tree, merge
@@ -30,8 +32,11 @@ class Vocabularies:
             defaults: for what nothing was said of; one for all, or one for each.
 
         Raises:
-            RequestError: a size was given that the family has not, or one is missing.
+            RequestError: a size was given that the family has not, or one is missing or no whole number.
         """
+        for name, size in vars(self).items():
+            if size is not None and (isinstance(size, bool) or not isinstance(size, Integral) or size < 1):
+                raise RequestError(f"{name}: expected a whole number of at least 1, got {size!r}")
         names = SIZES[kind]
         if not names and any(vars(self).values()):
             raise RequestError(f"a {kind} model reads no text: it has no vocabulary to give a size of")
@@ -96,7 +101,7 @@ def on_device(device: str, make: Callable[..., nn.Module], *arguments: Any) -> n
         RequestError: for the ValueError of sizes that do not suit a configuration.
     """
     try:
-        with torch.device(device):
+        with torch.device(device), room_for("this model does not fit in memory; lower its sizes"):
             return make(*arguments)
     except ValueError as error:
         raise RequestError(str(error)) from None

@@ -17,12 +17,13 @@ tensorboard/          where asked for
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from heedful.errors import DamagedError, RequestError
-from heedful.files import write_text
+from heedful.files import json_text, write_text
 
 FORMAT = 1
+T = TypeVar("T")
 
 
 class RunFolder:
@@ -115,7 +116,7 @@ class RunFolder:
 
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON, whole or not at all."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, json_text(value, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -124,5 +125,30 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise RequestError(f"{path}: no such file") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedError(f"{path}: damaged ({error})") from error
+
+
+def read_entry(path: Path, key: str, kind: type[T]) -> T:
+    """What a JSON file of a run has under ``key``.
+
+    Raises:
+        DamagedError: nothing, or a value of another kind.
+    """
+    value = read_json(path)
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, kind):
+        raise DamagedError(f"{path}: damaged: it has no {key!r}; restore the file from a copy")
+    return found
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """The labels of a run, in the order of their numbers.
+
+    Raises:
+        DamagedError: the file holds none.
+    """
+    labels = read_entry(path, "labels", list)
+    if not labels or not all(isinstance(label, str) for label in labels):
+        raise DamagedError(f"{path}: damaged: its labels are no texts; restore the file from a copy")
+    return tuple(labels)

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from heedful.errors import RequestError, nearest
-from heedful.runs.trees import COMMAND_LINE, Path, Tree, dotted
+from heedful.runs.trees import COMMAND_LINE, Mark, Path, Tree, dotted
 from heedful.runs.yaml import describe, show
 
 T = TypeVar("T")
@@ -144,10 +144,29 @@ def _hint(kind: str, value: Any, context: Mapping[str, Any]) -> str:
     return ""
 
 
+# Keys as messages name them: ``schedule.warmup``; inside a section its own keys have no dot.
+_DOTTED, _NAME = re.compile(r"[a-z_]\w*(?:\.\w+)+"), re.compile(r"[a-z_]\w*")
+
+
+def _blamed(problem: _Problem, tree: Tree) -> Mark:
+    """Where a mistake was made.
+
+    Of settings that do not go together, which the text names, that is where one stands on the command line,
+    or else where the first stands; and if none was written, at what surrounds them.
+    """
+    named: list[Path] = [tuple(key.split(".")) for key in _DOTTED.findall(problem.text)]
+    if problem.path:
+        named += [(*problem.path, key) for key in _NAME.findall(problem.text)]
+    marks = [found.mark for path in named if (found := tree.find(path)) is not None]
+    chosen = [mark for mark in marks if mark.source == COMMAND_LINE] or marks
+    return chosen[0] if chosen else tree.mark_of(problem.path)
+
+
 def _told(group: Sequence[_Problem], tree: Tree) -> str:
     first = group[0]
     found = tree.find(first.path)
-    mark = tree.mark_of(first.path)
+    is_whole = found is not None and isinstance(found.value, dict) and not first.expected
+    mark = _blamed(first, tree) if is_whole else tree.mark_of(first.path)
     key = dotted(first.path)
     if found is not None and mark.source == COMMAND_LINE and not isinstance(found.value, dict | list):
         key += f"={show(found.value)}"

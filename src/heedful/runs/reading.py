@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from heedful.data.lines import expand as expand_path
 from heedful.errors import DataError, RequestError, nearest
+from heedful.files import is_unicode
 from heedful.models.registry import preset_trees
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind
@@ -91,6 +92,8 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
         _refuse_another_tokenizer(tree, below, place)
     recipe: Recipe = recipe_from(tree)
     root = root if recipe.root is None else _below(root, recipe.root)
+    if not is_unicode(str(root)):
+        raise RequestError(f"{root}: the folder's name is not UTF-8, and the run's recipe could not hold it")
     return recipe.model_copy(update={"root": str(root)}), tree
 
 
@@ -117,9 +120,14 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
         return None
     if own_root is not None and isinstance(own_root.value, str):
         root = _below(root, own_root.value)
-    path = RunFolder(_below(root, start.value)).recipe
+    folder = _below(root, start.value)
+    path = RunFolder(folder).recipe
+    if not folder.exists():
+        raise RequestError(
+            f"{start.mark}: start.run: {folder}: no such folder; relative paths count from {root}"
+        )
     if not path.is_file():
-        raise RequestError(f"{start.mark}: start.run: {start.value} is not a run: it has no {path.name}")
+        raise RequestError(f"{start.mark}: start.run: {folder} is not a run: it has no {path.name}")
     saved = read_yaml(path.read_text(encoding="utf-8"), str(path))
     below = {key: part for key in ("model", "tokenizer") if (part := saved.find((key,))) is not None}
     if "tokenizer" in below:

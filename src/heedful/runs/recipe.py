@@ -11,12 +11,18 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_v
 from heedful.config import Config
 from heedful.data.lines import expand
 from heedful.data.sources import SourceConfig
-from heedful.errors import nearest
+from heedful.errors import RequestError, nearest
 from heedful.objectives.registry import CLASS, NEXT_TOKEN, Losses
 from heedful.objectives.terms import Objective
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 from heedful.training.optimizers import AdamConfig, OptimizerConfig
-from heedful.training.schedules import InverseSqrtConfig, ScheduleConfig
+from heedful.training.schedules import (
+    CosineConfig,
+    InverseSqrtConfig,
+    LinearConfig,
+    ScheduleConfig,
+    last_update,
+)
 from heedful.training.settings import TrainingConfig
 
 
@@ -189,6 +195,16 @@ class Recipe(Config):
             )
         if metric in self.decoded_metrics | self.rising_metrics and self.training.direction != "higher":
             raise ValueError(f"training.metric={metric} improves upwards: set training.direction=higher")
+        return self
+
+    @model_validator(mode="after")
+    def _leaves_the_warm_up_of_its_schedule(self) -> "Recipe":
+        """A rate that falls to an end needs one beyond the warm-up; found now, not when all is tokenised."""
+        if isinstance(self.schedule, CosineConfig | LinearConfig):
+            try:
+                last_update(self.schedule, self.training.max_updates)
+            except RequestError as error:
+                raise ValueError(str(error)) from None
         return self
 
     @model_validator(mode="after")

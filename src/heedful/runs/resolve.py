@@ -1,5 +1,6 @@
 """From a recipe's name or path and overrides to one tree: base recipes, presets, file, overrides."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import RequestError, nearest
+from heedful.files import is_unicode
 from heedful.runs import trees
 from heedful.runs.trees import COMMAND_LINE, Mark, Presets, Tree, check_indices, combine, expand, merge
 from heedful.runs.yaml import describe, read_value, read_yaml
@@ -25,6 +27,8 @@ def parse_override(text: str) -> tuple[trees.Path, Any]:
     Raises:
         RequestError: no ``=``, an empty part in the path, an empty or unreadable value.
     """
+    if not is_unicode(text):
+        raise RequestError(f"{COMMAND_LINE}: {text!r}: is not UTF-8, and no recipe can hold it")
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals:
@@ -127,7 +131,7 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
             f"no recipe is called {name!r}{nearest(name, shipped)}; the shipped ones are: {known}; "
             "a file's name ends in .yaml"
         )
-    path = folder / Path(name).expanduser()
+    path = folder / os.path.expanduser(name)  # a user that there is not stays as it is
     if not path.is_file():
         raise RequestError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
     return _Source(str(path), path, path.parent)

@@ -9,6 +9,7 @@ from heedful.decoding.config import DecodingConfig
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.inference.choosing import Inference
+from heedful.memory import room_for
 from heedful.runs.environment import choose_device
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Predictor
@@ -18,6 +19,7 @@ from heedful.runs.recipe import Recipe
 from heedful.runs.saved import saved_recipe
 from heedful.runs.trees import Mark, Tree
 from heedful.tasks.prediction import Prediction
+from heedful.training import checkpoints
 from heedful.training.averaging import final_weights
 from heedful.training.weights import fit, load_weights
 
@@ -196,7 +198,8 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True) -> Run:
             check_files(folder, card)
     recipe = saved_recipe(folder)
     codec = kind_of(recipe).load(folder)
-    model = kind_of(recipe).model(recipe, codec.sizes)
+    with room_for(f"{folder.recipe}: the model does not fit in memory"):
+        model = kind_of(recipe).model(recipe, codec.sizes)
     if unfinished:
         fit(*final_weights(folder.path, recipe.training), model, str(folder.path))
     else:
@@ -208,13 +211,33 @@ def check_files(folder: RunFolder, card: dict[str, Any]) -> None:
     """Compare the run's files with what its card says of them."""
     for name, wanted in card["files"].items():
         path = folder.path / name
+        if not _is_entry(name, wanted):
+            raise DamagedError(
+                f"{folder.card}: damaged: of {name!r} it has no number of bytes and no SHA-256"
+            )
         if not path.is_file():
-            raise DamagedError(f"{path}: missing, though {folder.card.name} lists it")
+            raise DamagedError(
+                f"{path}: missing, though {folder.card.name} lists it; {_advice(folder, path)}"
+            )
         size = path.stat().st_size
         if size != wanted["bytes"]:
             raise DamagedError(
                 f"{path}: damaged: it has {size} bytes, and {wanted['bytes']} were written; "
-                "restore it from a copy, or train with --resume to write it anew"
+                f"{_advice(folder, path)}"
             )
         if sha256(path) != wanted["sha256"]:
-            raise DamagedError(f"{path}: damaged: its content is not what was written")
+            raise DamagedError(
+                f"{path}: damaged: its content is not what was written; {_advice(folder, path)}"
+            )
+
+
+def _is_entry(name: str, wanted: Any) -> bool:
+    """Whether this is what a card says of a file in the run's own folder."""
+    known = isinstance(wanted, dict) and isinstance(wanted.get("sha256"), str)
+    return known and isinstance(wanted.get("bytes"), int) and Path(name).name == name
+
+
+def _advice(folder: RunFolder, path: Path) -> str:
+    """How a damaged file comes back: training writes only the weights anew, from checkpoints."""
+    anew = path == folder.weights and checkpoints.paths(folder.path)
+    return "restore it from a copy" + (", or train with --resume to write it anew" if anew else "")

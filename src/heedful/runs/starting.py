@@ -11,7 +11,7 @@ from torch import nn
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
-from heedful.runs.folder import RunFolder, read_json
+from heedful.runs.folder import RunFolder, read_entry
 from heedful.runs.recipe import Recipe
 from heedful.tasks.pictures import PictureReader
 from heedful.text.tokenizer import Tokenizer
@@ -76,7 +76,7 @@ def reader_of(recipe: Recipe, size: int, channels: int) -> PictureReader | None:
         return None
     if not folder.pictures.is_file():
         raise RequestError(f"start.run: {folder.path} reads no pictures: its task is another")
-    reader = PictureReader.from_dict(read_json(folder.pictures)["reader"])
+    reader = PictureReader.from_dict(read_entry(folder.pictures, "reader", dict))
     if reader.channels != channels:
         raise RequestError(f"start.run: {folder.path} reads {reader.channels} channels, not {channels}")
     return replace(reader, size=size, first="")

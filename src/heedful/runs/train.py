@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +15,12 @@ from heedful import __version__
 from heedful.data.plan import plan
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
-from heedful.memory import keep_freed_memory
+from heedful.memory import keep_freed_memory, room_for
 from heedful.runs.environment import choose_device, environment
 from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text
 from heedful.runs.kind import Say
 from heedful.runs.kinds import kind_of
+from heedful.runs.lock import held
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
 from heedful.runs.saved import saved_recipe
@@ -74,11 +75,12 @@ def train_run(
         say: is given lines about the preparation.
     """
     keep_freed_memory()
-    with distribution.process_group(choose_device(device)) as place:
+    with ExitStack() as stack:
+        place = stack.enter_context(distribution.process_group(choose_device(device)))
         folder, kind = RunFolder(out), kind_of(recipe)
         quiet = say if distribution.is_first() else lambda line: None
-        if distribution.is_first() and not resume:
-            _refuse_to_overwrite(folder)
+        if distribution.is_first():
+            stack.enter_context(_own(folder, resume))
         with nothing_half_made(folder.path, resume):
             if distribution.is_first():
                 _open(folder, recipe, resume, place)
@@ -162,7 +164,10 @@ def new_step(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Step
     torch.manual_seed(seed_of(recipe.training.seed, 0))
     kind = kind_of(recipe)
     try:
-        model = kind.model(recipe, sizes)
+        with room_for(
+            "model: does not fit in memory; lower its sizes (heedful describe tells what it takes)"
+        ):
+            model = kind.model(recipe, sizes)
         freeze(recipe, model)
         inside = kind.inside(recipe, model)
     except ValueError as error:
@@ -201,16 +206,32 @@ def nothing_half_made(path: Path, resume: bool) -> Iterator[None]:
         raise
 
 
-def _open(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device) -> None:
-    """Make the run's folder, or check that it is the one to resume."""
-    if not resume:
-        try:
-            folder.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RequestError(f"{folder.path}: the folder cannot be made ({error.strerror})") from None
-        write_json(folder.environment, environment(device))
-    elif not folder.recipe.exists():
+@contextmanager
+def _own(folder: RunFolder, resume: bool) -> Iterator[None]:
+    """Hold the folder of the run that is to be made or resumed.
+
+    Raises:
+        RequestError: it cannot be made there, there is none to resume, or another process trains it.
+    """
+    if resume:
+        _require_begun(folder)
+    else:
+        _refuse_to_overwrite(folder)
+    with held(folder.path):
+        if not resume:
+            _refuse_to_overwrite(folder)  # what another made in between
+        yield
+
+
+def _require_begun(folder: RunFolder) -> None:
+    if not folder.recipe.exists():
         raise RequestError(f"{folder.path}: there is no run to resume; leave --resume away to start one")
+
+
+def _open(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device) -> None:
+    """Begin the run's folder, or check that it is the one to resume."""
+    if not resume:
+        write_json(folder.environment, environment(device))
     else:
         same_recipe(folder, recipe)
         _prepare_card(folder)
@@ -297,16 +318,12 @@ def rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, 
     batch = data.collate(part, 0).to(device)
     # Running statistics are put back; tables that only grew (positions) may stay.
     kept = {name: value.clone() for name, value in step.model.state_dict().items()}
-    try:
+    with room_for(
+        f"the widest micro-batch ({len(part)} sequences of up to {data.lengths[part].max()} tokens) "
+        "does not fit in memory; lower training.tokens_per_update, raise training.accumulate, or "
+        f"{shorter}"
+    ):
         step(batch, step.counts(batch))[0].backward()
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "allocat" not in str(error) and "memory" not in str(error):
-            raise
-        raise RequestError(
-            f"the widest micro-batch ({len(part)} sequences of up to {data.lengths[part].max()} tokens) "
-            "does not fit in memory; lower training.tokens_per_update, raise training.accumulate, or "
-            f"{shorter}"
-        ) from error
     step.model.load_state_dict(kept)
     step.model.zero_grad(set_to_none=True)
 

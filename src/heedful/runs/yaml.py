@@ -25,6 +25,7 @@ from ruamel.yaml.events import (
 )
 
 from heedful.errors import RequestError
+from heedful.files import is_unicode
 from heedful.runs.trees import COMMAND_LINE, Mark, Tree
 
 MAX_DEPTH = 64
@@ -215,7 +216,7 @@ class _Composer:
         return key
 
     def scalar(self, event: Any) -> Any:
-        if any("\ud800" <= c <= "\udfff" for c in event.value):
+        if not is_unicode(event.value):
             raise self.fail(event, "half of a surrogate pair is no character")
         if event.style is not None:
             return event.value

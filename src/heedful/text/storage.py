@@ -49,7 +49,7 @@ def _record(path: Path) -> dict[str, Any]:
         raise RequestError(f"{path}: cannot read the tokenizer: {error.strerror}") from error
     try:
         record = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if FORMAT.encode() in raw[:100]:
             raise DamagedError(f"{path}: the tokenizer is damaged: {error}") from error
         raise RequestError(f"{path}: not a tokenizer of heedful (not JSON)") from error

@@ -49,7 +49,7 @@ def train(
     """Train until a limit is reached, validation stops improving, or a signal comes.
 
     Afterwards the model has the weights of the last update; `averaging.final_weights` gives those
-    that the run ends with. SIGINT and SIGTERM let the update finish and a checkpoint be written; a
+    that the run ends with. SIGINT, SIGTERM and SIGHUP let the update finish and a checkpoint be written; a
     second one ends the process at once. With ``resume``, all continues from the newest good
     checkpoint (or the beginning, if there is none) as if it had never stopped, bit for bit.
 

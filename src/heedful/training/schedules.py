@@ -305,9 +305,9 @@ def build_schedule(
         case InverseSqrtConfig():
             return InverseSqrt(config.peak, config.warmup, config.warmup_from)
         case CosineConfig():
-            return Cosine(config.peak, _updates(config, max_updates), config.warmup, config.floor)
+            return Cosine(config.peak, last_update(config, max_updates), config.warmup, config.floor)
         case LinearConfig():
-            return Linear(config.peak, _updates(config, max_updates), config.warmup, config.floor)
+            return Linear(config.peak, last_update(config, max_updates), config.warmup, config.floor)
         case ConstantConfig():
             return Constant(config.peak, config.warmup)
         case PlateauConfig():
@@ -316,15 +316,21 @@ def build_schedule(
             )
 
 
-def _updates(config: CosineConfig | LinearConfig, max_updates: int | None) -> int:
+def last_update(config: CosineConfig | LinearConfig, max_updates: int | None) -> int:
+    """The update at which the rate comes to its floor.
+
+    Raises:
+        RequestError: nobody gave it, or it does not lie beyond the warm-up.
+    """
     updates = config.updates or max_updates
     if updates is None:
         raise RequestError(
-            f"schedule: kind {config.kind!r} must know where it ends: "
+            f"schedule.kind={config.kind} must know where it ends: "
             "set schedule.updates or training.max_updates"
         )
     if updates <= config.warmup:
         raise RequestError(
-            f"schedule.warmup: {config.warmup} updates of warm-up leave none of the {updates} in all"
+            f"schedule.warmup={config.warmup} leaves none of the {updates} updates of "
+            f"{'schedule.updates' if config.updates else 'training.max_updates'}: lower it"
         )
     return updates

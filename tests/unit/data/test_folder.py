@@ -52,3 +52,12 @@ def test_a_folder_that_is_not_there_is_named_with_the_nearest(folder):
         open_source(FolderSource(path="petz"), folder)
     with pytest.raises(DataError, match="there is no folder in it"):
         open_source(FolderSource(path="pets/dog"), folder)
+
+
+def test_a_class_whose_name_is_not_utf_8_is_refused_by_it(folder):
+    strange = b"g\xe4nse".decode("utf-8", "surrogateescape")
+    (folder / "pets" / strange).mkdir()
+    (folder / "pets" / strange / "1.png").write_bytes(b"")
+    with pytest.raises(DataError, match="not UTF-8") as raised:
+        rows(folder)
+    assert strange in str(raised.value)

@@ -184,7 +184,7 @@ WRONG = {
     ),
     "a validator's own words": (
         "model:\n  kind: transformer\n  d_model: 10\n",
-        ["r.yaml:1: model: d_model 10 cannot be split into 4 heads"],
+        ["r.yaml:3: model: d_model 10 cannot be split into 4 heads"],
     ),
     "many": (
         "model:\n  kind: gru\n  hiden: 3\ntraining:\n  seed: x\n  sed: 1\n",

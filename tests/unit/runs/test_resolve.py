@@ -217,3 +217,13 @@ def test_shipped_recipes_can_all_be_read():
 def test_reading_recipes_needs_no_torch():
     code = "import sys, heedful.runs.resolve, heedful.runs.problems; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_home_of_nobody_is_no_such_file():
+    with pytest.raises(RequestError, match=r"^~nobody-is-called-so/x\.yaml: no such file$"):
+        resolve("~nobody-is-called-so/x.yaml", presets=PRESETS)
+
+
+def test_an_override_that_is_not_utf_8_is_told_as_such():
+    with pytest.raises(RequestError, match=r"on the command line: .*not UTF-8"):
+        overrides_tree([b"data.train.paths=\xff.txt".decode("utf-8", "surrogateescape")])

@@ -171,7 +171,7 @@ def test_without_a_start_everything_is_trained_at_one_rate(pretrained):
 @pytest.mark.parametrize(
     "override, message",
     [
-        ("start.run=nowhere", r"start.run: nowhere is not a run"),
+        ("start.run=nowhere", r"start\.run: /.*/nowhere: no such folder"),
         ("tokenizer.subwords.merges=30", r"the tokenizer is that of pretrained"),
         ("start.frozen=all", r"start.frozen"),
     ],

@@ -14,6 +14,7 @@ from heedful.evaluation.translation import sentence_scores
 from heedful.runs import train as module
 from heedful.runs.evaluate import evaluate
 from heedful.runs.kind import Prepared
+from heedful.runs.lock import held
 from heedful.runs.pairs import Validator
 from heedful.runs.run import load
 from heedful.runs.train import train_run
@@ -85,6 +86,33 @@ def test_the_better_of_average_and_best_checkpoint_is_kept(corpus, monkeypatch, 
     final = load_file(trained.folder.weights)
     assert all(torch.equal(final[name], tensor) for name, tensor in expected.items())
     assert any(line.endswith("the run keeps the " + {"best": "best one"}.get(kept, kept)) for line in told)
+
+
+# What is refused before any work ---------------------------------------------------------------------------
+
+
+def test_a_second_training_of_a_run_is_refused_and_changes_nothing(run):
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with held(run), pytest.raises(RequestError, match="another process trains this run"):
+        train_run(recipe(max_updates=3), run, resume=True, device="cpu")
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    train_run(recipe(max_updates=3), run, resume=True, device="cpu")
+
+
+def test_a_fresh_training_beside_one_that_begins_is_refused_and_takes_nothing_away(corpus):
+    with held(corpus / "run"):
+        with pytest.raises(RequestError, match="another process trains this run"):
+            train_run(recipe(), corpus / "run", device="cpu")
+        assert (corpus / "run").is_dir()
+    assert not (corpus / "run").exists()
+
+
+def test_a_model_that_does_not_fit_is_told_and_leaves_nothing(corpus):
+    settings = recipe()
+    wide = settings.model.model_copy(update={"d_model": 8_000_000})
+    with pytest.raises(RequestError, match=r"^model: does not fit in memory"):
+        train_run(settings.model_copy(update={"model": wide}), corpus / "runs" / "x", device="cpu")
+    assert [path.name for path in corpus.iterdir()] == ["text"]
 
 
 # The rehearsal --------------------------------------------------------------------------------------------

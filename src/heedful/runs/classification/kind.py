@@ -19,7 +19,7 @@ from heedful.objectives.terms import Objective
 from heedful.runs.classification.recipe import ClassificationRecipe
 from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
-from heedful.runs.folder import RunFolder, read_json, write_json
+from heedful.runs.folder import RunFolder, read_labels, write_json
 from heedful.runs.kind import Rows, Say, Scoring
 from heedful.tasks.classification import Classifier, LabelCodec
 from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed
@@ -74,7 +74,7 @@ class Classification(EncoderKind):
 
     def load(self, folder: RunFolder) -> LabelCodec:
         """Both files."""
-        return LabelCodec(Tokenizer.load(folder.tokenizer(TEXT)), tuple(read_json(folder.labels)["labels"]))
+        return LabelCodec(Tokenizer.load(folder.tokenizer(TEXT)), read_labels(folder.labels))
 
     def ids(
         self,

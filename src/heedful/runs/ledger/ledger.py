@@ -228,7 +228,8 @@ def describe(
     """The ledger of a model, a model's configuration, a preset, a recipe or a run.
 
     Args:
-        what: a module; a configuration; or a preset's name, a recipe's name or path, a run's folder.
+        what: a module, or a run that was loaded, for its model; a configuration; or a preset's
+            name, a recipe's name or path, a run's folder.
         vocab_size: entries of both vocabularies; by default those of the preset, recipe or run, else
             37,000. Not for a module.
         source_vocab: entries of the source's alone; it stands before ``vocab_size``.
@@ -250,7 +251,10 @@ def describe(
         RequestError: there is no such preset, recipe or run, or a setting is wrong.
     """
     from heedful.runs.ledger.subject import Asked, Vocabularies, subject
+    from heedful.runs.run import Run
 
+    if isinstance(what, Run):
+        what = what.model
     if isinstance(what, nn.Module):
         if overrides or time or any((vocab_size, source_vocab, target_vocab, n_classes)):
             raise ValueError("a module is described as it is: no sizes, no overrides, no time")

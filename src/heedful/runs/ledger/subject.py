@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from heedful.config import Config
 from heedful.errors import RequestError, nearest
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import class_head
@@ -86,6 +87,11 @@ def subject(what: Any, asked: Asked, overrides: Sequence[str] = ()) -> Subject:
     """
     asked, rest = _split(asked, overrides)
     if not isinstance(what, str | Path):
+        if not isinstance(what, Config):
+            raise RequestError(
+                "expected a module, a run, a model's configuration, or the name of a preset, recipe or run, "
+                f"got {type(what).__name__}"
+            )
         return _of_config(what, type(what).__name__, asked, rest)
     name = str(what)
     if name in PRESETS:

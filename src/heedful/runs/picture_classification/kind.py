@@ -23,7 +23,7 @@ from heedful.models.registry import build_model
 from heedful.nn.patches import Pictures
 from heedful.objectives.terms import Objective
 from heedful.runs.classification.scoring import Evaluation, scored
-from heedful.runs.folder import RunFolder, read_json, write_json
+from heedful.runs.folder import RunFolder, read_entry, read_labels, write_json
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
 from heedful.runs.measuring import Validator, micro_batch
 from heedful.runs.picture_classification.recipe import PictureClassificationRecipe
@@ -102,8 +102,8 @@ class PictureClassification(Kind):
 
     def load(self, folder: RunFolder) -> PictureCodec:
         """Both files."""
-        reader = PictureReader.from_dict(read_json(folder.pictures)["reader"])
-        return PictureCodec(reader, tuple(read_json(folder.labels)["labels"]))
+        reader = PictureReader.from_dict(read_entry(folder.pictures, "reader", dict))
+        return PictureCodec(reader, read_labels(folder.labels))
 
     def report(self, codec: PictureCodec) -> DataReport:
         """Counts the classes."""

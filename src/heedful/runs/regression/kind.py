@@ -18,7 +18,7 @@ from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
 from heedful.objectives.regression import VALUE, SquaredError
 from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
-from heedful.runs.folder import RunFolder, read_json, write_json
+from heedful.runs.folder import RunFolder, read_entry, write_json
 from heedful.runs.kind import Rows, Say, Scoring
 from heedful.runs.regression.recipe import RegressionRecipe
 from heedful.runs.regression.scoring import Evaluation, scored
@@ -74,8 +74,8 @@ class Regression(EncoderKind):
 
     def load(self, folder: RunFolder) -> NumberCodec:
         """Both files."""
-        scale = read_json(folder.scale)
-        return NumberCodec(Tokenizer.load(folder.tokenizer(TEXT)), scale["mean"], scale["deviation"])
+        mean, deviation = (read_entry(folder.scale, key, float) for key in ("mean", "deviation"))
+        return NumberCodec(Tokenizer.load(folder.tokenizer(TEXT)), mean, deviation)
 
     def ids(
         self, recipe: RegressionRecipe, codec: NumberCodec, rows: Iterable[Located[Row]], report: DataReport

@@ -16,7 +16,7 @@ from heedful.models.encoder import class_head
 from heedful.objectives.tagging import TAG
 from heedful.objectives.terms import Objective
 from heedful.runs.encoders.kind import EncoderKind, made_up
-from heedful.runs.folder import RunFolder, read_json, write_json
+from heedful.runs.folder import RunFolder, read_labels, write_json
 from heedful.runs.kind import Rows, Say, Scoring
 from heedful.runs.tagging.batches import TagBatches
 from heedful.runs.tagging.recipe import TaggingRecipe
@@ -77,7 +77,7 @@ class Tagging(EncoderKind):
 
     def load(self, folder: RunFolder) -> TagCodec:
         """Both files."""
-        tags = tuple(read_json(folder.labels)["labels"])
+        tags = read_labels(folder.labels)
         return TagCodec(Tokenizer.load(folder.tokenizer(TEXT)), tags)
 
     def ids(

@@ -1,0 +1,49 @@
+"""Models from names and settings as Python code gives them: what is wrong is told in words."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import heedful
+from heedful.errors import RequestError
+from heedful.memory import room_for
+from heedful.runs.ledger.ledger import describe
+from heedful.runs.run import Run
+
+SMALL = {"n_layers": 1, "d_model": 8, "d_ff": 8, "n_heads": 2}
+
+
+@pytest.mark.parametrize("size", ["10", 10.0, True, 0, -3])
+def test_a_size_is_a_whole_number(size):
+    with pytest.raises(
+        RequestError, match=f"vocab_size: expected a whole number of at least 1, got {size!r}"
+    ):
+        heedful.build("gpt2", vocab_size=size, **SMALL)
+
+
+def test_a_model_that_does_not_fit_is_told():
+    with pytest.raises(RequestError, match="does not fit in memory"):
+        heedful.build("transformer-base", vocab_size=11, d_model=8_000_000)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("Storage size calculation overflowed")])
+def test_what_says_that_memory_is_short(error):
+    with pytest.raises(RequestError, match=r"^too large$"), room_for("too large"):
+        raise error
+
+
+def test_other_errors_stay_what_they_are():
+    with pytest.raises(RuntimeError, match="shapes"), room_for("too large"):
+        raise RuntimeError("shapes do not agree")
+
+
+def test_a_run_is_described_by_its_model():
+    model = heedful.build("gpt2", vocab_size=13, **SMALL)
+    run = Run(SimpleNamespace(), SimpleNamespace(), None, model)
+    assert describe(run).parameters == describe(model).parameters
+
+
+@pytest.mark.parametrize("thing", [None, 3, {"kind": "transformer"}])
+def test_what_can_be_described_is_said(thing):
+    with pytest.raises(RequestError, match=f"a run, .* got {type(thing).__name__}"):
+        describe(thing)

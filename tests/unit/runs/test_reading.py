@@ -1,0 +1,87 @@
+"""Settings that do not go together are told before any work, at the one that can be changed at hand."""
+
+import pytest
+
+from heedful.errors import RequestError
+from heedful.runs.reading import read_recipe
+
+RECIPE = """\
+task: {kind: translation}
+data:
+  train: {kind: files, columns: {source: a, target: b}}
+  valid: {kind: files, columns: {source: a, target: b}}
+tokenizer: {subwords: {kind: bpe, merges: 40}}
+model: {kind: transformer, n_layers: 1, d_model: 16, d_ff: 32, n_heads: 2}
+schedule:
+  kind: linear
+  warmup: 50
+training:
+  max_updates: 60
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "r.yaml"
+
+    def written(old="", new=""):
+        path.write_text(RECIPE.replace(old, new) if old else RECIPE)
+        return str(path)
+
+    return written
+
+
+NONE = "schedule.warmup={} leaves none of the {} updates of {}"
+
+
+@pytest.mark.parametrize(
+    "change, overrides, place, message",
+    [
+        (("50", "60"), [], "r.yaml:9", NONE.format(60, 60, "training.max_updates")),
+        ((), ["training.max_updates=50"], "on the command line", NONE.format(50, 50, "training.max_updates")),
+        ((), ["schedule.warmup=70"], "on the command line", NONE.format(70, 60, "training.max_updates")),
+        ((), ["schedule.updates=40"], "on the command line", NONE.format(50, 40, "schedule.updates")),
+        (
+            ("max_updates: 60", "max_epochs: 1"),
+            [],
+            "r.yaml:8",
+            "schedule.kind=linear must know where it ends",
+        ),
+        (("max_updates", "metric: x\n  max_updates"), [], "r.yaml:11", "training.metric=x is not measured"),
+        ((), ["training.metric=x"], "on the command line", "training.metric=x is not measured"),
+        (
+            (),
+            ["training.max_updates=null"],
+            "on the command line",
+            "training: set at least one of max_updates",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together(recipe, change, overrides, place, message):
+    with pytest.raises(RequestError) as raised:
+        read_recipe(recipe(*change), overrides)
+    where, told = str(raised.value).split(": ", 1)
+    assert where.endswith(place)
+    assert told.startswith(message)
+
+
+def test_a_warm_up_that_leaves_some_is_right(recipe):
+    assert read_recipe(recipe(), ["schedule.warmup=59"])[0].schedule.warmup == 59
+    assert read_recipe(recipe(), ["schedule={kind: constant, warmup: 100}"])[0].schedule.warmup == 100
+
+
+def test_a_run_to_start_from_that_is_not_there_is_told_by_its_whole_path(recipe, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere" / "runs" / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(RequestError) as raised:
+        read_recipe(recipe(), ["start.run=runs/a"])
+    assert f"start.run: {tmp_path / 'runs' / 'a'}: no such folder" in str(raised.value)
+    assert f"count from {tmp_path}" in str(raised.value)
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path):
+    folder = tmp_path / b"a\xff".decode("utf-8", "surrogateescape")
+    folder.mkdir()
+    (folder / "r.yaml").write_text(RECIPE)
+    with pytest.raises(RequestError, match="not UTF-8"):
+        read_recipe(str(folder / "r.yaml"))
