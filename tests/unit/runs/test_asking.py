@@ -1,4 +1,4 @@
-"""What a run may be given in Python: every kind of run refuses what it does not read, and says which input."""
+"""What a run may be given in Python: every kind refuses what it does not read, and says which input."""
 
 import io
 import json
@@ -112,7 +112,7 @@ def test_an_open_file_is_a_list_of_lines(made):
 @pytest.mark.parametrize("name", list(RUNS))
 @pytest.mark.parametrize("given", ["a b", b"a b", None, 7, {"text": "a b"}, {"a b"}], ids=repr)
 def test_what_is_no_list_is_refused(made, name, given):
-    with pytest.raises(RequestError, match="give a list of (texts|pictures)"):
+    with pytest.raises(RequestError, match=r"give a list of (texts|pictures)"):
         made(name).predict(given)
 
 
@@ -202,3 +202,36 @@ def test_what_writes_nothing_takes_no_decoding(made, name, decoding):
 def test_what_is_watched_while_it_is_written_is_one_text(made):
     with pytest.raises(RequestError, match="input 1: this run reads a text"):
         next(made("language model").stream(["a", "b"]))
+
+
+def bad_pictures():
+    """Pictures in the caller's hands that cannot be read, each with a part of the reason."""
+    file = io.BytesIO()
+    Image.fromarray(noise(9, 40, 40)).save(file, "PNG")
+    closed = Image.new("L", (6, 6))
+    closed.close()
+    return [
+        (Image.open(io.BytesIO(file.getvalue()[:500])), "truncated"),
+        (Image.new("I", (6, 6)), "32 bits"),
+        (Image.new("F", (6, 6)), "32 bits"),
+        (closed, "closed"),
+        (Image.new("L", (0, 8)), "no pixels"),
+        (noise(1, 0, 8), "no pixels"),
+        (noise(1, 8, 0, 3), "no pixels"),
+        (noise(1, 8), "is no picture"),
+        (file.getvalue()[:500], "cannot be read"),
+        ((PICTURES[0], PICTURES[1]), "is no picture"),
+        (None, "is no picture"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["pictures", "captions"])
+def test_a_picture_that_cannot_be_read_has_its_error_in_its_place(made, name):
+    run, bad = made(name), bad_pictures()
+    (wanted,) = run.predict(PICTURES[:1])
+    found = run.predict([PICTURES[0], *(picture for picture, _ in bad), PICTURES[0]])
+    assert found[0].text == found[-1].text == wanted.text
+    assert found[0].error is found[-1].error is None
+    for (_, why), prediction in zip(bad, found[1:-1], strict=True):
+        assert prediction.text == ""
+        assert why in prediction.error
