@@ -81,7 +81,8 @@ def evaluate(
 ) -> None:
     """Score a run on test data, with what is needed to compare the scores."""
     from heedful.cli.predict import changed_decoding
-    from heedful.runs.run import load, with_beam
+    from heedful.runs.asking import with_beam
+    from heedful.runs.run import load
 
     tables, folders = [table] if table else None, [folder] if folder else None
     files = _own_files({"--data": data, "--text": text, "--table": tables, "--folder": folders})

@@ -140,8 +140,8 @@ def changed_decoding(base: Any, overrides: list[str]) -> Any:
         return base
     if base is None:
         raise RequestError(f"--decoding {overrides[0]}: this run writes nothing, so nothing is decoded")
+    from heedful.runs.asking import decoding_from
     from heedful.runs.resolve import overrides_tree
-    from heedful.runs.run import decoding_from
     from heedful.runs.trees import COMMAND_LINE, Mark, Tree, merge
 
     own = Tree.of({"decoding": base.model_dump(mode="json")}, Mark("the run's recipe"))

@@ -5,7 +5,8 @@ of any format that Pillow reads will do.
 """
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,8 @@ class Picture:
         """Whatever a caller has in hand: a path, bytes of a file, an array or a picture of Pillow's.
 
         Raises:
-            DataError: it is nothing of these, or an array of another type or shape.
+            DataError: it is nothing of these, an array of another type or shape, or a picture of Pillow's
+                that cannot be read.
         """
         if isinstance(given, cls):
             return given
@@ -83,10 +85,7 @@ class Picture:
         ready = self._ready(size, channels)
         if ready is not None:
             return ready
-        from PIL import Image, ImageOps
-
-        image = self._read(lambda opened: _on_white(ImageOps.exif_transpose(opened), MODES[channels]))
-        fitted = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+        fitted = self._read(lambda image: _fitted(image, size, MODES[channels]))
         return np.ascontiguousarray(np.asarray(fitted).reshape(size, size, channels).transpose(2, 0, 1))
 
     @property
@@ -126,23 +125,35 @@ class Picture:
         from PIL import Image
 
         held = self.content
-        try:
+        with _telling(self.name):
             if isinstance(held, np.ndarray):
                 return use(Image.fromarray(held[..., 0] if held.shape[2:] == (1,) else held))
             with Image.open(io.BytesIO(held) if isinstance(held, bytes) else held) as opened:
                 return use(opened)
-        except DataError:
-            raise
-        except Exception as error:  # each of Pillow's readers fails in its own way
-            raise DataError(self._unreadable(error)) from None
 
-    def _unreadable(self, error: Exception) -> str:
-        if isinstance(error, FileNotFoundError):
-            return f"{self.name}: no such file"
-        if type(error).__name__ == "UnidentifiedImageError":
-            return f"{self.name}: is not a picture of a known format"
-        why = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-        return f"{self.name}: cannot be read as a picture ({why})"
+
+@contextmanager
+def _telling(name: str) -> Iterator[None]:
+    """Where a picture is read: each of Pillow's readers fails in its own way, all are told alike.
+
+    Raises:
+        DataError: in place of whatever was raised.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(_unreadable(name, error)) from None
+
+
+def _unreadable(name: str, error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"{name}: no such file"
+    if type(error).__name__ == "UnidentifiedImageError":
+        return f"{name}: is not a picture of a known format"
+    why = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+    return f"{name}: cannot be read as a picture ({why})"
 
 
 def _pixels_of(given: Any, name: str) -> UInt8[np.ndarray, "H W C"]:
@@ -151,7 +162,16 @@ def _pixels_of(given: Any, name: str) -> UInt8[np.ndarray, "H W C"]:
 
     if not isinstance(given, Image.Image):
         raise DataError(f"{name}: a {type(given).__name__} is no picture: give a path, an array or an image")
-    return np.asarray(_on_white(ImageOps.exif_transpose(given), "RGB"))
+    with _telling(name):
+        return np.asarray(_on_white(ImageOps.exif_transpose(given), "RGB"))
+
+
+def _fitted(image: "Image", size: int, mode: str) -> "Image":
+    """The middle square of a picture, in grey or in colours, of so many pixels along each side."""
+    from PIL import Image, ImageOps
+
+    upright = _on_white(ImageOps.exif_transpose(image), mode)
+    return ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)
 
 
 def _on_white(image: "Image", mode: str) -> "Image":
@@ -161,6 +181,8 @@ def _on_white(image: "Image", mode: str) -> "Image":
     """
     from PIL import Image
 
+    if 0 in image.size:
+        raise ValueError("it has no pixels")
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode in {"I", "F"}:

@@ -1,23 +1,21 @@
 """A run: a folder with everything needed to predict, score and explain, on any machine."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from heedful.config import Config
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.inference.choosing import Inference
 from heedful.memory import room_for
+from heedful.runs.asking import at_least_one, decoding_of, inputs_of, with_beam
 from heedful.runs.environment import choose_device
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Predictor
 from heedful.runs.kinds import kind_of
-from heedful.runs.problems import validate
 from heedful.runs.recipe import Recipe
 from heedful.runs.saved import saved_recipe
-from heedful.runs.trees import Mark, Tree
 from heedful.tasks.prediction import Prediction
 from heedful.training import checkpoints
 from heedful.training.averaging import final_weights
@@ -48,11 +46,11 @@ class Run:
 
     def predict(
         self,
-        texts: Sequence[Any],
+        texts: Iterable[Any],
         *,
         beam: int | None = None,
         n_best: int | None = None,
-        decoding: DecodingConfig | None = None,
+        decoding: DecodingConfig | Mapping[str, Any] | None = None,
         alignment: bool = False,
         first: int = 0,
         progress: Callable[[int], None] = lambda n: None,
@@ -62,11 +60,12 @@ class Run:
         """The run's task on each text: as many predictions as texts, in their order.
 
         Args:
-            texts: the inputs; of a task that reads pairs, a tuple of both for each; of one that reads
-                pictures, paths, arrays (`heedful.data.pictures.Picture`) or pictures of Pillow's.
+            texts: the inputs, in a list or whatever gives one after the other; of a task that reads pairs, a
+                tuple of both for each; of one that reads pictures, paths, arrays
+                (`heedful.data.pictures.Picture`) or pictures of Pillow's.
             beam: hypotheses kept in the search; 1 is greedy. By default as the recipe says.
             n_best: how many answers to give; those after the first are ``alternatives``.
-            decoding: a whole configuration, instead of the recipe's.
+            decoding: a whole configuration, instead of the recipe's; or a map, as recipes write one.
             alignment: also return the attention over the source.
             first: the number of the first text, where more were predicted before; samples are drawn
                 anew for each number.
@@ -80,21 +79,21 @@ class Run:
         out of a passage the characters where it has its ``start`` and ``end``.
 
         Raises:
-            RequestError: the task cannot do what is asked for.
+            RequestError: the task cannot do what is asked for, or an input is none that it reads; nothing is
+                answered then. A picture that cannot be read has an ``error`` in its place instead.
         """
-        if isinstance(texts, str):
-            raise TypeError("predict takes a list of texts; put the one text into a list")
+        inputs = inputs_of(self.kind, self.recipe, texts)
         predictor = self.predictor(
             beam=beam, n_best=n_best, decoding=decoding, precision=precision, **options
         )
-        return predictor.predict(texts, alignment=alignment, first=first, progress=progress)
+        return predictor.predict(inputs, alignment=alignment, first=first, progress=progress)
 
     def predictor(
         self,
         *,
         beam: int | None = None,
         n_best: int | None = None,
-        decoding: DecodingConfig | None = None,
+        decoding: DecodingConfig | Mapping[str, Any] | None = None,
         precision: str = "auto",
         **options: Any,
     ) -> Predictor:
@@ -103,10 +102,11 @@ class Run:
         Raises:
             RequestError: the task cannot do what is asked for.
         """
+        beam, n_best = at_least_one("beam", beam), at_least_one("n_best", n_best)
         # Some tasks have several answers without a search; for others it is the search's business.
         if "n_best" in self.kind.options:
             options["n_best"], n_best = n_best, None
-        settings = with_beam(decoding or self.recipe.decoding, beam, n_best)
+        settings = with_beam(decoding_of(decoding, self.recipe.decoding), beam, n_best)
         given = {name: value for name, value in options.items() if value is not None}
         if strange := [name for name in given if name not in self.kind.options]:
             raise RequestError(f"{strange[0]}: a run of the task {self.recipe.task.kind} has no such option")
@@ -124,6 +124,7 @@ class Run:
         Raises:
             RequestError: the task, or the decoding, shows nothing before it is done.
         """
+        (text,) = inputs_of(self.kind, self.recipe, [text])
         predictor: Any = self.predictor(**asked)
         if not hasattr(predictor, "stream"):
             raise RequestError(f"a run of the task {self.recipe.task.kind} cannot be watched while it writes")
@@ -139,42 +140,6 @@ class Run:
         if precision not in self._inferences:
             self._inferences[precision] = Inference(self.model, precision)
         return self._inferences[precision]
-
-
-def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
-    """The decoding with another beam width or number of answers.
-
-    Greedy decoding becomes a beam search; of a sampling, ``n_best`` is the number of samples.
-
-    Raises:
-        RequestError: more answers than the beam is wide, a beam for a sampling, or nothing is decoded.
-    """
-    if beam is None and n_best is None:
-        return decoding
-    if decoding is None:
-        raise RequestError(f"beam {beam}: this run writes nothing, so there is no search")
-    if decoding.kind == "sample":
-        if beam is not None:
-            raise RequestError(f"beam {beam}: a sampling has no beam; choose kind=beam")
-        changes: dict[str, Any] = {"n": n_best}
-    else:
-        changes = {"kind": "beam", "beam": beam, "n_best": n_best}
-        if decoding.kind == "greedy":
-            changes["beam"] = beam or n_best
-    plain = decoding.model_dump(mode="json")
-    plain |= {key: value for key, value in changes.items() if value is not None}
-    return decoding_from(Tree.of({"decoding": plain}, Mark("the request")))
-
-
-class _Decoding(Config):
-    """For validating a decoding by itself."""
-
-    decoding: DecodingConfig
-
-
-def decoding_from(tree: Tree) -> Any:
-    """A decoding configuration from a tree with the one key ``decoding``."""
-    return validate(tree, _Decoding).decoding
 
 
 def load(path: Path | str, *, device: str = "auto", verify: bool = True) -> Run:

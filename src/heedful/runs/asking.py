@@ -1,0 +1,140 @@
+"""What a caller in Python may give a run: inputs, numbers of answers, a decoding; anything else is refused.
+
+What an input must be is what the kind declares (`Kind.inputs`, `Kind.pictures`, `Kind.reads_words`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from operator import index
+from typing import Any, SupportsIndex
+
+from heedful.config import Config
+from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig
+from heedful.errors import RequestError
+from heedful.runs.kind import Kind
+from heedful.runs.problems import validate
+from heedful.runs.trees import Mark, Tree
+
+THE_REQUEST = Mark("the request")
+
+
+def inputs_of(kind: Kind, recipe: Any, given: Any) -> list[Any]:
+    """The inputs, each of which is what a run of this kind reads.
+
+    A picture may be anything here: whether it can be read is told in its place among the answers.
+
+    Raises:
+        RequestError: they are no list, or one of them is something else; with its number, from 1.
+    """
+    pictures = bool(kind.pictures(recipe))
+    if isinstance(given, str | bytes | Mapping | Set) or not isinstance(given, Iterable):
+        one = "picture" if pictures else "text"
+        raise RequestError(
+            f"give a list of {one}s, not {_found(given)}: a single {one} is put into a list by itself"
+        )
+    inputs = list(given)
+    if not pictures:
+        names = kind.inputs(recipe)
+        for number, each in enumerate(inputs, 1):
+            _check(each, names, f"input {number}", words=kind.reads_words)
+    return inputs
+
+
+def _check(given: Any, names: Sequence[str], which: str, *, words: bool) -> None:
+    """Refuse what is neither a text nor, where the run reads these, a list of words or a tuple of texts."""
+    several = isinstance(given, list | tuple)
+    if len(names) > 1:
+        if not several or len(given) != len(names):
+            wanted = f"a tuple of {len(names)} texts ({', '.join(names)})"
+            raise RequestError(f"{which}: this run reads {wanted}, not {_found(given)}")
+        for name, part in zip(names, given, strict=True):
+            _check_text(part, f"{which}: {name}", "a text")
+    elif words and several:
+        for number, word in enumerate(given, 1):
+            _check_text(word, f"{which}: word {number}", "a text")
+    else:
+        _check_text(given, which, "a text or a list of words" if words else "a text")
+
+
+def _check_text(given: Any, which: str, wanted: str) -> None:
+    if not isinstance(given, str):
+        raise RequestError(f"{which}: this run reads {wanted}, not {_found(given)}")
+    if not given.isascii() and any("\ud800" <= sign <= "\udfff" for sign in given):
+        raise RequestError(f"{which}: half of a surrogate pair is no text")
+
+
+def _found(given: Any) -> str:
+    """What was given, for messages."""
+    if given is None:
+        return "None"
+    if isinstance(given, list | tuple):
+        return f"a {type(given).__name__} of {len(given)}"
+    return "a text" if isinstance(given, str) else f"a value of type {type(given).__name__}"
+
+
+def at_least_one(name: str, given: Any) -> int | None:
+    """A number of hypotheses, or of answers, where one is given.
+
+    Raises:
+        RequestError: it is no whole number, or less than 1.
+    """
+    if given is None:
+        return None
+    whole = isinstance(given, SupportsIndex) and not isinstance(given, bool)
+    if not whole or index(given) < 1:
+        raise RequestError(f"{name}: at least 1 is wanted, a whole number, not {given!r}")
+    return index(given)
+
+
+def decoding_of(given: Any, own: Any) -> Any:
+    """The decoding to use: the one that is given, as a configuration or as recipes write it; or the run's.
+
+    Raises:
+        RequestError: it cannot be carried out, or the run writes nothing.
+    """
+    if given is None:
+        return own
+    if own is None:
+        raise RequestError("decoding: this run writes nothing, so nothing is decoded")
+    if isinstance(given, Mapping):
+        return decoding_from(Tree.of({"decoding": given}, THE_REQUEST))
+    if not isinstance(given, GreedyConfig | BeamConfig | SampleConfig):
+        raise RequestError(
+            f"decoding: a configuration is wanted, or a map such as {{'kind': 'greedy'}}, not {_found(given)}"
+        )
+    return given
+
+
+def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
+    """The decoding with another beam width or number of answers.
+
+    Greedy decoding becomes a beam search; of a sampling, ``n_best`` is the number of samples.
+
+    Raises:
+        RequestError: more answers than the beam is wide, a beam for a sampling, or nothing is decoded.
+    """
+    if beam is None and n_best is None:
+        return decoding
+    if decoding is None:
+        raise RequestError(f"beam {beam}: this run writes nothing, so there is no search")
+    if decoding.kind == "sample":
+        if beam is not None:
+            raise RequestError(f"beam {beam}: a sampling has no beam; choose kind=beam")
+        changes: dict[str, Any] = {"n": n_best}
+    else:
+        changes = {"kind": "beam", "beam": beam, "n_best": n_best}
+        if decoding.kind == "greedy":
+            changes["beam"] = beam or n_best
+    plain = decoding.model_dump(mode="json")
+    plain |= {key: value for key, value in changes.items() if value is not None}
+    return decoding_from(Tree.of({"decoding": plain}, THE_REQUEST))
+
+
+class _Decoding(Config):
+    """For validating a decoding by itself."""
+
+    decoding: DecodingConfig
+
+
+def decoding_from(tree: Tree) -> Any:
+    """A decoding configuration from a tree with the one key ``decoding``."""
+    return validate(tree, _Decoding).decoding
