@@ -64,7 +64,8 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     """The picture once for each layer."""
     pictures = [{"label": name, "values": weights.ravel().tolist()} for name, weights in _layers(values)]
     title = "What the class token looks at, mean of heads"
-    return [{"title": title, "kind": "squares", "side": values["side"], "pictures": pictures}]
+    among = len(seen.sides[values["side"]].tokens)
+    return [{"title": title, "kind": "squares", "side": values["side"], "pictures": pictures, "among": among}]
 
 
 def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":

@@ -83,6 +83,7 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
             "kind": "squares",
             "side": matrix["keys"],
             "pictures": [{"label": _looks(shown), "values": _over_squares(shown).ravel().tolist()}],
+            "among": _among(shown),
         }
         for shown, matrix in zip(_matrices(seen, values), values["matrices"], strict=True)
         if shown.keys.grid is not None
@@ -119,6 +120,11 @@ def _over_squares(shown: Shown) -> Any:
     if shown.queries.grid is not None:
         return class_map(shown.weights, shown.keys)
     return on_grid(shown.weights.mean(axis=0), shown.keys)
+
+
+def _among(shown: Shown) -> int | None:
+    """How many tokens each row is shared among; None of a decoder's, which shares it with its own tokens."""
+    return len(shown.keys.tokens) if shown.queries is shown.keys else None
 
 
 def _looks(shown: Shown) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.resources import files
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from constructed import (
     translation,
     without_maps,
 )
+from PIL import Image
 
 from heedful.explain.alignment import merge
 from heedful.explain.page import page
@@ -279,22 +281,100 @@ def test_another_kind_of_attention_keeps_the_token_of_the_side_they_share(browse
     assert text(browser, "#token-title") == "rasiththen looks at"
 
 
-def test_weights_lie_over_the_picture(browser, opened):
-    explanation = opened(picture())
+def seen_squares(browser: Browser, selector: str, n: int = 0) -> np.ndarray:
+    """What people see of the n-th drawing of squares, ``[rows, columns, 3]``: the middle of each."""
+    script = """
+        const found = document.querySelectorAll(arguments[0])[arguments[1]];
+        found.scrollIntoView({block: "center", behavior: "instant"});
+        const {x, y, width, height} = found.getBoundingClientRect();
+        return [x, y, width, height];
+    """
+    x, y, width, height = browser.run(script, selector, n)
+    window = np.asarray(Image.open(BytesIO(browser.picture())).convert("RGB"), dtype=float)
+    rows, columns = GRID
+    down = (y + (np.arange(rows) + 0.5) * height / rows).astype(int)
+    across = (x + (np.arange(columns) + 0.5) * width / columns).astype(int)
+    return window[np.ix_(down, across)]
+
+
+def same_seen(found: np.ndarray, weights: np.ndarray, most: float, dark: bool = False) -> None:
+    """The colours are those of the weights, and of nothing else."""
+    steps = np.abs(np.diff(scale(dark=dark), axis=0)).max()
+    assert np.abs(found - coloured(weights / most, dark)).max() <= steps + 1
+
+
+def bar_of(browser: Browser, selector: str) -> tuple[np.ndarray, float, str]:
+    """The colours of a colour bar, where its mark of even attention is from 0 to 1, and what it says."""
+    colours = pixels(browser, f"{selector} canvas")[0, :, :3]
+    script = """
+        const mark = document.querySelector(arguments[0] + " i").getBoundingClientRect();
+        const bar = document.querySelector(arguments[0] + " canvas").getBoundingClientRect();
+        return (mark.x + mark.width / 2 - bar.x) / bar.width;
+    """
+    return colours, browser.run(script, selector), text(browser, selector)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_what_is_seen_of_a_picture_is_its_weights(browser, opened, dark):
+    explanation = opened(picture(), dark=dark)
     head(browser, 1, 2)
     click(browser, "[role=listbox] .chip", 0)  # the class token
     looked = explanation.maps[1].weights.astype(float)[:, 0, 1:].reshape(3, *GRID)
-    row = explanation.maps[1].head(2)[0]
-    opaque = pixels(browser, ".big canvas")[..., 3]
-    np.testing.assert_allclose(opaque, 0.85 * 255 * looked[2] / row.max(), atol=1)
-    small = np.stack([pixels(browser, "#heads canvas", n)[..., 3] for n in range(3)])
-    np.testing.assert_allclose(small, 0.85 * 255 * looked / looked.max(), atol=1)
+    most = explanation.maps[1].head(2)[0].max()
+    same_seen(seen_squares(browser, ".pair .frame", 1), looked[2], most, dark)
+    for n in range(3):
+        same_seen(seen_squares(browser, "#heads button .frame", n), looked[n], looked.max(), dark)
     assert browser.run("return document.querySelector('.big img').naturalWidth") == GRID[1] * 12
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_picture_stands_beside_its_weights_as_it_is(browser, opened, dark):
+    explanation = opened(picture(), dark=dark)
+    pixel = np.asarray(Image.open(BytesIO(explanation.sides["input"].picture)), dtype=float)
+    rows, columns = ((np.arange(n) + 0.5) * 12 for n in GRID)
+    wanted = pixel[np.ix_(rows.astype(int), columns.astype(int))]
+    assert np.abs(seen_squares(browser, ".pair .frame", 0) - wanted).max() <= 12
+
+
+def test_the_colour_bar_has_the_colours_that_are_drawn_and_even_attention(browser, opened):
+    explanation = opened(picture())
+    head(browser, 1, 2)
+    click(browser, "[role=listbox] .chip", 0)
+    weights = explanation.maps[1].weights.astype(float)[:, 0]
+    n = weights.shape[1]
+    for selector, most in ((".pair + .legend", weights[2].max()), ("#heads .legend", weights[:, 1:].max())):
+        found, even, said = bar_of(browser, selector)
+        steps = np.abs(np.diff(scale(), axis=0)).max()
+        assert np.abs(found - scale()).max() <= steps + 1
+        assert even == pytest.approx(1 / n / most, abs=0.02)
+        assert said == f"0{most:.4f}even would be 1/{n} = {1 / n:.4f}"
+
+
+def test_even_attention_looks_even(browser, opened):
+    plain = picture()
+    n = len(plain.sides["input"].tokens)
+    nearly = np.full((3, n, n), 1 / n) * np.random.default_rng(5).uniform(0.97, 1.03, n)
+    nearly = (nearly / nearly.sum(axis=-1, keepdims=True)).astype(np.float32)
+    opened(replace(plain, maps=[replace(each, weights=nearly) for each in plain.maps]))
+    click(browser, "[role=listbox] .chip", 0)
+    found = luminance(seen_squares(browser, ".pair .frame", 1))
+    assert np.ptp(found) < 0.05 * luminance(np.array([255, 255, 255]))
+    _, even, _ = bar_of(browser, ".pair + .legend")
+    assert even > 0.95
+
+
+def test_a_picture_whose_tokens_are_no_words_has_no_words_to_show(browser, opened):
+    plain = picture()
+    side = plain.sides["input"]
+    opened(replace(plain, sides={"input": replace(side, words=(-1,) * len(side.tokens))}))
+    assert browser.run("return document.getElementById('units').hidden")
+    opened(translation())
+    assert not browser.run("return document.getElementById('units').hidden")
 
 
 def test_a_square_is_chosen_by_mouse_and_by_keys(browser, opened):
     explanation = opened(picture())
-    click(browser, ".big")  # its middle: row 3, column 4
+    click(browser, ".big", 1)  # its middle: row 3, column 4
     middle = 1 + 2 * GRID[1] + 3
     weights = explanation.maps[0].weights.astype(float).mean(axis=0)
     for square, key in [(middle, None), (middle + GRID[1], "Down"), (middle + GRID[1] - 1, "Left")]:
@@ -311,8 +391,8 @@ def test_where_each_word_of_a_caption_looked(browser, opened):
     head(browser, 1, 0)
     assert texts(browser, "#strip .name") == ["a", "bright", "disc", "</s>"]
     looked = explanation.maps[1].head(0).reshape(-1, *GRID)
-    found = np.stack([pixels(browser, "#strip canvas", n)[..., 3] for n in range(len(looked))])
-    np.testing.assert_allclose(found, 0.85 * 255 * looked / looked.max(), atol=1)
+    for n, weights in enumerate(looked):
+        same_seen(seen_squares(browser, "#strip button .frame", n), weights, looked.max())
     click(browser, "#strip button", 2)
     assert text(browser, "#token-title") == "disc looks at"
     assert browser.run("return document.activeElement.textContent") == "disc"
@@ -398,13 +478,13 @@ def test_a_rollout_is_drawn_as_a_head_is(browser, opened):
         assert matrix["keys"] in text(browser, "#head-kind")
 
 
-def test_what_the_class_token_sees_lies_over_the_picture(browser, opened):
+def test_what_the_class_token_sees_stands_beside_the_picture(browser, opened):
     explanation = opened(seen_picture())
     layers = explanation.more["class-token"]["layers"]
-    found = np.stack([pixels(browser, "#more .gallery canvas", n)[..., 3] for n in range(2)])
     wanted = np.array([layer["weights"] for layer in layers])
-    np.testing.assert_allclose(found, 0.85 * 255 * wanted / wanted.max(), atol=1)
-    assert texts(browser, "#more figcaption") == ["layer 1", "layer 2"]
+    for n in range(2):
+        same_seen(seen_squares(browser, "#more .gallery .frame", 1 + n), wanted[n], wanted.max())
+    assert texts(browser, "#more figcaption") == ["the picture", "layer 1", "layer 2"]
     row, column = np.unravel_index(wanted[1].argmax(), GRID)
     script = "return document.querySelectorAll('#more .gallery canvas')[1].getAttribute('aria-label')"
     said = browser.run(script)

@@ -22,7 +22,7 @@ function ramp(name) {
 }
 
 function readColours() {
-  Object.assign(colours, { plus: ramp("--plus"), minus: ramp("--minus"), spot: resolved("--spot") });
+  Object.assign(colours, { plus: ramp("--plus"), minus: ramp("--minus") });
 }
 
 const css = (colour) => `rgb(${colour.join(" ")})`;
@@ -46,27 +46,30 @@ function untint(node) {
   node.style.removeProperty("color");
 }
 
-/** One pixel for each value; `greatest` has the full colour. */
+/** One pixel for each value, blue above zero and red below; `greatest`, and its opposite, have the full colour. */
 function paint(canvas, values, rows, columns, greatest) {
   canvas.width = columns;
   canvas.height = rows;
   const image = new ImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
   const share = greatest > 0 ? 255 / greatest : 0;
-  for (let n = 0; n < pixels.length; n++) pixels[n] = colours.plus.packed[Math.round(limited(values[n] * share, 0, 255))];
+  for (let n = 0; n < pixels.length; n++) {
+    const { packed } = values[n] < 0 ? colours.minus : colours.plus;
+    pixels[n] = packed[Math.round(limited(Math.abs(values[n]) * share, 0, 255))];
+  }
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-/** One pixel for each square, the more opaque the more it is looked at. */
-function veil(canvas, values, [rows, columns], greatest) {
-  canvas.width = columns;
-  canvas.height = rows;
-  const image = new ImageData(columns, rows);
-  for (let n = 0; n < rows * columns; n++) {
-    const share = greatest > 0 ? limited(values[n] / greatest, 0, 1) : 0;
-    image.data.set([...colours.spot, Math.round(0.85 * 255 * share)], 4 * n);
-  }
-  canvas.getContext("2d").putImageData(image, 0, 0);
+/** The colours of a drawing and what they stand for, from `least` (0, or the opposite of the greatest) on.
+    Where attention is shared `among` so many tokens, a mark says which colour each has if all have the same. */
+function colourBar(greatest, { among = null, least = 0 } = {}) {
+  const canvas = element("canvas", { role: "img", "aria-label": `colours from ${least ? number(least) : 0} to ${number(greatest)}` });
+  paint(canvas, Array.from({ length: 256 }, (_, n) => least + (n / 255) * (greatest - least)), 1, 256, greatest);
+  const bar = element("span", { class: "colours" }, canvas);
+  const ends = [least ? number(least) : "0", bar, greatest === 1 ? "1" : number(greatest)];
+  if (among === null) return ends;
+  bar.append(element("i", { style: { "--at": greatest > 0 ? limited(1 / among / greatest, 0, 1) : 0 } }));
+  return [...ends, element("span", { class: "even" }, `even would be 1/${among} = ${number(1 / among)}`)];
 }
 
 /** What the full colour stands for. */

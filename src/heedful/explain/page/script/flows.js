@@ -51,7 +51,7 @@ function markChip(chips, n) {
   stopAt(chips, chips[n] || chips[0]);
 }
 
-/** A picture with its squares, and chips for the tokens that stand before or after them. */
+/** A picture, beside it what is looked at in its squares, and chips for the tokens before or after them. */
 function pictureFlow(name, choose) {
   const side = DATA.sides[name];
   const [rows, columns] = side.grid;
@@ -60,60 +60,80 @@ function pictureFlow(name, choose) {
   const chips = others.map((n) => element("button", { type: "button", class: "chip", tabindex: -1, role: "option", onclick: () => choose(n) }, shown(side.tokens[n])));
   const box = element("div", { class: "flow", role: "listbox", "aria-label": `Tokens of the ${name} beside its squares` }, ...chips);
   box.addEventListener("keydown", (event) => alongText(event, chips, false, (n) => (choose(others[n]), chips[n].focus())));
-  const { frame, canvas } = framed(side);
-  const square = element("div", { class: "square", hidden: true, style: { "--across": columns, "--down": rows } });
-  frame.append(square);
-  frame.className = "frame big chooses";
+  const photo = photoOf(side);
+  const { frame: heat, canvas } = heatOf(side);
+  const legend = element("p", { class: "legend" });
+  const pair = element("div", { class: "pair", tabindex: 0, role: "application", "aria-roledescription": "picture" }, photo, heat);
+  const marks = [photo, heat].map((frame) => {
+    const mark = element("div", { class: "square", hidden: true, style: { "--across": columns, "--down": rows } });
+    frame.append(mark);
+    return mark;
+  });
   let chosen = null;
-  for (const [key, value] of Object.entries({ tabindex: 0, role: "application", "aria-roledescription": "picture" })) frame.setAttribute(key, value);
-  frame.addEventListener("click", (event) => choose(side.before + squareAt(event, frame, side.grid)));
-  frame.addEventListener("keydown", (event) => {
+  let weights = null;
+  for (const frame of [photo, heat]) {
+    frame.classList.add("big");
+    frame.addEventListener("click", (event) => choose(side.before + squareAt(event, frame, side.grid)));
+    frame.addEventListener("pointermove", (event) => {
+      const at = squareAt(event, frame, side.grid);
+      frame.title = `row ${Math.floor(at / columns) + 1}, column ${(at % columns) + 1}${weights ? `: ${number(weights[side.before + at])}` : ""}`;
+    });
+  }
+  pair.addEventListener("keydown", (event) => {
     const step = STEPS[event.key];
     if (!step) return;
     event.preventDefault();
     const at = chosen === null ? 0 : chosen;
     choose(side.before + limited(Math.floor(at / columns) + step[0], 0, rows - 1) * columns + limited((at % columns) + step[1], 0, columns - 1));
   });
-  let weights = null;
   const tell = () => {
     const where = chosen === null ? "" : `, square in row ${Math.floor(chosen / columns) + 1}, column ${(chosen % columns) + 1}`;
-    frame.setAttribute("aria-label", `Picture of the ${name}${where}${weights && chosen !== null ? `, ${number(weights[side.before + chosen])}` : ""}`);
+    pair.setAttribute("aria-label", `Picture of the ${name}${where}${weights && chosen !== null ? `, ${number(weights[side.before + chosen])}` : ""}`);
   };
-  frame.addEventListener("pointermove", (event) => {
-    const at = squareAt(event, frame, side.grid);
-    frame.title = `row ${Math.floor(at / columns) + 1}, column ${(at % columns) + 1}${weights ? `: ${number(weights[side.before + at])}` : ""}`;
-  });
   return {
-    node: element("div", {}, element("p", { class: "flow-name" }, name), ...(chips.length ? [box] : []), frame),
+    node: element("div", {}, element("p", { class: "flow-name" }, name), ...(chips.length ? [box] : []), pair, legend),
     tint(given, most) {
       weights = given;
-      veil(canvas, given === null ? new Float32Array(rows * columns) : given.subarray(side.before, squares), side.grid, most);
+      heat.hidden = legend.hidden = given === null;
+      if (given !== null) {
+        paint(canvas, given.subarray(side.before, squares), rows, columns, most);
+        legend.replaceChildren(...colourBar(most, { among: amongOf(current().map) }));
+      }
       tintChips(chips, others.map((n) => side.tokens[n]), given === null ? null : others.map((n) => given[n]), most);
       tell();
     },
     mark(n) {
       chosen = n !== null && n >= side.before && n < squares ? n - side.before : null;
-      square.hidden = chosen === null;
-      if (chosen !== null) {
-        square.style.setProperty("--i", Math.floor(chosen / columns));
-        square.style.setProperty("--j", chosen % columns);
+      for (const mark of marks) {
+        mark.hidden = chosen === null;
+        if (chosen === null) continue;
+        mark.style.setProperty("--i", Math.floor(chosen / columns));
+        mark.style.setProperty("--j", chosen % columns);
       }
       markChip(chips, others.indexOf(n));
       tell();
     },
-    focus: () => (chosen === null && chips.length ? chips.find((chip) => chip.tabIndex === 0) : frame).focus(),
+    focus: () => (chosen === null && chips.length ? chips.find((chip) => chip.tabIndex === 0) : pair).focus(),
   };
 }
 
-/** A picture with a canvas over it, one pixel for each square. */
-function framed(side) {
-  const [rows, columns] = side.grid;
-  const canvas = element("canvas", { width: columns, height: rows });
-  const frame = element("div", { class: "frame", style: { "aspect-ratio": columns / rows } });
-  if (side.picture) frame.append(element("img", { src: side.picture, alt: "", draggable: "false" }));
-  frame.append(canvas);
-  return { frame, canvas };
+/** How many tokens a row of attention is shared among; null where its rows do not sum to 1. */
+const amongOf = (map) => (map.rollout && map.queries !== map.keys ? null : map.size[1]);
+
+const frameOf = (side, ...children) => element("div", { class: "frame", style: { "aspect-ratio": side.grid[1] / side.grid[0] } }, ...children);
+
+/** The picture as it is. */
+const photoOf = (side) => frameOf(side, ...(side.picture ? [element("img", { src: side.picture, alt: "", draggable: "false" })] : []));
+
+/** A canvas of the picture's shape, one pixel for each square: beside the picture and not over it, where nobody
+    could tell its colours from the picture's. */
+function heatOf(side) {
+  const canvas = element("canvas");
+  return { frame: frameOf(side, canvas), canvas };
 }
+
+/** The picture first among drawings of its squares. */
+const photoFigure = (side) => element("figure", {}, photoOf(side), element("figcaption", {}, "the picture"));
 
 function squareAt(event, frame, [rows, columns]) {
   const box = frame.getBoundingClientRect();

@@ -48,18 +48,22 @@ function tableView(view) {
   return headed(view.title, "", element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": view.title }, table));
 }
 
-/** The picture once for each, all on one scale. */
+/** The picture, and beside it the squares of each, all on one scale; blue above zero and red below. */
 function squaresView(view) {
   const side = DATA.sides[view.side];
-  const most = Math.max(...view.pictures.map((each) => greatestOf(each.values)));
+  const among = view.among ?? null;
+  const all = view.pictures.flatMap((each) => each.values);
+  const most = Math.max(among === null ? 0 : 1 / among, greatestOf(all.map(Math.abs)));
+  const signed = all.some((value) => value < 0);
   const pictures = view.pictures.map((each) => {
-    const { frame, canvas } = framed(side);
-    veil(canvas, each.values, side.grid, most);
+    const { frame, canvas } = heatOf(side);
+    paint(canvas, each.values, ...side.grid, most);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${each.label}: ${strongestSquares(side, each.values)}`);
     return element("figure", {}, frame, element("figcaption", {}, each.label));
   });
-  return headed(view.title, `The stronger the colour, the more; the strongest is ${number(most)}.`, element("div", { class: "gallery wide" }, ...pictures));
+  const hint = signed ? "Blue is above zero, red below." : "The stronger the colour, the more.";
+  return headed(view.title, hint, element("div", { class: "gallery wide" }, photoFigure(side), ...pictures), squaresLegend(most, { among, least: signed ? -most : 0 }));
 }
 
 /** The squares with the greatest values, in words. */

@@ -15,9 +15,7 @@ function drawHead() {
 }
 
 function drawLegend(greatest) {
-  const canvas = element("canvas", { role: "img", "aria-label": `colours from 0 to ${number(greatest)}` });
-  paint(canvas, Array.from({ length: 256 }, (_, n) => n), 1, 256, 255);
-  $("legend").replaceChildren("0", canvas, state.scale === "one" ? "1" : number(greatest));
+  $("legend").replaceChildren(...colourBar(greatest));
 }
 
 const pen = document.createElement("canvas").getContext("2d");

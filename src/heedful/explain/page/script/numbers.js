@@ -68,7 +68,11 @@ function told(m, i, j) {
 
 /* ---- Units ------------------------------------------------------------------------------------------- */
 
-const hasWords = (side) => side.words.length > 0 && new Set(side.words).size < side.words.length;
+/** Whether a word of a side has several tokens; what belongs to no word (-1) is no word. */
+function hasWords(side) {
+  const words = side.words.filter((word) => word >= 0);
+  return new Set(words).size < words.length;
+}
 
 /** What stands along an axis: `labels`, for each token the unit it is `of`, for each unit how many `pieces`. */
 function unitsOf(name, unit) {

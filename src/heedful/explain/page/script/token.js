@@ -85,16 +85,22 @@ function lines(places, weights) {
 /** Where every head of the layer looks in the picture. */
 function drawHeads(side, map) {
   const all = map.views.map((_, v) => weightsOf(unpacked(state.map, v)));
-  const most = full(Math.max(...all.map((each) => greatestOf(squaresOf(side, each)))));
-  $("heads").replaceChildren(...map.views.map((view, v) => small(side, all[v], most, headName(view), v === state.view, () => change({ view: v }))));
+  const most = full(greatestOfSquares(side, all, amongOf(map)));
+  const pictures = map.views.map((view, v) => small(side, all[v], most, headName(view), v === state.view, () => change({ view: v })));
+  $("heads").replaceChildren(photoFigure(side), ...pictures, squaresLegend(most, { among: amongOf(map) }));
 }
 
 const squaresOf = (side, weights) => weights.subarray(side.before, side.before + side.grid[0] * side.grid[1]);
 
-/** A small picture that can be chosen. */
+/** The end of a scale that several drawings of squares share; even attention is on it. */
+const greatestOfSquares = (side, all, among) => Math.max(among === null ? 0 : 1 / among, ...all.map((each) => greatestOf(squaresOf(side, each))));
+
+const squaresLegend = (most, what) => element("p", { class: "legend" }, ...colourBar(most, what));
+
+/** A small drawing of the squares that can be chosen. */
 function small(side, weights, most, label, isChosen, choose) {
-  const { frame, canvas } = framed(side);
-  veil(canvas, squaresOf(side, weights), side.grid, most);
+  const { frame, canvas } = heatOf(side);
+  paint(canvas, squaresOf(side, weights), ...side.grid, most);
   const press = ({ currentTarget }) => {
     const box = currentTarget.parentElement;
     const at = [...box.children].indexOf(currentTarget);
@@ -113,8 +119,9 @@ function drawStrip() {
   $("strip-hint").textContent = viewName(map, view);
   const row = (i) => m.w.subarray(i * m.columns, (i + 1) * m.columns);
   const chosen = (i) => state.direction === "out" && i === state.query;
-  const most = full(Math.max(...queries.labels.map((_, i) => greatestOf(squaresOf(side, row(i))))));
-  $("strip-body").replaceChildren(...queries.labels.slice(0, NUMBERED).map((label, i) => small(side, row(i), most, label, chosen(i), () => change({ direction: "out", query: i }))));
+  const most = full(greatestOfSquares(side, queries.labels.map((_, i) => row(i)), amongOf(map)));
+  const pictures = queries.labels.slice(0, NUMBERED).map((label, i) => small(side, row(i), most, label, chosen(i), () => change({ direction: "out", query: i })));
+  $("strip-body").replaceChildren(photoFigure(side), ...pictures, squaresLegend(most, { among: amongOf(map) }));
 }
 
 /** The other direction; where a side looks at itself, of the same token. */
