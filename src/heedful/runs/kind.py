@@ -157,6 +157,12 @@ class Kind(ABC):
     reads_words: ClassVar[bool] = False
     """Whether an input in JSON lines may also be a list of words."""
 
+    listed: ClassVar[tuple[str, ...]] = ()
+    """Columns whose rows may hold a list as well as a text: of any other, a list is one text, with blanks."""
+
+    single: ClassVar[tuple[str, ...]] = ()
+    """Columns that hold one thing, of which a list is refused."""
+
     strides: ClassVar[bool] = False
     """Whether it is scored in windows, which may slide."""
 

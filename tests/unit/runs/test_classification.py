@@ -9,6 +9,7 @@ import torch
 from heedful.data.sources import JsonlSource, TsvSource
 from heedful.errors import DataError, RequestError
 from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
@@ -229,3 +230,19 @@ def test_an_empty_label_is_named(tmp_path):
 def test_recipes_that_cannot_work_are_refused(sections, message):
     with pytest.raises(RequestError, match=message):
         recipe(**sections)
+
+
+def test_a_list_is_one_text_but_no_label(tmp_path):
+    lines = [
+        {"text": ["a b", "c"], "label": 1},
+        {"text": [], "label": True},
+        {"text": "x", "label": ["x", "y"]},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": {"text": "text", "label": "label"}}
+    settings = recipe(data={**plain()["data"], "train": source}).model_copy(update={"root": str(tmp_path)})
+    found = rows_of(settings, settings.data.train, training=True)
+    assert next(found).row == {"text": "a b c", "label": "1"}
+    assert next(found).row == {"text": "", "label": "true"}
+    with pytest.raises(DataError, match=r"rows\.jsonl:3: the column 'label' holds a list of 2"):
+        next(found)

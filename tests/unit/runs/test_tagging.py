@@ -8,10 +8,13 @@ import torch
 
 from heedful.errors import DataError, RequestError
 from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.kinds import kind_of
+from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
+from heedful.tasks.tagging import words_and_tags
 from heedful.training.listeners import JsonLines, read_metrics
 
 TAGS = {
@@ -83,6 +86,48 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(trained):
     return load(trained, device="cpu")
+
+
+# Data ------------------------------------------------------------------------------------------------------
+
+
+def read(folder, *lines):
+    """The recipe and the rows of JSON lines."""
+    (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": {"words": "words", "tags": "tags"}}
+    settings = recipe(data={"train": source}).model_copy(update={"root": str(folder)})
+    return settings, list(rows_of(settings, settings.data.train, training=True))
+
+
+def test_lists_of_words_and_tags_stay_lists(tmp_path):
+    lines = [
+        {"words": ["New York", "is"], "tags": [3, 0]},
+        {"words": [], "tags": []},
+        {"words": "", "tags": ""},
+        {"words": "a b", "tags": ["3", "true"]},
+        {"words": ["x"], "tags": [True]},
+    ]
+    settings, found = read(tmp_path, *lines)
+    kind = kind_of(settings)
+    assert [words_and_tags(row) for row in found] == [
+        (["New York", "is"], ["3", "0"]),
+        ([], []),
+        ([], []),
+        (["a", "b"], ["3", "true"]),
+        (["x"], ["true"]),
+    ]
+    codec = kind.learn(settings, lambda: iter(found))
+    assert codec.tags == ("0", "3", "true")
+    # Empty rows are left out, as empty lines are.
+    encoded = [row.row for row in kind.encode(settings, codec, found, kind.report(codec))]
+    marks = [[mark for mark in row["tags"] if mark] for row in encoded]
+    assert marks == [[2, 1], [2, 3], [3]]
+
+
+def test_words_and_tags_in_lists_are_as_many(tmp_path):
+    _, (row,) = read(tmp_path, {"words": ["New York", "is"], "tags": "X Y Z"})
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: 2 words but 3 tags"):
+        words_and_tags(row)
 
 
 # Training --------------------------------------------------------------------------------------------------
