@@ -8,7 +8,7 @@ run    -> predictions           `Kind.predictor`                       by `heedf
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -91,14 +91,17 @@ class Evaluation:
     Args:
         split: its name.
         scores: with their signatures and counts.
+        notes: what was out of the ordinary in the data.
     """
 
     split: str
     scores: list[Score]
+    notes: Sequence[str] = field(default=(), kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """As ``docs/schemas/evaluation.schema.json`` has it, one entry of ``splits``."""
-        return {"split": self.split, "scores": [score.to_dict() for score in self.scores]}
+        noted = {"notes": list(self.notes)} if self.notes else {}
+        return {"split": self.split, "scores": [score.to_dict() for score in self.scores], **noted}
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """One record for each thing that was scored, with its own scores."""

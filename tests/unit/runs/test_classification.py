@@ -185,12 +185,32 @@ def test_a_label_in_validation_that_training_has_not_is_named(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_label_in_a_test_set_that_training_has_not_is_named(run, tmp_path):
+def test_a_test_set_of_unknown_labels_alone_is_refused(run, tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text("text\tlabel\nthe honey\tbitter\n")
     ((name, source),) = chosen_splits(run, "test", [path]).items()
     with pytest.raises(DataError, match=r"own.tsv:2: the label 'bitter'"):
         evaluate(run, name, source)
+
+
+def test_labels_that_training_has_not_seen_count_as_wrong(run, tmp_path, published):
+    known = list(rows(6, 5))
+    lines = [*known, ("bitter", known[0][1]), ("sweeet", known[1][1]), ("bitter", known[2][1])]
+    path = tmp_path / "own.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for label, text in lines))
+    ((name, source),) = chosen_splits(run, "test", [path]).items()
+    found = evaluate(run, name, source)
+    predicted = [p.text for p in run.predict([text for _, text in lines])]
+    right = [label == answer for (label, _), answer in zip(lines, predicted, strict=True)]
+    accuracy = found.scores[0]
+    assert accuracy.value == pytest.approx(np.mean(right))
+    assert accuracy.counts == {"examples": 9, "classes": 5, "unseen": 3}
+    (note,) = found.notes
+    assert note.startswith("3 with a label that training has not seen count as wrong")
+    assert f"'bitter' (2, first at {path}:8)" in note
+    assert f"'sweeet' (1, first at {path}:9) (did you mean 'sweet'?)" in note
+    assert [r["correct"] for r in found.rows()] == right
+    published("evaluation", {"version": 1, "run": "r", "splits": [found.to_dict()]})
 
 
 @pytest.mark.parametrize(

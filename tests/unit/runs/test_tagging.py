@@ -255,11 +255,11 @@ def test_empty_lines_are_left_out_or_refused(tmp_path):
         into(tmp_path / "strict", data={"filter": {"empty": "error"}})
 
 
-def test_an_unknown_tag_in_a_test_set_is_named(run, tmp_path):
+def test_a_test_set_of_unknown_tags_alone_is_refused(run, tmp_path):
     path = tmp_path / "own.tsv"
-    path.write_text("words\ttags\nAnna sees\tB-PER O\nAnna sees\tB-PER X\n")
+    path.write_text("words\ttags\nAnna sees\tX Y\nAnna sees\tX X\n")
     ((name, source),) = chosen_splits(run, "test", [path]).items()
-    with pytest.raises(DataError, match=r"own.tsv:3: the tag 'X'"):
+    with pytest.raises(DataError, match=r"own.tsv:2: the tag 'X'"):
         evaluate(run, name, source)
 
 
@@ -281,3 +281,20 @@ def test_one_tag_is_not_enough(tmp_path):
 def test_recipes_that_cannot_work_are_refused(sections, message):
     with pytest.raises(RequestError, match=message):
         recipe(**sections)
+
+
+@pytest.mark.parametrize("unseen", ["B-ORG", "?"])
+def test_tags_that_training_has_not_seen_count_as_wrong(run, tmp_path, unseen):
+    path = tmp_path / "own.tsv"
+    path.write_text(f"words\ttags\nAnna sees\tB-PER O\nMaria loves the\tB-PER {unseen} O\n")
+    ((name, source),) = chosen_splits(run, "test", [path]).items()
+    found = evaluate(run, name, source)
+    predicted = [tag for p in run.predict(["Anna sees", "Maria loves the"]) for tag in p.tags]
+    wanted = ["B-PER", "O", "B-PER", unseen, "O"]
+    scores = {score.name: score for score in found.scores}
+    assert scores["accuracy"].value == pytest.approx(np.mean([a == b for a, b in zip(predicted, wanted)]))
+    assert scores["accuracy"].counts == {"words": 5, "sentences": 2, "classes": 5, "unseen": 1}
+    assert "span F1" in scores
+    (note,) = found.notes
+    assert note.startswith("1 with a tag that training has not seen count as wrong")
+    assert f"{unseen!r} (1, first at {path}:3)" in note
