@@ -215,6 +215,8 @@ def _scored(
             say(f"{name}: {run.kind.scoring}")
             found = score(run, name, source, say=say, **how)
             evaluations.append(found)
+            for note in found.notes:
+                say(f"heedful: {name}: {note}")
             if shown:
                 _show(name, run.kind.unit, found.scores)
             write(json_text({"split": name, **row}) for row in found.rows())

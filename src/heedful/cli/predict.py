@@ -1,10 +1,12 @@
 """``heedful predict``."""
 
 import json
+import os
+import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 _EXAMPLES = {"picture": "cat.png"}
 # Inputs that are read, sorted by length, and answered together.
 BLOCK = 2048
+
+PATIENCE = 0.05
+"""Seconds that a pipe may be silent before what has come is answered; whoever fills it is faster by far."""
 
 
 def register(app: typer.Typer) -> None:
@@ -67,7 +72,8 @@ def predict(
     if (stream or whole) and structured:
         raise RequestError("--stream and --whole are for plain text: leave --jsonl away")
     with ExitStack() as stack:
-        lines = _lines(file, stack)
+        piped = Piped.of(sys.stdin.buffer) if file == "-" else None
+        lines = _lines(file, stack) if piped is None else _standard_input(piped)
         if whole:
             lines = iter(["\n".join(lines)])
         from heedful.data.pictures import SUFFIXES
@@ -87,27 +93,28 @@ def predict(
             return
         keys, listed = loaded.kind.inputs(loaded.recipe), loaded.kind.reads_words
         records = _records(lines, file, keys, listed) if structured else _fields(lines, file, keys)
+        # At a terminal, every line is answered at once.
         size = 1 if file == "-" and sys.stdin.isatty() else BLOCK
-        _answer_all(loaded, predictor, records, size, alignment=alignment, structured=structured)
+        blocks = _blocks(records, size, (lambda: True) if piped is None else piped.ready)
+        _answer_all(loaded, predictor, blocks, alignment=alignment, structured=structured)
 
 
 def _answer_all(
     run: "Run",
     predictor: "Predictor",
-    records: Iterable[dict[str, Any]],
-    size: int,
+    blocks: Iterable[list[dict[str, Any]]],
     *,
     alignment: bool,
     structured: bool,
 ) -> None:
-    """Print the answers block by block, ``size`` inputs at a time: at a terminal, every line at once.
+    """Print the answers block by block.
 
     Raises:
         WorkError: an input could not be read; the others are answered all the same.
     """
     first, failed = 0, 0
     key, columns = run.kind.inputs(run.recipe)[0], run.kind.columns(run.recipe)
-    for block in _blocks(records, size):
+    for block in blocks:
         inputs = [run.kind.input_of(run.recipe, record) for record in block]
         predictions = predictor.predict(inputs, alignment=alignment, first=first)
         first += len(block)
@@ -162,7 +169,63 @@ def _lines(file: str, stack: ExitStack) -> Iterator[str]:
     return iter(()) if is_empty else lines(found)
 
 
-def _standard_input(stream: IO[bytes]) -> Iterator[str]:
+class Piped:
+    """The lines of a pipe or socket, each with its end; what may come later is not waited for.
+
+    Args:
+        descriptor: of the pipe; nothing else may read from it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._ended = descriptor, False
+        self._lines: deque[bytes] = deque()
+        self._begun: list[bytes] = []
+
+    @classmethod
+    def of(cls, stream: IO[bytes]) -> "Piped | None":
+        """What an unread stream comes through; None where it is no pipe, so that all of it is there."""
+        try:
+            mode = os.fstat(stream.fileno()).st_mode
+        except OSError:  # it has no descriptor
+            return None
+        waits = os.name == "posix" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
+        return cls(stream.fileno()) if waits else None
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Every line, waiting for it."""
+        while self._lines or self._read():
+            if self._lines:
+                yield self._lines.popleft()
+
+    def ready(self) -> bool:
+        """Whether there is another line, or comes within `PATIENCE`."""
+        import select
+        from time import monotonic
+
+        until = monotonic() + PATIENCE
+        while not self._lines and not self._ended:
+            if not select.select([self._descriptor], [], [], max(0.0, until - monotonic()))[0]:
+                return False
+            self._read()
+        return bool(self._lines)
+
+    def _read(self) -> bool:
+        """Take in what is there, or wait for something; False at the end."""
+        if self._ended:
+            return False
+        chunk = os.read(self._descriptor, 1 << 16)
+        self._ended = not chunk
+        *whole, rest = chunk.split(b"\n")
+        for part in whole:
+            self._lines.append(b"".join([*self._begun, part, b"\n"]))
+            self._begun = []
+        self._begun.append(rest)
+        if self._ended and any(self._begun):
+            self._lines.append(b"".join(self._begun))
+        return True
+
+
+def _standard_input(stream: Iterable[bytes]) -> Iterator[str]:
     for number, raw in enumerate(stream, 1):
         try:
             line = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
@@ -233,7 +296,13 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _blocks(records: Iterable[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:
+def _blocks(
+    records: Iterable[dict[str, Any]], size: int, ready: Callable[[], bool]
+) -> Iterator[list[dict[str, Any]]]:
+    """The records, up to ``size`` together: fewer where the next one is not ``ready``."""
     records = iter(records)
-    while block := list(islice(records, size)):
+    for record in records:
+        block = [record]
+        while len(block) < size and ready() and (another := next(records, None)) is not None:
+            block.append(another)
         yield block

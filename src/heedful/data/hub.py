@@ -10,7 +10,7 @@ from heedful.data.files import Paths, find_all
 from heedful.data.lines import Located, Row, Where, expand
 from heedful.data.pictures import Picture
 from heedful.data.range import Ranged
-from heedful.data.tables import text_at
+from heedful.data.tables import field_at
 from heedful.errors import DataError, nearest
 
 _SAVED = ("state.json", "dataset_dict.json")
@@ -161,9 +161,9 @@ def _picture(stored: Any, where: Where) -> Picture:
     return Picture(Path(stored["path"]) if content is None else content, str(where))
 
 
-def _text(record: Any, field: str, label: Any, where: Where) -> str:
+def _text(record: Any, field: str, label: Any, where: Where) -> str | list[str]:
     if label is None:
-        return text_at(record, field, where)
+        return field_at(record, field, where)
     value = record[field]
     if value is None or not 0 <= value < label.num_classes:
         raise DataError(f"{where}: field {field!r} holds no label ({value})")

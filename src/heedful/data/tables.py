@@ -51,7 +51,7 @@ class JsonlSource(Ranged):
     Args:
         paths: one file or several, read one after another; plain or ``.gz``.
         columns: for each column, the field: ``text``, or dotted, ``translation.en``, ``answers.0``. A list
-            of texts is joined by spaces.
+            of texts is joined by spaces, one of words or of tags stays as it is.
         lists: columns whose field holds a list of texts that stays one: several references, say.
     """
 
@@ -156,7 +156,7 @@ def _jsonl_rows(file: TextFile, config: JsonlSource) -> Iterator[Located[Row]]:
     for number, line in enumerate(lines(file), start=1):
         where = Where(file.name, number)
         record = _parse(line, where)
-        row: Row = {column: text_at(record, path, where) for column, path in config.columns.items()}
+        row: Row = {column: field_at(record, path, where) for column, path in config.columns.items()}
         row |= {column: texts_at(record, path, where) for column, path in config.lists.items()}
         yield Located(row, where)
 
@@ -173,19 +173,23 @@ def _parse(line: str, where: Where) -> dict[str, Any]:
     return record
 
 
-def text_at(record: Any, path: str, where: Where) -> str:
-    """The text of the field ``path`` (dotted); numbers and booleans as JSON writes them.
+def field_at(record: Any, path: str, where: Where) -> str | list[str]:
+    """The text of the field ``path``, or the texts of a list (the words or the sentences of a document, say).
 
-    A list of texts (the sentences of a document, say) is one text, with spaces between them.
+    Numbers and booleans are written as in JSON.
 
     Raises:
-        DataError: there is no such field, or it holds no text.
+        DataError: there is no such field, or something in it is no text.
     """
     value = _value_at(record, path, where)
+    if isinstance(value, list):
+        return [_text(part, f"{path}.{number}", where) for number, part in enumerate(value)]
+    return _text(value, path, where)
+
+
+def _text(value: Any, path: str, where: Where) -> str:
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
-    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
-        value = " ".join(value)
     if not isinstance(value, str):
         found = "null" if value is None else f"a {type(value).__name__}"
         raise DataError(f"{where}: field {path!r} holds {found}, not text")
@@ -200,10 +204,8 @@ def texts_at(record: Any, path: str, where: Where) -> list[str]:
     Raises:
         DataError: there is no such field, or something in it is no text.
     """
-    value = _value_at(record, path, where)
-    if not isinstance(value, list):
-        return [text_at(record, path, where)]
-    return [text_at(record, f"{path}.{number}", where) for number in range(len(value))]
+    found = field_at(record, path, where)
+    return found if isinstance(found, list) else [found]
 
 
 def _value_at(value: Any, path: str, where: Where) -> Any:

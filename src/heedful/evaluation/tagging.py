@@ -40,21 +40,25 @@ def bio_spans(tags: Sequence[str]) -> list[Span]:
 
 
 def tagging_scores(
-    predictions: Sequence[Sequence[str]], truths: Sequence[Sequence[str]], labels: Sequence[str]
+    predictions: Sequence[Sequence[str]],
+    truths: Sequence[Sequence[str]],
+    labels: Sequence[str],
+    unseen: Sequence[str] = (),
 ) -> list[Score]:
     """Accuracy, macro and micro F1 of words; and precision, recall and F1 of spans, if tags say spans.
 
     Args:
         predictions: the tags of each sentence.
         truths: the right ones.
-        labels: all tags, in the order of the tables.
+        labels: all tags that may be predicted, in the order of the tables; they say whether there are spans.
+        unseen: others that are right somewhere.
 
     Raises:
-        RequestError: there are no words, or a tag is none of the labels.
+        RequestError: there are no words, or a tag is none of these.
     """
     found, right = ([tag for sentence in side for tag in sentence] for side in (predictions, truths))
-    counts = {"words": len(right), "sentences": len(truths), "classes": len(labels)}
-    words = classification_scores(found, right, labels).values()
+    counts = {"words": len(right), "sentences": len(truths), "classes": len(labels) + len(unseen)}
+    words = classification_scores(found, right, (*labels, *unseen)).values()
     spans = span_scores(predictions, truths) if is_bio(labels) else []
     return [replace(score, counts=counts) for score in words] + spans
 

@@ -8,7 +8,7 @@ run    -> predictions           `Kind.predictor`                       by `heedf
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -91,14 +91,17 @@ class Evaluation:
     Args:
         split: its name.
         scores: with their signatures and counts.
+        notes: what was out of the ordinary in the data.
     """
 
     split: str
     scores: list[Score]
+    notes: Sequence[str] = field(default=(), kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """As ``docs/schemas/evaluation.schema.json`` has it, one entry of ``splits``."""
-        return {"split": self.split, "scores": [score.to_dict() for score in self.scores]}
+        noted = {"notes": list(self.notes)} if self.notes else {}
+        return {"split": self.split, "scores": [score.to_dict() for score in self.scores], **noted}
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """One record for each thing that was scored, with its own scores."""
@@ -158,6 +161,12 @@ class Kind(ABC):
 
     reads_words: ClassVar[bool] = False
     """Whether an input in JSON lines may also be a list of words."""
+
+    listed: ClassVar[tuple[str, ...]] = ()
+    """Columns whose rows may hold a list as well as a text: of any other, a list is one text, with blanks."""
+
+    single: ClassVar[tuple[str, ...]] = ()
+    """Columns that hold one thing, of which a list is refused."""
 
     strides: ClassVar[bool] = False
     """Whether it is scored in windows, which may slide."""

@@ -12,7 +12,7 @@ from heedful.data.sources import Located, Row, SourceConfig, open_source
 from heedful.data.store import TokenStore
 from heedful.errors import DataError
 from heedful.runs.folder import RunFolder, read_json, write_json
-from heedful.runs.kind import Prepared, Say
+from heedful.runs.kind import Kind, Prepared, Say
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
 
@@ -29,7 +29,7 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
         training: whether they are trained on, for which a recipe may need more columns.
 
     Raises:
-        DataError: a row lacks a column.
+        DataError: a row lacks a column, or holds a list where there can only be one thing.
     """
     kind, root = kind_of(recipe), recipe.folder
     columns, pictures = columns_of(recipe, training=training), kind.pictures(recipe)
@@ -37,7 +37,21 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
         for column in columns:
             if column not in row.row:
                 raise DataError(f"{row.where}: there is no column {column!r}; the row has {sorted(row.row)}")
-        yield opened(row, pictures, root)
+        yield opened(_joined(row, kind), pictures, root)
+
+
+def _joined(row: Located[Row], kind: Kind) -> Located[Row]:
+    """The row with one text, with blanks between its parts, where the task makes nothing of a list."""
+    lists = [
+        column for column, held in row.row.items() if isinstance(held, list) and column not in kind.listed
+    ]
+    if not lists:
+        return row
+    for column in lists:
+        if column in kind.single:
+            n = len(row.row[column])
+            raise DataError(f"{row.where}: the column {column!r} holds a list of {n}: one {column} is wanted")
+    return Located({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.where)
 
 
 def columns_of(recipe: Recipe, *, training: bool) -> tuple[str, ...]:

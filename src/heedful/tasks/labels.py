@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from jaxtyping import Float
@@ -67,6 +68,61 @@ def number_of(label: str, labels: Labels, where: Where, name: str = LABEL) -> in
             f"{nearest(label, labels)}; they are {listed(labels)}"
         )
     return numbers[label]
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Labels of a data set that are none of the run's: whatever it answers there is wrong.
+
+    Args:
+        counts: how often each occurs, in the order in which they come.
+        first: where each comes first.
+        known: the run's own.
+    """
+
+    counts: Counter[str]
+    first: dict[str, Where]
+    known: Labels
+
+    @classmethod
+    def among(cls, given: Iterable[tuple[str, Where]], known: Labels, name: str = LABEL) -> "Unseen":
+        """Those among the labels of a data set, each with its place.
+
+        Raises:
+            DataError: there is no other: the data set is none of the run's task.
+        """
+        every = list(given)
+        first: dict[str, Where] = {}
+        for label, where in every:
+            if label not in _numbers(known):
+                first.setdefault(label, where)
+        counts = Counter(label for label, _ in every if label in first)
+        if every and counts.total() == len(every):
+            label, where = every[0]
+            number_of(label, known, where, name)
+        return cls(counts, first, known)
+
+    @property
+    def labels(self) -> Labels:
+        """All of them."""
+        return tuple(self.first)
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """For the counts of scores."""
+        return {"unseen": self.counts.total()} if self.first else {}
+
+    def notes(self, name: str = LABEL) -> list[str]:
+        """What is to be said of them; messages call them ``name``."""
+        if not self.first:
+            return []
+        each = [
+            f"{label!r} ({self.counts[label]:,}, first at {where}){nearest(label, self.known)}"
+            for label, where in list(self.first.items())[:_SHOWN]
+        ]
+        more = ", ..." if len(self.first) > _SHOWN else ""
+        n = self.counts.total()
+        return [f"{n:,} with a {name} that training has not seen count as wrong: {', '.join(each)}{more}"]
 
 
 def listed(labels: Sequence[str]) -> str:

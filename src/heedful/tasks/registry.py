@@ -70,7 +70,7 @@ class PictureClassificationTask(_Labelling):
 
 
 class TaggingTask(Config):
-    """A tag for every word; the data have the columns ``words`` and ``tags``, with blanks between them."""
+    """A tag for every word; the data have the columns ``words`` and ``tags``: lines with blanks, or lists."""
 
     kind: Literal["tagging"] = "tagging"
 

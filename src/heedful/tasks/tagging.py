@@ -54,12 +54,12 @@ def split(line: str) -> list[str]:
 
 
 def words_and_tags(row: Located[Row]) -> tuple[list[str], list[str]]:
-    """The words of a row and their tags.
+    """The words of a row and their tags, each given as a list or as a line with blanks between.
 
     Raises:
         DataError: they are not as many.
     """
-    words, tags = split(row.row[WORDS]), split(row.row[TAGS])
+    words, tags = (of if isinstance(of, list) else split(of) for of in (row.row[WORDS], row.row[TAGS]))
     if len(words) != len(tags):
         raise DataError(f"{row.where}: {len(words)} words but {len(tags)} tags: every word needs one")
     return words, tags

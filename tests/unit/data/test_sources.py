@@ -153,8 +153,8 @@ class TestJsonl:
             ('{"txt": "x"}', r"a\.jsonl:2: no field 'text' \(did you mean 'txt'\?\)"),
             ('{"text": null}', r"a\.jsonl:2: field 'text' holds null"),
             ('{"text": {"a": 1}}', r"a\.jsonl:2: field 'text' holds a dict"),
-            ('{"text": ["a", 1]}', r"a\.jsonl:2: field 'text' holds a list"),
-            ('{"text": []}', r"a\.jsonl:2: field 'text' holds a list"),
+            ('{"text": ["a", ["b"]]}', r"a\.jsonl:2: field 'text\.1' holds a list"),
+            ('{"text": ["a", null]}', r"a\.jsonl:2: field 'text\.1' holds null"),
             (
                 r'{"text": "a\ud800"}',
                 r"a\.jsonl:2: field 'text' holds half of a surrogate pair at character 2",
@@ -165,6 +165,10 @@ class TestJsonl:
     def test_faults_are_located(self, folder, line, message):
         with pytest.raises(DataError, match=message):
             self.read(folder, f'{{"text": "fine"}}\n{line}\n', t="text")
+
+    def test_a_list_holds_texts_numbers_as_json_writes_them(self, folder):
+        got = self.read(folder, '{"t": ["a b", 1, true, 2.5]}\n{"t": []}\n', t="t")
+        assert [row.row for row in got] == [{"t": ["a b", "1", "true", "2.5"]}, {"t": []}]
 
     def test_a_list_of_texts_may_stay_one(self, folder):
         content = '{"text": "x", "all": ["y", "z"]}\n{"text": "u", "all": "v"}\n'

@@ -9,6 +9,7 @@ import torch
 from heedful.data.sources import JsonlSource, TsvSource
 from heedful.errors import DataError, RequestError
 from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
@@ -184,12 +185,32 @@ def test_a_label_in_validation_that_training_has_not_is_named(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_label_in_a_test_set_that_training_has_not_is_named(run, tmp_path):
+def test_a_test_set_of_unknown_labels_alone_is_refused(run, tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text("text\tlabel\nthe honey\tbitter\n")
     ((name, source),) = chosen_splits(run, "test", [path]).items()
     with pytest.raises(DataError, match=r"own.tsv:2: the label 'bitter'"):
         evaluate(run, name, source)
+
+
+def test_labels_that_training_has_not_seen_count_as_wrong(run, tmp_path, published):
+    known = list(rows(6, 5))
+    lines = [*known, ("bitter", known[0][1]), ("sweeet", known[1][1]), ("bitter", known[2][1])]
+    path = tmp_path / "own.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for label, text in lines))
+    ((name, source),) = chosen_splits(run, "test", [path]).items()
+    found = evaluate(run, name, source)
+    predicted = [p.text for p in run.predict([text for _, text in lines])]
+    right = [label == answer for (label, _), answer in zip(lines, predicted, strict=True)]
+    accuracy = found.scores[0]
+    assert accuracy.value == pytest.approx(np.mean(right))
+    assert accuracy.counts == {"examples": 9, "classes": 5, "unseen": 3}
+    (note,) = found.notes
+    assert note.startswith("3 with a label that training has not seen count as wrong")
+    assert f"'bitter' (2, first at {path}:8)" in note
+    assert f"'sweeet' (1, first at {path}:9) (did you mean 'sweet'?)" in note
+    assert [r["correct"] for r in found.rows()] == right
+    published("evaluation", {"version": 1, "run": "r", "splits": [found.to_dict()]})
 
 
 @pytest.mark.parametrize(
@@ -229,3 +250,19 @@ def test_an_empty_label_is_named(tmp_path):
 def test_recipes_that_cannot_work_are_refused(sections, message):
     with pytest.raises(RequestError, match=message):
         recipe(**sections)
+
+
+def test_a_list_is_one_text_but_no_label(tmp_path):
+    lines = [
+        {"text": ["a b", "c"], "label": 1},
+        {"text": [], "label": True},
+        {"text": "x", "label": ["x", "y"]},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": {"text": "text", "label": "label"}}
+    settings = recipe(data={**plain()["data"], "train": source}).model_copy(update={"root": str(tmp_path)})
+    found = rows_of(settings, settings.data.train, training=True)
+    assert next(found).row == {"text": "a b c", "label": "1"}
+    assert next(found).row == {"text": "", "label": "true"}
+    with pytest.raises(DataError, match=r"rows\.jsonl:3: the column 'label' holds a list of 2"):
+        next(found)

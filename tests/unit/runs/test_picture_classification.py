@@ -224,7 +224,20 @@ def test_what_cannot_be_read_is_named_or_dropped_and_counted(tmp_path):
         evaluate(run, "test", chosen_splits(run, "test", None)["test"])
 
 
-def test_a_label_in_a_test_set_that_training_has_not_is_named(folder, run, tmp_path):
+def test_a_picture_with_a_label_that_training_has_not_seen_counts_as_wrong(run, tmp_path):
+    for label in ("flat", "slant"):
+        (tmp_path / "own" / label).mkdir(parents=True)
+        Image.fromarray(np.zeros((6, 6), dtype=np.uint8)).save(tmp_path / "own" / label / "1.png")
+    ((name, source),) = chosen_splits(run, "test", [tmp_path / "own"]).items()
+    found = evaluate(run, name, source)
+    (answer, _) = run.predict([np.zeros((6, 6), dtype=np.uint8)] * 2)
+    assert found.scores[0].value == (answer.text == "flat") / 2
+    assert found.scores[0].counts["unseen"] == 1
+    assert "'slant' (1, first at " in found.notes[0]
+    assert "own/slant/1.png" in found.notes[0]
+
+
+def test_a_test_set_of_unknown_labels_alone_is_refused(folder, run, tmp_path):
     (tmp_path / "own" / "slant").mkdir(parents=True)
     Image.fromarray(np.zeros((6, 6), dtype=np.uint8)).save(tmp_path / "own" / "slant" / "1.png")
     ((name, source),) = chosen_splits(run, "test", [tmp_path / "own"]).items()

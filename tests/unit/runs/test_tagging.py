@@ -8,10 +8,13 @@ import torch
 
 from heedful.errors import DataError, RequestError
 from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.kinds import kind_of
+from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
+from heedful.tasks.tagging import words_and_tags
 from heedful.training.listeners import JsonLines, read_metrics
 
 TAGS = {
@@ -83,6 +86,48 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(trained):
     return load(trained, device="cpu")
+
+
+# Data ------------------------------------------------------------------------------------------------------
+
+
+def read(folder, *lines):
+    """The recipe and the rows of JSON lines."""
+    (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": {"words": "words", "tags": "tags"}}
+    settings = recipe(data={"train": source}).model_copy(update={"root": str(folder)})
+    return settings, list(rows_of(settings, settings.data.train, training=True))
+
+
+def test_lists_of_words_and_tags_stay_lists(tmp_path):
+    lines = [
+        {"words": ["New York", "is"], "tags": [3, 0]},
+        {"words": [], "tags": []},
+        {"words": "", "tags": ""},
+        {"words": "a b", "tags": ["3", "true"]},
+        {"words": ["x"], "tags": [True]},
+    ]
+    settings, found = read(tmp_path, *lines)
+    kind = kind_of(settings)
+    assert [words_and_tags(row) for row in found] == [
+        (["New York", "is"], ["3", "0"]),
+        ([], []),
+        ([], []),
+        (["a", "b"], ["3", "true"]),
+        (["x"], ["true"]),
+    ]
+    codec = kind.learn(settings, lambda: iter(found))
+    assert codec.tags == ("0", "3", "true")
+    # Empty rows are left out, as empty lines are.
+    encoded = [row.row for row in kind.encode(settings, codec, found, kind.report(codec))]
+    marks = [[mark for mark in row["tags"] if mark] for row in encoded]
+    assert marks == [[2, 1], [2, 3], [3]]
+
+
+def test_words_and_tags_in_lists_are_as_many(tmp_path):
+    _, (row,) = read(tmp_path, {"words": ["New York", "is"], "tags": "X Y Z"})
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: 2 words but 3 tags"):
+        words_and_tags(row)
 
 
 # Training --------------------------------------------------------------------------------------------------
@@ -210,11 +255,11 @@ def test_empty_lines_are_left_out_or_refused(tmp_path):
         into(tmp_path / "strict", data={"filter": {"empty": "error"}})
 
 
-def test_an_unknown_tag_in_a_test_set_is_named(run, tmp_path):
+def test_a_test_set_of_unknown_tags_alone_is_refused(run, tmp_path):
     path = tmp_path / "own.tsv"
-    path.write_text("words\ttags\nAnna sees\tB-PER O\nAnna sees\tB-PER X\n")
+    path.write_text("words\ttags\nAnna sees\tX Y\nAnna sees\tX X\n")
     ((name, source),) = chosen_splits(run, "test", [path]).items()
-    with pytest.raises(DataError, match=r"own.tsv:3: the tag 'X'"):
+    with pytest.raises(DataError, match=r"own.tsv:2: the tag 'X'"):
         evaluate(run, name, source)
 
 
@@ -236,3 +281,20 @@ def test_one_tag_is_not_enough(tmp_path):
 def test_recipes_that_cannot_work_are_refused(sections, message):
     with pytest.raises(RequestError, match=message):
         recipe(**sections)
+
+
+@pytest.mark.parametrize("unseen", ["B-ORG", "?"])
+def test_tags_that_training_has_not_seen_count_as_wrong(run, tmp_path, unseen):
+    path = tmp_path / "own.tsv"
+    path.write_text(f"words\ttags\nAnna sees\tB-PER O\nMaria loves the\tB-PER {unseen} O\n")
+    ((name, source),) = chosen_splits(run, "test", [path]).items()
+    found = evaluate(run, name, source)
+    predicted = [tag for p in run.predict(["Anna sees", "Maria loves the"]) for tag in p.tags]
+    wanted = ["B-PER", "O", "B-PER", unseen, "O"]
+    scores = {score.name: score for score in found.scores}
+    assert scores["accuracy"].value == pytest.approx(np.mean([a == b for a, b in zip(predicted, wanted)]))
+    assert scores["accuracy"].counts == {"words": 5, "sentences": 2, "classes": 5, "unseen": 1}
+    assert "span F1" in scores
+    (note,) = found.notes
+    assert note.startswith("1 with a tag that training has not seen count as wrong")
+    assert f"{unseen!r} (1, first at {path}:3)" in note

@@ -39,6 +39,7 @@ class Captioning(Kind):
 
     recipe: ClassVar[type[Recipe]] = CaptioningRecipe
     unit = "sentences"
+    single = (PICTURE,)
     scoring = "captioning"
     scored_by_writing = True
     own_data = "--table FILE"

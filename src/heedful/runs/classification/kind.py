@@ -37,6 +37,7 @@ class Classification(EncoderKind):
 
     recipe = ClassificationRecipe
     unit = "examples"
+    single = (LABEL,)
     scoring = "labelling"
     options = ("n_best",)
     readable = (TEXT, PAIR)

@@ -1,6 +1,6 @@
 """Scoring a classifier: the same answers as ``predict``, beside the right labels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from heedful.evaluation.classification import classification_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring
 from heedful.runs.measuring import answered
-from heedful.tasks.labels import LABEL
+from heedful.tasks.labels import LABEL, Unseen
 from heedful.tasks.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -59,19 +59,25 @@ def scored(
         drop: leave out what cannot be read; the scores' counts say how many were left out.
 
     Raises:
-        DataError: there is nothing to score, or a label is none of the run's; or an input cannot be read.
+        DataError: there is nothing to score, or no label is one of the run's; or an input cannot be read.
     """
     kept = list(islice(rows, how.limit))
     if not kept:
         raise DataError(f"{split}: there is nothing to score")
-    for row in kept:
-        run.codec.number(row.row[LABEL], row.where)
+    _unseen(run, kept)
     columns = run.kind.inputs(run.recipe)
     inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
     found = run.predict(inputs, progress=how.progress, precision=how.precision)
     pairs, left_out = answered(split, kept, found, drop=drop, say=how.say)
     predictions, labels = [p for _, p in pairs], [row[LABEL] for row, _ in pairs]
     texts = [{column: str(row[column]) for column in columns} for row, _ in pairs]
-    plain = classification_scores([p.text for p in predictions], labels, run.codec.labels)
-    scores = [replace(score, counts={**score.counts, **left_out}) for score in plain.values()]
-    return Evaluation(split, scores, texts, labels, predictions)
+    unseen = _unseen(run, [row for row, p in zip(kept, found, strict=True) if not p.error])
+    classes = (*run.codec.labels, *unseen.labels)
+    plain = classification_scores([p.text for p in predictions], labels, classes)
+    more = {**left_out, **unseen.counted}
+    scores = [replace(score, counts={**score.counts, **more}) for score in plain.values()]
+    return Evaluation(split, scores, texts, labels, predictions, notes=unseen.notes())
+
+
+def _unseen(run: "Run", rows: Sequence[Located[Row]]) -> Unseen:
+    return Unseen.among(((row.row[LABEL], row.where) for row in rows), run.codec.labels)

@@ -88,7 +88,8 @@ class EncoderKind(Kind):
         Raises:
             DataError: the rows do not give what is needed.
         """
-        texts = (row.row[column] for row in rows() for column in self.texts(recipe))
+        found = (row.row[column] for row in rows() for column in self.texts(recipe))
+        texts = (" ".join(text) if isinstance(text, list) else text for text in found)
         return self.codec(recipe, own_tokenizer(recipe, TEXT, texts), rows)
 
     def report(self, codec: Any) -> DataReport:

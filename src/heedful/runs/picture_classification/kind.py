@@ -45,6 +45,7 @@ class PictureClassification(Kind):
 
     recipe = PictureClassificationRecipe
     unit = "examples"
+    single = (PICTURE, LABEL)
     scoring = "labelling"
     scored_by_writing = False
     own_data = "--folder FOLDER or --table FILE"

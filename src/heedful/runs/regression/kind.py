@@ -38,6 +38,7 @@ class Regression(EncoderKind):
 
     recipe = RegressionRecipe
     unit = "examples"
+    single = (LABEL,)
     scoring = "estimating"
     readable = (TEXT, PAIR)
     answer = LABEL

@@ -30,6 +30,7 @@ class Summarisation(Translation):
 
     recipe: ClassVar[type[Recipe]] = SummarisationRecipe
     scoring = "summarising"
+    listed = (REFERENCES,)
 
     def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> "Evaluation":
         """ROUGE of its summaries, likelihood of the references.

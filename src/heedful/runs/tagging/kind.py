@@ -37,6 +37,7 @@ class Tagging(EncoderKind):
 
     recipe = TaggingRecipe
     unit = "words"
+    listed = (WORDS, TAGS)
     scoring = "tagging"
     reads_words = True
     readable = (WORDS,)

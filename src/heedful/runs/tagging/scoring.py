@@ -1,7 +1,7 @@
 """Scoring a tagger: the same answers as ``predict``, beside the right tags."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from heedful.errors import DataError
 from heedful.evaluation.tagging import tagging_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring
+from heedful.tasks.labels import Unseen
 from heedful.tasks.tagging import Tagged, words_and_tags
 
 if TYPE_CHECKING:
@@ -45,17 +46,18 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     """Tag a data set and compare.
 
     Raises:
-        DataError: there is nothing to score, words and tags of a row are not as many, or a tag is none of
+        DataError: there is nothing to score, words and tags of a row are not as many, or no tag is one of
             the run's.
     """
     kept = list(islice(rows, how.limit))
     pairs = [words_and_tags(row) for row in kept]
     if not any(words for words, _ in pairs):
         raise DataError(f"{split}: there is nothing to score")
-    for row, (_, tags) in zip(kept, pairs, strict=True):
-        for tag in tags:
-            run.codec.number(tag, row.where)
+    given = ((tag, row.where) for row, (_, tags) in zip(kept, pairs, strict=True) for tag in tags)
+    unseen = Unseen.among(given, run.codec.tags, "tag")
     inputs = [words for words, _ in pairs]
     found: list[Any] = run.predict(inputs, progress=how.progress, precision=how.precision)
     right = [tags for _, tags in pairs]
-    return Evaluation(split, tagging_scores([p.tags for p in found], right, run.codec.tags), right, found)
+    scores = tagging_scores([p.tags for p in found], right, run.codec.tags, unseen.labels)
+    scores = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]
+    return Evaluation(split, scores, right, found, notes=unseen.notes("tag"))
