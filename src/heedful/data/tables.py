@@ -15,6 +15,9 @@ from heedful.errors import DataError, nearest
 
 Index = Annotated[int, Field(ge=0)]
 
+SEPARATORS = ("\t", ",", ";", "|")
+"""Those in use, for messages."""
+
 LONGEST_FIELD = 2**31 - 1
 """Characters: an article may be one field, and Python's own limit is 131,072."""
 
@@ -113,22 +116,40 @@ def _in_turn(
 def _tsv_rows(file: TextFile, config: TsvSource) -> Iterator[Located[Row]]:
     records = _records(file, config)
     header = next(records)[1] if config.header else []
-    fields = {column: _number(field, header, file) for column, field in config.columns.items()}
+    fields = {column: _number(field, header, file, config) for column, field in config.columns.items()}
     needed = max(fields.values()) + 1
     for where, record in records:
         if len(record) < needed:
             raise DataError(
-                f"{where}: {len(record)} fields, but field number {needed - 1} (from 0) is wanted"
+                f"{where}: {len(record)} field{'s' * (len(record) > 1)}, but field number {needed - 1} "
+                f"(from 0) is wanted{_other_separator(record, config)}"
             )
         yield Located({column: record[number] for column, number in fields.items()}, where)
 
 
-def _number(field: int | str, header: list[str], file: TextFile) -> int:
+def _number(field: int | str, header: list[str], file: TextFile, config: TsvSource) -> int:
     if isinstance(field, int):
         return field
     if field not in header:
-        raise DataError(f"{file.name}:1: the header has no field {field!r}{nearest(field, header)}")
+        raise DataError(
+            f"{file.name}:1: the header has no field {field!r}"
+            f"{nearest(field, header) or _other_separator(header, config)}"
+        )
+    if header.count(field) > 1:
+        raise DataError(
+            f"{file.name}:1: the header has the field {field!r} {header.count(field)} times; "
+            "give the number of the one that is meant (from 0), or another name"
+        )
     return header.index(field)
+
+
+def _other_separator(record: list[str], config: TsvSource) -> str:
+    """A hint where nothing was split, since something else stands between the fields."""
+    other = next((sign for sign in SEPARATORS if sign in record[0]), None) if len(record) == 1 else None
+    if other is None:
+        return ""
+    between = f"; the separator is {config.separator!r}: where {other!r} stands between fields"
+    return f"{between}, set `separator` to it"
 
 
 def _records(file: TextFile, config: TsvSource) -> Iterator[tuple[Where, list[str]]]:

@@ -18,7 +18,10 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
         RequestError: there is no such split.
     """
     if files:
-        return {files[0].resolve().name: run.kind.source_of(run.recipe, files)}
+        source = run.kind.source_of(run.recipe, files)
+        # Files one after the other are all named; of those side by side, the first stands for the others.
+        named = files if isinstance(getattr(source, "paths", None), list) else files[:1]
+        return {" + ".join(path.resolve().name for path in named): source}
     own = run.recipe.data
     known = {**own.test, "valid": own.valid, "train": own.train}
     if split == "test" and "test" not in own.test:

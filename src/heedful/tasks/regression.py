@@ -42,7 +42,8 @@ def number(text: str, where: Where) -> float:
         DataError: it is none, or not finite.
     """
     try:
-        found = float(text)
+        # Python also reads the digits of other scripts, and 1_000, as numbers; other programs do not.
+        found = float(text if text.isascii() and "_" not in text else "")
     except ValueError:
         raise DataError(f"{where}: the label {text!r} is not a number") from None
     if not math.isfinite(found):

@@ -115,7 +115,7 @@ class TestTsv:
             rows_of(folder(a_tsv='x\n"y\nz\n'), kind="tsv", paths="a.tsv", columns={"t": 0}, quotes=True)
 
     def test_too_few_fields(self, folder):
-        with pytest.raises(DataError, match=r"a\.tsv:2: 1 fields, but field number 1"):
+        with pytest.raises(DataError, match=r"a\.tsv:2: 1 field, but field number 1"):
             rows_of(folder(a_tsv="x\ty\nz\n"), kind="tsv", paths="a.tsv", columns={"t": 1})
 
     def test_a_header_without_the_field(self, folder):
@@ -320,3 +320,19 @@ class TestDatasets:
                 split="vlaid",
                 columns={"t": "text"},
             )
+
+
+@pytest.mark.parametrize("columns", [{"t": 1}, {"t": "text"}])
+def test_a_file_with_commas_that_is_read_with_tabs_is_told_so(tmp_path, columns):
+    (tmp_path / "a.csv").write_text("label,text\n1,x\n")
+    with pytest.raises(DataError, match=r"a\.csv:[12]: .*the separator is '\\t'.*',' stands.*`separator`"):
+        rows_of(tmp_path, kind="tsv", paths="a.csv", columns=columns, header=True)
+
+
+def test_a_header_with_a_field_twice_is_refused_where_it_is_wanted(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\tx\ttext\n1\t2\t3\n")
+    with pytest.raises(DataError, match=r"a\.tsv:1: the header has the field 'text' 2 times"):
+        rows_of(tmp_path, kind="tsv", paths="a.tsv", columns={"t": "text"}, header=True)
+    for field in ("x", 1):
+        found = rows_of(tmp_path, kind="tsv", paths="a.tsv", columns={"t": field}, header=True)
+        assert [row.row for row in found] == [{"t": "2"}]

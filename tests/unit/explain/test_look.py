@@ -417,7 +417,7 @@ def test_another_decoding_answers(explained):
     ("name", "given", "options", "message"),
     [
         ("translation", "", {}, "the input is empty"),
-        ("translation", ("a", "b"), {}, "reads a text, not a tuple"),
+        ("translation", ("a", "b"), {}, "reads a text, not 2 texts"),
         ("translation", "red", {"layers": [2]}, "no layer 3: the model has 2 with attention"),
         ("translation", "red", {"layers": [-1]}, "no layer 0"),
         ("translation", "red", {"heads": [3]}, "no head 4: a layer has 3"),
@@ -430,6 +430,8 @@ def test_another_decoding_answers(explained):
         ("classification", "", {}, "the input is empty"),
         ("classification", "cat", {"target": "none"}, "unknown label 'none'"),
         ("pairs", "the cat", {}, r"reads 2 texts together here \(text, pair\), not one text"),
+        ("pairs", ("the cat",), {}, r"reads 2 texts together here \(text, pair\), not one text"),
+        ("pairs", ("the", "cat", "sat"), {}, r"reads 2 texts together here \(text, pair\), not 3 texts"),
         ("pairs", ("the cat",), {}, "reads 2 texts together"),
         ("pairs", ("", ""), {}, "the input is empty"),
         ("regression", ("a", "b"), {"target": "3"}, "its answer is a number"),

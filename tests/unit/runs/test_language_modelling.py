@@ -225,6 +225,8 @@ def test_validation_and_evaluation_agree(run, trained):
 
 def test_bits_are_left_out_where_tokens_do_not_spell_the_text(run, tmp_path):
     (tmp_path / "t").write_text("the cat? sat")
+    ((both, _),) = chosen_splits(run, "test", [tmp_path / "t", tmp_path / "u"]).items()
+    assert both == "t + u"
     (split,) = chosen_splits(run, "test", [tmp_path / "t"]).items()
     assert split[0] == "t"
     names = [score.name for score in evaluate(run, *split).scores]

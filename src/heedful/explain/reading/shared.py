@@ -50,7 +50,10 @@ def texts_of(run: "Run", given: Any) -> list[str]:
 
 
 def _kind(given: Any) -> str:
-    return "one text" if isinstance(given, str) else f"a {type(given).__name__}"
+    texts = [given] if isinstance(given, str) else given
+    if isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts):
+        return "one text" if len(texts) == 1 else f"{len(texts)} texts"
+    return f"a {type(given).__name__}"
 
 
 def ids_in(batch: Batch) -> list[int]:
