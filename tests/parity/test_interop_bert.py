@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from explained import explained, same_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -337,3 +338,15 @@ def test_a_run_that_was_trained_here_computes_the_same_there(make_run, tmp_path,
 
 def test_every_loader_is_one_of_transformers():
     assert all(hasattr(transformers, name.split(".")[1]) for name in BERT.loaders.values())
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+def test_an_imported_run_explains_with_the_attention_of_bert(options, tmp_path):
+    kind, tokenizer = "BertForSequenceClassification", tokenizer_of()
+    make(kind, tmp_path / "their", tokenizer, **options)
+    import_run(tmp_path / "their", tmp_path / "run")
+    text = "the cat sat on the mat"
+    found = explained(tmp_path / "run", text)
+    model = getattr(transformers, kind).from_pretrained(tmp_path / "their", attn_implementation="eager")
+    read = model.eval()(**tokenizer(text, return_tensors="pt"), output_attentions=True)
+    same_attention(found, "self", read.attentions)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from explained import explained, same_attention
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -177,3 +178,12 @@ def test_a_run_that_was_trained_here_writes_the_same_there(make_run, tmp_path, s
         close(logits_of(run.model, [run.codec.text.encode(text)[:29]])[:, 7:], wanted[:, :-1])
     predictions = run.predict(PROMPTS, decoding=GreedyConfig(), max_new_tokens=19)
     assert [p.text for p in predictions] == greedily(other, tokenizer, PROMPTS)
+
+
+def test_an_imported_run_explains_with_the_attention_of_gpt2(theirs, tmp_path):
+    folder, _, tokenizer = theirs
+    run = import_run(folder, tmp_path / "run").path
+    found = explained(run, "the cat", "--target", " sat on the mat")
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="eager").eval()
+    ids = tokenizer("the cat sat on the mat", return_tensors="pt").input_ids
+    same_attention(found, "causal", model(ids, output_attentions=True).attentions)
