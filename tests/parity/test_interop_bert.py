@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from explained import explained, same_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -359,3 +360,15 @@ def test_a_preset_is_what_the_published_configuration_is_imported_as(name, sizes
     values = transformers.BertConfig(**sizes).to_dict()
     config, _ = _configuration(Settings(values, "config.json"), pooler=True)
     assert config == PRESETS[name].model_copy(update={"d_ff": 4 * config.d_model})
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+def test_an_imported_run_explains_with_the_attention_of_bert(options, tmp_path):
+    kind, tokenizer = "BertForSequenceClassification", tokenizer_of()
+    make(kind, tmp_path / "their", tokenizer, **options)
+    import_run(tmp_path / "their", tmp_path / "run")
+    text = "the cat sat on the mat"
+    found = explained(tmp_path / "run", text)
+    model = getattr(transformers, kind).from_pretrained(tmp_path / "their", attn_implementation="eager")
+    read = model.eval()(**tokenizer(text, return_tensors="pt"), output_attentions=True)
+    same_attention(found, "self", read.attentions)

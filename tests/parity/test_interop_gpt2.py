@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from explained import explained, same_attention
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -195,3 +196,12 @@ def test_a_preset_is_what_the_published_configuration_is_imported_as(name, layer
     values = transformers.GPT2Config(n_layer=layers, n_embd=width, n_head=heads).to_dict()
     config, _ = _configuration(Settings(values, "config.json"))
     assert config == PRESETS[name].model_copy(update={"d_ff": 4 * width})
+
+
+def test_an_imported_run_explains_with_the_attention_of_gpt2(theirs, tmp_path):
+    folder, _, tokenizer = theirs
+    run = import_run(folder, tmp_path / "run").path
+    found = explained(run, "the cat", "--target", " sat on the mat")
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="eager").eval()
+    ids = tokenizer("the cat sat on the mat", return_tensors="pt").input_ids
+    same_attention(found, "causal", model(ids, output_attentions=True).attentions)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from explained import explained, same_attention
 
 from heedful.decoding.config import GreedyConfig, MaxLength, decode
 from heedful.interop.exporting import export_run
@@ -205,3 +206,19 @@ def test_what_was_exported_is_imported_and_writes_the_same(own, tmp_path):
     if before.recipe.model.positions == "half-split":
         state = before.model.state_dict()
         assert all(torch.equal(tensor, state[name]) for name, tensor in after.model.state_dict().items())
+
+
+def test_an_imported_run_explains_with_the_attention_of_marian(own, tmp_path):
+    run, out = load(own), export_run(own, "marian")
+    again = import_run(out, tmp_path / "again").path
+    source, target = SOURCES[0], TARGETS[1]
+    found = explained(again, source, "--target", target)
+    model = transformers.MarianMTModel.from_pretrained(out, attn_implementation="eager").eval()
+    read = model(
+        input_ids=torch.tensor([[*run.codec.source.encode(source), SPECIALS.end]]),
+        decoder_input_ids=torch.tensor([[SPECIALS.start, *run.codec.target.encode(target)]]),
+        output_attentions=True,
+    )
+    same_attention(found, "self", read.encoder_attentions)
+    same_attention(found, "causal", read.decoder_attentions)
+    same_attention(found, "cross", read.cross_attentions)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from explained import explained, same_attention
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -121,3 +122,20 @@ def test_what_was_exported_cuts_the_middle_as_heedful_does(tmp_path):
     wide = Image.fromarray(np.random.default_rng(7).integers(0, 256, (SIDE, 2 * SIDE + 1, 3), dtype=np.uint8))
     ours = run.codec.reader.normalised(np.asarray(wide)[None, :, 8 : 8 + SIDE].transpose(0, 3, 1, 2))
     close(ours, processor([wide], return_tensors="pt").pixel_values)
+
+
+@pytest.mark.parametrize("kind", ["ViTForImageClassification", "ViTModel"])
+def test_an_imported_run_explains_with_the_attention_of_vit(kind, tmp_path):
+    make(kind, tmp_path / "their")
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    (picture, *_) = squares(3)
+    picture.save(tmp_path / "p.png")
+    found = explained(tmp_path / "run", tmp_path / "p.png", "--view", "class-token")
+    model = getattr(transformers, kind).from_pretrained(tmp_path / "their", attn_implementation="eager")
+    pixels = run.codec.reader.normalised(np.asarray(picture).transpose(2, 0, 1)[None])
+    theirs = model.eval()(pixels, output_attentions=True).attentions
+    same_attention(found, "self", theirs)
+    n = SIDE // PATCH
+    for layer, (weights,) in zip(found["more"]["class-token"]["layers"], theirs, strict=True):
+        wanted = weights.mean(dim=0)[0, 1:].reshape(n, n).detach().numpy()
+        np.testing.assert_allclose(layer["weights"], wanted, atol=1e-5)

@@ -13,7 +13,7 @@ from heedful.cli.output import json_result, json_text, one_line, result, say, st
 from heedful.cli.predict import changed_decoding
 from heedful.errors import DataError, RequestError
 from heedful.explain.classes import MEANINGS
-from heedful.explain.views import VIEWS, check_names, maker
+from heedful.explain.views import ALL, VIEWS, check_names, maker
 
 if TYPE_CHECKING:
     from heedful.explain.summary import Shown
@@ -67,7 +67,10 @@ def explain(
         None, metavar="KIND", help="Only this attention: self, causal or cross; may be repeated."
     ),
     view: list[str] = typer.Option(
-        None, metavar="NAME", help=f"Add a view (below): {', '.join(VIEWS)}; may be repeated."
+        None,
+        metavar="NAME",
+        help=f"Add a view (below): {', '.join(VIEWS)}; may be repeated. {ALL}: those that this run and "
+        "input have.",
     ),
     decoding: list[str] = typer.Option(
         None, metavar="KEY=VALUE", help="Change how the answer is written; may be repeated."
@@ -113,6 +116,8 @@ def explain(
         others=others,
         limit=memory,
     )
+    if ALL in names:
+        _tell_left_out(seen)
     if out is not None:
         _write(seen, out, tokens)
         say(f"written: {out}")
@@ -122,6 +127,13 @@ def explain(
         json_result(jsonable(seen))
     else:
         _show(seen, tokens)
+
+
+def _tell_left_out(seen: "Explanation") -> None:
+    """Which views this run or input has not, and what they need."""
+    for name, view in VIEWS.items():
+        if name not in seen.more:
+            say(f"heedful: the view {name} is left out: it needs {view.needs}")
 
 
 def _check_out(out: Path | None) -> None:

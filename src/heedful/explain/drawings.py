@@ -3,7 +3,7 @@ filters look. Like `heedful.explain.picture`, whose `save` writes them; what is 
 was given.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
@@ -16,9 +16,13 @@ from matplotlib.patches import Patch
 
 from heedful.explain.classes import PATTERNS, SIGNS, Pattern
 from heedful.explain.flow import Numbers, mosaic, tiled
+from heedful.explain.matrix import printable
 from heedful.explain.patterns import Census, HeadPattern
+from heedful.explain.picture import colours, families, wrapped
 
 DPI = 144
+EVEN = "#c2410c"
+"""The colour of the line at even attention, as on the page."""
 PANELS = 4
 """Pictures beside each other."""
 COLOURS: dict[Pattern, str] = {
@@ -137,45 +141,98 @@ def _distances(
         axes.spines[side].set_visible(False)
 
 
-def attention_over(values: Any, picture: bytes | None = None) -> Figure:
-    """Attention ``[rows, columns]`` over the squares of a picture; the scale ends at the greatest weight.
-
-    Args:
-        values: as `heedful.explain.flow.on_grid` and `class_map` lay them out.
-        picture: a PNG; the squares are laid over it.
+def attention_over(values: Any, picture: bytes | None = None, **told: Any) -> Figure:
+    """Attention ``[rows, columns]`` in the squares of a picture: `attention_panels` with one panel.
 
     Raises:
         ValueError: the values are no grid, or one is negative or no number.
     """
-    return attention_panels({"": values}, picture)
+    return attention_panels([("", values)], picture, **told)
 
 
-def attention_panels(maps: Mapping[str, Any], picture: bytes | None = None) -> Figure:
-    """Several of `attention_over` with their titles, on one scale.
+def attention_panels(
+    maps: Sequence[tuple[str, Any]],
+    picture: bytes | None = None,
+    *,
+    among: int | None = None,
+    title: str = "",
+    note: str = "",
+) -> Figure:
+    """Attention in the squares of a picture, panels with titles on one scale, the picture itself before them.
+
+    Weights stand beside the picture and not over it, where nobody could tell their colours from the
+    picture's: every colour that is drawn is one of the colour bar. The scale ends at the greatest weight.
+
+    Args:
+        maps: of each its title and the weights ``[rows, columns]``, as `heedful.explain.flow.on_grid` and
+            `class_map` lay them out.
+        picture: a PNG.
+        among: how many tokens attention is shared among: the bar has a line at even attention, 1 / among,
+            and ends no lower.
+        title: stands above.
+        note: stands below, small.
 
     Raises:
         ValueError: there are none; or one is as `attention_over` refuses it, or of another size.
     """
-    grids = [_grid(values) for values in maps.values()]
+    grids = [_grid(values) for _, values in maps]
     if len({grid.shape for grid in grids}) != 1:
-        raise ValueError(
-            f"attention over one picture is of one size, not of {[grid.shape for grid in grids]}"
-        )
+        raise ValueError(f"attention in one picture is of one size, not of {[grid.shape for grid in grids]}")
     rows, columns = grids[0].shape
-    across = min(PANELS, len(grids))
-    down = -(-len(grids) // across)
-    height = 3.4 if len(grids) == 1 else 2.0
+    count = len(grids) + (picture is not None)
+    across = min(PANELS, count)
+    down = -(-count // across)
+    height = 3.0 if count <= 2 else 2.0
     width = max(height * columns / rows, 1.2)
-    figure = _figure(across * width + 1.2, down * (height + 0.25 * (len(grids) > 1)))
-    panels = figure.subplots(down, across, squeeze=False).ravel()
-    greatest = max(float(grid.max()) for grid in grids) or 1.0
-    for axes in panels[len(grids) :]:
-        axes.set_axis_off()
-    for axes, (title, grid) in zip(panels, zip(maps, grids, strict=True), strict=False):
-        image = _over(axes, grid, picture, greatest)
-        axes.set_title(title, fontsize=10)
-    figure.colorbar(image, ax=list(panels), shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
+    even = None if among is None else 1 / among
+    greatest = max(even or 0.0, *(float(grid.max()) for grid in grids)) or 1.0
+    notes = [note, f"line in the bar: even attention, 1/{among} = {even:.2g}" if even else ""]
+    with _fonts("".join([*(name for name, _ in maps), title, note])):
+        figure = _figure(across * width + 1.2, down * (height + 0.25) + 0.7)
+        panels = list(figure.subplots(down, across, squeeze=False).ravel())
+        for axes in panels[count:]:
+            axes.set_axis_off()
+        if picture is not None:
+            _photo(panels[0], picture, rows, columns)
+        drawn = zip(panels[count - len(grids) :], maps, grids, strict=False)
+        for axes, (name, _), grid in drawn:
+            image = axes.imshow(grid, cmap=colours(), vmin=0, vmax=greatest, interpolation="nearest")
+            _bare(axes, name)
+        bar = figure.colorbar(image, ax=panels, shrink=0.8, aspect=16, pad=0.03)
+        bar.outline.set_visible(False)
+        if even is not None:
+            bar.ax.axhline(even, color=EVEN, linewidth=2)
+        _titled(figure, title, "\n".join(filter(None, notes)))
     return figure
+
+
+def _photo(axes: Any, picture: bytes, rows: int, columns: int) -> None:
+    """The picture as it is, as large as its squares."""
+    pixels = imread(BytesIO(picture), format="png")
+    axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))
+    _bare(axes, "the picture")
+
+
+def _bare(axes: Any, name: str) -> None:
+    """A panel with its name, without numbers along its axes."""
+    axes.set_title(printable(name), fontsize=10, parse_math=False)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    _quiet(axes)
+
+
+def _titled(figure: Figure, title: str, note: str) -> None:
+    """A title above, a small note below, both as wide as the figure at most."""
+    width = figure.get_size_inches()[0]
+    if title:
+        figure.suptitle(wrapped(title, int(11 * width)), fontsize=11, parse_math=False)
+    if note:
+        figure.supxlabel(wrapped(note, int(14 * width)), fontsize=9, color="0.35", parse_math=False)
+
+
+def _fonts(text: str) -> Any:
+    """Fonts that have the signs of a text."""
+    return matplotlib.rc_context({"font.family": families(text)})
 
 
 def _grid(values: Any) -> Numbers:
@@ -186,33 +243,13 @@ def _grid(values: Any) -> Numbers:
     return weights
 
 
-def _over(axes: Any, weights: Numbers, picture: bytes | None, greatest: float) -> Any:
-    """Draw one grid of weights, over the picture where there is one; what the scale is made for."""
-    rows, columns = weights.shape
-    if picture is not None:
-        pixels = imread(BytesIO(picture), format="png")
-        axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))
-    image = axes.imshow(
-        weights,
-        cmap="magma",
-        vmin=0,
-        vmax=greatest,
-        alpha=1.0 if picture is None else 0.6,
-        interpolation="nearest",
-        aspect="equal",
-    )
-    axes.set_xticks([])
-    axes.set_yticks([])
-    _quiet(axes)
-    return image
-
-
-def similarity_map(similarity: Any) -> Figure:
-    """Cosines of positions, from -1 to 1.
+def similarity_map(similarity: Any, title: str = "") -> Figure:
+    """Cosines of positions, from -1 (red) to 1 (blue).
 
     Args:
         similarity: ``[N, N]``, drawn as it is; or ``[rows, columns, rows, columns]``, for each square a small
             map where it lies (Dosovitskiy et al. 2021, figure 7, centre).
+        title: stands above.
 
     Raises:
         ValueError: another shape.
@@ -224,15 +261,14 @@ def similarity_map(similarity: Any) -> Figure:
         cosines = mosaic(cosines)
     figure = _figure(4.6, 4.0)
     axes = figure.add_subplot()
-    image = axes.imshow(cosines, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest", aspect="equal")
+    image = axes.imshow(cosines, cmap="RdBu", vmin=-1, vmax=1, interpolation="nearest", aspect="equal")
     figure.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    _quiet(axes)
+    _bare(axes, "")
+    _titled(figure, title, "")
     return figure
 
 
-def filter_tiles(tiles: Any, columns: int = 7) -> Figure:
+def filter_tiles(tiles: Any, columns: int = 7, title: str = "") -> Figure:
     """Tiles ``[n, P, P, C]`` from 0 to 1, left to right and downwards; C is 1 (grey) or 3 (red, green, blue).
 
     Raises:
@@ -244,11 +280,12 @@ def filter_tiles(tiles: Any, columns: int = 7) -> Figure:
     columns = min(columns, len(given))
     rows = -(-len(given) // columns)
     joined = tiled(given, columns)
-    figure = _figure(0.62 * columns + 0.3, 0.62 * rows + 0.3)
+    figure = _figure(max(0.8 * columns + 0.3, 3.2), 0.8 * rows + (0.8 if title else 0.3))
     axes = figure.add_subplot()
     white = np.where(np.isnan(joined), 1.0, joined)
     axes.imshow(np.repeat(white, 3 // white.shape[2], axis=2), interpolation="nearest", aspect="equal")
     axes.set_axis_off()
+    _titled(figure, title, "")
     return figure
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from heedful.errors import RequestError
 from heedful.explain.picture import check_size, heat_map
-from heedful.explain.summary import mean_of, over_squares
+from heedful.explain.summary import Shown, mean_of, over_squares
 from heedful.explain.view import Explanation
 from heedful.explain.views import VIEWS, maker
 
@@ -32,12 +32,26 @@ def figure_of(seen: Explanation, *, tokens: bool = False) -> "Figure":
         return maker(drawn[0]).figure(seen, seen.more[drawn[0]])
     shown = mean_of(seen)
     answer = str(seen.answer.get("text", ""))
-    if shown.queries.grid is not None:
-        weights = over_squares(shown)
-        rows, columns = ([str(i + 1) for i in range(n)] for n in shown.queries.grid)
-        who = "the class token looks" if shown.queries.before else "mean of all squares"
-        note = f"{shown.title}; {who}; dark is {weights.max():.2g}"
-        return heat_map(columns, rows, weights / weights.max(), title=answer, note=note)
+    if shown.keys.grid is not None:
+        return _in_picture(shown if tokens else shown.in_words(), answer)
     shown = shown if tokens else shown.in_words()
     check_size(*shown.weights.shape)
     return heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, title=answer, note=shown.title)
+
+
+def _in_picture(shown: Shown, answer: str) -> "Figure":
+    """Attention in the squares of a picture: one panel, or one for each word of a text that looks.
+
+    Raises:
+        RequestError: there are too many words.
+    """
+    from heedful.explain.drawings import attention_panels
+
+    side = shown.keys
+    if shown.queries.grid is not None:
+        who = "the class token looks at" if shown.queries.before else "mean of all squares"
+        maps = [(who, over_squares(shown))]
+    else:
+        check_size(len(shown.queries.tokens), 1)
+        maps = [(word, over_squares(shown, n)) for n, word in enumerate(shown.queries.tokens)]
+    return attention_panels(maps, side.picture, among=len(side.tokens), title=answer, note=shown.title)

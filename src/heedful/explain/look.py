@@ -20,7 +20,7 @@ from heedful.explain.points import MEMORY, Point, chosen, points, refuse_too_muc
 from heedful.explain.reading import Questions, Reading, read
 from heedful.explain.sides import slots_side
 from heedful.explain.view import Explanation, Map, Side
-from heedful.explain.views import VIEWS, check_names, maker, refuse_absent, views_of
+from heedful.explain.views import ALL, VIEWS, check_names, maker, refuse_absent, views_of
 from heedful.nn.taps import watching
 from heedful.tasks.prediction import Prediction
 
@@ -58,7 +58,8 @@ def look(
         target: an answer that is looked at in place of the run's own: a text where the run writes one (of a
             language model, what goes on after the prompt), a label of a classifier.
         alternative: which of the run's answers, the best being 0.
-        views: names of `heedful.explain.views.VIEWS`, which are put into ``more``.
+        views: names of `heedful.explain.views.VIEWS`, which are put into ``more``; or
+            `heedful.explain.views.ALL`: all that the run and the input have.
         others: further inputs, for the views that look at several together; of them nothing else is told.
         limit: bytes that the maps may take, those of other inputs included.
 
@@ -72,9 +73,11 @@ def look(
     """
     check_names(views)
     wanted = _wanted(run, layers, heads, kinds)
-    refuse_absent(run, views)
+    is_all = ALL in views
+    names = views_of(run) if is_all else views
+    refuse_absent(run, names)
     others = list(others)
-    if others and not any(VIEWS[name].is_over_inputs for name in views):
+    if others and not any(VIEWS[name].is_over_inputs for name in names):
         together = " and ".join(name for name, view in VIEWS.items() if view.is_over_inputs)
         raise RequestError(
             f"{1 + len(others)} inputs: only the views {together} look at several together; add one of them, "
@@ -85,7 +88,25 @@ def look(
     if layers is None and heads is None:
         seen = replace(seen, best=_best(run, seen.maps))
     every = [seen, *_further(run, others, wanted, decoding, limit, _taken(seen))]
-    return replace(seen, more={name: maker(name).compute(run, reading, every) for name in views})
+    return replace(seen, more=_more(run, reading, every, names, is_all))
+
+
+def _more(
+    run: "Run", reading: Reading, every: Sequence[Explanation], names: Sequence[str], is_all: bool
+) -> dict[str, Any]:
+    """The views by their names; where all were asked for, without those that the input has not.
+
+    Raises:
+        RequestError: a view that was asked for by its name cannot be had of the input.
+    """
+    found = {}
+    for name in names:
+        try:
+            found[name] = maker(name).compute(run, reading, every)
+        except RequestError:
+            if not is_all:
+                raise
+    return found
 
 
 def _seen(

@@ -55,9 +55,9 @@ def heat_map(
     across, down = (max(1, len(words)) * INCHES for words in (source, target))
     columns, rows = ([printable(word) for word in words] for words in (source, target))
     room = 0.085 * max(map(len, [*rows, ""])), 0.06 * max(map(len, [*columns, ""]))
-    lines = _wrapped(title, int(13 * (across + room[0] + 1.2)))
+    lines = wrapped(title, int(13 * (across + room[0] + 1.2)))
     size = (max(across + room[0] + 1.4, 3.2), down + room[1] + 1.0 + 0.22 * (1 + lines.count("\n")))
-    with matplotlib.rc_context({"font.family": _families("".join([*columns, *rows, title, note]))}):
+    with matplotlib.rc_context({"font.family": families("".join([*columns, *rows, title, note]))}):
         figure = Figure(figsize=size, dpi=144, layout="constrained", facecolor="white")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
@@ -103,7 +103,8 @@ def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
         spine.set_color("0.6")
 
 
-def _wrapped(text: str, width: int) -> str:
+def wrapped(text: str, width: int) -> str:
+    """Lines of so many signs at most, but never below 30; signs that do not print are replaced."""
     return "\n".join("\n".join(textwrap.wrap(printable(line), max(width, 30))) for line in text.splitlines())
 
 
@@ -132,7 +133,7 @@ def save(figure: Figure, path: Path | str) -> None:
     write_bytes(path, drawn.getvalue())
 
 
-def _families(text: str) -> list[str]:
+def families(text: str) -> list[str]:
     """The default font, and where it lacks signs of the text, others of this machine that have them."""
     default = fontManager.defaultFamily["ttf"]
     missing = _lacking(default, frozenset(map(ord, text)) - {10})

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 from heedful.cli.main import app
 from heedful.errors import RequestError
 from heedful.explain.classes import MEANINGS
+from heedful.explain.figure import figure_of
 from heedful.explain.look import look
+from heedful.explain.summary import mean_of
 from heedful.explain.views import VIEWS
 
 
@@ -221,3 +223,44 @@ def test_the_help_tells_views_and_classes_of_heads():
         assert f"{name} {view.says}" in " ".join(shown.split())
     for pattern, meaning in MEANINGS.items():
         assert " ".join(f"{pattern} {meaning}".split()) in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("name", ["pictures", "classification", "regression", "fourier"])
+def test_all_views_are_those_of_the_run_and_the_input(explained, name):
+    run, given = explained(name)
+    kinds = () if name == "fourier" else None
+    seen = look(run, given, kinds=kinds, views=["all"])
+    for view in VIEWS:
+        try:
+            alone = look(run, given, kinds=kinds, views=[view]).more
+        except RequestError:
+            assert view not in seen.more
+        else:
+            assert json.dumps(seen.more[view]) == json.dumps(alone[view])
+
+
+def test_views_that_are_left_out_are_named(explained):
+    run, given = explained("classification")
+    arguments = ["explain", str(run.folder.path), given, "--device", "cpu", "--view", "all", "--json"]
+    outcome = CliRunner().invoke(app, arguments)
+    assert outcome.exit_code == 0
+    left = {name for name in VIEWS if f"the view {name} is left out: it needs " in outcome.stderr}
+    assert left == VIEWS.keys() - json.loads(outcome.stdout)["more"].keys()
+    assert "class-token" in left
+
+
+def test_a_class_token_is_to_be_trained(explained):
+    run, given = explained("pictures without class token")
+    with pytest.raises(RequestError, match=r"model\.pooling=first"):
+        look(run, given, views=["class-token"])
+
+
+def test_a_caption_is_drawn_a_panel_a_word(explained):
+    run, given = explained("captions")
+    seen = look(run, given)
+    panels = [axes for axes in figure_of(seen).axes if axes.get_title()]
+    shown = mean_of(seen).in_words()
+    assert [axes.get_title() for axes in panels] == ["the picture", *shown.queries.tokens]
+    for axes, weights in zip(panels[1:], shown.weights, strict=True):
+        drawn = np.asarray(axes.images[0].get_array())
+        np.testing.assert_allclose(drawn, weights.reshape(seen.sides["source"].grid))

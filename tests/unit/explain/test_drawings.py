@@ -12,6 +12,7 @@ from PIL import Image
 from heedful.explain.classes import MEANINGS, PATTERNS, SIGNS
 from heedful.explain.drawings import (
     COLOURS,
+    EVEN,
     attention_over,
     attention_panels,
     census_map,
@@ -22,7 +23,7 @@ from heedful.explain.drawings import (
 )
 from heedful.explain.flow import mosaic
 from heedful.explain.patterns import Census, HeadPattern
-from heedful.explain.picture import save
+from heedful.explain.picture import colours, save
 
 RNG = np.random.default_rng(3)
 DISTANCES = RNG.random((5, 7)) * 100
@@ -60,11 +61,13 @@ FIGURES = {
     "stacks": lambda: distance_panels(
         [("a", "tokens", DISTANCES, 1.5), ("b", "pixels", DISTANCES[:2], None)]
     ),
-    "layers": lambda: attention_panels({f"layer {n}": GRID * n for n in range(1, 6)}, png(9, 15)[0]),
+    "layers": lambda: attention_panels(
+        [(f"layer {n}", GRID * n) for n in range(1, 6)], png(9, 15)[0], among=16, title="t", note="n"
+    ),
     "picture": lambda: attention_over(GRID, png(9, 15)[0]),
     "map alone": lambda: attention_over(GRID),
-    "similarity": lambda: similarity_map(SIMILARITY),
-    "filters": lambda: filter_tiles(TILES),
+    "similarity": lambda: similarity_map(SIMILARITY, "a title"),
+    "filters": lambda: filter_tiles(TILES, title="a title"),
 }
 
 
@@ -168,26 +171,54 @@ def test_layers_stand_at_their_numbers():
 
 
 def test_layers_stand_side_by_side_on_one_scale():
-    grids = {f"layer {n}": GRID * n for n in range(1, 6)}
+    grids = [(f"layer {n}", GRID * n) for n in range(1, 6)]
     panels = [axes for axes in attention_panels(grids).axes if axes.images and axes.get_title()]
-    assert [axes.get_title() for axes in panels] == list(grids)
-    for axes, grid in zip(panels, grids.values(), strict=True):
+    assert [axes.get_title() for axes in panels] == [name for name, _ in grids]
+    for axes, (_, grid) in zip(panels, grids, strict=True):
         np.testing.assert_array_equal(np.asarray(axes.images[-1].get_array()), grid)
         assert axes.images[-1].get_clim() == (0, 5 * GRID.max())
 
 
-def test_attention_lies_over_the_picture():
-    file, pixels = png(9, 15)
-    axes = attention_over(GRID, file).axes[0]
-    below, above = axes.images
-    np.testing.assert_allclose(np.asarray(below.get_array()), pixels / 255, atol=1e-6)
-    np.testing.assert_array_equal(np.asarray(above.get_array()), GRID)
-    assert tuple(below.get_extent()) == tuple(above.get_extent()) == (-0.5, 4.5, 2.5, -0.5)
-    assert above.get_clim() == (0, GRID.max())
-    grey, pixels = png(9, 15, "L")
-    np.testing.assert_allclose(
-        np.asarray(attention_over(GRID, grey).axes[0].images[0].get_array()), pixels / 255
-    )
+def seen_in(figure, axes, rows, columns):
+    """What is drawn in the middle of each cell of a panel, ``[rows, columns, 3]``."""
+    figure.canvas.draw()
+    drawn = np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(int)
+    row, column = np.mgrid[:rows, :columns]
+    x, y = axes.transData.transform(np.stack([column.ravel(), row.ravel()], axis=1)).T
+    return drawn[len(drawn) - 1 - y.astype(int), x.astype(int)].reshape(rows, columns, 3)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_what_is_seen_is_the_weights_and_the_picture_beside_them(mode):
+    file, pixels = png(9, 15, mode)
+    figure = attention_over(GRID, file)
+    photo, weights, _ = figure.axes
+    wanted = 255 * colours()(GRID / GRID.max())[..., :3]
+    assert np.abs(seen_in(figure, weights, 3, 5) - wanted).max() <= 2
+    middle = pixels[1::3, 1::3]
+    assert np.abs(seen_in(figure, photo, 3, 5) - middle.reshape(3, 5, -1)).max() <= 2
+    assert tuple(photo.images[0].get_extent()) == tuple(weights.images[0].get_extent())
+
+
+def test_the_bar_has_the_colours_of_the_cells_and_a_line_at_even_attention():
+    figure = attention_over(GRID, among=17)
+    bar = figure.axes[-1]
+    figure.canvas.draw()
+    drawn = np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(int)
+    at = np.linspace(0.05, 0.95, 7) * GRID.max()
+    at = at[np.abs(at - 1 / 17) > 0.03 * GRID.max()]
+    x, y = bar.transData.transform(np.stack([np.full(len(at), 0.5), at], axis=1)).T
+    found = drawn[len(drawn) - 1 - y.astype(int), x.astype(int)]
+    assert np.abs(found - 255 * colours()(at / GRID.max())[:, :3]).max() <= 3
+    (line,) = (line for line in bar.lines if line.get_color() == EVEN)
+    np.testing.assert_allclose(line.get_ydata(), 1 / 17)
+    assert "1/17 = 0.059" in figure.get_supxlabel()
+
+
+def test_even_attention_is_on_the_scale_even_where_all_is_less():
+    axes, bar = attention_over(np.full((3, 5), 0.001), among=16).axes
+    assert axes.images[0].get_clim() == (0, 1 / 16)
+    assert bar.get_ylim()[1] >= 1 / 16
 
 
 def test_no_attention_at_all_can_be_drawn():
@@ -207,6 +238,13 @@ def test_small_maps_lie_where_their_squares_lie():
     image = similarity_map(flat).axes[0].images[0]
     np.testing.assert_array_equal(image.get_array(), flat)
     assert image.get_clim() == (-1, 1)
+
+
+def test_alike_is_blue_and_opposite_is_red_as_on_the_page():
+    image = similarity_map(SIMILARITY).axes[0].images[0]
+    alike, opposite = image.to_rgba(np.array([1.0, -1.0]))[:, :3]
+    assert alike.argmax() == 2
+    assert opposite.argmax() == 0
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -235,8 +273,8 @@ def test_a_mosaic_of_one_is_the_map():
         (census_map, census()),
         (distance_chart, [1.0, 2.0]),
         (attention_over, [1.0, 2.0]),
-        (attention_panels, {}),
-        (attention_panels, {"a": GRID, "b": GRID.T}),
+        (attention_panels, []),
+        (attention_panels, [("a", GRID), ("b", GRID.T)]),
         (attention_over, [[-0.1]]),
         (attention_over, [[float("nan")]]),
         (attention_over, np.zeros((0, 3))),

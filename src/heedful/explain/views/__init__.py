@@ -31,12 +31,14 @@ class View:
         needs: what a run must have for it, for refusals: "the view lens needs …".
         is_over_inputs: whether several inputs are looked at together.
         is_drawn: whether it makes a picture of its own (SVG, PNG); its module has a ``figure`` then.
+        by: how a run comes to have what it needs, where a setting decides it.
     """
 
     says: str
     needs: str
     is_over_inputs: bool = False
     is_drawn: bool = False
+    by: str = ""
 
 
 VIEWS: dict[str, View] = {
@@ -69,11 +71,15 @@ VIEWS: dict[str, View] = {
         "what the class token of a picture looks at, layer by layer",
         "attention in a picture with a class token",
         is_drawn=True,
+        by="train a model of pictures with model.pooling=first for it, or ",
     ),
     "positions": View("how alike the vectors of positions are", "vectors of positions", is_drawn=True),
     "filters": View("what a model of pictures makes of squares first", "squares of pixels", is_drawn=True),
 }
 """By name."""
+
+ALL = "all"
+"""For the name of a view: all that the run and the input have."""
 
 
 @runtime_checkable
@@ -113,8 +119,9 @@ def check_names(names: Sequence[str]) -> None:
         RequestError: it names the nearest one.
     """
     for name in names:
-        if name not in VIEWS:
-            raise RequestError(f"unknown view {name!r}{nearest(name, VIEWS)}; there are {', '.join(VIEWS)}")
+        if name not in (*VIEWS, ALL):
+            known = f"there are {', '.join(VIEWS)}, and {ALL} of them"
+            raise RequestError(f"unknown view {name!r}{nearest(name, [*VIEWS, ALL])}; {known}")
 
 
 def maker(name: str) -> Drawn:
@@ -136,7 +143,8 @@ def refuse_absent(run: "Run", names: Sequence[str]) -> None:
     for name in names:
         if not maker(name).has(run):
             others = ", ".join(views_of(run)) or "none"
+            view = VIEWS[name]
             raise RequestError(
-                f"the view {name} needs {VIEWS[name].needs}, which this run has not: take another view "
+                f"the view {name} needs {view.needs}, which this run has not: {view.by}take another view "
                 f"(it has: {others})"
             )

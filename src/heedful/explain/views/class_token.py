@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 STRONGEST = 4
 """Squares of a layer that the terminal names."""
 
+TITLE = "What the class token looks at, mean of heads"
+
 
 def has(run: "Run") -> bool:
     """Whether a class token stands before squares, and looks at them."""
@@ -63,16 +65,22 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
 def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The picture once for each layer."""
     pictures = [{"label": name, "values": weights.ravel().tolist()} for name, weights in _layers(values)]
-    title = "What the class token looks at, mean of heads"
     among = len(seen.sides[values["side"]].tokens)
-    return [{"title": title, "kind": "squares", "side": values["side"], "pictures": pictures, "among": among}]
+    return [{"title": TITLE, "kind": "squares", "side": values["side"], "pictures": pictures, "among": among}]
 
 
 def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
     """The same, side by side on one scale."""
     from heedful.explain.drawings import attention_panels
 
-    return attention_panels(dict(_layers(values)), seen.sides[values["side"]].picture)
+    side = seen.sides[values["side"]]
+    return attention_panels(
+        list(_layers(values)), side.picture, among=len(side.tokens), title=TITLE, note=_answer(seen)
+    )
+
+
+def _answer(seen: Explanation) -> str:
+    return f"answer: {seen.answer.get('text', '')}"
 
 
 def _layers(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -25,8 +25,10 @@ DIGITS = 4
 COLUMNS = 7
 """Tiles beside each other."""
 
-PIXELS = 8
-"""The side of a filter's pixel on the page."""
+WIDE = 64
+"""The side of a tile on the page, in pixels, at least."""
+
+TITLE = "The patch filters' principal components"
 
 
 def has(run: "Run") -> bool:
@@ -86,11 +88,11 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     Image.fromarray(np.rint(shown * 255).astype(np.uint8)).save(content, "png")
     return [
         {
-            "title": "The patch filters' principal components",
+            "title": TITLE,
             "kind": "image",
             "picture": f"data:image/png;base64,{b64encode(content.getvalue()).decode('ascii')}",
             "text": f"{len(shares)} tiles, which explain {sum(shares):.0%} of the variance",
-            "width": joined.shape[1] * PIXELS,
+            "width": joined.shape[1] * max(8, -(-WIDE // values["patch"])),
         }
     ]
 
@@ -101,4 +103,5 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
 
     if not values["tiles"]:
         raise RequestError("the patch filters are all alike: they have no components to draw")
-    return filter_tiles(values["tiles"], COLUMNS)
+    shares = values["shares"]
+    return filter_tiles(values["tiles"], COLUMNS, f"{TITLE}: {sum(shares):.0%} of the variance")

@@ -91,17 +91,21 @@ def _of_squares(cosines: Any) -> list[str]:
 def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A square of all pairs; of a picture, a small map for each of its squares, where it lies."""
     return [
-        {"title": f"How alike positions of the {name} are", "kind": "heat", **signed(_flat(cosines))}
+        {"title": _title(name), "kind": "heat", **signed(_flat(cosines))}
         for name, cosines in _tables(seen, values)
     ]
+
+
+def _title(name: str) -> str:
+    return f"How alike positions of the {name} are"
 
 
 def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
     """That of the first side."""
     from heedful.explain.drawings import similarity_map
 
-    (_, cosines), *_ = _tables(seen, values)
-    return similarity_map(cosines)
+    (name, cosines), *_ = _tables(seen, values)
+    return similarity_map(cosines, _title(name))
 
 
 def _tables(seen: Explanation, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -96,11 +96,13 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
     from heedful.explain.picture import check_size, heat_map
 
     *_, shown = _matrices(seen, values)
+    title = str(seen.answer.get("text", ""))
     if shown.keys.grid is not None:
-        return attention_over(_over_squares(shown), shown.keys.picture)
+        note = f"{shown.title}: {_looks(shown)}"
+        over = _over_squares(shown)
+        return attention_over(over, shown.keys.picture, among=_among(shown), title=title, note=note)
     shown = shown.in_words()
     check_size(*shown.weights.shape)
-    title = str(seen.answer.get("text", ""))
     return heat_map(shown.keys.tokens, shown.queries.tokens, shown.weights, title=title, note=shown.title)
 
 
