@@ -1,21 +1,24 @@
 """Depth: what layers of attention amount to, with and without what stands between them."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import chain, combinations, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heedful.lab.drawing import Curves, Matrix
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.seeds import seeded
+from heedful.models.attention_stack import self_attention_stack
+from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.layout import Layout
 from heedful.nn.norms import LayerNorm
-from heedful.nn.residual import PreNorm
+from heedful.nn.residual import PreNorm, Residual
 from heedful.nn.taps import recording
 
 D, N = 24, 10
@@ -220,6 +223,99 @@ def _fewest(whole: Tensor, terms: Sequence[Tensor]) -> tuple[int, ...]:
     return ()
 
 
+# Gradients of the first layer
+
+
+class _Bare(nn.Module):
+    """A part and its norm, in the order that they have in a residual connection, without the connection."""
+
+    def __init__(self, residual: Residual) -> None:
+        super().__init__()
+        self.order = nn.ModuleList((residual.part, residual.norm))
+
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        part, norm = self.order
+        return norm(part(x, *context))
+
+
+def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> float:
+    """Norm of the gradient of W_2 of the first of ``n_layers`` feed-forwards, before training.
+
+    The loss is a random projection of the post-norm stack's output.
+    """
+    config = TransformerConfig(d_model=D, d_ff=4 * D, n_heads=4, n_layers=n_layers, dropout=0.0)
+    with seeded(seed):
+        stack = self_attention_stack(config, config.d_ff, causal=False).double()
+        x, weights = torch.randn(2, N, D, dtype=torch.float64)
+    matrix = stack.blocks[0].feed_forward.part.down.weight
+    for block in stack.blocks:
+        for name in ("mixing", "feed_forward"):
+            around = getattr(block, name)
+            if not norms:
+                around.norm = nn.Identity()
+            if not residual:
+                setattr(block, name, _Bare(around))
+    (stack(x, Layout.of([N])) * weights).sum().backward()
+    return matrix.grad.norm().item()
+
+
+REACHES = 0.01
+"""The least share of a shallow stack's gradient that counts as reaching the first layer of a deep one."""
+
+
+@cache
+def _first_gradients(size: Size, residual: bool, norms: bool) -> dict[int, float]:
+    """Means over seeds, by the number of layers."""
+    depths, seeds = ((2, 4, 8, 16), 4) if size == "short" else ((2, 4, 8, 16, 32), 16)
+    return {
+        n: sum(first_gradient(n, seed, residual=residual, norms=norms) for seed in range(seeds)) / seeds
+        for n in depths
+    }
+
+
+def _reach(size: Size, residual: bool) -> Outcome:
+    """How much of the gradient is left at the first layer of a deep stack."""
+    kinds = {
+        f"{'residual' if r else 'no residual'}, {'norms' if n else 'no norms'}": (r, n)
+        for r in (True, False)
+        for n in (True, False)
+    }
+    found = {name: _first_gradients(size, *kind) for name, kind in kinds.items()}
+    depths = list(next(iter(found.values())))
+    kept = {name: own[depths[-1]] / own[depths[0]] for name, own in found.items()}
+    reaches = {kinds[name]: share > REACHES for name, share in kept.items()}
+    verdict: Verdict = "is wrong"
+    if reaches[residual, True] and reaches[residual, False]:
+        alone = not reaches[not residual, True] and not reaches[not residual, False]
+        verdict = "holds" if alone else "holds with conditions"
+    return Outcome(
+        verdict,
+        (
+            "Where there are no norms, the first layer of a deep stack has next to no gradient without "
+            "residual connections, and with them more than enough: it grows with depth. Norms alone, which "
+            "give each layer's output its size back, let gradients of their usual size reach the first "
+            "layer too; at the start of a training that is not what residual connections are needed for."
+            if residual
+            else "Without residual connections, and without norms, what reaches the first layer shrinks with "
+            "every layer."
+        ),
+        [
+            Measured(f"gradient of the first of {depths[-1]} layers, to that of {depths[0]}; {name}", share)
+            for name, share in kept.items()
+        ],
+        [{"layers": n, **{name: own[n] for name, own in found.items()}} for n in depths],
+        [
+            Curves(
+                "Gradient of W_2 in the first layer",
+                "layers",
+                "norm, before training",
+                {name: (depths, list(own.values())) for name, own in found.items()},
+                log="y",
+            )
+        ],
+    )
+
+
 EXPERIMENTS = [
     Experiment(
         name="attention-is-linear",
@@ -253,6 +349,17 @@ EXPERIMENTS = [
         run=partial(_paths, residual=True),
         control=partial(_paths, residual=False),
         changed="There are no residual connections.",
+        expected=("holds with conditions", "is wrong"),
+    ),
+    Experiment(
+        name="residual-gradients",
+        title="What reaches the first layer of a deep stack",
+        claim="Residual connections ensure the gradient flow across the network.",
+        source="S0, residual connections; S1, residual connection + layer normalization; He et al. 2016",
+        items=(36,),
+        run=partial(_reach, residual=True),
+        control=partial(_reach, residual=False),
+        changed="The same is claimed of a stack without residual connections.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]

@@ -89,8 +89,9 @@ def _at_home(size: Size, learned: bool) -> Outcome:
     return Outcome(
         "holds" if holds else "is wrong",
         (
-            "softmax(X Xᵀ) X compares by likeness alone, and nothing is more like a token than the token "
-            "itself: it returns almost what it was given, and no training can change that."
+            "softmax(X Xᵀ) X compares by dot products alone. Among tokens of like length, as here, none has "
+            "a greater one with a token than the token itself: it returns almost what it was given, and no "
+            "training can change that. (A longer one can have: (1, 0) gives itself 0.12 beside (3, 0).)"
             if holds
             else "With W_Q and W_K a token looks wherever these send it: here always at the one before."
         ),

@@ -191,8 +191,9 @@ def _clipped(gain: float, size: Size) -> Outcome:
     distances = list(range(n))
     return Outcome(
         "holds" if usable else "is wrong",
-        "Clipping scales the whole gradient down to a limit. That cures a gradient that explodes; one that "
-        "vanishes on its way stays as it is, for clipping makes nothing larger.",
+        "Clipping scales the whole gradient down to a limit, so that one that explodes cannot make a step of "
+        "any length; what far and near tokens have of it stays in proportion. One that vanishes on its way "
+        "stays as it is, for clipping makes nothing larger: as S4 says, that is the harder problem.",
         [
             Measured("gradient at the first token, clipped", after[0].item()),
             Measured("gradient at the first token, before", before[0].item(), expected=gain ** (n - 1)),
@@ -242,11 +243,12 @@ EXPERIMENTS = [
     Experiment(
         "clipping",
         "What clipping cures",
-        "What long products of Jacobians do to a gradient is adequately solved by clipping it.",
-        f"S4, section 3 (of gradients that explode); {_PASCANU}, section 3.2 and algorithm 1",
+        "Exploding gradients can be adequately solved by gradient clipping.",
+        f"S4, section 3 (where “the vanishing gradient problem is harder to solve”); {_PASCANU}, section 3.2 "
+        "and algorithm 1",
         (8,),
         run=lambda size: _clipped(1.5, size),
         control=lambda size: _clipped(0.5, size),
-        changed="Each step halves the gradient, which vanishes.",
+        changed="The same is claimed of vanishing gradients: each step halves them.",
     ),
 ]

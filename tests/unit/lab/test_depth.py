@@ -1,9 +1,12 @@
 """Experiments on depth: figures by formula, and sums of Jacobians by trying."""
 
+import pytest
 import torch
 from sweep import Laws, curve, hold_what_is_expected, made
 
 from heedful.lab import depth
+from heedful.lab.seeds import seeded
+from heedful.nn.layout import Layout
 
 
 class TestExperiments(Laws):
@@ -31,3 +34,25 @@ def test_without_residuals_the_way_through_both_parts_is_left():
 def test_distances_fall_with_every_layer():
     _, distances = curve("re-averaging", 0, "")
     assert list(distances) == sorted(distances, reverse=True)
+
+
+def test_a_first_gradient_by_a_network_written_out():
+    """Of one layer without residual connection and norm: the output is linear in W_2."""
+    found = depth.first_gradient(1, 3, residual=False, norms=False)
+    config = depth.TransformerConfig(d_model=depth.D, d_ff=4 * depth.D, n_heads=4, n_layers=1, dropout=0.0)
+    with seeded(3):
+        stack = depth.self_attention_stack(config, config.d_ff, causal=False).double()
+        x, weights = torch.randn(2, depth.N, depth.D, dtype=torch.float64)
+    attention, up = stack.blocks[0].mixing.part, stack.blocks[0].feed_forward.part.up
+    with torch.no_grad():
+        hidden = up(attention(x, Layout.of([depth.N]))).relu()
+    assert found == pytest.approx((weights.T @ hidden).norm().item(), rel=1e-9)
+
+
+def test_norms_or_residuals_but_not_neither_let_a_gradient_reach_the_first_layer():
+    (table,) = (made("residual-gradients").table,)
+    first, last = table[0], table[-1]
+    assert last["no residual, no norms"] < 1e-2 * first["no residual, no norms"]
+    assert last["residual, no norms"] > 10 * first["residual, no norms"]
+    for name in ("residual, norms", "no residual, norms"):
+        assert 0.1 < last[name] / first[name] < 10
