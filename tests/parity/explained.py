@@ -1,4 +1,4 @@
-"""What `heedful explain --json` tells of an imported checkpoint, beside the attention of the library itself."""
+"""What `heedful explain --json` tells of an imported checkpoint, held against the library's own attention."""
 
 import json
 
