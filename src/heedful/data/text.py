@@ -1,10 +1,11 @@
 """Running text: files that are read whole, cut into documents as asked."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from heedful.data.files import Paths
 from heedful.data.lines import Located, Row, TextFile, Where, expand, find, lines, read_text
@@ -24,13 +25,35 @@ class TextSource(Ranged):
             but for those whose name, or a folder of theirs, begins with a dot.
         documents: what is one document: a whole ``file``, a ``line``, or what stands between
             ``blank-lines``. The line ends (and blank lines) that separate documents are not part of them.
+        begins: with ``documents: file``, cuts files into documents: a regular expression (of Python's) for
+            what each begins with. It is held against the file at the beginning of each line, and may reach
+            into the lines that follow. What stands before the first is a document too, or if it is blank,
+            part of the first; nothing is left out.
         suffixes: of the files to read in folders, with or without ``.gz`` behind them.
     """
 
     kind: Literal["text"] = "text"
     paths: Paths
     documents: Literal["file", "line", "blank-lines"] = "file"
+    begins: str | None = Field(default=None, min_length=1)
     suffixes: list[str] = Field(default=[".txt", ".md"], min_length=1)
+
+    @field_validator("begins")
+    @classmethod
+    def _is_a_pattern(cls, begins: str | None) -> str | None:
+        try:
+            re.compile(begins or "", re.MULTILINE)
+        except re.error as error:
+            raise ValueError(f"{begins!r} is no regular expression: {error}") from None
+        return begins
+
+    @model_validator(mode="after")
+    def _begins_in_files(self) -> "TextSource":
+        if self.begins is not None and self.documents != "file":
+            raise ValueError(
+                f"begins cuts files into documents: it needs documents=file, not {self.documents}"
+            )
+        return self
 
 
 def open_text(config: TextSource, root: Path) -> Iterator[Located[Row]]:
@@ -41,7 +64,7 @@ def open_text(config: TextSource, root: Path) -> Iterator[Located[Row]]:
     """
     written = [config.paths] if isinstance(config.paths, str) else config.paths
     found = [file for path in written for file in _files(path, root, tuple(config.suffixes))]
-    return (row for file in found for row in _documents(file, config.documents))
+    return (row for file in found for row in _documents(file, config))
 
 
 def _files(written: str, root: Path, suffixes: tuple[str, ...]) -> list[TextFile]:
@@ -62,15 +85,36 @@ def _files(written: str, root: Path, suffixes: tuple[str, ...]) -> list[TextFile
     return [TextFile(path, str(Path(name) / path.relative_to(folder))) for path in kept]
 
 
-def _documents(file: TextFile, kind: str) -> Iterator[Located[Row]]:
+def _documents(file: TextFile, config: TextSource) -> Iterator[Located[Row]]:
     """The documents of one file, each with the place of its first line."""
-    if kind == "file":
+    if config.begins is not None:
+        yield from _chapters(file, re.compile(config.begins, re.MULTILINE))
+    elif config.documents == "file":
         yield Located({TEXT: read_text(file)}, Where(file.name, 1))
-    elif kind == "line":
+    elif config.documents == "line":
         for number, line in enumerate(lines(file), 1):
             yield Located({TEXT: line}, Where(file.name, number))
     else:
         yield from _paragraphs(file)
+
+
+def _chapters(file: TextFile, begins: re.Pattern[str]) -> Iterator[Located[Row]]:
+    """The file, cut before every line at which ``begins`` matches."""
+    text = read_text(file)
+    held, number = 0, 1
+    for line, start in enumerate(_line_starts(text), 1):
+        if begins.match(text, start) and text[held:start].strip():
+            yield Located({TEXT: text[held:start]}, Where(file.name, number))
+            held, number = start, line
+    yield Located({TEXT: text[held:]}, Where(file.name, number))
+
+
+def _line_starts(text: str) -> Iterator[int]:
+    """Where lines begin; none begins at the end of the text."""
+    start = 0
+    while start < len(text):
+        yield start
+        start = (text.find("\n", start) + 1) or len(text)
 
 
 def _paragraphs(file: TextFile) -> Iterator[Located[Row]]:

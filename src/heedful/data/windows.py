@@ -50,10 +50,14 @@ class Windows:
         bits = np.random.Philox(np.random.SeedSequence([self.seed, epoch], spawn_key=(OFFSETS,)))
         return int(bits.random_raw(1)[0]) % len(self.ids)
 
+    def starts(self, samples: Sequence[int], epoch: int) -> NDArray[np.int64]:
+        """``[n]``: where the windows begin."""
+        starts = self.start(epoch) + np.asarray(samples, dtype=np.int64) * self.length
+        return np.asarray(starts % len(self.ids))
+
     def rows(self, samples: Sequence[int], epoch: int) -> NDArray[np.int64]:
         """``[n, length + 1]``: the tokens that the windows read, and the one that follows the last."""
-        starts = self.start(epoch) + np.asarray(samples, dtype=np.int64) * self.length
-        return ring(self.ids, starts, self.length + 1)
+        return ring(self.ids, self.starts(samples, epoch), self.length + 1)
 
 
 def ring(ids: np.ndarray, starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from heedful.data.batch import Batch
 from heedful.data.masking import Draw, Masking
 from heedful.data.plan import Lengths
+from heedful.data.sentences import Sentences
 from heedful.data.windows import Windows, ring
 from heedful.errors import RequestError
 from heedful.nn.layout import Tokens
@@ -22,6 +23,7 @@ from heedful.tasks.grouping import longest_first
 from heedful.tasks.language_modelling import TextCodec
 from heedful.tasks.prediction import Prediction
 from heedful.text.gaps import around_gaps
+from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -38,34 +40,56 @@ FOLLOWS, STRANGE = 0, 1
 class Maskings:
     """Batches of windows of running text, with tokens hidden, as pairs or as they are.
 
-    A window has the class token before it and a separator after it. Of a pair, a window is cut in two at a
-    random place; half of the second parts, by chance, are replaced by as long a stretch from elsewhere in the
-    text (Devlin et al. 2019, section 3.1).
+    A window has the class token before it and a separator after it. Pairs are made as by Devlin et al. 2019
+    (section 3.1 and appendix A.2):
+
+    - A window begins at a sentence: it is moved on to the next that begins in it, if any. All windows keep
+      their length, so what one ends with may be read again by the next; no two of an epoch begin at the same
+      place.
+    - It is cut in two where a sentence begins in it, each with equal probability; not where a document does,
+      which does not follow, unless that is all there is. Where no sentence begins, it is cut at any token.
+    - Half of the second parts, by chance, are replaced by as many tokens of another document than the one in
+      which the first part ends: a token is drawn from all of theirs, and its sentence is read from its
+      beginning. Like windows, these run on where a document ends. In a text of one document they come from
+      anywhere in it, and chance may find the very place that follows.
+
+    BERT ends both parts with a sentence, unless they are too long; here every sequence is full, so the second
+    may end in the midst of one.
 
     Args:
         ids: the stream.
         longest: tokens of a sequence, special ones included.
         masking: how tokens are hidden.
-        pairs: whether windows are cut in two.
+        signs: what tells sentences, for pairs; None: windows as they are.
         seed: with epoch and sample, determines all randomness.
     """
 
-    def __init__(self, ids: NDArray[Any], longest: int, masking: Masking, *, pairs: bool, seed: int) -> None:
-        self.masking, self.pairs, self.seed = masking, pairs, seed
+    def __init__(
+        self,
+        ids: NDArray[Any],
+        longest: int,
+        masking: Masking,
+        *,
+        signs: SentenceSigns | None = None,
+        seed: int,
+    ) -> None:
+        self.masking, self.seed = masking, seed
+        self.sentences = None if signs is None else Sentences(ids, signs)
+        self.n_parts = 1 if signs is None else 2
         # The windows' last token is foretold by language models; here it is read too.
-        self.windows = Windows(ids, longest - 2 - pairs, seed)
+        self.windows = Windows(ids, longest - 1 - self.n_parts, seed)
 
     @property
     def lengths(self) -> Lengths:
         """``[N]``, with the special tokens."""
-        return self.windows.lengths + 2 + self.pairs
+        return self.windows.lengths + 1 + self.n_parts
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
         """The batch of some windows in some epoch."""
         sequences, segments, classes, hidden = [], [], [], []
-        for sample, row in zip(samples, self.windows.rows(samples, epoch)[:, :-1], strict=True):
+        for sample, start in zip(samples, self.windows.starts(samples, epoch).tolist(), strict=True):
             draw = Draw(self.seed, epoch, sample)
-            parts, follows = self._parts(row, draw) if self.pairs else ([row], FOLLOWS)
+            parts, follows = self._parts(start, draw)
             ids = np.concatenate([[SPECIALS.classify], *(x for p in parts for x in (p, [SPECIALS.separate]))])
             sequences.append(ids.astype(np.int64))
             segments.append(
@@ -76,18 +100,27 @@ class Maskings:
         return Batch.masked(
             sequences,
             hidden,
-            segments=segments if self.pairs else None,
-            classes=classes if self.pairs else None,
+            segments=segments if self.sentences else None,
+            classes=classes if self.sentences else None,
             samples=samples,
         )
 
-    def _parts(self, row: NDArray[np.int64], draw: Draw) -> tuple[list[NDArray[np.int64]], int]:
-        cut = 1 + draw.below(len(row) - 1)
-        first, second = row[:cut], row[cut:]
-        if draw.floats(1)[0] < 0.5:
-            return [first, second], FOLLOWS
-        elsewhere = np.array([draw.below(len(self.windows.ids))])
-        return [first, ring(self.windows.ids, elsewhere, len(second))[0]], STRANGE
+    def _parts(self, start: int, draw: Draw) -> tuple[list[NDArray[np.int64]], int]:
+        """The texts of a sequence, and of a pair its class."""
+        length, size = self.windows.length, len(self.windows.ids)
+        if self.sentences is None:
+            return [self._stretch(start, length)], FOLLOWS
+        moved = self.sentences.forward(start)
+        start = (start + moved) % size if moved < length else start
+        cuts = self.sentences.inside(start, length)
+        cut = int(cuts[draw.below(len(cuts))]) if len(cuts) else 1 + draw.below(length - 1)
+        second, kind = (start + cut) % size, FOLLOWS
+        if draw.floats(1)[0] >= 0.5:
+            second, kind = self.sentences.elsewhere((second - 1) % size, draw), STRANGE
+        return [self._stretch(start, cut), self._stretch(second, length - cut)], kind
+
+    def _stretch(self, start: int, length: int) -> NDArray[np.int64]:
+        return ring(self.windows.ids, np.array([start]), length)[0]
 
 
 def word_beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_]:

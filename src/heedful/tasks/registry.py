@@ -29,7 +29,8 @@ class MaskedLanguageModellingTask(Config):
     """Hidden tokens of running text are found again; the data have the column ``text``.
 
     Args:
-        next_sentence: whether it is also learned to tell a text's continuation from another text.
+        next_sentence: whether it is also learned to tell a text's continuation from text of another
+            document.
     """
 
     kind: Literal["masked-language-modelling"] = "masked-language-modelling"

@@ -1,6 +1,8 @@
 """Running text: files and folders, what one document is, and what is said of files that cannot be read."""
 
 import gzip
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from heedful.data.lines import TextFile, read_text
 from heedful.data.sources import SourceConfig, open_source
 from heedful.errors import DataError
+from heedful.runs.reading import read_recipe
 
 
 def documents(root, paths, **options):
@@ -52,6 +55,70 @@ def test_a_document_a_line(write):
 def test_documents_between_blank_lines(write, end):
     root = write("t", f"\n\none\n two\n \t\n\nthree{end}")
     assert documents(root, "t", documents="blank-lines") == [("one\n two", "t:3"), ("three", "t:7")]
+
+
+ARTICLES = " \n = One = \n \n a = b \n = not one = \n = = Part = = \n \n c \n = Two = \n \n d \n"
+TITLE = r" = [^=\n]+ = \n \n"
+
+
+def test_documents_begin_where_a_pattern_says(write):
+    root = write("t", ARTICLES)
+    first, second = ARTICLES[: ARTICLES.index(" = Two")], ARTICLES[ARTICLES.index(" = Two") :]
+    assert documents(root, "t", begins=TITLE) == [(first, "t:1"), (second, "t:9")]
+    write("t", "before \n" + ARTICLES)
+    assert documents(root, "t", begins=TITLE) == [
+        ("before \n \n", "t:1"),
+        (first[2:], "t:3"),
+        (second, "t:10"),
+    ]
+    assert documents(root, "t", begins=TITLE, skip=1, limit=1) == [(first[2:], "t:3")]
+
+
+@pytest.mark.parametrize(
+    ("text", "begins", "wanted"),
+    [
+        ("#a\n#b", "#", ["#a\n", "#b"]),
+        ("a#\nb#", "#", ["a#\nb#"]),  # at the beginning of a line, and nowhere else
+        ("#a\r\n#b\r\n", "#", ["#a\n", "#b\n"]),
+        ("\n\n", "#", ["\n\n"]),
+        ("a\nb\n\n", "", None),
+        ("a\nB\nc\n", "(?i)b$", ["a\n", "B\nc\n"]),
+        ("a\nb\n", "(?<=a\n)b|a", ["a\n", "b\n"]),
+        ("a\nb\n\n", ".*", ["a\n", "b\n", "\n"]),
+    ],
+)
+def test_of_a_file_that_is_cut_nothing_is_left_out(write, text, begins, wanted):
+    root = write("t.gz", text)
+    if wanted is None:
+        with pytest.raises(ValidationError, match="at least 1 character"):
+            documents(root, "t.gz", begins=begins)
+        return
+    assert [found for found, _ in documents(root, "t.gz", begins=begins)] == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"begins": "(="}, r"begins\n.*'\(=' is no regular expression: missing \), unterminated"),
+        ({"begins": "=", "documents": "line"}, "it needs documents=file, not line"),
+    ],
+)
+def test_a_pattern_that_cannot_work_is_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        TypeAdapter(SourceConfig).validate_python({"kind": "text", "paths": "t", **options})
+
+
+@pytest.mark.skipif("HEEDFUL_DATA" not in os.environ, reason="HEEDFUL_DATA is not set")
+@pytest.mark.parametrize(("split", "n"), [("train", 600), ("valid", 60), ("test", 60)])
+def test_the_articles_of_wikitext_are_as_many_as_published(split, n):
+    """By the very pattern of the recipe (sizes: Merity et al. 2017, table 1)."""
+    data = read_recipe("wikitext2-masked")[0].data
+    source = data.test["test"] if split == "test" else getattr(data, split)
+    found = [located.row["text"] for located in open_source(source, Path())]
+    assert len(found) == n
+    assert all(re.match(r"\s* = [^=]", text) for text in found)
+    whole = source.model_copy(update={"begins": None})
+    assert "".join(found) == next(open_source(whole, Path())).row["text"]
 
 
 def test_several_files_and_folders_in_their_order(write):

@@ -201,9 +201,27 @@ def test_scores_are_those_of_every_token_by_hand(run, stride):
     assert scores["perplexity"].value == pytest.approx(np.exp(nll / len(ids)), rel=1e-5)
     assert scores["bits per byte"].value == pytest.approx(nll / np.log(2) / size, rel=1e-5)
     assert scores["bits per character"].value == scores["bits per byte"].value
-    assert scores["perplexity"].counts == {"tokens": len(ids), "bytes": size, "characters": size}
+    # "the dog sat on the mat;" has 6 words, "the cat sat" 3 and "on the log. on" 4, and three lines end.
+    assert scores["perplexity of a word"].value == pytest.approx(np.exp(nll / 16), rel=1e-5)
+    assert scores["perplexity"].counts == {"tokens": len(ids), "bytes": size, "characters": size, "words": 16}
     assert f"context:{CONTEXT}" in scores["perplexity"].signature
-    assert len(found.scores) == (4 if stride == CONTEXT else 8)
+    assert scores["perplexity of a word"].signature == (
+        f"unit:word|words:white-space+line-ends|context:{CONTEXT}|stride:{stride}"
+    )
+    assert len(found.scores) == (5 if stride == CONTEXT else 10)
+
+
+def test_a_word_costs_what_its_tokens_do_however_documents_are_cut(run, tmp_path):
+    """Of a file as one document every line end is a token, of its lines each end token stands for one."""
+    text = "the cat sat on the log.\nthe dog;\n\nsat on\n"
+    (tmp_path / "t").write_text(text)
+    for documents in ("file", "line"):
+        found = evaluate(run, "own", TextSource(paths=str(tmp_path / "t"), documents=documents))
+        (score,) = [score for score in found.scores if score.name == "perplexity of a word"]
+        texts = [text] if documents == "file" else text.splitlines()
+        wanted = by_hand(run, stream_of(run, texts), CONTEXT)
+        assert score.value == pytest.approx(np.exp(-sum(wanted) / (10 + 4)), rel=1e-5)
+        assert score.counts["words"] == 14
 
 
 def test_documents_have_their_own_share(run):

@@ -99,7 +99,12 @@ def test_scores_are_those_of_hidden_tokens_and_pairs(run):
     ]
     again = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
     assert [s.value for s in again.scores] == [s.value for s in found.scores]
-    assert "hide:spans|rate:0.15|length:15|seed:0" in found.scores[0].signature
+    pairs = "hide:spans|rate:0.15|length:15|seed:0|pairs:sentences|strangers:other-documents"
+    assert found.scores[0].signature.startswith(f"{pairs}|tok:")
+    assert found.scores[2].signature == pairs
+    one = evaluate(run, "valid", run.recipe.data.valid).scores[2]  # a file is one document
+    assert one.signature == pairs.replace("other-documents", "same-document")
+    assert one.counts["pairs"] > 5
 
 
 def test_gaps_are_filled(run):

@@ -1,11 +1,16 @@
 """Windows with hidden tokens, pairs, and gaps that are filled."""
 
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 import torch
 from pydantic import TypeAdapter
 
-from heedful.data.masking import Masking, SpanLengths
+from heedful.data.masking import Draw, Masking, SpanLengths
+from heedful.data.windows import Windows
 from heedful.errors import RequestError
 from heedful.models.encoder import EncoderConfig, build
 from heedful.nn.layout import Tokens
@@ -14,7 +19,9 @@ from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
 from heedful.tasks.language_modelling import TextCodec
 from heedful.tasks.masking import FOLLOWS, STRANGE, Filler, Maskings, word_beginnings
 from heedful.text.configuration import CharacterConfig, TokenizerConfig, WordConfig
+from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
 
 MASK, FIRST, LAST = SPECIALS.mask, len(SPECIALS), 203
@@ -24,7 +31,8 @@ WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 
 
 def maskings(pairs=False, **options):
-    return Maskings(STREAM, 23, Masking(MASK, FIRST, LAST, **options), pairs=pairs, seed=3)
+    signs = SentenceSigns.made_up(LAST) if pairs else None
+    return Maskings(STREAM, 23, Masking(MASK, FIRST, LAST, **options), signs=signs, seed=3)
 
 
 def originals(batch):
@@ -61,25 +69,27 @@ def test_a_sample_is_the_same_in_any_batch_and_another_in_the_next_epoch():
     assert made([2], 5).inputs.ids.tolist() != alone.inputs.ids.tolist()
 
 
-def test_half_of_the_pairs_follow_each_other():
-    made = maskings(pairs=True)
-    classes = []
-    for epoch in range(60):
-        batch = made(range(10), epoch)
-        for row, segments, kind in zip(
-            originals(batch),
-            batch.inputs.segments.split(list(batch.inputs.layout.lengths)),
-            batch.classes,
-            strict=True,
-        ):
-            cut = row.index(SEP)
-            assert row[0] == CLS
-            assert row[-1] == SEP
-            assert segments.tolist() == [0] * (cut + 1) + [1] * (len(row) - cut - 1)
-            follows = (row[cut + 1] - row[cut - 1]) % len(STREAM) == 1
-            assert follows == (kind == FOLLOWS) or kind == STRANGE  # chance may find the very place
-            classes.append(int(kind))
-    assert 0.4 < np.mean(classes) < 0.6
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_without_pairs_a_sequence_is_a_window_as_it_is(epoch):
+    made = maskings(rate=0.3)
+    batch = made([4, 0], epoch)
+    for row, sample, hidden in zip(
+        Windows(STREAM, 21, 3).rows([4, 0], epoch),
+        [4, 0],
+        batch.inputs.ids.split(list(batch.inputs.layout.lengths)),
+        strict=True,
+    ):
+        ids = np.array([CLS, *row[:-1], SEP])
+        assert hidden.tolist() == made.masking.hide(ids, Draw(3, epoch, sample)).ids.tolist()
+
+
+def test_without_pairs_nothing_ever_changes():
+    """Written down before pairs began at sentences."""
+    batch = maskings()([4, 0], 2)
+    first = [CLS, 105, *range(174, 177), MASK, *range(178, 192), MASK, 193, SEP]
+    second = [CLS, *range(89, 94), 24, *range(95, 103), MASK, *range(104, 109), MASK, SEP]
+    assert batch.inputs.ids.tolist() == first + second
+    assert batch.rows.tolist() == [1, 5, 20, 29, 38, 44]
 
 
 def test_spans_lie_where_the_batch_says():
@@ -90,6 +100,196 @@ def test_spans_lie_where_the_batch_says():
     ):
         assert before < place < after
         assert within == place - before - 1
+
+
+# Pairs -----------------------------------------------------------------------------------------------------
+
+# Of each tokenizer, and the tokens of a sequence: enough for some sentences.
+TOKENIZERS = {
+    "bpe": ({"kind": "bpe", "vocab_size": 420}, 90),
+    "unigram": ({"kind": "unigram", "vocab_size": 300, "byte_fallback": False}, 120),
+    "wordpiece": ({"kind": "wordpiece", "vocab_size": 200}, 90),
+    "word": ({"kind": "word"}, 60),
+    "character": ({"kind": "character"}, 240),
+    "byte": ({"kind": "byte"}, 240),
+}
+SENTENCES = [
+    "The cat ( and the dog ) sat there for 2 days . ",
+    "What did it want ? ",
+    '" Nothing at all , " said the bird , " as it seems ! " ',
+    "It was old and the house was too . ) \n",
+    "\n = = The river = = \n \n ",
+    "In a year the river goes from the old stone to the house by the tree and on to where the dog is . ",
+]
+ENDS_A_SENTENCE = re.compile(r"([.?!][ )]*|\n[ \n]*)$")
+
+
+@dataclass
+class Pairs:
+    """The pairs of some epochs, as places in the stream of ``ids``, with their classes."""
+
+    tokenizer: Tokenizer
+    ids: np.ndarray
+    made: Maskings
+    epochs: list[list[tuple[np.ndarray, np.ndarray, int]]]
+
+    @property
+    def found(self):
+        return [pair for epoch in self.epochs for pair in epoch]
+
+    @property
+    def ends(self):
+        return np.flatnonzero(self.ids == SPECIALS.end)
+
+    def document(self, place):
+        """The number of end tokens before it."""
+        return int((self.ends < place).sum())
+
+    def before(self, place):
+        """What its document spells just before it; None where it is its first token."""
+        start = max([0, *(self.ends + 1)[self.ends < place]])
+        return self.shown(range(max(start, place - 20), place)) if place > start else None
+
+    def shown(self, places):
+        return self.tokenizer.surface([int(self.ids[place]) for place in places])
+
+
+def texts_of_sentences(n, seed=5):
+    draw = np.random.default_rng(seed)
+    return [
+        f" = The {WORDS[i % 7]} = \n \n " + "".join(draw.choice(SENTENCES, draw.integers(12, 60)))
+        for i in range(n)
+    ]
+
+
+def pairs_of(kind, texts, n_epochs=20):
+    """From batches of the same windows over tokens that are numbered, so that their places are known."""
+    config, longest = TOKENIZERS[kind]
+    tokenizer = train_tokenizer(TypeAdapter(TokenizerConfig).validate_python(config), texts * 2)
+    ids = np.array([i for text in texts for i in [*tokenizer.encode(text), SPECIALS.end]])
+    last = FIRST + len(ids)
+    made = Maskings(ids, longest, Masking(MASK, FIRST, last), signs=SentenceSigns.of(tokenizer), seed=3)
+    made.windows = replace(made.windows, ids=np.arange(FIRST, last))
+    return Pairs(tokenizer, ids, made, [list(pairs_in(made, epoch)) for epoch in range(n_epochs)])
+
+
+def pairs_in(made, epoch):
+    batch = made(range(len(made.lengths)), epoch)
+    lengths = list(batch.inputs.layout.lengths)
+    assert lengths == made.lengths.tolist()
+    for row, segment, follows in zip(
+        originals(batch), batch.inputs.segments.split(lengths), batch.classes, strict=True
+    ):
+        cut = row.index(SEP)
+        assert (row[0], row[-1], row.count(SEP)) == (CLS, SEP, 2)
+        assert segment.tolist() == [0] * (cut + 1) + [1] * (len(row) - cut - 1)
+        yield np.array(row[1:cut]) - FIRST, np.array(row[cut + 1 : -1]) - FIRST, int(follows)
+
+
+@pytest.fixture(scope="module", params=TOKENIZERS)
+def pairs(request):
+    return pairs_of(request.param, texts_of_sentences(13))
+
+
+def test_parts_are_stretches_that_fill_the_sequence_and_begin_at_places_of_their_own(pairs):
+    for epoch in pairs.epochs:
+        for first, second, _ in epoch:
+            assert len(first) + len(second) + 3 == pairs.made.lengths[0]
+            assert len(first) > 0 < len(second)
+            for part in (first, second):
+                assert ((part[1:] - part[:-1]) % len(pairs.ids) == 1).all()
+        assert len({first[0] for first, _, _ in epoch}) == len(epoch) == len(pairs.made.lengths)
+
+
+def test_both_parts_begin_a_sentence_and_the_first_ends_one(pairs):
+    n_titles = 0
+    for first, second, follows in pairs.found:
+        assert ENDS_A_SENTENCE.search(pairs.shown(first))
+        assert pairs.ids[first[-1]] != SPECIALS.end
+        for part in (first, second):
+            before = pairs.before(part[0])
+            n_titles += before is None
+            assert before is None or ENDS_A_SENTENCE.search(before)
+        assert not (follows == FOLLOWS and pairs.before(second[0]) is None)
+    assert n_titles  # documents' first sentences are sentences too
+
+
+def test_what_follows_is_what_stands_there_and_what_does_not_is_of_another_document(pairs):
+    for first, second, follows in pairs.found:
+        if follows == FOLLOWS:
+            assert second[0] == first[-1] + 1
+        else:
+            assert follows == STRANGE
+            assert pairs.document(second[0]) != pairs.document(first[-1])
+
+
+def test_half_of_the_pairs_follow_each_other(pairs):
+    n = len(pairs.found)
+    n_follow = sum(follows == FOLLOWS for _, _, follows in pairs.found)
+    assert n > 500
+    assert abs(n_follow - n / 2) < 4.5 * np.sqrt(n) / 2
+
+
+def test_strangers_come_from_documents_by_their_lengths(pairs):
+    lengths = np.diff(np.concatenate([[0], pairs.ends + 1]))
+    mean, variance, seen = np.zeros((3, len(lengths)))
+    for first, second, follows in pairs.found:
+        if follows == STRANGE:
+            shares = lengths.astype(float)
+            shares[pairs.document(first[-1])] = 0
+            shares /= shares.sum()
+            mean, variance = mean + shares, variance + shares * (1 - shares)
+            seen[pairs.document(second[0])] += 1
+    assert (np.abs(seen - mean) < 4.5 * np.sqrt(variance)).all()
+    # And all of them together: chi-square of 12 degrees has the mean 12 and the deviation 4.9.
+    assert ((seen - mean) ** 2 / mean).sum() < 12 + 4.5 * 4.9
+
+
+def test_a_window_begins_with_the_next_sentence_and_is_cut_where_any_begins():
+    """In `STREAM` every twentieth token ends a sentence: 21, 41, ... begin one, and 7 the text."""
+    signs = SentenceSigns.made_up(LAST)
+    made = Maskings(STREAM, 73, Masking(MASK, FIRST, LAST), signs=signs, seed=3)
+    cuts = Counter()
+    begins = [FIRST, *range(21, LAST, 20)]
+    for epoch in range(400):
+        windows = Windows(STREAM, 70, 3).rows(range(2), epoch)[:, 0]
+        for row, start in zip(originals(made(range(2), epoch)), windows.tolist(), strict=True):
+            assert row[1] == min([b for b in begins if b >= start], default=FIRST)
+            if 21 <= row[1] <= 121:
+                cuts[row.index(SEP) - 1] += 1
+    n = sum(cuts.values())
+    assert set(cuts) == {20, 40, 60}
+    assert all(abs(count - n / 3) < 4.5 * np.sqrt(n * 2 / 9) for count in cuts.values())
+
+
+def test_where_no_sentence_begins_a_window_stays_and_is_cut_anywhere():
+    stream = np.array([i for i in range(FIRST, FIRST + 20 * 9) if i % 20])
+    made = Maskings(stream, 23, Masking(MASK, FIRST, LAST), signs=SentenceSigns.made_up(LAST), seed=3)
+    cuts = set()
+    for epoch in range(60):
+        windows = Windows(stream, 20, 3).rows(range(8), epoch)
+        for row, window in zip(originals(made(range(8), epoch)), windows, strict=True):
+            if FIRST in window[:-1]:  # the text's beginning is a sentence's
+                assert row[1] == FIRST
+            else:
+                assert row[1] == window[0]
+                cuts.add(row.index(SEP) - 1)
+    assert cuts == set(range(1, 20))
+
+
+def test_a_text_of_one_document_has_its_strangers_from_anywhere_in_it():
+    found = pairs_of("word", texts_of_sentences(1)).found
+    strange = {int(second[0]) for _, second, follows in found if follows == STRANGE}
+    assert len(strange) > 9
+
+
+def test_documents_of_one_sentence_follow_each_other():
+    """Where nothing but documents begins in a window, it is cut there."""
+    found = pairs_of("word", ["one two three four five six seven"] * 40, n_epochs=9)
+    for first, second, follows in found.found:
+        assert found.ids[first[-1]] == SPECIALS.end
+        assert found.before(second[0]) is None
+        assert follows == STRANGE or second[0] == (first[-1] + 1) % len(found.ids)
 
 
 # Objectives ------------------------------------------------------------------------------------------------

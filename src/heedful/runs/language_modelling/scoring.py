@@ -14,7 +14,7 @@ from heedful.data.sources import Located, Row
 from heedful.data.text import TEXT
 from heedful.data.windows import Span, ring, spans
 from heedful.errors import DataError, RequestError
-from heedful.evaluation.likelihood import Likelihood
+from heedful.evaluation.likelihood import Likelihood, count_words
 from heedful.evaluation.loads import counting
 from heedful.evaluation.score import Score
 from heedful.runs import kind
@@ -30,7 +30,7 @@ TOKENS = 8192
 
 @dataclass(frozen=True)
 class Evaluation(kind.Evaluation):
-    """Nats per token, perplexity, bits per byte and per character; with every document.
+    """Nats per token, perplexity (also of a word), bits per byte and per character; with every document.
 
     Args:
         places: where each document begins.
@@ -55,8 +55,9 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
 
     Where the model has experts, their load in the last way of reading is told too.
 
-    Every token of the text counts, and the end token of every document. Bits per byte and character are
-    left out where the tokens do not spell the very text: then they would say nothing.
+    Every token of the text counts, and the end token of every document. Bits per byte and character
+    and the perplexity of a word are left out where the tokens do not spell the very text: then they would say
+    nothing.
 
     Raises:
         DataError: there is no text.
@@ -73,7 +74,7 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     if not documents or not report.columns[TEXT].tokens:
         raise DataError(f"{split}: there is nothing to score")
     texts = [row.row[TEXT] for row in documents] if run.codec.spells(report) else []
-    sizes = sum(len(text.encode()) for text in texts), sum(map(len, texts))
+    sizes = [sum(map(count, texts)) for count in (lambda text: len(text.encode()), len, count_words)]
     scores: list[Score] = []
     for step in sorted({context, stride}, reverse=True):
         with counting(run.model) as loads:

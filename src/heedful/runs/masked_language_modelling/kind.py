@@ -32,6 +32,7 @@ from heedful.runs.masked_language_modelling.scoring import scored
 from heedful.runs.measuring import means, micro_batch
 from heedful.tasks.language_modelling import TextCodec
 from heedful.tasks.masking import Filler, Maskings, word_beginnings
+from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
@@ -143,7 +144,9 @@ class MaskedLanguageModelling(Kind):
         """Windows of the longest sequences; what begins a word is made up too."""
         draw = np.random.default_rng(0)
         ids = draw.integers(len(SPECIALS), sizes[0], n * recipe.model.max_length)
-        make = _maskings(recipe, ids, _hiding(recipe, sizes[0], draw.random(sizes[0]) < 0.7), seed=0)
+        masking = _hiding(recipe, sizes[0], draw.random(sizes[0]) < 0.7)
+        signs = SentenceSigns.made_up(sizes[0]) if recipe.task.next_sentence else None
+        make = Maskings(ids, recipe.model.max_length, masking, signs=signs, seed=0)
         return make(range(n), 0)
 
     def predictor(
@@ -171,13 +174,8 @@ def maskings(
     recipe: MaskedLanguageModellingRecipe, codec: TextCodec, ids: NDArray[Any], *, seed: int
 ) -> Maskings:
     """Batches of a stream of ids, as the recipe says."""
-    return _maskings(recipe, ids, _masking(recipe, codec), seed=seed)
-
-
-def _maskings(
-    recipe: MaskedLanguageModellingRecipe, ids: NDArray[Any], masking: Masking, *, seed: int
-) -> Maskings:
-    return Maskings(ids, recipe.model.max_length, masking, pairs=recipe.task.next_sentence, seed=seed)
+    signs = SentenceSigns.of(codec.text) if recipe.task.next_sentence else None
+    return Maskings(ids, recipe.model.max_length, _masking(recipe, codec), signs=signs, seed=seed)
 
 
 def _masking(recipe: MaskedLanguageModellingRecipe, codec: TextCodec) -> Masking:

@@ -57,6 +57,7 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring, m
         raise DataError(f"{split}: no token can be hidden: all are unknown to the tokenizer")
     settings = run.recipe.objective
     signature = f"hide:{settings.hide}|rate:{settings.rate}|length:{run.recipe.model.max_length}|seed:0"
+    signature += _pairing(maskings)
     counts = {"tokens": found["tokens"]}
     nll = found["nll"] / found["tokens"]
     scores = [
@@ -73,3 +74,11 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring, m
         accuracy = found["next right"] / found["pairs"]
         scores.append(Score("next-sentence accuracy", accuracy, signature, {}, {"pairs": found["pairs"]}))
     return Evaluation(split, scores)
+
+
+def _pairing(maskings: Maskings) -> str:
+    """How pairs were made, for the signature: nothing where there are none."""
+    if maskings.sentences is None:
+        return ""
+    one = len(maskings.sentences.documents) == 1
+    return f"|pairs:sentences|strangers:{'same-document' if one else 'other-documents'}"
