@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from sweep import Laws, made, value
+from sweep import Laws, curve, made, value
 from torch.nn import functional
 
 from heedful.lab import warmup
@@ -77,8 +77,32 @@ def test_a_cycle_is_one():
 
 
 def test_what_a_warm_up_gains():
-    gain = value("post-norm-needs-warm-up", "what warm-up takes off")
-    without = value("post-norm-needs-warm-up", "loss at the end without")
-    warmed = value("post-norm-needs-warm-up", "loss at the end with warm-up")
-    assert gain == pytest.approx(min(without, math.log(warmup.TYPES)) - warmed)
-    assert gain > warmup.GAIN > value("post-norm-needs-warm-up", "what warm-up takes off", control=True)
+    name, gain = "post-norm-needs-warm-up", "what warm-up takes off the loss at the end, rate "
+    without = value(name, "loss at the end without")
+    warmed = value(name, "loss at the end with warm-up")
+    assert value(name, gain + "0.01") == pytest.approx(min(without, math.log(warmup.TYPES)) - warmed)
+    assert value(name, gain + "0.01") > warmup.GAIN > value(name, gain + "0.01", control=True)
+    assert value(name, gain + "0.003") < 0.1  # at a lower rate it is no gain
+
+
+def test_the_picture_shows_each_rate_with_and_without():
+    rates, without = curve("post-norm-needs-warm-up", 0, "without")
+    _, warmed = curve("post-norm-needs-warm-up", 0, "with warm-up")
+    table = {row["rate"]: row for row in made("post-norm-needs-warm-up").table}
+    assert sorted(rates) == sorted(warmup.RATES["Adam", "short"])
+    assert list(without) == [table[rate]["without warm-up"] for rate in rates]
+    assert list(warmed) == [table[rate]["with warm-up"] for rate in rates]
+
+
+def test_a_training_that_diverges_counts_as_chance():
+    lost, learned = warmup.Training([9.0, math.nan], [1.0]), warmup.Training([0.5] * 12, [1.0])
+    assert warmup.Pair([lost], [learned]).gain == pytest.approx(math.log(warmup.TYPES) - 0.5)
+
+
+def test_both_optimizers_need_a_warm_up_at_high_rates_and_after_the_sum_alone():
+    name, most = "warm-up-and-optimizer", "most that warm-up takes off the loss at the end, "
+    for kind in warmup.KINDS:
+        assert value(name, most + kind) > warmup.GAIN
+        assert value(name, f"the same at the highest rate, {kind}, pre-norm") < 0.1
+        assert value(name, f"least loss at the end without warm-up, {kind}") < 0.3  # at a lower rate
+    assert value(name, most + "SGD", control=True) < 0.1
