@@ -254,12 +254,12 @@ def _show(seen: "Explanation", tokens: bool) -> None:
 
 
 def _show_maps(seen: "Explanation", tokens: bool) -> None:
-    from heedful.explain.summary import mean_of, word_alignment
+    from heedful.explain.summary import alignment_of, mean_of
 
     shown = mean_of(seen)
     is_translation = set(seen.sides) >= {"source", "target"} and shown.keys.grid is None
     is_alignment = is_translation and shown.queries is seen.sides["target"]
-    alignment = word_alignment(shown) if is_alignment else None
+    alignment = alignment_of(seen) if is_alignment else None
     shown = shown if tokens else shown.in_words()
     result(f"{shown.title}\n")
     if is_alignment and max(shown.weights.shape) <= WIDEST:

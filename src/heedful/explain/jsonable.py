@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from heedful.explain.summary import alignment_of
 from heedful.explain.view import Explanation, Map, Side
 
 VERSION = 1
@@ -30,7 +31,9 @@ def jsonable(explanation: Explanation) -> dict[str, Any]:
         ],
         "maps": [_map(each) for each in explanation.maps],
         "more": dict(explanation.more),
-    } | _best(explanation)
+        **_best(explanation),
+        **_alignment(explanation),
+    }
 
 
 def _best(explanation: Explanation) -> dict[str, Any]:
@@ -39,6 +42,12 @@ def _best(explanation: Explanation) -> dict[str, Any]:
         return {}
     tap, head = explanation.best
     return {"best": {"tap": tap, "head": None if head is None else head + 1}}
+
+
+def _alignment(explanation: Explanation) -> dict[str, Any]:
+    """Which word belongs to which, where a text was written from another."""
+    links = alignment_of(explanation)
+    return {} if links is None else {"alignment": links}
 
 
 def _input(given: Any) -> str | list[str] | None:

@@ -4,6 +4,7 @@ Special tokens that heedful inserts belong to no word. ``<unk>`` is what the use
 """
 
 import io
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, groupby
@@ -21,20 +22,41 @@ INSERTED = frozenset(range(len(SPECIALS))) - {SPECIALS.unknown}
 """Special tokens that no text has: what lies between them is read as a text of its own."""
 
 
-def text_side(tokenizer: Tokenizer, ids: Sequence[int]) -> Side:
-    """Tokens of one or several texts, with the special tokens between and around them."""
+def text_side(tokenizer: Tokenizer, ids: Sequence[int], texts: Sequence[str] = ()) -> Side:
+    """Tokens of one or several texts, with the special tokens between and around them.
+
+    Args:
+        tokenizer: of the ids.
+        ids: special tokens included.
+        texts: as they were given, if they were: a word that the vocabulary lacks is named as it stands there.
+    """
     words: list[int] = []
     surface: list[str] = []
-    for inserted, group in groupby(ids, key=INSERTED.__contains__):
-        own = list(group)
+    parts = [(inserted, list(group)) for inserted, group in groupby(ids, key=INSERTED.__contains__)]
+    n_texts = sum(not inserted for inserted, _ in parts)
+    given = iter(texts if len(texts) == n_texts else [""] * n_texts)
+    for inserted, own in parts:
         if inserted:
             words += [NO_WORD] * len(own)
             continue
         labels, places = words_of(tokenizer, own)
         end = places[-1]  # the end token, which `words_of` puts behind the words
         words += [NO_WORD if place == end else len(surface) + place for place in places[:-1]]
-        surface += labels[:end]
+        surface += _named(labels[:end], next(given))
     return Side(tuple(tokenizer.tokens(ids)), tuple(words), tuple(surface))
+
+
+def _named(labels: Sequence[str], text: str) -> list[str]:
+    """Words, with the text's own for ``<unk>``; as they are where the others do not stand in its places."""
+    unknown, own = SPECIALS.names[SPECIALS.unknown], text.split()[: len(labels)]
+    pairs = list(zip(labels, own, strict=False))
+    if len(own) < len(labels) or any(
+        a != unknown
+        and unicodedata.normalize("NFKC", a).casefold() != unicodedata.normalize("NFKC", b).casefold()
+        for a, b in pairs
+    ):
+        return list(labels)
+    return [mine if label == unknown else label for label, mine in pairs]
 
 
 def words_side(tokenizer: Tokenizer, words: Sequence[str], ids: Sequence[Sequence[int]]) -> Side:

@@ -10,7 +10,7 @@ from heedful.errors import RequestError
 from heedful.explain.alignment import links, merge, pharaoh
 from heedful.explain.points import KINDS
 from heedful.explain.sides import by_words, merged
-from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.view import SOURCE, TARGET, Explanation, Map, Side
 
 STRONGEST = 3
 """Links of a row that are told."""
@@ -108,6 +108,16 @@ def word_alignment(shown: Shown) -> str:
     no link (`heedful.explain.alignment.links`).
     """
     return pharaoh(links(shown.in_words().weights))
+
+
+def alignment_of(explanation: Explanation) -> str | None:
+    """`word_alignment` of the cross-attention of `mean_of`; None where no text is written from another."""
+    sides = explanation.sides
+    if not {SOURCE, TARGET} <= sides.keys() or sides[SOURCE].grid is not None:
+        return None
+    if not any(each.kind == "cross" and each.queries == TARGET for each in explanation.maps):
+        return None
+    return word_alignment(mean_of(explanation))
 
 
 def over_squares(shown: Shown, row: int | None = None) -> NDArray[np.float64]:

@@ -17,6 +17,8 @@ from heedful.explain.matrix import checked, printable
 CELL = 3
 LONGEST_ROW_LABEL = 22
 LONGEST_LINK = 24
+NOTHING = "nothing stands out"
+"""Of a token whose every weight would be shown as 0.00."""
 # From white over light and dark blue, each darker than the one before: places in the 256-colour table.
 COLOURS = (231, 195, 153, 117, 75, 33, 27, 26, 25, 18, 17)
 BLOCKS = " ░▒▓█"
@@ -143,10 +145,10 @@ def _cut(word: str, room: int, ellipsis: str) -> str:
 
 
 def link_lines(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> list[str]:
-    """A line for each token: those it is linked to, with their weights."""
+    """A line for each token: those it is linked to, with their weights; or that nothing stands out."""
     width = min(LONGEST_LINK, max((len(token) for token, _ in rows), default=0))
     lines = []
     for token, best in rows:
-        links = "   ".join(f"{printable(to)} {weight:.2f}" for to, weight in best)
+        links = "   ".join(f"{printable(to)} {weight:.2f}" for to, weight in best) or NOTHING
         lines.append(f"  {printable(token):<{width}}  →  {links}")
     return lines

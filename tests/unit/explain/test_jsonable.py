@@ -11,7 +11,9 @@ from PIL import Image
 
 from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
+from heedful.explain.page import page
 from heedful.explain.points import points
+from heedful.explain.summary import mean_of, word_alignment
 from heedful.explain.view import Explanation, Side
 from heedful.explain.views import views_of
 
@@ -67,3 +69,15 @@ def test_inputs_are_texts_paths_or_nothing(published, given, wanted):
     plain = through_json(published, seen)
     assert plain["input"] == wanted
     assert plain["sides"][0]["written"] == [None]
+
+
+@pytest.mark.parametrize("name", ["translation", "recurrent", "captions", "one text", "classification"])
+def test_a_text_that_was_written_from_another_has_its_alignment(published, explained, name):
+    seen = look(*explained(name))
+    plain = through_json(published, seen)
+    if name in ("translation", "recurrent"):
+        assert plain["alignment"] == word_alignment(mean_of(seen))
+        assert f">{plain['alignment']}<" in page(seen)
+    else:
+        assert "alignment" not in plain
+        assert "Word alignment" not in page(seen)

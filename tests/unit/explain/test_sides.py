@@ -50,6 +50,32 @@ def test_an_unknown_word_is_a_word(whole):
     assert side.words == (0, 1, 2, -1)
 
 
+@pytest.mark.parametrize(
+    ("text", "surface"),
+    [
+        ("the dog sat", ("the", "dog", "sat")),
+        ("zebra cat zoo", ("zebra", "cat", "zoo")),
+        ("the dog sat and more", ("the", "dog", "sat", "and", "more")),
+    ],
+)
+def test_an_unknown_word_is_named_as_it_was_given(whole, text, surface):
+    side = text_side(whole, [*whole.encode(text), SPECIALS.end], [text])
+    assert "<unk>" in side.tokens
+    assert side.surface == surface
+
+
+def test_unknown_words_of_several_texts_are_each_their_own(whole):
+    first, second = whole.encode("the dog"), whole.encode("zebra sat")
+    ids = [SPECIALS.classify, *first, SPECIALS.separate, *second, SPECIALS.separate]
+    assert text_side(whole, ids, ["the dog", "zebra sat"]).surface == ("the", "dog", "zebra", "sat")
+
+
+def test_a_text_of_other_words_names_none(whole):
+    ids = whole.encode("the dog sat")
+    for other in ("a dog sat", "the dog", ""):
+        assert text_side(whole, ids, [other]).surface == ("the", "<unk>", "sat")
+
+
 def test_no_text_has_no_words(pieces):
     assert text_side(pieces, [SPECIALS.end]) == Side(("</s>",), (-1,))
 

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from heedful.explain.terminal import ASCII, CELL, COLOUR, COLOURS, SHADES, choose_style, heat_map
+from heedful.explain.summary import Shown
+from heedful.explain.terminal import ASCII, CELL, COLOUR, COLOURS, SHADES, choose_style, heat_map, link_lines
+from heedful.explain.view import Side
 
 STYLES = {"colour": COLOUR, "shades": SHADES, "ascii": ASCII}
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -179,3 +181,10 @@ def test_another_shape_is_refused(weights):
 def test_what_is_no_weight_is_refused(weight):
     with pytest.raises(ValueError, match="from 0 to 1"):
         heat_map(["a", "b"], ["c"], [[0.5, weight]])
+
+
+def test_a_row_without_links_says_that_nothing_stands_out():
+    even = np.full((1, 300), 1 / 300)
+    side = Side(tuple(f"w{n}" for n in range(300)))
+    (line,) = link_lines(Shown(Side(("a",)), side, even, "").strongest())
+    assert line == "  a  →  nothing stands out"

@@ -23,6 +23,7 @@ from heedful.errors import RequestError
 from heedful.explain.matrix import checked
 from heedful.explain.page.further import drawings
 from heedful.explain.page.packing import levels_of, shades_of, strongest, text_of, thumbnail
+from heedful.explain.summary import alignment_of
 from heedful.explain.view import Explanation, Map, Side
 
 VERSION = 1
@@ -215,6 +216,8 @@ def _facts(explanation: Explanation) -> str:
         facts.append(("Answer", _answered(answer, explanation.task)))
     if answer.get("note"):
         facts.append(("Note", _escaped(answer["note"])))
+    if links := alignment_of(explanation):
+        facts.append(("Word alignment", f'<span title="source-target, from 0">{_escaped(links)}</span>'))
     others = answer.get("alternatives", ())[:ALTERNATIVES]
     if others:
         items = "".join(f"<li>{_answered(other, explanation.task)}</li>" for other in others)

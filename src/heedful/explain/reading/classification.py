@@ -63,11 +63,12 @@ def read_number(run: "Run", given: Any, asked: Asked) -> Reading:
 def _framed(run: "Run", given: Any) -> tuple[Batch, dict[str, Side]]:
     """A text or a pair as classifiers and regressions read it, cut where it is too long."""
     tokenizer = run.codec.tokenizer
-    ids = tokenizer.encode_batch(texts_of(run, given))
+    texts = texts_of(run, given)
+    ids = tokenizer.encode_batch(texts)
     refuse_empty(*ids)
     kept = fitted(ids, run.recipe.model.max_length)
     batch = Batch.framed([kept], classify=SPECIALS.classify, separate=SPECIALS.separate)
-    return batch, {INPUT: text_side(tokenizer, ids_in(batch))}
+    return batch, {INPUT: text_side(tokenizer, ids_in(batch), texts)}
 
 
 def _class_of(run: "Run", batch: Batch, answer: Prediction, asked: Asked) -> Questions:

@@ -92,6 +92,12 @@ def predicted(run: "Run", given: Any, asked: Asked, **options: Any) -> Predictio
         RequestError: there is no such alternative.
     """
     has_several = "n_best" in run.kind.options or run.recipe.decoding is not None
+    beam = getattr(asked.decoding or run.recipe.decoding, "beam", None)
+    if beam is not None and asked.alternative >= beam:
+        raise RequestError(
+            f"there is no alternative {asked.alternative}: with a beam of {beam} there are 0 (the best) to "
+            f"{beam - 1}; take one of them, or a wider beam: --decoding beam={asked.alternative + 1}"
+        )
     if asked.alternative and has_several:
         options["n_best"] = asked.alternative + 1
     (first,) = run.predict([given], decoding=asked.decoding, **options)
@@ -99,7 +105,9 @@ def predicted(run: "Run", given: Any, asked: Asked, **options: Any) -> Predictio
         raise DataError(first.error)
     answers = [first, *first.alternatives]
     if asked.alternative >= len(answers):
-        raise RequestError(f"there is no alternative {asked.alternative}: the run has {len(answers)} answers")
+        counted = "1 answer" if len(answers) == 1 else f"{len(answers)} answers"
+        last = "0, the only one" if len(answers) == 1 else f"0 (the best) to {len(answers) - 1}"
+        raise RequestError(f"there is no alternative {asked.alternative}: the run has {counted}: take {last}")
     return answers[asked.alternative]
 
 

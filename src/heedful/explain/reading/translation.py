@@ -26,7 +26,7 @@ def read_pair(run: "Run", given: Any, asked: Asked) -> Reading:
     answer, target = answered(run, given, asked, run.codec.target, len(source))
     if isinstance(run.recipe.pairing, OneAfterTheOther):
         return _one_text(run, source, target, answer, asked)
-    side = text_side(run.codec.source, [*source, SPECIALS.end])
+    side = text_side(run.codec.source, [*source, SPECIALS.end], [text_of(run, given)])
     return two_sides(run, source, target, answer, asked, side, run.codec.target)
 
 

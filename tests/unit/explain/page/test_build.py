@@ -16,6 +16,7 @@ from heedful.errors import RequestError
 from heedful.explain.page import page
 from heedful.explain.page.build import SCRIPT, WHOLE, as_script, numbers_of
 from heedful.explain.page.packing import ERROR, LEVELS, SHADES
+from heedful.explain.summary import mean_of, word_alignment
 
 
 class Parsed(HTMLParser):
@@ -233,7 +234,8 @@ def test_the_parts_can_stand_in_their_elements(name):
 def test_the_facts_are_there_without_a_script():
     parsed = Parsed(page(translation()))
     assert parsed.inside["h1"] == ["lecture-ta translation"]
-    text, answer, others = parsed.inside["dd"]
+    text, answer, links, others = parsed.inside["dd"]
+    assert links == word_alignment(mean_of(translation()))
     assert text == "I enjoyed the film transformers"
     probability = np.exp(sum(translation().answer["log_probs"]))
     assert answer == f"naan transfarmar padaththai rasiththen probability {probability:.4f}"

@@ -68,10 +68,12 @@ function told(m, i, j) {
 
 /* ---- Units ------------------------------------------------------------------------------------------- */
 
-/** Whether a word of a side has several tokens; what belongs to no word (-1) is no word. */
+/** Whether words of a side are other than its tokens: one has several, or is unknown and has its own name only as
+    a word. What belongs to no word (-1) is no word. */
 function hasWords(side) {
   const words = side.words.filter((word) => word >= 0);
-  return new Set(words).size < words.length;
+  const isNamed = (token, n) => token === "<unk>" && side.words[n] >= 0 && side.surface[side.words[n]] !== token;
+  return new Set(words).size < words.length || side.tokens.some(isNamed);
 }
 
 /** What stands along an axis: `labels`, for each token the unit it is `of`, for each unit how many `pieces`. */
