@@ -231,11 +231,11 @@ class _Bare(nn.Module):
 
     def __init__(self, residual: Residual) -> None:
         super().__init__()
-        self.order = nn.ModuleList((residual.part, residual.norm))
+        self.part, self.norm = residual.part, residual.norm
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
-        part, norm = self.order
-        return norm(part(x, *context))
+        result: Tensor = self.norm(self.part(x, *context))
+        return result
 
 
 def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> float:
@@ -247,8 +247,9 @@ def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> 
     with seeded(seed):
         stack = self_attention_stack(config, config.d_ff, causal=False).double()
         x, weights = torch.randn(2, N, D, dtype=torch.float64)
-    matrix = stack.blocks[0].feed_forward.part.down.weight
-    for block in stack.blocks:
+    blocks: Any = stack.blocks
+    matrix = blocks[0].feed_forward.part.down.weight
+    for block in blocks:
         for name in ("mixing", "feed_forward"):
             around = getattr(block, name)
             if not norms:
@@ -256,7 +257,8 @@ def first_gradient(n_layers: int, seed: int, *, residual: bool, norms: bool) -> 
             if not residual:
                 setattr(block, name, _Bare(around))
     (stack(x, Layout.of([N])) * weights).sum().backward()
-    return matrix.grad.norm().item()
+    gradient: Tensor = matrix.grad
+    return gradient.norm().item()
 
 
 REACHES = 0.01

@@ -225,7 +225,7 @@ def _needs(placement: Placement, size: Size) -> Outcome:
         ],
         _ends({"Adam": pairs}),
         [
-            _over_rates(f"Loss at the end ({placement}-norm)", {"": pairs}),
+            _over_rates(f"Loss at the end ({placement}-norm)", pairs),
             *_courses(
                 {"without": highest.without[0], "with warm-up": highest.warmed[0]},
                 f"{placement}-norm, rate {rate:g}",
@@ -274,10 +274,7 @@ def _specific(size: Size, *, highest: bool) -> Outcome:
         ],
         _ends(found),
         [
-            *(
-                _over_rates(f"{kind}: loss at the end (post-norm)", {"": pairs})
-                for kind, pairs in found.items()
-            ),
+            *(_over_rates(f"{kind}: loss at the end (post-norm)", pairs) for kind, pairs in found.items()),
             _courses(
                 {"without": first["SGD"].without[0], "with warm-up": first["SGD"].warmed[0]},
                 f"SGD, post-norm, rate {max(found['SGD']):g}",
@@ -286,7 +283,7 @@ def _specific(size: Size, *, highest: bool) -> Outcome:
     )
 
 
-def _ends(found: Mapping[str, Mapping[float, Pair]]) -> list[dict[str, str | float]]:
+def _ends(found: Mapping[Kind, Mapping[float, Pair]]) -> list[dict[str, str | float]]:
     """A row for each optimizer and rate."""
     return [
         {"optimizer": name, "rate": rate, "without warm-up": pair.ends[0], "with warm-up": pair.ends[1]}
@@ -295,15 +292,14 @@ def _ends(found: Mapping[str, Mapping[float, Pair]]) -> list[dict[str, str | flo
     ]
 
 
-def _over_rates(title: str, found: Mapping[str, Mapping[float, Pair]]) -> Curves:
+def _over_rates(title: str, pairs: Mapping[float, Pair]) -> Curves:
     """Last losses with and without warm-up, over the rates."""
     return Curves(
         title,
         "rate",
         "nats a token",
         {
-            f"{name} {how}".strip(): (list(pairs), [pair.ends[i] for pair in pairs.values()])
-            for name, pairs in found.items()
+            how: (list(pairs), [pair.ends[i] for pair in pairs.values()])
             for i, how in enumerate(("without", "with warm-up"))
         },
         levels={"chance": math.log(TYPES)},
