@@ -42,10 +42,9 @@ def test_every_layer_has_what_the_class_token_looks_at(explained):
     row, column = np.unravel_index(weights.argmax(), weights.shape)
     assert f"{row + 1},{column + 1} {weights.max():.2f}" in view.lines(seen, values)[1]
     panels = [axes for axes in figure_of(seen).axes if axes.get_title()]
-    assert [axes.get_title() for axes in panels] == ["layer 1", "layer 2"]
-    np.testing.assert_array_equal(
-        np.asarray(panels[1].images[-1].get_array()), values["layers"][1]["weights"]
-    )
+    assert [axes.get_title() for axes in panels] == ["the picture", "layer 1", "layer 2"]
+    (image,) = panels[2].images
+    np.testing.assert_array_equal(np.asarray(image.get_array()), values["layers"][1]["weights"])
 
 
 @pytest.mark.parametrize("name", ["pictures without class token", "captions", "classification", "resnet"])

@@ -80,7 +80,9 @@ def test_over_a_picture_it_is_laid_out_as_its_squares(explained, name):
     (picture,) = drawn["pictures"]
     np.testing.assert_allclose(np.reshape(picture["values"], side.grid), wanted, atol=1e-12)
     assert picture["label"] == ("class token" if name == "pictures" else "mean of all tokens")
-    (*_, image) = figure_of(seen).axes[0].images
+    photo, drawn_map, _ = figure_of(seen).axes
+    assert photo.get_title() == "the picture"
+    (image,) = drawn_map.images
     np.testing.assert_allclose(np.asarray(image.get_array()), wanted, atol=1e-12)
     shown = view.lines(seen, seen.more["rollout"])
     assert shown[-1] == f"  the darkest is {wanted.max():.2g}"
