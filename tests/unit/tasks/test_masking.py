@@ -245,6 +245,18 @@ def test_strangers_come_from_documents_by_their_lengths(pairs):
     assert ((seen - mean) ** 2 / mean).sum() < 12 + 4.5 * 4.9
 
 
+def test_strangers_lie_anywhere_in_the_other_documents(pairs):
+    """Round the ring, as a share of the tokens of others: a quarter lie in each quarter."""
+    bounds = np.concatenate([[0], pairs.ends + 1])
+    shares = []
+    for first, second, follows in pairs.found:
+        if follows == STRANGE:
+            begin, end = bounds[pairs.document(first[-1]) :][:2]
+            shares.append((second[0] - end) % len(pairs.ids) / (len(pairs.ids) - (end - begin)))
+    n = len(shares)
+    assert (np.abs(np.histogram(shares, 4, (0, 1))[0] - n / 4) < 4.5 * np.sqrt(n * 3 / 16)).all()
+
+
 def test_a_window_begins_with_the_next_sentence_and_is_cut_where_any_begins():
     """In `STREAM` every twentieth token ends a sentence: 21, 41, ... begin one, and 7 the text."""
     signs = SentenceSigns.made_up(LAST)
