@@ -14,7 +14,7 @@ from heedful.runs.resolve import shipped_recipes
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 # Verbs that are not about a run, or are swept by tests of their own.
-ELSEWHERE = {"demo", "recipes", "lab"}
+ELSEWHERE = {"demo", "recipes", "lab", "compare"}
 SWEPT = {"train", "predict", "evaluate", "explain", "describe", "export", "import"}
 
 HELD = ""

@@ -72,7 +72,7 @@ def predict(
     if (stream or whole) and structured:
         raise RequestError("--stream and --whole are for plain text: leave --jsonl away")
     with ExitStack() as stack:
-        piped = Piped.of(sys.stdin.buffer) if file == "-" else None
+        piped = Piped.of(standard_input()) if file == "-" else None
         lines = _lines(file, stack) if piped is None else _standard_input(piped)
         if whole:
             lines = iter(["\n".join(lines)])

@@ -1,7 +1,6 @@
 """Every shipped recipe is read whole, and says where its data come from."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +12,12 @@ from heedful.data.sources import (
     JsonlSource,
     TextSource,
     TsvSource,
-    open_source,
 )
 from heedful.errors import RequestError
 from heedful.models.registry import PRESETS, SIZES, build_model
 from heedful.runs.building import on_device
 from heedful.runs.kinds import kind_of
+from heedful.runs.prepare import rows_of
 from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.recipe import Recipe
 from heedful.runs.resolve import shipped_recipes
@@ -91,7 +90,7 @@ def test_a_recipe_tells_how_many_parameters_its_model_has(name):
     if "$HEEDFUL_DATA" in str(recipe.data) and "HEEDFUL_DATA" not in os.environ:
         pytest.skip("reads a corpus from $HEEDFUL_DATA")
     kind = kind_of(recipe)
-    codec = kind.learn(recipe, lambda: open_source(recipe.data.train, Path()))
+    codec = kind.learn(recipe, lambda: rows_of(recipe, recipe.data.train))
     model = on_device("meta", kind.model, recipe, codec.sizes)
     assert recipe.expected.parameters == sum(p.numel() for p in model.parameters())
 
