@@ -91,7 +91,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def is_unicode(text: str) -> bool:
     """Whether UTF-8 can hold it: it has no half of a surrogate pair, as names that are not UTF-8 do."""
-    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+    return text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def json_text(value: Any, **how: Any) -> str:

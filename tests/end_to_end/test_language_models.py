@@ -111,12 +111,12 @@ def test_evaluation_is_one_object_and_a_record_for_each_document(heedful, model)
     (split,) = found["splits"]
     assert split["split"] == "own"
     strides = [score["signature"].rpartition(":")[2] for score in split["scores"]]
-    assert strides == ["16"] * 4 + ["4"] * 4
+    assert strides == ["16"] * 5 + ["4"] * 5
     rows = [json.loads(line) for line in (model.parent / "rows.jsonl").read_text("utf-8").splitlines()]
     for row in rows:
         check("document", row)
     assert [row["document"] for row in rows] == ["valid.txt:1", "valid.txt:2"]
-    nats = next(s for s in split["scores"][4:] if s["name"] == "nats per token")
+    nats = next(s for s in split["scores"][5:] if s["name"] == "nats per token")
     assert nats["value"] * nats["counts"]["tokens"] == pytest.approx(sum(row["nll"] for row in rows))
 
 
@@ -124,9 +124,9 @@ def test_evaluation_for_people(heedful, model):
     done = heedful("evaluate", model, "--text", "valid.txt", "--stride", "8", cwd=model.parent)
     first, *scores = done.out.splitlines()
     assert first == "valid.txt: 49 tokens"
-    assert len(scores) == 8
-    assert all("|stride:16" in line for line in scores[:4])
-    assert all("|stride:8" in line for line in scores[4:])
+    assert len(scores) == 10
+    assert all("|stride:16" in line for line in scores[:5])
+    assert all("|stride:8" in line for line in scores[5:])
 
 
 def test_a_run_is_resumed_and_described(heedful, tmp_path):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from heedful.cli.output import columns, json_result, result, say
+from heedful.cli.output import check_out, columns, json_result, result, say
 from heedful.errors import RequestError
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def compare(
 
     if len(runs) < 2:
         raise RequestError("compare takes two runs or more")
-    if out is not None and out.suffix.lower() not in SUFFIXES:
-        raise RequestError(f"--out {out}: a picture ends in {' or '.join(SUFFIXES)}")
+    check_out(out, SUFFIXES, "a picture")
     found = read(runs)
     shown = found.shared_metric(metric) if metric or found.metrics() else None
     if out is not None:
@@ -112,15 +111,12 @@ def _setting(value: Any) -> str:
 
 def _draw(found: "Comparison", metric: str | None, out: Path) -> None:
     """Over updates and over minutes: what learns faster a step need not learn faster."""
+    from heedful.explain.picture import save
     from heedful.lab.drawing import draw
 
     if metric is None:
         raise RequestError("there is nothing to draw: nothing is validated yet")
-    figure = draw(_panel(found, metric, minutes=False), _panel(found, metric, minutes=True))
-    try:
-        figure.savefig(out)
-    except OSError as error:
-        raise RequestError(f"{out}: cannot be written ({error.strerror})") from None
+    save(draw(_panel(found, metric, minutes=False), _panel(found, metric, minutes=True)), out)
 
 
 def _panel(found: "Comparison", metric: str, *, minutes: bool) -> "Curves":

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from heedful.cli.output import json_result, json_text, one_line, result, say, standard_input, whole_file
+from heedful.cli.output import (
+    check_out,
+    json_result,
+    json_text,
+    one_line,
+    result,
+    say,
+    standard_input,
+    whole_file,
+)
 from heedful.cli.predict import changed_decoding
 from heedful.errors import DataError, RequestError
 from heedful.explain.classes import MEANINGS
@@ -87,7 +96,7 @@ def explain(
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
 ) -> None:
     """Show where a run looks while it answers an input: layers and heads are counted from 1."""
-    _check_out(out)
+    check_out(out, SUFFIXES)
     memory = _memory(limit)
     names = view or []
     check_names(names)
@@ -134,20 +143,6 @@ def _tell_left_out(seen: "Explanation") -> None:
     for name, view in VIEWS.items():
         if name not in seen.more:
             say(f"heedful: the view {name} is left out: it needs {view.needs}")
-
-
-def _check_out(out: Path | None) -> None:
-    """See before any work that the file can be of that name.
-
-    Raises:
-        RequestError: it cannot.
-    """
-    if out is None:
-        return
-    if out.suffix.lower() not in SUFFIXES:
-        raise RequestError(f"--out {out}: the name ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-    if not out.parent.is_dir():
-        raise RequestError(f"--out {out}: cannot be written: {out.parent} is not a folder")
 
 
 def _memory(limit: float) -> int:

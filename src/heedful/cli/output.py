@@ -42,6 +42,20 @@ def standard_input() -> IO[bytes]:
     return sys.stdin.buffer
 
 
+def check_out(out: Path | None, suffixes: Sequence[str], what: str = "the name") -> None:
+    """See before any work that a file can be of the name that ``--out`` gives it.
+
+    Raises:
+        RequestError: it cannot; ``what`` should end in one of the suffixes.
+    """
+    if out is None:
+        return
+    if out.suffix.lower() not in suffixes:
+        raise RequestError(f"--out {out}: {what} ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
+    if not out.parent.is_dir():
+        raise RequestError(f"--out {out}: cannot be written: {out.parent} is not a folder")
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[str]]:
     """A file to write that takes its name when all is written, so that no part of it is ever found.

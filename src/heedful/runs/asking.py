@@ -10,6 +10,7 @@ from typing import Any, SupportsIndex
 from heedful.config import Config
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig
 from heedful.errors import RequestError
+from heedful.files import is_unicode
 from heedful.runs.kind import Kind
 from heedful.runs.problems import validate
 from heedful.runs.trees import Mark, Tree
@@ -58,7 +59,7 @@ def _check(given: Any, names: Sequence[str], which: str, *, words: bool) -> None
 def _check_text(given: Any, which: str, wanted: str) -> None:
     if not isinstance(given, str):
         raise RequestError(f"{which}: this run reads {wanted}, not {_found(given)}")
-    if not given.isascii() and any("\ud800" <= sign <= "\udfff" for sign in given):
+    if not is_unicode(given):
         raise RequestError(f"{which}: half of a surrogate pair is no text")
 
 

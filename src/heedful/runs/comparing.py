@@ -188,8 +188,8 @@ def _events(path: Path) -> list[dict[str, Any]]:
     """The lines of ``metrics.jsonl``; a last one that is not yet written to its end is left out."""
     if not path.is_file():
         return []
-    *whole, _ = path.read_text(encoding="utf-8").split("\n")
     try:
+        *whole, _ = path.read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in whole]
     except ValueError as error:
         raise DamagedError(f"{path}: damaged ({error})") from error
