@@ -109,8 +109,9 @@ def test_it_is_scored_on_its_test_set_and_on_a_users_folder(heedful, folder):
     own = heedful("evaluate", "run", "--folder", "test", cwd=folder)
     assert own.status == 0, own.err
     assert own.out.startswith("test: 16 examples\n")
-    assert "own: dropped, unreadable: 1 (test/blue/cut.png)\n" in done.err
-    assert re.search(r"^test: dropped, unreadable: 1 \(/.*/test/blue/cut.png\)$", own.err, re.MULTILINE)
+    assert "heedful: own: dropped, unreadable: 1 (test/blue/cut.png)\n" in done.err
+    told = r"^heedful: test: dropped, unreadable: 1 \(/.*/test/blue/cut.png\)$"
+    assert re.search(told, own.err, re.MULTILINE)
 
 
 def test_runs_and_recipes_are_described(heedful, folder):

@@ -213,7 +213,7 @@ def _scored(
     with _to(output) as write:
         for name, source in chosen_splits(run, split, files).items():
             say(f"{name}: {run.kind.scoring}")
-            found = score(run, name, source, say=say, **how)
+            found = score(run, name, source, **how)
             evaluations.append(found)
             for note in found.notes:
                 say(f"heedful: {name}: {note}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError, nearest
-from heedful.runs.kind import Evaluation, Say, Scoring
+from heedful.runs.kind import Evaluation, Scoring
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
 
@@ -44,7 +44,6 @@ def evaluate(
     stride: int | None = None,
     progress: Callable[[int], None] = lambda n: None,
     precision: str = "auto",
-    say: Say = lambda line: None,
 ) -> Any:
     """Score the run on a data set.
 
@@ -57,7 +56,6 @@ def evaluate(
         stride: how far windows move on, for a language model; instead of the recipe's.
         progress: called with the number of rows just done.
         precision: of the weights while decoding (`heedful.inference.choosing`).
-        say: is given lines about rows that are left out.
 
     Returns:
         An `Evaluation` of the run's kind.
@@ -68,6 +66,6 @@ def evaluate(
     """
     if stride is not None and not run.kind.strides:
         raise RequestError(f"--stride {stride}: a run of the task {run.recipe.task.kind} has no windows")
-    how = Scoring(decoding, limit, stride, progress, precision, say)
+    how = Scoring(decoding, limit, stride, progress, precision)
     found: Evaluation = run.kind.scored(run, split, rows_of(run.recipe, source), how)
     return found

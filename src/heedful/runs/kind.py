@@ -118,7 +118,6 @@ class Scoring:
         stride: how far windows move on, where the kind has windows, or None.
         progress: called with the number of rows just done.
         precision: of the weights while decoding (`heedful.inference.choosing`).
-        say: is given lines about rows that are left out.
     """
 
     decoding: Any = None
@@ -126,7 +125,6 @@ class Scoring:
     stride: int | None = None
     progress: Callable[[int], None] = lambda n: None
     precision: str = "auto"
-    say: Say = lambda line: None
 
 
 class Kind(ABC):

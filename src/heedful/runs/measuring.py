@@ -1,7 +1,8 @@
 """What validations and scores of several tasks do: terms of the loss over batches, and what was answered."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import nn
@@ -56,39 +57,56 @@ class Validator:
         return {metric: found[term] for metric, term in self.measures.items()}
 
 
+@dataclass(frozen=True)
+class Answered:
+    """The rows of a data set whose inputs could be read, and their predictions.
+
+    Args:
+        rows: of those that can be scored.
+        predictions: of each.
+        left_out: those that could not be read.
+    """
+
+    rows: list[Located[Row]]
+    predictions: list[Prediction]
+    left_out: Tally
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """For the counts of scores."""
+        return {"unreadable": self.left_out.count} if self.left_out.count else {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said of those that were left out."""
+        return [self.left_out.line("dropped", "unreadable")] if self.left_out.count else []
+
+
 def answered(
-    split: str,
-    rows: Sequence[Located[Row]],
-    predictions: Sequence[Prediction],
-    *,
-    drop: bool,
-    say: Callable[[str], None] = lambda line: None,
-) -> tuple[list[tuple[Row, Prediction]], dict[str, int]]:
-    """The rows whose inputs could be read, with their predictions; and for the scores' counts, how many not.
+    split: str, rows: Sequence[Located[Row]], predictions: Sequence[Prediction], *, drop: bool
+) -> Answered:
+    """What can be scored of a data set.
 
     Args:
         split: what messages call the data set.
         rows: all that were to be scored.
         predictions: of each.
         drop: leave out what cannot be read.
-        say: is given a line about what was left out.
 
     Raises:
         DataError: an input cannot be read and is not to be left out, or none can be read.
     """
     errors = [p.error for p in predictions if p.error]
-    if not errors:
-        return [(row.row, p) for row, p in zip(rows, predictions, strict=True)], {}
-    if not drop or len(errors) == len(rows):
+    if errors and (not drop or len(errors) == len(rows)):
         raise DataError(f"{split}: {errors[0]}")
-    pairs, left_out = [], Tally()
+    found = Answered([], [], Tally())
     for row, prediction in zip(rows, predictions, strict=True):
         if prediction.error:
-            left_out.add(row.where)
+            found.left_out.add(row.where)
         else:
-            pairs.append((row.row, prediction))
-    say(f"{split}: {left_out.line('dropped', 'unreadable')}")
-    return pairs, {"unreadable": left_out.count}
+            found.rows.append(row)
+            found.predictions.append(prediction)
+    return found
 
 
 def means(step: Step, batches: Iterable[Batch]) -> dict[str, float]:

@@ -198,9 +198,8 @@ def test_unreadable_pictures_of_a_test_set_are_left_out_where_the_recipe_drops_s
     filter = run.recipe.data.filter.model_copy(update={"unreadable": "drop"})
     data = run.recipe.data.model_copy(update={"filter": filter})
     dropping = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.codec, run.model)
-    said = []
-    found = evaluate(dropping, name, source, say=said.append)
-    assert said == [f"some.jsonl: dropped, unreadable: 1 ({folder}/some.jsonl:1)"]
+    found = evaluate(dropping, name, source)
+    assert found.notes == [f"dropped, unreadable: 1 ({folder}/some.jsonl:1)"]
     assert [score.counts["unreadable"] for score in found.scores] == [1] * len(found.scores)
     assert [row["picture"] for row in found.rows()] == ["pictures/test0.png"]
     (folder / "some.jsonl").write_text(lines[0] + "\n")

@@ -214,10 +214,10 @@ def test_what_cannot_be_read_is_named_or_dropped_and_counted(tmp_path):
     report = json.loads((tmp_path / "run" / "data.json").read_text())["train"]
     assert report["dropped"] == {"unreadable": {"count": 1, "examples": ["train/flat/bad.png"]}}
     assert (report["rows"], report["kept"], report["classes"]["flat"]) == (13, 12, 4)
-    said = []
-    found = evaluate(run, "test", chosen_splits(run, "test", None)["test"], say=said.append)
+    found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
     assert found.scores[0].counts == {"examples": 12, "classes": 3, "unreadable": 1}
-    assert said == ["test: dropped, unreadable: 1 (test/flat/bad.png)"]
+    assert found.notes == ["dropped, unreadable: 1 (test/flat/bad.png)"]
+    assert found.to_dict()["notes"] == found.notes
     strict = run.recipe.model_copy(update={"data": recipe().data})
     run.recipe = strict
     with pytest.raises(DataError, match=r"test: test/flat/bad.png: is not a picture"):

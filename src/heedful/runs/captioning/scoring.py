@@ -62,15 +62,16 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
     answers = run.predict(inputs, decoding=how.decoding, progress=how.progress, precision=how.precision)
     drop = run.recipe.data.filter.unreadable == "drop"
-    read, left_out = answered(split, kept, answers, drop=drop, say=how.say)
-    pictures, references = [row[PICTURE] for row, _ in read], [row[CAPTION] for row, _ in read]
-    predictions, lowercase = [p for _, p in read], run.recipe.tokenizer.text.lowercase
-    texts = [p.text for p in predictions]
+    read = answered(split, kept, answers, drop=drop)
+    pictures = [row.row[PICTURE] for row in read.rows]
+    references = [row.row[CAPTION] for row in read.rows]
+    texts, lowercase = [p.text for p in read.predictions], run.recipe.tokenizer.text.lowercase
     scores = list(translation_scores(texts, references, lowercase=lowercase).values())
     scores.append(exact_match(texts, references, lowercase=lowercase))
     scores += _likelihood(run, pictures, references)
-    scores = [replace(score, counts={**score.counts, **left_out}) for score in scores]
-    return Evaluation(split, scores, [str(p) for p in pictures], references, predictions, lowercase)
+    scores = [replace(score, counts={**score.counts, **read.counted}) for score in scores]
+    names = [str(picture) for picture in pictures]
+    return Evaluation(split, scores, names, references, read.predictions, lowercase, notes=read.notes)
 
 
 def _likelihood(run: "Run", pictures: Sequence[Any], references: Sequence[str]) -> list[Any]:

@@ -64,19 +64,20 @@ def scored(
     kept = list(islice(rows, how.limit))
     if not kept:
         raise DataError(f"{split}: there is nothing to score")
-    _unseen(run, kept)
+    _unseen(run, kept)  # before the work: labels of another task altogether are refused
     columns = run.kind.inputs(run.recipe)
     inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
     found = run.predict(inputs, progress=how.progress, precision=how.precision)
-    pairs, left_out = answered(split, kept, found, drop=drop, say=how.say)
-    predictions, labels = [p for _, p in pairs], [row[LABEL] for row, _ in pairs]
-    texts = [{column: str(row[column]) for column in columns} for row, _ in pairs]
-    unseen = _unseen(run, [row for row, p in zip(kept, found, strict=True) if not p.error])
+    read = answered(split, kept, found, drop=drop)
+    labels = [row.row[LABEL] for row in read.rows]
+    texts = [{column: str(row.row[column]) for column in columns} for row in read.rows]
+    unseen = _unseen(run, read.rows)
     classes = (*run.codec.labels, *unseen.labels)
-    plain = classification_scores([p.text for p in predictions], labels, classes)
-    more = {**left_out, **unseen.counted}
+    plain = classification_scores([p.text for p in read.predictions], labels, classes)
+    more = {**read.counted, **unseen.counted}
     scores = [replace(score, counts={**score.counts, **more}) for score in plain.values()]
-    return Evaluation(split, scores, texts, labels, predictions, notes=unseen.notes())
+    notes = [*read.notes, *unseen.notes()]
+    return Evaluation(split, scores, texts, labels, read.predictions, notes=notes)
 
 
 def _unseen(run: "Run", rows: Sequence[Located[Row]]) -> Unseen:
