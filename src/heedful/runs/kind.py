@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -29,9 +29,6 @@ from heedful.tasks.prediction import Prediction
 from heedful.training.feed import PlannedData
 from heedful.training.loop import Validate
 from heedful.training.step import Step
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 Say = Callable[[str], None]
 Rows = Callable[[], Iterator[Located[Row]]]
@@ -81,6 +78,30 @@ class Predictor(Protocol):
         progress: Callable[[int], None] = lambda n: None,
     ) -> list[Prediction]:
         """See `heedful.runs.run.Run.predict`."""
+        ...
+
+
+class Trained(Protocol):
+    """A run, as far as its kind asks it while it is scored (`heedful.runs.run.Run`)."""
+
+    recipe: Any
+    codec: Any
+    model: Any
+
+    @property
+    def kind(self) -> "Kind":
+        """The kind itself, or one that builds on it."""
+        ...
+
+    def predict(
+        self,
+        texts: Iterable[Any],
+        *,
+        decoding: Any = None,
+        progress: Callable[[int], None] = lambda n: None,
+        precision: str = "auto",
+    ) -> list[Prediction]:
+        """The run's task on each input, in order."""
         ...
 
 
@@ -303,5 +324,5 @@ class Kind(ABC):
         """
 
     @abstractmethod
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: "Trained", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Score the run on rows."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
@@ -19,7 +19,7 @@ from heedful.objectives.terms import Objective
 from heedful.runs.captioning.recipe import CaptioningRecipe
 from heedful.runs.captioning.scoring import Evaluation, scored
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Kind, Prepared, Rows, Scoring
+from heedful.runs.kind import Kind, Prepared, Rows, Scoring, Trained
 from heedful.runs.pairs import Validator, planned
 from heedful.runs.recipe import Recipe
 from heedful.runs.starting import own_tokenizer
@@ -29,9 +29,6 @@ from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 
 class Captioning(Kind):
@@ -147,6 +144,6 @@ class Captioning(Kind):
             )
         return own_table(files[0], COLUMNS, like=recipe.data.train)
 
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """BLEU, chrF, TER, exact matches, likelihood of the given captions."""
         return scored(run, split, rows, how)

@@ -3,21 +3,18 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heedful.data.pictures import PICTURE
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
 from heedful.evaluation.translation import exact_match, sentence_scores, translation_scores
 from heedful.runs import kind
-from heedful.runs.kind import Scoring
+from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import answered
 from heedful.runs.translation.scoring import likelihood_of
 from heedful.tasks.captioning import CAPTION
 from heedful.tasks.prediction import Prediction
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Evaluation(kind.Evaluation):
             yield {"version": 1, PICTURE: picture, "reference": reference, **answer, "scores": scores}
 
 
-def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
     """Caption the pictures of a data set and score the captions.
 
     Perplexity is of the given ones, teacher forced. A run that writes lower case is scored without regard to
@@ -74,7 +71,7 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     return Evaluation(split, scores, names, references, read.predictions, lowercase, notes=read.notes)
 
 
-def _likelihood(run: "Run", pictures: Sequence[Any], references: Sequence[str]) -> list[Any]:
+def _likelihood(run: Trained, pictures: Sequence[Any], references: Sequence[str]) -> list[Any]:
     pairing = run.recipe.pairing
 
     def read(part: Sequence[int]) -> list[Any]:

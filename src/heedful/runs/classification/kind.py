@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,14 +20,11 @@ from heedful.runs.classification.recipe import ClassificationRecipe
 from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
 from heedful.runs.folder import RunFolder, read_labels, write_json
-from heedful.runs.kind import Rows, Say, Scoring
+from heedful.runs.kind import Rows, Say, Scoring, Trained
 from heedful.tasks.classification import Classifier, LabelCodec
 from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed
 from heedful.tasks.texts import PAIR, TEXT, text_columns
 from heedful.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 MEASURES = {"loss": "class", "accuracy": "correct"}
 
@@ -123,7 +120,7 @@ class Classification(EncoderKind):
         """Labels."""
         return Classifier(inference.ready(), codec, longest=recipe.model.max_length, **options)
 
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1."""
         return scored(run, split, rows, how)
 

@@ -3,19 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
 from heedful.evaluation.classification import classification_scores
 from heedful.runs import kind
-from heedful.runs.kind import Scoring
+from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import answered
 from heedful.tasks.labels import LABEL, Unseen
 from heedful.tasks.prediction import Prediction
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Evaluation(kind.Evaluation):
 
 
 def scored(
-    run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring, *, drop: bool = False
+    run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring, *, drop: bool = False
 ) -> Evaluation:
     """Label a data set and compare.
 
@@ -80,5 +77,5 @@ def scored(
     return Evaluation(split, scores, texts, labels, read.predictions, notes=notes)
 
 
-def _unseen(run: "Run", rows: Sequence[Located[Row]]) -> Unseen:
+def _unseen(run: Trained, rows: Sequence[Located[Row]]) -> Unseen:
     return Unseen.among(((row.row[LABEL], row.where) for row in rows), run.codec.labels)

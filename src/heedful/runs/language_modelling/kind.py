@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -18,7 +18,7 @@ from heedful.errors import DataError
 from heedful.inference.choosing import Inference
 from heedful.objectives.terms import Objective
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring
+from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring, Trained
 from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.language_modelling.scoring import batches, scored
 from heedful.runs.measuring import means, micro_batch
@@ -29,9 +29,6 @@ from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 
 class LanguageModelling(Kind):
@@ -134,7 +131,7 @@ class LanguageModelling(Kind):
         """Files of text, each a document."""
         return TextSource(paths=[str(path.resolve()) for path in files])
 
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """How well the text is foretold."""
         return scored(run, split, rows, how)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +18,8 @@ from heedful.evaluation.likelihood import Likelihood, count_words
 from heedful.evaluation.loads import counting
 from heedful.evaluation.score import Score
 from heedful.runs import kind
-from heedful.runs.kind import Scoring
+from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.forced import forced
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 TOKENS = 8192
 """Tokens that are read at once."""
@@ -50,7 +47,7 @@ class Evaluation(kind.Evaluation):
             yield {"version": 1, "document": place, "tokens": int(end + 1 - begin), "nll": float(nll)}
 
 
-def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
     """Read a text in windows that do not overlap and, where asked for, in sliding ones too.
 
     Where the model has experts, their load in the last way of reading is told too.

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from heedful.objectives.classification import SequenceClass
 from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
 from heedful.objectives.terms import Objective
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring
+from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring, Trained
 from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.masked_language_modelling.recipe import MaskedLanguageModellingRecipe
 from heedful.runs.masked_language_modelling.scoring import scored
@@ -36,9 +36,6 @@ from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 TEXTS = LanguageModelling()
 """Running text is learned, kept and encoded as for language models."""
@@ -165,7 +162,7 @@ class MaskedLanguageModelling(Kind):
         """Files of text, each a document."""
         return TextSource(paths=[str(path.resolve()) for path in files])
 
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Perplexity and accuracy of hidden tokens."""
         return scored(run, split, rows, how, maskings)
 

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,18 +15,15 @@ from heedful.data.text import TEXT
 from heedful.errors import DataError
 from heedful.evaluation.score import Score
 from heedful.objectives.classification import class_logits
-from heedful.runs.kind import Evaluation, Scoring
+from heedful.runs.kind import Evaluation, Scoring, Trained
 from heedful.tasks.masking import Maskings
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 TOKENS = 8192
 """Tokens that are read at once."""
 
 
 @torch.inference_mode()
-def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring, make: Any) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring, make: Any) -> Evaluation:
     """Hide tokens as in training, always the same ones, and count how many are found.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from heedful.nn.patches import Pictures
 from heedful.objectives.terms import Objective
 from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.folder import RunFolder, read_entry, read_labels, write_json
-from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
+from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
 from heedful.runs.measuring import Validator, micro_batch
 from heedful.runs.picture_classification.recipe import PictureClassificationRecipe
 from heedful.runs.starting import reader_of
@@ -33,9 +33,6 @@ from heedful.tasks.picture_classification import PictureClassifier, PictureCodec
 from heedful.tasks.pictures import LEVELS, PictureReader
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 MEASURES = {"loss": "class", "accuracy": "correct"}
 
@@ -183,7 +180,7 @@ class PictureClassification(Kind):
             return FolderSource(path=str(files[0].resolve()))
         return own_table(files[0], self.columns(recipe), like=recipe.data.train)
 
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1."""
         return scored(run, split, rows, how, drop=run.recipe.data.filter.unreadable == "drop")
 

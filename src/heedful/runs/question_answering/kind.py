@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -16,7 +16,7 @@ from heedful.models.encoder import class_head
 from heedful.objectives.answering import ANSWER, AnswerSpan
 from heedful.runs.encoders.kind import EncoderKind, made_up
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Rows, Scoring
+from heedful.runs.kind import Rows, Scoring, Trained
 from heedful.runs.question_answering.batches import AnswerBatches
 from heedful.runs.question_answering.recipe import QuestionAnsweringRecipe
 from heedful.runs.question_answering.scoring import Evaluation, scored
@@ -24,9 +24,6 @@ from heedful.tasks.answering import PASSAGE, QUESTION, Answerer, PassageCodec, a
 from heedful.tasks.texts import TEXT
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import Span, spelled
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 MEASURES = {"loss": ANSWER, "accuracy": "correct"}
 
@@ -126,7 +123,7 @@ class QuestionAnswering(EncoderKind):
             **options,
         )
 
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Exact match and F1."""
         return scored(run, split, rows, how)
 

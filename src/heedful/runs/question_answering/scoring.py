@@ -3,18 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
 from heedful.evaluation.answering import answer_scores, is_exact, token_f1
 from heedful.runs import kind
-from heedful.runs.kind import Scoring
+from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.answering import ANSWER, PASSAGE, QUESTION
 from heedful.tasks.prediction import Prediction
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Evaluation(kind.Evaluation):
             }
 
 
-def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
     """Answer the questions of a data set and compare.
 
     Raises:

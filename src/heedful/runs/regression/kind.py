@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,16 +19,13 @@ from heedful.models.encoder import class_head
 from heedful.objectives.regression import VALUE, SquaredError
 from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
 from heedful.runs.folder import RunFolder, read_entry, write_json
-from heedful.runs.kind import Rows, Say, Scoring
+from heedful.runs.kind import Rows, Say, Scoring, Trained
 from heedful.runs.regression.recipe import RegressionRecipe
 from heedful.runs.regression.scoring import Evaluation, scored
 from heedful.tasks.labels import LABEL
 from heedful.tasks.regression import Estimator, NumberCodec, number
 from heedful.tasks.texts import PAIR, TEXT, text_columns
 from heedful.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 MEASURES = {"loss": VALUE}
 
@@ -119,6 +116,6 @@ class Regression(EncoderKind):
         """Numbers."""
         return Estimator(inference.ready(), codec, longest=recipe.model.max_length, **options)
 
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Correlations and the squared error."""
         return scored(run, split, rows, how)

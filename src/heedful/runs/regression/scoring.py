@@ -3,18 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
 from heedful.evaluation.regression import regression_scores
 from heedful.runs import kind
-from heedful.runs.kind import Scoring
+from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.labels import LABEL
 from heedful.tasks.regression import number
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Evaluation(kind.Evaluation):
             yield {"version": 1, **texts, "label": label, "prediction": prediction}
 
 
-def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
     """Estimate a data set and compare.
 
     Raises:

@@ -3,23 +3,19 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
 from heedful.evaluation.summarisation import rouge_scores, sentence_rouge
 from heedful.runs import kind
-from heedful.runs.kind import Scoring
+from heedful.runs.kind import Scoring, Trained
 from heedful.runs.recipe import Recipe
 from heedful.runs.summarisation.recipe import SummarisationRecipe
 from heedful.runs.translation.kind import Translation
 from heedful.runs.translation.scoring import likelihood
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import SOURCE, TARGET
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
-
 
 REFERENCES = "references"
 """The column of a list of references, where a data set has several for a text."""
@@ -32,7 +28,7 @@ class Summarisation(Translation):
     scoring = "summarising"
     listed = (REFERENCES,)
 
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> "Evaluation":
+    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> "Evaluation":
         """ROUGE of its summaries, likelihood of the references.
 
         Where rows have a list of `REFERENCES`, ROUGE is to the nearest; the likelihood is of the target.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -17,7 +17,7 @@ from heedful.objectives.tagging import TAG
 from heedful.objectives.terms import Objective
 from heedful.runs.encoders.kind import EncoderKind, made_up
 from heedful.runs.folder import RunFolder, read_labels, write_json
-from heedful.runs.kind import Rows, Say, Scoring
+from heedful.runs.kind import Rows, Say, Scoring, Trained
 from heedful.runs.tagging.batches import TagBatches
 from heedful.runs.tagging.recipe import TaggingRecipe
 from heedful.runs.tagging.scoring import Evaluation, scored
@@ -25,9 +25,6 @@ from heedful.tasks.labels import FEWEST_LABELS, listed
 from heedful.tasks.tagging import TAGS, WORDS, TagCodec, Tagger, words_and_tags
 from heedful.tasks.texts import TEXT
 from heedful.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 MEASURES = {"loss": TAG, "accuracy": "correct"}
 
@@ -125,6 +122,6 @@ class Tagging(EncoderKind):
         """Tags."""
         return Tagger(inference.ready(), codec, longest=recipe.model.max_length, **options)
 
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1 of words, and of spans where the tags say them."""
         return scored(run, split, rows, how)

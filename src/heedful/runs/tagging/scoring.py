@@ -3,18 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
 from heedful.evaluation.tagging import tagging_scores
 from heedful.runs import kind
-from heedful.runs.kind import Scoring
+from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.labels import Unseen
 from heedful.tasks.tagging import Tagged, words_and_tags
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Evaluation(kind.Evaluation):
             }
 
 
-def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
     """Tag a data set and compare.
 
     Raises:

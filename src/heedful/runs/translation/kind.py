@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
@@ -21,7 +21,7 @@ from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import Inside, Objective
 from heedful.runs import kind
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring
+from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
 from heedful.runs.pairs import Validator, planned
 from heedful.runs.recipe import Recipe
 from heedful.runs.starting import tokenizer_of
@@ -37,10 +37,6 @@ from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_shared, train_tokenizer
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
-
 
 MOST_PLACES = 1 << 31
 """One more than the greatest place in a sequence that a store of links can keep."""
@@ -213,6 +209,6 @@ class Translation(Kind):
             raise RequestError(f"a translator is scored on two files, source and target, not {len(files)}")
         return FilesSource(columns={c: str(path.resolve()) for c, path in zip(COLUMNS, files, strict=True)})
 
-    def scored(self, run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> kind.Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> kind.Evaluation:
         """BLEU, chrF and TER of its translations, likelihood of the references."""
         return scored(run, split, rows, how)

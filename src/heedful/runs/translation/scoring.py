@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,16 +22,13 @@ from heedful.evaluation.translation import (
     translation_scores,
 )
 from heedful.runs import kind
-from heedful.runs.kind import Scoring
+from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.forced import forced
 from heedful.tasks.pairing import Pairing
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import SOURCE, TARGET
 from heedful.text.normalisation import tokenise_for_bleu
 from heedful.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from heedful.runs.run import Run
 
 FORCED_BATCH = 64
 
@@ -68,7 +65,7 @@ class Evaluation(kind.Evaluation):
             }
 
 
-def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
     """Translate a data set and score the translations; perplexity is of the references, teacher forced.
 
     A run that writes lower case is scored without regard to case, as the signatures then say.
@@ -89,7 +86,7 @@ def scored(run: "Run", split: str, rows: Iterator[Located[Row]], how: Scoring) -
     return Evaluation(split, scores, sources, references, predictions, lowercase, language)
 
 
-def likelihood(run: "Run", sources: Sequence[str], references: Sequence[str]) -> list[Score]:
+def likelihood(run: Trained, sources: Sequence[str], references: Sequence[str]) -> list[Score]:
     """Perplexity of the references, given their sources (`likelihood_of`); and the load of experts."""
     longest, codec = run.recipe.max_source, run.codec
 
