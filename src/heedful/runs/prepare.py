@@ -97,7 +97,7 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     kind = kind_of(recipe)
     codec = kind.load(folder) if kind.files(folder)[-1].exists() else None
     if codec is None:
-        say(kind.learning)
+        say(kind.learning if recipe.start is None else f"going on from {recipe.start.run}")
         with _naming("data.train"):
             codec = kind.learn(recipe, lambda: rows_of(recipe, recipe.data.train, training=True))
         kind.save(codec, folder)
