@@ -139,10 +139,10 @@ def explain(
 
 
 def _tell_left_out(seen: "Explanation") -> None:
-    """Which views this run or input has not, and what they need."""
+    """Which views this run or input has not, and why."""
     for name, view in VIEWS.items():
         if name not in seen.more:
-            say(f"heedful: the view {name} is left out: it needs {view.needs}")
+            say(f"heedful: the view {name} is left out: {seen.absent.get(name, f'it needs {view.needs}')}")
 
 
 def _memory(limit: float) -> int:

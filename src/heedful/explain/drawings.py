@@ -23,6 +23,8 @@ from heedful.explain.picture import colours, families, wrapped
 DPI = 144
 EVEN = "#c2410c"
 """The colour of the line at even attention, as on the page."""
+SIGNED = "RdBu"
+"""The colours of numbers below zero (red) and above (blue)."""
 PANELS = 4
 """Pictures beside each other."""
 COLOURS: dict[Pattern, str] = {
@@ -198,11 +200,88 @@ def attention_panels(
         for axes, (name, _), grid in drawn:
             image = axes.imshow(grid, cmap=colours(), vmin=0, vmax=greatest, interpolation="nearest")
             _bare(axes, name)
-        bar = figure.colorbar(image, ax=panels, shrink=0.8, aspect=16, pad=0.03)
+        bar = figure.colorbar(image, ax=panels, shrink=0.8 / down**0.5, aspect=16, pad=0.03)
         bar.outline.set_visible(False)
         if even is not None:
             bar.ax.axhline(even, color=EVEN, linewidth=2)
         _titled(figure, title, "\n".join(filter(None, notes)))
+    return figure
+
+
+def signed_panels(
+    maps: Sequence[tuple[str, Any]], picture: bytes | None = None, *, title: str = "", note: str = ""
+) -> Figure:
+    """Numbers above zero (blue) and below (red) in grids over a picture, beside it, each on its own scale.
+
+    Args:
+        maps: of each its title and the numbers ``[rows, columns]``; grids may be of several sizes.
+        picture: a PNG, shown before them.
+        title: stands above.
+        note: stands below, small.
+
+    Raises:
+        ValueError: there are none, or one is no grid of finite numbers.
+    """
+    grids = [np.asarray(values, dtype=float) for _, values in maps]
+    if not grids or any(grid.ndim != 2 or not grid.size or not np.isfinite(grid).all() for grid in grids):
+        raise ValueError(f"maps of a picture are grids of finite numbers, not {[g.shape for g in grids]}")
+    count, height = len(grids) + (picture is not None), 3.0
+    width = max(height * grids[0].shape[1] / grids[0].shape[0], 1.6)
+    with _fonts("".join([*(name for name, _ in maps), title, note])):
+        figure = _figure(count * (width + 0.15), height + 1.3)
+        panels, bars = figure.subplots(2, count, squeeze=False, height_ratios=[height, 0.12])
+        if picture is not None:
+            _photo(panels[0], picture, *grids[0].shape)
+            bars[0].set_axis_off()
+        first = count - len(grids)
+        for axes, below, (name, _), grid in zip(panels[first:], bars[first:], maps, grids, strict=True):
+            most = float(np.abs(grid).max()) or 1.0
+            image = axes.imshow(grid, cmap=SIGNED, vmin=-most, vmax=most, interpolation="nearest")
+            _bare(axes, name)
+            bar = figure.colorbar(image, cax=below, orientation="horizontal")
+            bar.set_ticks([-most, 0, most], labels=[f"{-most:.2g}", "0", f"{most:.2g}"])
+            for label, side in zip(below.get_xticklabels(), ("left", "center", "right"), strict=True):
+                label.set_horizontalalignment(side)
+            bar.outline.set_visible(False)
+        _titled(figure, title, note)
+    return figure
+
+
+def signed_bars(
+    sides: Sequence[tuple[str, Sequence[str], Sequence[float]]], *, title: str = "", note: str = ""
+) -> Figure:
+    """A number for each token as a bar, to the right above zero (blue), to the left below (red).
+
+    Args:
+        sides: beside each other, on one scale: of each its name, its tokens from above, and their numbers.
+        title: stands above.
+        note: stands below, small.
+
+    Raises:
+        ValueError: there are none, or a side has another number of numbers than of tokens.
+    """
+    if not sides or any(len(tokens) != len(values) for _, tokens, values in sides):
+        raise ValueError("bars need as many numbers as tokens")
+    most = max((abs(value) for _, _, values in sides for value in values), default=0.0) or 1.0
+    signs = "".join([title, note, *(token for _, tokens, _ in sides for token in tokens)])
+    longest = max(len(tokens) for _, tokens, _ in sides)
+    with _fonts(signs):
+        figure = _figure(4.0 * len(sides), 0.24 * longest + 1.4)
+        for axes, (name, tokens, values) in zip(
+            figure.subplots(1, len(sides), squeeze=False)[0], sides, strict=True
+        ):
+            shades = matplotlib.colormaps[SIGNED](0.5 + 0.5 * np.asarray(values, dtype=float) / most)
+            axes.barh(range(len(tokens)), values, color=shades, edgecolor="0.6", linewidth=0.4)
+            axes.axvline(0, color="0.6", linewidth=0.8)
+            axes.set_xlim(-1.05 * most, 1.05 * most)
+            axes.set_ylim(longest - 0.4, -0.6)
+            axes.set_yticks(range(len(tokens)), [printable(token) for token in tokens], fontsize=9)
+            for label in axes.get_yticklabels():
+                label.set_parse_math(False)
+            axes.tick_params(axis="x", labelsize=8)
+            axes.set_title(name, fontsize=10)
+            _quiet(axes)
+        _titled(figure, title, note)
     return figure
 
 
@@ -261,7 +340,7 @@ def similarity_map(similarity: Any, title: str = "") -> Figure:
         cosines = mosaic(cosines)
     figure = _figure(4.6, 4.0)
     axes = figure.add_subplot()
-    image = axes.imshow(cosines, cmap="RdBu", vmin=-1, vmax=1, interpolation="nearest", aspect="equal")
+    image = axes.imshow(cosines, cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest", aspect="equal")
     figure.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
     _bare(axes, "")
     _titled(figure, title, "")

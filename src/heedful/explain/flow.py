@@ -292,6 +292,21 @@ def on_grid(values: Any, side: Side) -> Numbers:
     return numbers[side.before :].reshape(rows, columns)
 
 
+def block_sums(values: Numbers, grid: tuple[int, int]) -> Numbers:
+    """Pixels ``[H, W]`` summed over the squares of a grid, ``[rows, columns]``.
+
+    Square i of n reaches from pixel ``floor(i H / n)`` to ``floor((i + 1) H / n)``: all are alike where n
+    divides H.
+
+    Raises:
+        ValueError: the grid has more rows or columns than there are pixels.
+    """
+    if any(n > size for n, size in zip(grid, values.shape, strict=True)):
+        raise ValueError(f"{grid} squares in {values.shape} pixels")
+    down, across = (np.arange(n) * size // n for n, size in zip(grid, values.shape, strict=True))
+    return np.add.reduceat(np.add.reduceat(values, down, axis=0), across, axis=1)
+
+
 def class_map(weights: Any, side: Side) -> Numbers:
     """`on_grid` of the class token of a picture that looks at itself; of the mean of queries without one.
 

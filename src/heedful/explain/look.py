@@ -88,25 +88,27 @@ def look(
     if layers is None and heads is None:
         seen = replace(seen, best=_best(run, seen.maps))
     every = [seen, *_further(run, others, wanted, decoding, limit, _taken(seen))]
-    return replace(seen, more=_more(run, reading, every, names, is_all))
+    more, absent = _more(run, reading, every, names, is_all)
+    return replace(seen, more=more, absent=absent)
 
 
 def _more(
     run: "Run", reading: Reading, every: Sequence[Explanation], names: Sequence[str], is_all: bool
-) -> dict[str, Any]:
-    """The views by their names; where all were asked for, without those that the input has not.
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The views by their names; where all were asked for, why those are left out that the input has not.
 
     Raises:
         RequestError: a view that was asked for by its name cannot be had of the input.
     """
-    found = {}
+    found, absent = {}, {}
     for name in names:
         try:
             found[name] = maker(name).compute(run, reading, every)
-        except RequestError:
+        except RequestError as error:
             if not is_all:
                 raise
-    return found
+            absent[name] = str(error)
+    return found, absent
 
 
 def _seen(
@@ -179,7 +181,8 @@ def _wanted(
         return []
     there_are = points(run.model)
     if not there_are:
-        raise RequestError(f"{no_attention(run)}; it has the views {', '.join(views_of(run))}")
+        others = ", ".join(views_of(run))
+        raise RequestError(f"{no_attention(run)}; it has the views {others} (--view NAME)")
     return chosen(there_are, layers=layers, heads=heads, kinds=kinds)
 
 

@@ -4,6 +4,7 @@ Rows are target words, columns source words, and a row sums to 1. Theirs is whit
 means much weight, on a light page. Nothing of matplotlib's global state is used but its defaults.
 """
 
+import math
 import textwrap
 import warnings
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,8 @@ from heedful.files import write_bytes
 SUFFIXES = (".png", ".svg")
 INCHES = 0.42  # of a cell
 COLOURS = "Blues"
+DIGITS = 6
+"""Of weights: a tenth is not exceeded by what rounding adds to it."""
 MOST_CELLS = 120
 """Rows or columns of a heat map; more could not be read."""
 # Without a salt of one's own the names inside an SVG are drawn at random, and no two files are equal.
@@ -39,7 +42,9 @@ def heat_map(
     title: str = "",
     note: str = "",
 ) -> Figure:
-    """Draw ``weights [target words, source words]`` with values from 0 (white) to 1 (dark blue).
+    """Draw ``weights [target words, source words]`` from 0 (white) to dark blue.
+
+    The darkest is the greatest weight, rounded up to a tenth: means of many heads would be pale beside 1.
 
     Args:
         source: a word for each column.
@@ -52,6 +57,7 @@ def heat_map(
         ValueError: another shape than the words say, or a weight that is not from 0 to 1.
     """
     matrix = checked(source, target, weights)
+    top = max(1, math.ceil(round(10 * matrix.max(initial=0.0), DIGITS))) / 10
     across, down = (max(1, len(words)) * INCHES for words in (source, target))
     columns, rows = ([printable(word) for word in words] for words in (source, target))
     room = 0.085 * max(map(len, [*rows, ""])), 0.06 * max(map(len, [*columns, ""]))
@@ -61,10 +67,16 @@ def heat_map(
         figure = Figure(figsize=size, dpi=144, layout="constrained", facecolor="white")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        image = axes.imshow(matrix, cmap=COLOURS, vmin=0, vmax=1, aspect="equal", interpolation="nearest")
+        image = axes.imshow(matrix, cmap=COLOURS, vmin=0, vmax=top, aspect="equal", interpolation="nearest")
         _label(axes, columns, rows)
         bar = figure.colorbar(
-            image, ax=axes, ticks=[0, 0.5, 1], shrink=min(0.6, 1.6 / down), aspect=14, pad=0.02
+            image,
+            ax=axes,
+            ticks=[0, top / 2, top],
+            format="%g",
+            shrink=min(0.6, 1.6 / down),
+            aspect=14,
+            pad=0.02,
         )
         bar.outline.set_visible(False)
         if lines:

@@ -175,8 +175,8 @@ def refuse_too_much(wanted: Sequence[Point], sides: Mapping[str, Side], limit: i
         raise RequestError(
             f"attention of {n_maps} heads over as many as {longest:,} tokens takes {_shown(needed)}"
             f"{' with that of the inputs before' * bool(taken)}, more "
-            f"than the limit of {_shown(limit)}: ask for single layers and heads, shorten the input, or "
-            "raise the limit"
+            f"than the limit of {_shown(limit)}: ask for single layers and heads (--layer, --head), "
+            "shorten the input, or raise the limit (--limit)"
         )
 
 

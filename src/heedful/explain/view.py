@@ -90,6 +90,7 @@ class Explanation:
         written: natural log-probabilities of the tokens of a side that the model wrote or was asked about, by
             the name of the side; None where there is none (what was given as a prompt, say).
         more: further views by their names (`heedful.explain.views`), JSON-ready.
+        absent: of views that were asked for with all others, and that the run has but the input has not, why.
         best: the head that is known to align best (`heedful.explain.best_head`), where it is shown: the tap
             of its map, and its number from 0; None for the mean of the layer.
     """
@@ -103,6 +104,7 @@ class Explanation:
     written: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
     best: tuple[str, int | None] | None = None
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for each in self.maps:

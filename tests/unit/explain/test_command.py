@@ -172,7 +172,7 @@ def test_an_empty_file_has_no_input(command, lines, content, message):
             "with a class token, which this",
         ),
         ("pictures", ["PICTURE", "--view", "losses", "--view", "heads"], "unknown view 'heads'"),
-        ("resnet", ["PICTURE", "--view", "rollout"], r"\(it has: losses\)"),
+        ("resnet", ["PICTURE", "--view", "rollout"], r"\(it has: losses, gradients\)"),
     ],
 )
 def test_wrong_requests_get_a_clear_answer(command, picture, name, arguments, message):
@@ -237,6 +237,14 @@ def test_all_views_are_those_of_the_run_and_the_input(explained, name):
             assert view not in seen.more
         else:
             assert json.dumps(seen.more[view]) == json.dumps(alone[view])
+
+
+def test_a_view_that_the_input_has_not_is_left_out_with_the_reason(explained):
+    run, _ = explained("masked")
+    arguments = ["explain", str(run.folder.path), "the cat", "--device", "cpu", "--view", "all"]
+    outcome = CliRunner().invoke(app, arguments)
+    assert outcome.exit_code == 0
+    assert "the view gradients is left out: nothing was answered, so there is nothing" in outcome.stderr
 
 
 def test_views_that_are_left_out_are_named(explained):

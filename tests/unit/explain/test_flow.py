@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import RequestError
 from heedful.explain.flow import (
+    block_sums,
     class_map,
     entropies,
     mean_distance,
@@ -420,3 +421,23 @@ def test_filters_that_do_not_vary_have_no_components():
 def test_filters_of_another_size_are_refused():
     with pytest.raises(ValueError, match="5 x 5 pixels"):
         patch_filters(np.ones((7, 76)), 5)
+
+
+@pytest.mark.parametrize(("size", "grid"), [((6, 6), (2, 3)), ((7, 11), (3, 5)), ((5, 2), (5, 1))])
+def test_sums_over_squares_are_those_of_a_loop(size, grid):
+    values = np.random.default_rng(3).normal(size=size)
+    wanted = np.zeros(grid)
+    for i, row in enumerate(values):
+        for j, value in enumerate(row):
+            # The last square that begins no later than the pixel.
+            r, c = (
+                max(n for n in range(g) if n * s // g <= at)
+                for at, g, s in zip((i, j), grid, size, strict=True)
+            )
+            wanted[r, c] += value
+    np.testing.assert_allclose(block_sums(values, grid), wanted)
+
+
+def test_more_squares_than_pixels_are_refused():
+    with pytest.raises(ValueError, match="squares"):
+        block_sums(np.ones((2, 3)), (3, 3))

@@ -22,6 +22,11 @@ def weights():
     return np.random.default_rng(7).dirichlet(np.full(5, 0.3), 3)
 
 
+def greatest(weights):
+    """The tenth at or above the greatest weight."""
+    return next(n / 10 for n in range(1, 11) if n / 10 >= weights.max())
+
+
 def pixels(figure):
     figure.canvas.draw()
     return np.asarray(figure.canvas.buffer_rgba())
@@ -40,16 +45,37 @@ def centres(figure, shape):
 def test_the_axes_hold_the_weights(weights):
     axes = heat_map(SOURCE, TARGET, weights).axes[0]
     np.testing.assert_array_equal(axes.images[0].get_array(), weights)
-    assert axes.images[0].get_clim() == (0, 1)
+    assert axes.images[0].get_clim() == (0, greatest(weights))
     assert [label.get_text() for label in axes.get_xticklabels()] == SOURCE
     assert [label.get_text() for label in axes.get_yticklabels()] == TARGET
+
+
+@pytest.mark.parametrize(
+    ("most", "end"),
+    [
+        (0.0, 0.1),
+        (0.04, 0.1),
+        (0.1, 0.1),
+        (0.3, 0.3),
+        (0.301, 0.4),
+        (np.float32(0.7), 0.7),
+        (1, 1),
+        (1.00003, 1),
+    ],
+)
+def test_the_scale_ends_at_the_tenth_above_the_greatest_weight(most, end):
+    figure = heat_map(["a"], ["b"], [[most]])
+    assert figure.axes[0].images[0].get_clim() == (0, end)
+    figure.canvas.draw()
+    ticks = [label.get_text() for label in figure.axes[1].get_yticklabels()]
+    assert ticks == ["0", f"{end / 2:g}", f"{end:g}"]
 
 
 def test_every_cell_has_the_colour_of_its_weight(weights):
     figure = heat_map(SOURCE, TARGET, weights, title="a\nb", note="layer 1")
     drawn = pixels(figure)
     for (row, column), (x, y) in centres(figure, weights.shape):
-        wanted = colours()(weights[row, column], bytes=True)
+        wanted = colours()(weights[row, column] / greatest(weights), bytes=True)
         np.testing.assert_array_equal(drawn[y, x], wanted)
 
 
@@ -99,7 +125,7 @@ def test_the_file_shows_what_was_drawn(weights, tmp_path):
     save(figure, tmp_path / "a.png")
     read = imread(tmp_path / "a.png")
     for (row, column), (x, y) in centres(figure, weights.shape):
-        wanted = colours()(weights[row, column], bytes=True)
+        wanted = colours()(weights[row, column] / greatest(weights), bytes=True)
         np.testing.assert_array_equal(np.rint(read[y, x] * 255), wanted)
 
 

@@ -6,7 +6,7 @@ What says its ``kind`` is drawn as it is, and has a ``title`` besides:
 |---|---|
 | tokens | ``side`` and ``values``, one for each of its tokens, None where there is no number |
 | table | ``columns`` and ``rows`` of cells: a text, a number, None, a pair of a text and a probability, or a cell with a ``text`` and, as it may be, a ``share`` from 0 to 1 that tints it and ``tap`` and ``head``, which it opens |
-| squares | ``side``, a picture, and ``pictures``: of each a ``label`` and ``values``, one for each square; of attention, ``among`` how many tokens it is shared |
+| squares | ``side``, a picture, and ``pictures``: of each a ``label`` and ``values``, one for each square, or for each cell of its own ``grid`` (rows and columns); all on one scale, or each ``apart``; of attention, ``among`` how many tokens it is shared |
 | heat | ``size`` and ``levels`` of numbers from -1 to 1 (`heedful.explain.page.packing.signed`) |
 | image | ``picture``, a data address, the ``text`` that says what it shows, and its ``width`` in pixels |
 

@@ -49,7 +49,11 @@ VIEWS: dict[str, View] = {
     "losses": View(
         "how probable each token is that was written, or given", "an answer that has a probability"
     ),
-    "gradients": View("how much the answer hangs on each token that was read", "an embedding"),
+    "gradients": View(
+        "how much the answer hangs on each token, or pixel, that was read",
+        "an embedding, or pixels",
+        is_drawn=True,
+    ),
     "rollout": View(
         "how much of each token arrives at each other one through all layers",
         "a stack in which every layer looks at its own tokens",

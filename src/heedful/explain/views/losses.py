@@ -65,9 +65,18 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
 
 
 def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What each token cost; nothing where the questions are about the whole input."""
-    if not values["places"] or values["side"] not in seen.sides:
+    """What each token cost; where the questions are about the whole input, what each answer did."""
+    if values["side"] not in seen.sides:
         return []
+    if not values["places"]:
+        columns = ["answer", "probability", "cost in nats"]
+        rows = [
+            list(row)
+            for row in zip(*(values[n] for n in ("answers", "probabilities", "losses")), strict=True)
+        ]
+        return [{"title": "What the answer cost", "kind": "table", "columns": columns, "rows": rows}] * bool(
+            rows
+        )
     costs: list[float | None] = [None] * len(seen.sides[values["side"]].tokens)
     for place, loss in zip(values["places"], values["losses"], strict=True):
         costs[place] = loss

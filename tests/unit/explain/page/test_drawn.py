@@ -266,7 +266,11 @@ def test_a_side_that_looks_at_itself_keeps_its_token_when_turned_round(browser, 
     click(browser, "#directions span", 1)
     assert text(browser, "#token-title") == "ththen is looked at by"
     found = [float(row[1]) for row in browser.run(BARS)]
-    np.testing.assert_allclose(found, explanation.maps[2].head(2)[:, 6], atol=SHOWN)
+    # Tokens that no head looks from are not listed: the side is causal.
+    listed = explanation.maps[2].weights[:, :, 6].max(axis=0) > SHOWN
+    assert listed.tolist() == [False] * 6 + [True] * 2
+    np.testing.assert_allclose(found, explanation.maps[2].head(2)[listed, 6], atol=SHOWN)
+    assert "6 with weight 0 in every head are left out" in text(browser, "#fan caption")
 
 
 def test_another_kind_of_attention_keeps_the_token_of_the_side_they_share(browser, opened):
@@ -416,7 +420,7 @@ def test_probabilities_are_told_and_tinted(browser, opened):
 def test_further_views_are_drawn(browser, opened):
     opened(translation())
     assert texts(browser, "#more h2") == ["Gradients times input", "What each depth would have said"]
-    assert texts(browser, "#more small") == ["0.100", "0.800", "-0.0500", "0.400", "-0.600", "0.200", "0.00"]
+    assert texts(browser, "#more small") == ["0.100", "0.800", "-0.050", "0.400", "-0.600", "0.200", "0.000"]
     assert texts(browser, "#more td") == ["1", "padam", "naan", "2", "rasi", "padaththai"]
     tints = tints_of(browser, "#more .chip")
     red, blue = tints[4], tints[1]
@@ -489,6 +493,42 @@ def test_what_the_class_token_sees_stands_beside_the_picture(browser, opened):
     script = "return document.querySelectorAll('#more .gallery canvas')[1].getAttribute('aria-label')"
     said = browser.run(script)
     assert said.startswith(f"layer 2: row {row + 1}, column {column + 1}: {wanted[1].max():.4f}; ")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_what_speaks_for_the_answer_is_blue_and_what_against_it_red(browser, opened, dark):
+    draw = np.random.default_rng(11)
+    rows, columns = GRID[0] * 2, GRID[1] * 2
+    each_pixel, each_square = draw.normal(size=(rows, columns)), draw.normal(size=GRID) / 100
+    own = {"products": each_pixel.tolist(), "norms": np.abs(each_pixel).tolist()}
+    embedded = [0.5, *each_square.ravel().tolist()]
+    gradients = {
+        "score": -1.0,
+        "answers": ["disc"],
+        "sides": [{"name": "input", "products": embedded, "norms": np.abs(embedded).tolist()}],
+        "pictures": [{"name": "input", **own}],
+    }
+    opened(replace(picture(), more={"gradients": gradients}), dark=dark)
+    for n, values in enumerate((each_pixel, each_square)):
+        most = np.abs(values).max()
+        found = pixels(browser, "#more figure .frame canvas", n)[..., :3]
+        assert found.shape[:2] == values.shape
+        for name, there in (("plus", values > 0), ("minus", values < 0)):
+            wanted = scale(name, dark)[np.rint(255 * np.abs(values[there]) / most).astype(int)]
+            steps = np.abs(np.diff(scale(name, dark), axis=0)).max()
+            assert np.abs(found[there] - wanted).max() <= steps + 1
+        # Each has a scale of its own, which says where it ends.
+        legend = texts(browser, "#more figure .legend")[n]
+        assert f"{most:.3g}" in legend
+        assert legend.startswith("-")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_two_ends_of_a_scale_with_signs_can_be_told_apart(dark):
+    """By far more than two neighbours of one scale: the strongest for is not the strongest against."""
+    plus, minus = scale("plus", dark)[-1], scale("minus", dark)[-1]
+    assert plus[2] - plus[0] >= 40
+    assert minus[0] - minus[2] >= 40
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -45,7 +45,19 @@ def test_losses_stand_at_the_places_of_their_questions():
     (found,) = drawn(losses=view)
     assert found["title"] == "What each token of the target cost, in nats (perplexity 2.399)"
     assert found["values"] == [0.25, None, 1.5, None, None, None, None, None]
-    assert drawn(losses={**view, "places": []}) == []
+
+
+def test_losses_of_an_answer_about_the_whole_input_are_a_table():
+    view = {
+        "side": "source",
+        "places": [],
+        "answers": ["boot"],
+        "losses": [0.25],
+        "probabilities": [0.778801],
+    }
+    (found,) = drawn(losses={**view, "mean": 0.25, "perplexity": 1.284025})
+    assert (found["kind"], found["columns"]) == ("table", ["answer", "probability", "cost in nats"])
+    assert found["rows"] == [["boot", 0.778801, 0.25]]
 
 
 def test_gradients_have_a_drawing_for_each_side_there_is():

@@ -42,6 +42,11 @@ function element(tag, attributes = {}, ...children) {
 
 const limited = (x, low, high) => Math.min(Math.max(x, low), high);
 const number = (x) => x.toFixed(4);
+/** Numbers up to `most`, all with as many digits behind the point as show three of the greatest. */
+const aligned = (most) => {
+  const digits = most > 0 ? limited(2 - Math.floor(Math.log10(most)), 0, 20) : 0;
+  return digits > 6 ? (x) => (x === 0 ? "0" : x.toExponential(1)) : (x) => x.toFixed(digits).replace(/^-(0\.?0*)$/, "$1");
+};
 const percent = (x) => (x >= 0.9995 ? "1.00" : x < 0.005 && x > 0 ? "<.01" : x.toFixed(2).replace(/^0/, ""));
 
 /** A token as it is shown: what would not be seen, or would steer the text around it, has a sign of its own. */

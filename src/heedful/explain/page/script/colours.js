@@ -62,11 +62,11 @@ function paint(canvas, values, rows, columns, greatest) {
 
 /** The colours of a drawing and what they stand for, from `least` (0, or the opposite of the greatest) on.
     Where attention is shared `among` so many tokens, a mark says which colour each has if all have the same. */
-function colourBar(greatest, { among = null, least = 0 } = {}) {
-  const canvas = element("canvas", { role: "img", "aria-label": `colours from ${least ? number(least) : 0} to ${number(greatest)}` });
+function colourBar(greatest, { among = null, least = 0, label = number } = {}) {
+  const canvas = element("canvas", { role: "img", "aria-label": `colours from ${least ? label(least) : 0} to ${label(greatest)}` });
   paint(canvas, Array.from({ length: 256 }, (_, n) => least + (n / 255) * (greatest - least)), 1, 256, greatest);
   const bar = element("span", { class: "colours" }, canvas);
-  const ends = [least ? number(least) : "0", bar, greatest === 1 ? "1" : number(greatest)];
+  const ends = [least ? label(least) : "0", bar, greatest === 1 ? "1" : label(greatest)];
   if (among === null) return ends;
   bar.append(element("i", { style: { "--at": greatest > 0 ? limited(1 / among / greatest, 0, 1) : 0 } }));
   return [...ends, element("span", { class: "even" }, `even would be 1/${among} = ${number(1 / among)}`)];

@@ -37,7 +37,7 @@ function drawMore() {
 function tokensView(view) {
   const most = greatestOf(view.values.map((value) => Math.abs(value ?? 0)));
   const signed = view.values.some((value) => value < 0);
-  const label = (value) => Number(value).toPrecision(3);
+  const label = aligned(most);
   return headed(view.title, signed ? "Blue is above zero, red below." : "The stronger the colour, the greater.", numbered(view.side, view.values, most, label));
 }
 
@@ -48,27 +48,37 @@ function tableView(view) {
   return headed(view.title, "", element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": view.title }, table));
 }
 
-/** The picture, and beside it the squares of each, all on one scale; blue above zero and red below. */
+/** The picture, and beside it the squares of each, all on one scale, or each on its own (`apart`); blue above zero
+    and red below. What has a grid of its own (pixels, say) is drawn in that. */
 function squaresView(view) {
   const side = DATA.sides[view.side];
   const among = view.among ?? null;
   const all = view.pictures.flatMap((each) => each.values);
-  const most = Math.max(among === null ? 0 : 1 / among, greatestOf(all.map(Math.abs)));
   const signed = all.some((value) => value < 0);
+  const scaleOf = (values) => {
+    const most = Math.max(among === null ? 0 : 1 / among, greatestOf(values.map(Math.abs)));
+    return { most, label: signed ? aligned(most) : number };
+  };
+  const legendOf = ({ most, label }) => squaresLegend(most, { among, least: signed ? -most : 0, label });
+  const together = scaleOf(all);
   const pictures = view.pictures.map((each) => {
+    const grid = each.grid ?? side.grid;
+    const own = view.apart ? scaleOf(each.values) : together;
     const { frame, canvas } = heatOf(side);
-    paint(canvas, each.values, ...side.grid, most);
+    paint(canvas, each.values, ...grid, own.most);
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${each.label}: ${strongestSquares(side, each.values)}`);
-    return element("figure", {}, frame, element("figcaption", {}, each.label));
+    canvas.setAttribute("aria-label", `${each.label}: ${strongestSquares(grid, each.values, own.label)}`);
+    return element("figure", {}, frame, element("figcaption", {}, each.label), ...(view.apart ? [legendOf(own)] : []));
   });
   const hint = signed ? "Blue is above zero, red below." : "The stronger the colour, the more.";
-  return headed(view.title, hint, element("div", { class: "gallery wide" }, photoFigure(side), ...pictures), squaresLegend(most, { among, least: signed ? -most : 0 }));
+  const gallery = element("div", { class: "gallery wide" }, photoFigure(side), ...pictures);
+  return headed(view.title, hint, gallery, ...(view.apart ? [] : [legendOf(together)]));
 }
 
-/** The squares with the greatest values, in words. */
-function strongestSquares(side, values) {
-  return strongestPlaces(values, 3).map((n) => `row ${Math.floor(n / side.grid[1]) + 1}, column ${(n % side.grid[1]) + 1}: ${number(values[n])}`).join("; ");
+/** The squares with the strongest values, in words. */
+function strongestSquares(grid, values, label) {
+  const places = strongestPlaces(values.map(Math.abs), 3);
+  return places.map((n) => `row ${Math.floor(n / grid[1]) + 1}, column ${(n % grid[1]) + 1}: ${label(values[n])}`).join("; ");
 }
 
 /** Numbers from -1 to 1 as one picture: blue above zero, red below, nothing where there is none. */

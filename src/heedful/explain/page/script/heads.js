@@ -20,14 +20,17 @@ function grid(name, maps) {
   const heads = [...new Set(maps.flatMap((n) => DATA.maps[n].views.map((view) => view.head)))];
   heads.sort((a, b) => (a === null) - (b === null) || a - b);
   const size = limited(Math.floor(460 / heads.length), 26, 92);
-  const top = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen" }, "Layer")));
+  const isRollout = DATA.maps[maps[0]].rollout === true;
+  const unseen = (text) => element("span", { class: "unseen" }, text);
+  const top = element("tr", {}, element("th", { scope: "col" }, unseen("Layer")));
   for (const head of heads) {
-    top.append(element("th", { scope: "col", class: head === null ? "mean" : null }, head === null ? "mean" : `${head + 1}`));
+    const shownName = head === null ? "mean" : `${head + 1}`;
+    top.append(element("th", { scope: "col", class: head === null ? "mean" : null }, isRollout ? unseen("all heads") : shownName));
   }
   const body = element("tbody");
   for (const n of maps) {
     const map = DATA.maps[n];
-    const row = element("tr", { title: map.tap }, element("th", { scope: "row" }, map.rollout ? "all" : `${map.layer + 1}`));
+    const row = element("tr", { title: map.tap }, element("th", { scope: "row" }, isRollout ? unseen("all layers") : `${map.layer + 1}`));
     for (const head of heads) {
       const v = map.views.findIndex((view) => view.head === head);
       row.append(element("td", { class: head === null ? "mean" : null }, ...(v < 0 ? [] : [thumb(n, v)])));

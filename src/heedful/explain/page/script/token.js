@@ -24,14 +24,15 @@ function drawToken() {
 
 /** Lines from the chosen token to those it has to do with, and small bars for every head of the layer. */
 function drawFan(weights, labels, label, map, m) {
-  const places = listed(weights, m);
   const all = map.views.map((_, v) => weightsOf(unpacked(state.map, v)));
+  const places = seenBySome(listed(weights, m), all);
   const longest = full(greatestOf(all.flatMap((each) => places.map((n) => each[n]))));
   const rows = places.map((n) => fanRow(n, labels[n], weights, all, longest, map, m));
   const tops = map.views.map((view, v) =>
     element("th", { scope: "col" }, element("button", { type: "button", "aria-pressed": v === state.view, "aria-label": headName(view), onclick: () => reopen(v) }, view.head === null ? "mean" : `${view.head + 1}`)),
   );
-  const note = labels.length > places.length ? `the ${places.length} strongest of ${labels.length}` : "";
+  const isPart = labels.length > places.length;
+  const note = !isPart ? "" : labels.length > LIST ? `the ${places.length} strongest of ${labels.length}` : `${labels.length - places.length} with weight 0 in every head are left out`;
   const caption = element("caption", { class: "hint" }, `${note}${note ? "; " : ""}a full bar is ${state.scale === "one" ? "1" : number(longest)}`);
   const top = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "unseen" }, "token")), element("th", { scope: "col" }, element("span", { class: "unseen" }, "weight in this head")), ...tops);
   const table = element("table", { class: "bars" }, caption, element("thead", {}, top), element("tbody", {}, ...rows));
@@ -44,6 +45,12 @@ function listed(weights, m) {
   const at = (n) => (state.direction === "out" ? state.query * m.columns + n : n * m.columns + state.key);
   const isStored = (n) => m.given === null || m.given[at(n)] === 1;
   return strongestPlaces(weights, LISTED).filter(isStored).sort((a, b) => a - b);
+}
+
+/** Without those that no head sees at all, as what comes later in a causal stack; all where there are no others. */
+function seenBySome(places, all) {
+  const found = places.filter((n) => all.some((each) => each[n] > 0));
+  return found.length ? found : places;
 }
 
 /** Another head of the same layer, from its column of bars. */

@@ -1,0 +1,172 @@
+"""Gradients of pictures: a linear model's are its weights; finite differences; what is drawn of them.
+
+Those of texts are in `tests/unit/explain/test_views.py`.
+"""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from heedful.data.batch import Batch
+from heedful.explain.figure import figure_of
+from heedful.explain.look import look
+from heedful.explain.reading import Questions, Reading, read
+from heedful.explain.view import INPUT
+from heedful.explain.views import maker
+from heedful.explain.views.gradients import gradients
+from heedful.nn.patches import Pictures
+from heedful.runs.run import load
+from heedful.tasks.prediction import Prediction
+
+OF_PICTURES = {
+    "pictures": INPUT,
+    "pictures without class token": INPUT,
+    "resnet": INPUT,
+    "captions": "source",
+}
+STEP = 1e-3
+
+
+# A model whose gradients are known
+
+
+class Linear(nn.Module):
+    """``z = W vec(x) + b``: the hidden states are the logits."""
+
+    def __init__(self, n_pixels, n_classes):
+        super().__init__()
+        self.output = nn.Linear(n_pixels, n_classes)
+
+    def forward(self, inputs, source=None):
+        return self.output(inputs.pixels.flatten(1))
+
+
+def linear(numbers=None):
+    """A linear model, what it reads, ``[2, 3, 5]``, and the question which of 7 classes that is."""
+    torch.manual_seed(0)
+    model, pixels = Linear(30, 7), torch.randn(1, 2, 3, 5)
+    questions = Questions(
+        INPUT,
+        (),
+        torch.tensor([4]),
+        lambda hidden: iter([hidden]),
+        lambda i, c: f"class {c}",
+        numbers=numbers,
+    )
+    reading = Reading(Batch.of_pictures(Pictures.of(pixels, 1), [0]), {}, Prediction("class 4"), questions)
+    return model, pixels[0], gradients(SimpleNamespace(model=model), reading)
+
+
+def test_of_a_linear_score_products_are_weights_times_pixels_and_sum_to_it():
+    model, pixels, found = linear(lambda hidden: hidden[:, 4])
+    weight = model.output.weight[4].detach().unflatten(0, pixels.shape)
+    (own,) = found["pictures"]
+    np.testing.assert_allclose(own["products"], (weight * pixels).sum(0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(own["norms"], weight.square().sum(0).sqrt(), rtol=1e-4)
+    assert np.sum(own["products"]) == pytest.approx(found["score"] - model.output.bias[4].item(), abs=1e-4)
+    assert (own["name"], found["sides"]) == (INPUT, [])
+
+
+def test_of_a_linear_classifier_they_weigh_its_class_against_the_mean_of_all():
+    """``log p_4 = z_4 - log sum_c exp z_c``, so its gradient is ``w_4 - sum_c p_c w_c``."""
+    model, pixels, found = linear()
+    weight, bias = (parameter.detach().double().numpy() for parameter in model.output.parameters())
+    logits = weight @ pixels.double().numpy().ravel() + bias
+    shares = np.exp(logits) / np.exp(logits).sum()
+    gradient = (weight[4] - shares @ weight).reshape(pixels.shape)
+    (own,) = found["pictures"]
+    np.testing.assert_allclose(own["products"], (gradient * pixels.numpy()).sum(0), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(own["norms"], np.sqrt((gradient**2).sum(0)), rtol=1e-3)
+    assert found["score"] == pytest.approx(math.log(shares[4]), abs=1e-5)
+
+
+# Models as they are
+
+
+def score(model, reading, pixels):
+    """Of the answer, with other pixels than the reading's."""
+    batch, name = reading.batch, "source" if reading.batch.source is not None else "inputs"
+    batch = replace(batch, **{name: replace(getattr(batch, name), pixels=pixels)})
+    with torch.no_grad():
+        return reading.questions.scores(model(batch.inputs, batch.source)).double().sum().item()
+
+
+@pytest.mark.parametrize("name", OF_PICTURES)
+def test_products_are_the_slopes_of_the_score_when_a_pixel_grows(explained, name):
+    own_run, given = explained(name)
+    run = load(own_run.folder.path, device="cpu")
+    # A class that is as good as certain has no slope, so another is asked about.
+    answer, labels = run.predict([given])[0].text, getattr(run.codec, "labels", ())
+    reading = read(run, given, target=next((label for label in labels if label != answer), None))
+    (own,) = gradients(run, reading)["pictures"]
+    assert own["name"] == OF_PICTURES[name]
+    run.model.double()
+    batch = reading.batch
+    pixels = (batch.inputs if batch.source is None else batch.source).pixels.double()
+    for row in range(pixels.shape[2]):
+        for column in range(pixels.shape[3]):
+            values = []
+            for by in (1 + STEP, 1 - STEP):
+                changed = pixels.clone()
+                changed[:, :, row, column] *= by
+                values.append(score(run.model, reading, changed))
+            slope = (values[0] - values[1]) / (2 * STEP)
+            # Logits are taken in 32 bits, which leaves some 1e-3 of a difference of STEP.
+            assert own["products"][row][column] == pytest.approx(slope, abs=5e-3, rel=5e-3)
+    assert max(abs(value) for line in own["products"] for value in line) > 0.02
+
+
+def test_squares_have_products_of_their_own_where_they_are_embedded(explained):
+    run, given = explained("pictures")
+    found = gradients(run, read(run, given))
+    assert [side["name"] for side in found["sides"]] == [INPUT]
+    assert np.shape(found["sides"][0]["products"]) == (5,)  # the class token, and 2 x 2 squares
+    assert np.shape(found["pictures"][0]["products"]) == (6, 6)
+
+
+# What is shown
+
+
+def test_pixels_and_squares_stand_beside_the_picture(explained):
+    seen = look(*explained("pictures"), views=["gradients"])
+    values = seen.more["gradients"]
+    pixels, squares = (np.array(values[part][0]["products"]) for part in ("pictures", "sides"))
+    (drawn,) = maker("gradients").drawings(seen, values)
+    one, other = drawn["pictures"]
+    assert (drawn["kind"], drawn["side"], drawn["apart"]) == ("squares", INPUT, True)
+    assert (one["grid"], one["values"]) == ([6, 6], pixels.ravel().tolist())
+    assert (other["grid"], other["values"]) == ([2, 2], squares[1:].tolist())
+    assert f"<cls> {squares[0]:+.3g}" in other["label"]
+    photo, first, second = [axes for axes in figure_of(seen).axes if axes.get_title()]
+    assert photo.get_title() == "the picture"
+    for axes, wanted in ((first, pixels), (second, squares[1:].reshape(2, 2))):
+        (image,) = axes.images
+        np.testing.assert_array_equal(np.asarray(image.get_array()), wanted)
+        assert image.get_clim() == (-np.abs(wanted).max(), np.abs(wanted).max())
+
+
+def test_the_terminal_names_the_squares_whose_pixels_say_most(explained):
+    seen = look(*explained("resnet"), kinds=(), views=["gradients"])
+    values, (rows, columns) = seen.more["gradients"], seen.sides[INPUT].grid
+    pixels = np.array(values["pictures"][0]["products"])
+    sums = pixels.reshape(rows, 6 // rows, columns, 6 // columns).sum(axis=(1, 3))
+    row, column = np.unravel_index(sums.argmax(), sums.shape)
+    _, told, speaks, against = maker("gradients").lines(seen, values)
+    assert speaks.split()[:3] == ["for", f"{row + 1},{column + 1}", f"{sums.max():+.4g}"]
+    row, column = np.unravel_index(sums.argmin(), sums.shape)
+    assert against.split()[:3] == ["against", f"{row + 1},{column + 1}", f"{sums.min():+.4g}"]
+    assert f"{pixels.sum():+.4g} in all" in told
+
+
+def test_of_texts_each_token_has_a_bar(explained):
+    seen = look(*explained("translation"), views=["gradients"])
+    axes = figure_of(seen).axes
+    assert [each.get_title() for each in axes] == ["source", "prefix"]
+    for each, side in zip(axes, seen.more["gradients"]["sides"], strict=True):
+        assert [bar.get_width() for bar in each.patches] == side["products"]
+        assert [label.get_text() for label in each.get_yticklabels()] == [*seen.sides[side["name"]].tokens]
