@@ -118,6 +118,19 @@ def test_the_verdict(fixed, attention, verdict):
     assert contexts._verdict({FIXED: fixed, ATTENTION: attention}) == verdict
 
 
+def test_of_what_only_the_long_form_trains_is_said_what_is_so():
+    short = {FIXED: Told([1.0, 0.5], [0.1, 0.9])}
+    assert not contexts._of_further(short)
+    better, worse = Told([1.0, 0.8], [0.6, 1.0]), Told([0.9, 0.3], [0.2, 0.4])
+    both = contexts._of_further(short | {contexts.WIDER: better, contexts.IN_ORDER: worse})
+    assert "twice as wide holds more" in both
+    assert "fewer words are right still" in both
+    assert not contexts._of_further(short | {contexts.WIDER: worse, contexts.IN_ORDER: better})
+    assert "twice as wide" not in made("one-vector").says
+    assert "loses the first ones" in made("one-vector").says
+    assert "fit into one vector" in made("one-vector", control=True).says
+
+
 def test_curves_are_of_lengths_and_of_the_places_of_the_longest():
     for name in (FIXED, ATTENTION):
         lengths, by_length = curve("one-vector", 0, name)
@@ -126,5 +139,5 @@ def test_curves_are_of_lengths_and_of_the_places_of_the_longest():
         # All places count alike.
         assert by_length[-1] == pytest.approx(np.mean(by_place), abs=1e-6)
         assert [row[name] for row in made("one-vector").table] == list(by_length)
-        fall = measured("one-vector", f"right words that 8 words cost, {name}")
+        fall = measured("one-vector", f"fewer right words of 8 than of 2, {name}")
         assert fall.value == pytest.approx(100 * (by_length[0] - by_length[-1]))
