@@ -1,0 +1,245 @@
+"""The links of a recurrent network, as heads that training makes look at the token before.
+
+Item 75 of the lectures. A causal Transformer learns to foretell symbols of which each depends on the one that
+stands a number of places before the last; nothing in it favours neighbours before it is trained.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heedful.data.batch import Batch
+from heedful.explain.patterns import Census, census, recurrence
+from heedful.explain.view import INPUT, Explanation, Map, Side
+from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.seeds import seeded
+from heedful.lab.tiny import train
+from heedful.models import language_model
+from heedful.models.language_model import LanguageModel, LanguageModelConfig
+from heedful.nn.taps import watching
+from heedful.objectives.cross_entropy import NextToken
+from heedful.training.optimizers import AdamConfig
+from heedful.training.schedules import Constant
+
+SYMBOLS, FOLLOWERS, LENGTH = "abcdefgh", 2, 12
+N_LAYERS, N_HEADS = 2, 2
+BATCH, RATE = 32, 1e-2
+UPDATES, SEEDS = {"short": 250, "long": 400}, {"short": 2, "long": 6}
+TESTED = 64
+SEEN = 6  # offsets that are shown, from 0: queries before that place do not count there
+
+PREVIOUS = "previous token"
+
+# Sequences
+
+
+def followers() -> Int[Tensor, "symbols followers"]:
+    """The symbols of which one comes, with equal chances, because of each symbol."""
+    generator = torch.Generator().manual_seed(7)
+    rows = [torch.randperm(len(SYMBOLS), generator=generator)[:FOLLOWERS] for _ in SYMBOLS]
+    return torch.stack(rows)
+
+
+def drawn(n: int, back: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+    """Sequences of `LENGTH` + 1 symbols, the first ones at random.
+
+    Each symbol is one of the `followers` of that which stands ``back`` places before its left neighbour: for
+    1 the last but one, as in a chain of the second order in which the last tells nothing.
+    """
+    table = followers()
+    rows = torch.randint(len(SYMBOLS), (n, LENGTH + 1), generator=generator)
+    for t in range(back + 1, LENGTH + 1):
+        chosen = torch.randint(FOLLOWERS, (n,), generator=generator)
+        rows[:, t] = table[rows[:, t - 1 - back], chosen]
+    return rows
+
+
+def least_loss(back: int) -> float:
+    """Nats a symbol of who knows all there is to know: of the first symbols nothing, then a choice of few."""
+    return (back * np.log(len(SYMBOLS)) + (LENGTH - back) * np.log(FOLLOWERS)) / LENGTH
+
+
+# Models and what they look at
+
+
+def model_of(seed: int) -> LanguageModel:
+    """A causal Transformer with learned positions, all of which start at random."""
+    config = LanguageModelConfig(
+        d_model=32, n_heads=N_HEADS, n_layers=N_LAYERS, context=LENGTH, dropout=0.0, positions="learned"
+    )
+    with seeded(seed):
+        return language_model.build(config, len(SYMBOLS))
+
+
+@torch.no_grad()
+def weights(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, "L n H T T"]:
+    """Of all layers, what every symbol but the last gives to every other."""
+    names = [f"stack.blocks.{layer}.mixing.part.weights" for layer in range(N_LAYERS)]
+    with watching(model, dict.fromkeys(names)) as seen:
+        model(Batch.windows(rows.numpy()).inputs)
+    return torch.stack([seen[name][-1] for name in names])
+
+
+def census_of(rows: Int[Tensor, "n length"], seen: Float[Tensor, "L n H T T"]) -> Census:
+    """What the heads do (`heedful.explain.patterns`), by their weights for these sequences."""
+    explanations = []
+    for row, own in zip(rows.tolist(), seen.unbind(1), strict=True):
+        side = Side(tuple(SYMBOLS[symbol] for symbol in row[:-1]))
+        maps = [
+            Map(f"layer {n}", "causal", n, INPUT, INPUT, tuple(range(N_HEADS)), layer.numpy())
+            for n, layer in enumerate(own)
+        ]
+        explanations.append(Explanation("lab", "links", row, {}, {INPUT: side}, maps))
+    return census(explanations)
+
+
+def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
+    """The mean weight that each head gives to the symbol 0, 1, … `SEEN` - 1 places back.
+
+    The mean is over queries that see so many; heads are those of the first layer, then of the next.
+    """
+    queries = torch.arange(SEEN - 1, seen.shape[-1])
+    offsets = [seen[..., queries, queries - k].mean((1, 3)).flatten() for k in range(SEEN)]
+    return torch.stack(offsets, -1)
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where the heads of a model look.
+
+    Args:
+        seen: their weights, ``[L, n, H, T, T]``.
+        scores: how far each keeps to the token before: 0 is chance, 1 is entirely.
+        share: of the heads, those that are named after it.
+    """
+
+    seen: Float[Tensor, "L n H T T"]
+    scores: Sequence[float]
+    share: float
+
+
+def look(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Look:
+    """At sequences."""
+    seen = weights(model, rows)
+    found = census_of(rows, seen)
+    links = recurrence(found)
+    assert links is not None
+    return Look(seen, [head.matches[PREVIOUS].score for head in found.heads], links.previous)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A model before and after its training.
+
+    Args:
+        before, after: where it looks.
+        loss: at the end, in nats a symbol.
+    """
+
+    before: Look
+    after: Look
+    loss: float
+
+
+def learned(back: int, updates: int, seed: int) -> Learned:
+    """Train a model."""
+    model, generator = model_of(seed), torch.Generator().manual_seed(100 + seed)
+    rows = drawn(TESTED, back, torch.Generator().manual_seed(1))
+    before = look(model.eval(), rows)
+    batches = (Batch.windows(drawn(BATCH, back, generator).numpy()) for _ in range(updates))
+    training = train(model, NextToken(), batches, AdamConfig(), Constant(RATE, warmup=20))
+    return Learned(before, look(model, rows), training.end)
+
+
+# The experiment
+
+
+def _emerge(size: Size, back: int) -> Outcome:
+    """Heads that look at the token before, untrained and trained, over several first weights."""
+    models = [learned(back, UPDATES[size], seed) for seed in range(SEEDS[size])]
+    shares = [each.after.share for each in models]
+    untrained = [each.before.share for each in models]
+    best = [max(each.after.scores) for each in models]
+    first = models[0]
+    return Outcome(
+        _verdict(untrained, shares),
+        "Before training every head looks everywhere alike. Where the symbol before tells what comes next, "
+        "training makes heads that look at it, as an RNN is wired to. Nothing favours that neighbour but the "
+        "data: where a symbol further back tells it, heads look there, and no link of an RNN emerges.",
+        [
+            Measured("heads that look at the token before, trained", 100 * _mean(shares), "%"),
+            Measured("heads that look at the token before, untrained", 100 * _mean(untrained), "%"),
+            Measured("score of the best head for it, mean of models", _mean(best)),
+            Measured("score of the best head for it, least of models", min(best)),
+            Measured(
+                "score of the best head for it, untrained", max(max(each.before.scores) for each in models)
+            ),
+            Measured("models with such a head", sum(share > 0 for share in shares)),
+            Measured("models", len(models)),
+            Measured("loss at the end", _mean([each.loss for each in models]), "nats a symbol"),
+            Measured("least loss there can be", least_loss(back), "nats a symbol"),
+        ],
+        [
+            {"first weights": seed, **{_name(head): score for head, score in enumerate(each.after.scores)}}
+            for seed, each in enumerate(models, 1)
+        ],
+        [_offsets(first), _sequence(first, drawn(TESTED, back, torch.Generator().manual_seed(1))[0])],
+    )
+
+
+def _verdict(untrained: Sequence[float], trained: Sequence[float]) -> Verdict:
+    """From the shares of heads that look at the token before, model by model."""
+    if not any(trained):
+        return "is wrong"
+    return "holds" if all(trained) and not any(untrained) else "holds with conditions"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _name(head: int) -> str:
+    return f"layer {head // N_HEADS + 1}, head {head % N_HEADS + 1}"
+
+
+def _offsets(of: Learned) -> Curves:
+    after, before = by_offset(of.after.seen), by_offset(of.before.seen).mean(0)
+    lines = {_name(head): own.tolist() for head, own in enumerate(after)}
+    return Curves(
+        "Where heads look after training",
+        "how many places back (0: the symbol itself)",
+        "mean weight",
+        over(range(SEEN), {**lines, "all heads, before": before.tolist()}),
+        limits=(0.0, 1.04),
+        inches=(5.0, 3.8),
+    )
+
+
+def _sequence(of: Learned, row: Int[Tensor, " length"]) -> Matrix:
+    """The sharpest head in one sequence."""
+    head = int(by_offset(of.after.seen).amax(1).argmax())
+    symbols = [SYMBOLS[symbol] for symbol in row[:-1].tolist()]
+    values = of.after.seen[head // N_HEADS, 0, head % N_HEADS].tolist()
+    title = f"One sequence: {_name(head)}"
+    return Matrix(title, "is looked at", "looks", values, (0.0, 1.0), symbols, symbols, inches=(4.6, 3.8))
+
+
+EXPERIMENTS = [
+    Experiment(
+        "emerging-links",
+        "Links of an RNN that attention learns",
+        "The recurrent connections that an RNN is wired with emerge in attention networks as a result of "
+        "training.",
+        "S1, visualizing attention patterns in Transformers, on Vig, with figure 11",
+        (75,),
+        run=partial(_emerge, back=1),
+        control=partial(_emerge, back=5),
+        changed="The next symbol depends on the one that stands five places before the last.",
+    ),
+]
