@@ -22,6 +22,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5
 STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*"
 FEW = 20  # points of a curve that are marked one by one
+NAMED = 8  # places along an axis that are named one by one
 ABREAST = 40  # letters of names that find room side by side
 
 
@@ -63,12 +64,22 @@ class Curves:
             axes.axvline(place, label=name, color="0.4", linestyle="--", linewidth=1)
         if "x" in self.log:
             axes.set_xscale("log")
+        self._name_places(axes)
         if "y" in self.log:
             axes.set_yscale("log")
         if self.limits != (None, None):
             axes.set_ylim(*self.limits)
         axes.grid(color="0.9", linewidth=0.6)
         _finish(axes, self.x, self.y, legend=len(self.lines) + len(self.levels) + len(self.places) > 1)
+
+    def _name_places(self, axes: "Axes") -> None:
+        """What can be counted has no ticks between whole numbers; a few places are named as they are."""
+        places = sorted({x for xs, _ in self.lines.values() for x in xs})
+        if "x" not in self.log:
+            axes.locator_params("x", integer=all(float(x).is_integer() for x in places))
+        elif len(places) <= NAMED and places[0] > 0:
+            axes.set_xticks(places, [f"{x:,.6g}" for x in places])
+            axes.minorticks_off()
 
     def _has_place(self, x: float, y: float) -> bool:
         return ("x" not in self.log or x > 0) and ("y" not in self.log or y > 0)

@@ -170,3 +170,24 @@ def test_the_settings_of_matplotlib_stay_as_they_were():
 def test_matplotlib_is_loaded_when_something_is_drawn():
     code = "import sys, heedful.lab.drawing; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0
+
+
+def ticks(xs, log=""):
+    axes = drawn(Curves("", "", "", {"": (xs, [1.0] * len(xs))}, log=log))
+    low, high = axes.get_xlim()
+    return [
+        (x, text.get_text())
+        for x, text in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        if low <= x <= high
+    ]
+
+
+def test_between_things_that_are_counted_there_are_no_ticks():
+    assert [x for x, _ in ticks([1, 2, 3])] == [1, 2, 3]
+    assert any(x != int(x) for x, _ in ticks([0.5, 1, 1.5]))
+
+
+def test_a_few_places_of_a_logarithmic_axis_are_named_as_they_are():
+    assert ticks([1, 8, 64, 2000], "x") == [(1, "1"), (8, "8"), (64, "64"), (2000, "2,000")]
+    assert ticks([0.001, 0.1], "xy") == [(0.001, "0.001"), (0.1, "0.1")]
+    assert [x for x, _ in ticks(range(1, 101), "x")] == [1, 10, 100]
