@@ -129,6 +129,8 @@ class Bars:
         axes.bar(numbers, heights, color=COLOURS[0], width=0.6)
         axes.set_xticks(numbers, names, fontsize=SMALL)
         _levels(axes.axhline, self.levels, 1)
+        if self.levels:
+            axes.margins(y=0.2)  # for the legend, which would lie on the highest line
         if self.log:
             axes.set_yscale("log")
         axes.grid(axis="y", color="0.9", linewidth=0.6)
