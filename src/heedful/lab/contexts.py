@@ -209,6 +209,7 @@ def _held(size: Size, longest: int | None = None) -> Outcome:
                 Measured(f"last of {longest} words right, {name}", 100 * own.by_place[-1], "%")
                 for name, own in found.items()
             ),
+            Measured("right by chance", 100 / SYMBOLS, "%"),
             *(
                 Measured(f"parameters, {name}", n_parameters(model_of(each, 0)))
                 for name, each in settings.items()
@@ -229,15 +230,14 @@ def _held(size: Size, longest: int | None = None) -> Outcome:
                 f"Which of {longest} words are right",
                 "place in the sentence that is read",
                 places,
-                {name: own.by_place for name, own in found.items()},
+                {name: own.by_place for name, own in found.items() if name != IN_ORDER},
             ),
         ],
     )
 
 
 def _curves(title: str, x: str, xs: Sequence[int], lines: Mapping[str, Sequence[float]]) -> Curves:
-    levels = {"chance": 1 / SYMBOLS}
-    return Curves(title, x, "share of words", over(xs, lines), levels, limits=(0.0, 1.04), inches=(4.8, 3.8))
+    return Curves(title, x, "share of words", over(xs, lines), limits=(0.0, 1.04), inches=(4.8, 3.8))
 
 
 def _of_further(found: Mapping[str, Told]) -> str:
