@@ -112,6 +112,7 @@ def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) 
         "written": {
             name: [None if each is None else _probability(each) for each in log_probs]
             for name, log_probs in explanation.written.items()
+            if any(each is not None for each in log_probs)  # a text without a gap, say, has none
         },
         "more": drawings(explanation),
     }

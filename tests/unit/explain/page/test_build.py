@@ -174,6 +174,14 @@ def test_what_the_input_says_is_text():
     assert parsed.inside["h1"] == [f"{HOSTILE[1]} {HOSTILE[0]}"]
 
 
+def test_a_side_without_a_probability_has_no_row_of_probabilities():
+    explanation = hostile()
+    some = [None, *explanation.written["input"][1:]]
+    assert numbers(page(replace(explanation, written={"input": some})))["written"]["input"][0] is None
+    none = [None] * len(some)
+    assert numbers(page(replace(explanation, written={"input": none})))["written"] == {}
+
+
 @pytest.mark.parametrize("text", ["</script>", "<!--<script>", "\u2028\u2029", "\udc80", "日本"])
 def test_json_inside_a_script_is_plain_and_comes_back(text):
     found = as_script([text])
