@@ -15,10 +15,11 @@ from matplotlib.image import imread
 from matplotlib.patches import Patch
 
 from heedful.explain.classes import PATTERNS, SIGNS, Pattern
-from heedful.explain.flow import Numbers, mosaic, tiled
+from heedful.explain.flow import Numbers
 from heedful.explain.matrix import printable
 from heedful.explain.patterns import Census, HeadPattern
 from heedful.explain.picture import colours, families, wrapped
+from heedful.explain.squares import mosaic, tiled
 
 DPI = 144
 EVEN = "#c2410c"

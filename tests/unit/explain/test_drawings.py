@@ -21,9 +21,9 @@ from heedful.explain.drawings import (
     filter_tiles,
     similarity_map,
 )
-from heedful.explain.flow import mosaic
 from heedful.explain.patterns import Census, HeadPattern
 from heedful.explain.picture import colours, save
+from heedful.explain.squares import mosaic
 
 RNG = np.random.default_rng(3)
 DISTANCES = RNG.random((5, 7)) * 100

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful.explain.flow import class_map
 from heedful.explain.points import points
 from heedful.explain.reading import Reading
+from heedful.explain.squares import class_map
 from heedful.explain.view import INPUT, Explanation
 from heedful.explain.views.shared import rounded_all
 from heedful.nn.patches import PatchEmbedding

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.flow import patch_filters, tiled
 from heedful.explain.reading import Reading
+from heedful.explain.squares import patch_filters, tiled
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import embeddings_of, rounded_all
 from heedful.nn.patches import PatchEmbedding

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.explain.flow import Numbers, block_sums, on_grid
+from heedful.explain.flow import Numbers
 from heedful.explain.picture import MOST_CELLS
 from heedful.explain.reading import Reading
+from heedful.explain.squares import block_sums, on_grid
 from heedful.explain.view import INPUT, SOURCE, Explanation, Side
 from heedful.explain.views.shared import EMBEDDINGS, rounded
 from heedful.nn.patches import Pictures

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.explain.flow import mosaic, position_similarity
 from heedful.explain.page.packing import signed
 from heedful.explain.reading import Reading
+from heedful.explain.squares import mosaic, position_similarity
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import embeddings_of, rounded_all
 from heedful.nn.positions import NoPositions, Positions

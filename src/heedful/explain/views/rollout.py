@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.flow import class_map, on_grid, rollouts
+from heedful.explain.flow import rollouts
 from heedful.explain.points import points
 from heedful.explain.reading import Reading
+from heedful.explain.squares import class_map, on_grid
 from heedful.explain.summary import Shown
 from heedful.explain.terminal import choose_style, heat_map, link_lines
 from heedful.explain.view import MEMORY, PREFIX, Explanation

@@ -10,9 +10,9 @@ from PIL import Image
 
 from heedful.errors import RequestError
 from heedful.explain.figure import figure_of
-from heedful.explain.flow import patch_filters
 from heedful.explain.look import look
 from heedful.explain.page.packing import LEVELS
+from heedful.explain.squares import patch_filters
 from heedful.explain.views import maker
 from heedful.explain.views.positions import MOST
 

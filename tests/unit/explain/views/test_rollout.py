@@ -5,8 +5,9 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.figure import figure_of
-from heedful.explain.flow import class_map, rollout, rollout_across
+from heedful.explain.flow import rollout, rollout_across
 from heedful.explain.look import look
+from heedful.explain.squares import class_map
 from heedful.explain.views import maker
 
 ROUNDED = 5.1e-7
