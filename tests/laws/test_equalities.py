@@ -140,6 +140,7 @@ def test_compiled_equals_eager():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # four minutes of two idle cores
 def test_blocks_compiled_as_in_training_equal_eager_whatever_the_lengths():
     """Graphs by the compiler's front end; of one model, machine code too."""
     graphs = ("pre-norm", "additive", "language model", "language model, modern", "language model, alibi")

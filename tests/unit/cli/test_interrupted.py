@@ -16,9 +16,11 @@ except KeyboardInterrupt:
     pass
 """
 
+# Shells start what is to run in the background deaf to interrupts, and so these tests may be.
 PROGRAM = """
-import sys
+import signal, sys
 from heedful.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
 main._stop_cleanly()
 exec(sys.argv[1], {"__name__": sys.argv[2]})
 print("went on")
