@@ -74,10 +74,10 @@ class Curves:
 
     def _name_places(self, axes: "Axes") -> None:
         """What can be counted has no ticks between whole numbers; a few places are named as they are."""
-        places = sorted({x for xs, _ in self.lines.values() for x in xs})
+        places = sorted({x for xs, _ in self.lines.values() for x in xs if "x" not in self.log or x > 0})
         if "x" not in self.log:
             axes.locator_params("x", integer=all(float(x).is_integer() for x in places))
-        elif len(places) <= NAMED and places[0] > 0:
+        elif 0 < len(places) <= NAMED:
             axes.set_xticks(places, [f"{x:,.6g}" for x in places])
             axes.minorticks_off()
 

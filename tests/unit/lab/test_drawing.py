@@ -190,4 +190,5 @@ def test_between_things_that_are_counted_there_are_no_ticks():
 def test_a_few_places_of_a_logarithmic_axis_are_named_as_they_are():
     assert ticks([1, 8, 64, 2000], "x") == [(1, "1"), (8, "8"), (64, "64"), (2000, "2,000")]
     assert ticks([0.001, 0.1], "xy") == [(0.001, "0.001"), (0.1, "0.1")]
+    assert ticks([0, 2, 8], "x") == [(2, "2"), (8, "8")]
     assert [x for x, _ in ticks(range(1, 101), "x")] == [1, 10, 100]
