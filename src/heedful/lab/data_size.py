@@ -88,15 +88,22 @@ NETWORKS: dict[str, ResNetConfig | VisionConfig] = {
 }  # fmt: skip
 
 
-def network(name: str, seed: int) -> nn.Module:
+def network(config: ResNetConfig | VisionConfig, seed: int) -> nn.Module:
     """Freshly initialised, with a head for the signs."""
-    config = NETWORKS[name]
     with seeded(seed):
         model = build_model(config)
         heads = model.heads
         assert isinstance(heads, nn.ModuleDict)
         heads["class"] = class_head(config.d_model, SIGNS, 0.0)
     return model
+
+
+@torch.no_grad()
+def answers(model: nn.Module, pictures: Pictures) -> Int[Tensor, " n"]:
+    """The sign that a network names, for each picture."""
+    heads = model.heads
+    assert isinstance(heads, nn.ModuleDict)
+    return class_logits(model(pictures), heads, pictures.layout).argmax(-1)
 
 
 # Training
@@ -130,14 +137,10 @@ def accuracy(name: str, n: int, *, by_place: bool, seed: int = 0) -> float:
     """
     known, new = drawn(n, 2 * seed + 1), drawn(TESTED, 2 * seed + 2)
     wanted = [each.left if by_place else torch.minimum(each.left, each.right) for each in (known, new)]
-    model = network(name, seed)
+    model = network(NETWORKS[name], seed)
     rate = Cosine(peak=RATES[name], warmup=50, updates=UPDATES)
     train(model, SequenceClass(), _batches(name, known, wanted[0], seed), AdamConfig(beta2=0.999), rate)
-    pictures = Pictures.of(new.pixels, NETWORKS[name].n_tokens)
-    with torch.no_grad():
-        heads = model.heads
-        assert isinstance(heads, nn.ModuleDict)
-        found = class_logits(model(pictures), heads, pictures.layout).argmax(-1)
+    found = answers(model, Pictures.of(new.pixels, NETWORKS[name].n_tokens))
     return (found == wanted[1]).float().mean().item()
 
 
@@ -174,7 +177,10 @@ def _crossing(*, by_place: bool, size: Size) -> Outcome:
                 "pictures to learn from",
                 "accuracy on new ones",
                 {
-                    f"{name}, {n_parameters(network(name, 0)):,} parameters": (counts, reached[name])
+                    f"{name}, {n_parameters(network(NETWORKS[name], 0)):,} parameters": (
+                        counts,
+                        reached[name],
+                    )
                     for name in NETWORKS
                 },
                 levels={"guessing": 1 / SIGNS},

@@ -18,18 +18,16 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.explain.flow import Numbers, picture_distance, square_distances
-from heedful.lab.data_size import SIDE, SIGNS, drawn
+from heedful.lab.data_size import SIDE, answers, drawn, network
 from heedful.lab.drawing import Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.seeds import seeded
-from heedful.lab.tiny import train
-from heedful.models.encoder import class_head
-from heedful.models.registry import build_model
+from heedful.lab.tiny import attention_taps, train
 from heedful.models.vision import VisionConfig
 from heedful.nn.convolutional import StandardisedConvolution
 from heedful.nn.patches import Pictures
 from heedful.nn.taps import Listener, listening, watching
-from heedful.objectives.classification import SequenceClass, class_logits
+from heedful.objectives.classification import SequenceClass
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Cosine
 
@@ -43,24 +41,10 @@ CONFIG = VisionConfig(
 N_SQUARES = CONFIG.n_tokens
 
 
-def network(seed: int) -> nn.Module:
-    """Freshly initialised, with a head for the signs."""
-    with seeded(seed):
-        model = build_model(CONFIG)
-        heads = model.heads
-        assert isinstance(heads, nn.ModuleDict)
-        heads["class"] = class_head(D, SIGNS, 0.0)
-    return model
-
-
 def touching() -> Bool[Tensor, "n n"]:
     """Which squares share a side or a corner, or are the same: the 3 x 3 around each."""
     far = torch.from_numpy(square_distances(CONFIG.grid, 1))
     return far < 1.5
-
-
-def _taps(name: str) -> list[str]:
-    return [f"stack.blocks.{layer}.mixing.part.{name}" for layer in range(N_LAYERS)]
 
 
 def looking(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]:
@@ -70,7 +54,9 @@ def looking(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]
     def confine(scores: Tensor) -> Tensor:
         return scores.masked_fill(~near, torch.finfo(scores.dtype).min)
 
-    listeners: dict[str, Listener] = dict.fromkeys(_taps("scores"), confine) if confined else {}
+    listeners: dict[str, Listener] = (
+        dict.fromkeys(attention_taps("scores", N_LAYERS), confine) if confined else {}
+    )
     return listening(model, listeners)
 
 
@@ -107,7 +93,7 @@ def _batches(updates: int, seed: int) -> Iterator[Batch]:
 @cache
 def looks(updates: int, seed: int, *, confined: bool) -> Looks:
     """Train a network, and look at its heads before and after."""
-    model, new = network(seed).eval(), drawn(WATCHED, 2 * seed + 2)
+    model, new = network(CONFIG, seed).eval(), drawn(WATCHED, 2 * seed + 2)
     pictures = Pictures.of(new.pixels, N_SQUARES)
     with looking(model, confined=confined):
         before, _ = watched(model, pictures)
@@ -119,11 +105,9 @@ def looks(updates: int, seed: int, *, confined: bool) -> Looks:
 
 def watched(model: nn.Module, pictures: Pictures) -> tuple[Numbers, Tensor]:
     """How far each head looks, ``[layers, heads]``, as a mean over the pictures; and the classes found."""
-    names = _taps("weights")
-    with watching(model, dict.fromkeys(names)) as seen, torch.no_grad():
-        heads = model.heads
-        assert isinstance(heads, nn.ModuleDict)
-        found = class_logits(model(pictures), heads, pictures.layout).argmax(-1)
+    names = attention_taps("weights", N_LAYERS)
+    with watching(model, dict.fromkeys(names)) as seen:
+        found = answers(model, pictures)
     far = [
         np.mean([picture_distance(each.numpy(), CONFIG.grid, PATCH) for each in seen[name][0]], axis=0)
         for name in names

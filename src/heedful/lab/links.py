@@ -7,6 +7,7 @@ stands a number of places before the last; nothing in it favours neighbours befo
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from heedful.explain.view import INPUT, Explanation, Map, Side
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.seeds import seeded
-from heedful.lab.tiny import train
+from heedful.lab.tiny import attention_taps, train
 from heedful.models import language_model
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.nn.taps import watching
@@ -80,7 +81,7 @@ def model_of(seed: int) -> LanguageModel:
 @torch.no_grad()
 def weights(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, "L n H T T"]:
     """Of all layers, what every symbol but the last gives to every other."""
-    names = [f"stack.blocks.{layer}.mixing.part.weights" for layer in range(N_LAYERS)]
+    names = attention_taps("weights", N_LAYERS)
     with watching(model, dict.fromkeys(names)) as seen:
         model(Batch.windows(rows.numpy()).inputs)
     return torch.stack([seen[name][-1] for name in names])
@@ -173,16 +174,16 @@ def _emerge(size: Size, back: int) -> Outcome:
         "training makes heads that look at it, as an RNN is wired to. Nothing favours that neighbour but the "
         "data: where a symbol further back tells it, heads look there, and no link of an RNN emerges.",
         [
-            Measured("heads that look at the token before, trained", 100 * _mean(shares), "%"),
-            Measured("heads that look at the token before, untrained", 100 * _mean(untrained), "%"),
-            Measured("score of the best head for it, mean of models", _mean(best)),
+            Measured("heads that look at the token before, trained", 100 * fmean(shares), "%"),
+            Measured("heads that look at the token before, untrained", 100 * fmean(untrained), "%"),
+            Measured("score of the best head for it, mean of models", fmean(best)),
             Measured("score of the best head for it, least of models", min(best)),
             Measured(
                 "score of the best head for it, untrained", max(max(each.before.scores) for each in models)
             ),
             Measured("models with such a head", sum(share > 0 for share in shares)),
             Measured("models", len(models)),
-            Measured("loss at the end", _mean([each.loss for each in models]), "nats a symbol"),
+            Measured("loss at the end", fmean([each.loss for each in models]), "nats a symbol"),
             Measured("least loss there can be", least_loss(back), "nats a symbol"),
         ],
         [
@@ -198,10 +199,6 @@ def _verdict(untrained: Sequence[float], trained: Sequence[float]) -> Verdict:
     if not any(trained):
         return "is wrong"
     return "holds" if all(trained) and not any(untrained) else "holds with conditions"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _name(head: int) -> str:

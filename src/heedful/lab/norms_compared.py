@@ -9,13 +9,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
-from heedful.lab.drawing import Curves
+from heedful.lab.drawing import Curves, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import train
@@ -246,28 +245,27 @@ def _says(verdict: Verdict) -> str:
 
 def _panels(counts: Sequence[int], found: ByNorm) -> list[Curves]:
     x = "sentences in a batch"
-    log: Literal["", "x"] = "x" if counts[-1] > 10 else ""
     return [
         Curves(
             "Loss of new sentences",
             x,
             "nats a token, in evaluation",
-            {norm: (counts, [each.loss for each in own]) for norm, own in found.items()},
-            log=log,
+            over(counts, {norm: [each.loss for each in own] for norm, own in found.items()}),
+            log="x",
         ),
         Curves(
             "Lost from training mode to evaluation",
             x,
             "nats a token",
-            {norm: (counts, [each.gap for each in own]) for norm, own in found.items()},
-            log=log,
+            over(counts, {norm: [each.gap for each in own] for norm, own in found.items()}),
+            log="x",
         ),
         Curves(
             "Batch norm: a batch's means",
             x,
             "off the running ones, in deviations",
-            {BATCH: (counts, [each.off for each in found[BATCH]])},
-            log=log,
+            over(counts, {BATCH: [each.off for each in found[BATCH]]}),
+            log="x",
             limits=(0.0, None),
         ),
     ]

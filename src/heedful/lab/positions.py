@@ -4,8 +4,9 @@ Items 48 (distances) and 50 (alternatives) of the lectures.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -168,7 +169,7 @@ def _beyond(size: Size, judged: str) -> Outcome:
     if size == "short":
         wanted = {judged: wanted[judged]}
     found = {name: _accuracies(model, UPDATES[size]) for name, model in wanted.items()}
-    means = {name: (_mean(each[: TRAINED - 1]), _mean(each[TRAINED - 1 :])) for name, each in found.items()}
+    means = {name: (fmean(each[: TRAINED - 1]), fmean(each[TRAINED - 1 :])) for name, each in found.items()}
     within, beyond = means[judged]
     fails = within > 0.9 and beyond < 0.5
     return Outcome(
@@ -202,10 +203,6 @@ def _beyond(size: Size, judged: str) -> Outcome:
             )
         ],
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _refused(part: Positions) -> int:

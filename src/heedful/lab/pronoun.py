@@ -3,9 +3,9 @@
 Items 28 and 29 of the lectures.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 
 import torch
 from jaxtyping import Float, Int
@@ -121,11 +121,7 @@ class Read:
     @property
     def sure(self) -> bool:
         """Whether the mean of the last losses is below `SURE`."""
-        return _mean(self.losses[-LAST_LOSSES:]) < SURE
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+        return fmean(self.losses[-LAST_LOSSES:]) < SURE
 
 
 def read(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
@@ -139,7 +135,7 @@ def read(n_heads: int, asked: tuple[int, ...], updates: int) -> Read:
     model = Reader(n_heads, len(asked))
     optimizer = torch.optim.Adam(model.parameters(), RATE, fused=True)
     losses: list[float] = []
-    while len(losses) < updates and (len(losses) < LAST_LOSSES or _mean(losses[-LAST_LOSSES:]) >= SURE):
+    while len(losses) < updates and (len(losses) < LAST_LOSSES or fmean(losses[-LAST_LOSSES:]) >= SURE):
         ids = sentences(BATCH)
         loss = functional.cross_entropy(model(ids).flatten(0, 1), ids[:, list(asked)].flatten())
         optimizer.zero_grad()
@@ -165,7 +161,7 @@ def _readings(n_heads: int, asked: tuple[int, ...], size: Size) -> list[Read]:
 def _heads(size: Size, asked: tuple[int, ...]) -> Outcome:
     """How much sooner two heads tell what is asked than one."""
     readings = {"one head": _readings(1, asked, size), "two heads": _readings(2, asked, size)}
-    updates = {name: _mean([len(each.losses) for each in own]) for name, own in readings.items()}
+    updates = {name: fmean([len(each.losses) for each in own]) for name, own in readings.items()}
     ratio = updates["one head"] / updates["two heads"]
     helps = ratio > SOONER and all(each.sure for each in readings["two heads"])
     one, two = (own[0] for own in readings.values())
@@ -189,7 +185,7 @@ def _heads(size: Size, asked: tuple[int, ...]) -> Outcome:
             *(
                 Measured(
                     f"trainings that became sure, {name}",
-                    100 * _mean([each.sure for each in own]),
+                    100 * fmean([each.sure for each in own]),
                     "%",
                 )
                 for name, own in readings.items()
@@ -197,7 +193,7 @@ def _heads(size: Size, asked: tuple[int, ...]) -> Outcome:
             *(
                 Measured(
                     f"sentences of which all that is asked is told, {name}",
-                    100 * _mean([each.right for each in own]),
+                    100 * fmean([each.right for each in own]),
                     "%",
                 )
                 for name, own in readings.items()

@@ -37,6 +37,11 @@ class Training:
         return sum(last) / len(last)
 
 
+def attention_taps(name: str, n_layers: int) -> list[str]:
+    """The taps of self-attention, "scores" or "weights" or others, of the layers of a stack."""
+    return [f"stack.blocks.{layer}.mixing.part.{name}" for layer in range(n_layers)]
+
+
 def train(
     model: nn.Module,
     objective: Objective,

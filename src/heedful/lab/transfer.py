@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from statistics import fmean
 
 import torch
 from torch import nn
@@ -180,16 +181,12 @@ def tuned(model: LanguageModel, n_labels: int, seed: int) -> float:
 @cache
 def from_scratch(mixer: str, n_labels: int, repeats: int) -> float:
     """The mean over trainings that differ in the first weights and in the labelled sentences."""
-    return _mean([tuned(model_of(mixer, seed), n_labels, seed) for seed in range(1, repeats + 1)])
+    return fmean([tuned(model_of(mixer, seed), n_labels, seed) for seed in range(1, repeats + 1)])
 
 
 def _after(model: LanguageModel, n_labels: int, repeats: int) -> float:
     """The same of a pretrained model."""
-    return _mean([tuned(model, n_labels, seed) for seed in range(1, repeats + 1)])
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return fmean([tuned(model, n_labels, seed) for seed in range(1, repeats + 1)])
 
 
 # The experiment

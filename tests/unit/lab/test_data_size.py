@@ -46,7 +46,7 @@ def test_a_window_sees_one_sign_and_no_rim():
 
 
 def test_the_convolutions_windows_are_so_wide():
-    model = data_size.network("ResNet", 0).double()
+    model = data_size.network(data_size.NETWORKS["ResNet"], 0).double()
     for parent in list(model.modules()):
         for name, part in parent.named_children():
             if isinstance(part, GroupNorm):  # it sees the whole picture, but not what is where

@@ -9,7 +9,7 @@ import torch
 from sweep import Laws, curve, hold_what_is_expected, made, value
 
 from heedful.lab import distances
-from heedful.lab.data_size import SIDE, drawn
+from heedful.lab.data_size import SIDE, drawn, network
 from heedful.lab.distances import EVEN, N_HEADS, N_LAYERS, PATCH
 from heedful.nn.patches import Pictures
 from heedful.nn.taps import recording
@@ -24,7 +24,7 @@ class TestExperiments(Laws):
 
 def even_network():
     """A network whose scores are all 0, so that all squares that are seen get the same weight."""
-    model = distances.network(seed=3).eval()
+    model = network(distances.CONFIG, 3).eval()
     for block in model.stack.blocks:
         torch.nn.init.zeros_(block.mixing.part.qkv.weight)
     return model
@@ -51,7 +51,7 @@ def test_even_attention_by_loops(confined):
 
 
 def test_confined_squares_give_nothing_to_those_that_they_do_not_touch():
-    model, given = distances.network(seed=1).eval(), pictures()
+    model, given = network(distances.CONFIG, 1).eval(), pictures()
     names = [f"stack.blocks.{layer}.mixing.part.weights" for layer in range(N_LAYERS)]
     with distances.looking(model, confined=True), recording(model, names) as seen, torch.no_grad():
         model(given)

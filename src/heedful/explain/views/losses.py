@@ -69,14 +69,15 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     if values["side"] not in seen.sides:
         return []
     if not values["places"]:
-        columns = ["answer", "probability", "cost in nats"]
-        rows = [
-            list(row)
-            for row in zip(*(values[n] for n in ("answers", "probabilities", "losses")), strict=True)
-        ]
-        return [{"title": "What the answer cost", "kind": "table", "columns": columns, "rows": rows}] * bool(
-            rows
-        )
+        columns = {"answers": "answer", "probabilities": "probability", "losses": "cost in nats"}
+        rows = [list(row) for row in zip(*(values[name] for name in columns), strict=True)]
+        table = {
+            "title": "What the answer cost",
+            "kind": "table",
+            "columns": [*columns.values()],
+            "rows": rows,
+        }
+        return [table] if rows else []
     costs: list[float | None] = [None] * len(seen.sides[values["side"]].tokens)
     for place, loss in zip(values["places"], values["losses"], strict=True):
         costs[place] = loss
