@@ -145,7 +145,8 @@ class _Judging:
         self, run: "Run", split: str, source: "SourceConfig", limit: int | None
     ) -> "error_rates.Evaluation":
         """See `heedful.explain.error_rates.evaluate_alignments`."""
-        from heedful.explain.error_rates import evaluate_alignments, parse_choice
+        from heedful.explain.alignment import Choice
+        from heedful.explain.error_rates import evaluate_alignments
 
         assert self.gold is not None
         return evaluate_alignments(
@@ -155,7 +156,7 @@ class _Judging:
             self.gold,
             first=self.first_word,
             development=self.dev,
-            choice=None if self.head is None else parse_choice(self.head),
+            choice=None if self.head is None else Choice.parse(self.head, "--head"),
             by=self.links.value,
             limit=limit,
         )

@@ -25,11 +25,13 @@ from heedful.explain.classes import MEANINGS
 from heedful.explain.views import ALL, VIEWS, check_names, maker
 
 if TYPE_CHECKING:
+    from heedful.explain.alignment import Choice
     from heedful.explain.summary import Shown
     from heedful.explain.view import Explanation
     from heedful.runs.run import Run
 
-SUFFIXES = (".html", ".svg", ".png", ".json")
+PAGE = ".html"
+SUFFIXES = (PAGE, ".svg", ".png", ".json")
 GIB = 2**30
 WIDEST = 120
 """Rows or columns of a heat map in the terminal."""
@@ -85,6 +87,12 @@ def explain(
         None, metavar="KEY=VALUE", help="Change how the answer is written; may be repeated."
     ),
     alternative: int = typer.Option(0, min=0, help="Which of the run's answers; 0 is the best."),
+    exact: list[str] = typer.Option(
+        None,
+        metavar="LAYER.HEAD",
+        help="Have every weight of this head in the page (LAYER: of all its heads); may be repeated. A page "
+        "of long inputs otherwise has the strongest links of each row.",
+    ),
     tokens: bool = typer.Option(False, "--tokens", help="Show tokens, and not whole words."),
     limit: float = typer.Option(1.0, metavar="GIB", help="Memory that attention weights may take."),
     out: Path = typer.Option(
@@ -97,7 +105,7 @@ def explain(
 ) -> None:
     """Show where a run looks while it answers an input: layers and heads are counted from 1."""
     check_out(out, SUFFIXES)
-    memory = _memory(limit)
+    memory, whole = _memory(limit), _exact(exact or [], out)
     names = view or []
     check_names(names)
     from heedful.explain.look import look
@@ -128,7 +136,7 @@ def explain(
     if ALL in names:
         _tell_left_out(seen)
     if out is not None:
-        _write(seen, out, tokens)
+        _write(seen, out, tokens, whole)
         say(f"written: {out}")
     if as_json:
         from heedful.explain.jsonable import jsonable
@@ -154,6 +162,21 @@ def _memory(limit: float) -> int:
     if not 0 < limit * GIB < inf:
         raise RequestError(f"--limit {limit:g}: expected a number of GiB above 0")
     return int(limit * GIB)
+
+
+def _exact(names: Sequence[str], out: Path | None) -> "list[Choice]":
+    """The heads of which a page has every weight.
+
+    Raises:
+        RequestError: no page is written, or a name is none.
+    """
+    if not names:
+        return []
+    if out is None or out.suffix.lower() != PAGE:
+        raise RequestError(f"--exact: it is for pages (--out NAME{PAGE}); data (.json) has every weight")
+    from heedful.explain.alignment import Choice
+
+    return [Choice.parse(name, "--exact") for name in names]
 
 
 # Inputs ----------------------------------------------------------------------------------------------------
@@ -206,15 +229,15 @@ def _standard_input() -> str:
 # Files -----------------------------------------------------------------------------------------------------
 
 
-def _write(seen: "Explanation", out: Path, tokens: bool) -> None:
-    """The explanation in the form that the name's ending says."""
+def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
+    """The explanation in the form that the name's ending says; a page with all weights of some heads."""
     if out.suffix.lower() in {".svg", ".png"}:
         from heedful.explain.figure import figure_of
         from heedful.explain.picture import save
 
         save(figure_of(seen, tokens=tokens), out)
         return
-    text = _page(seen) if out.suffix.lower() == ".html" else _data(seen)
+    text = _page(seen, exact) if out.suffix.lower() == PAGE else _data(seen)
     with whole_file(out) as file:
         file.write(text)
 
@@ -225,10 +248,29 @@ def _data(seen: "Explanation") -> str:
     return json_text(jsonable(seen)) + "\n"
 
 
-def _page(seen: "Explanation") -> str:
+def _page(seen: "Explanation", exact: "Sequence[Choice]") -> str:
     from heedful.explain.page import page
 
-    return page(seen)
+    return page(seen, exact=[head for choice in exact for head in _heads(seen, choice)])
+
+
+def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
+    """Of every kind of attention that has the layer: the taps, and the head, or all heads that are shown.
+
+    Raises:
+        RequestError: there are none.
+    """
+    found = [
+        (each.tap, head)
+        for each in seen.maps
+        if each.layer == choice.layer
+        for head in each.heads
+        if choice.head in (None, head)
+    ]
+    if not found:
+        name = f"{choice.layer + 1}" if choice.head is None else f"{choice.layer + 1}.{choice.head + 1}"
+        raise RequestError(f"--exact {name}: no such head is shown")
+    return found
 
 
 # The terminal ----------------------------------------------------------------------------------------------

@@ -37,6 +37,21 @@ class Choice:
     layer: int
     head: int | None = None
 
+    @classmethod
+    def parse(cls, text: str, option: str) -> "Choice":
+        """A head as people write it: ``3.1`` is head 1 of layer 3, ``3`` the mean of its heads, from 1.
+
+        Raises:
+            RequestError: it is written in another way; ``option`` is where.
+        """
+        layer, dot, head = text.partition(".")
+        numbers = [layer, head] if dot else [layer]
+        if not all(n.isascii() and n.isdigit() and int(n) for n in numbers):
+            raise RequestError(
+                f"{option} {text}: write LAYER.HEAD, or LAYER for the mean of its heads, from 1: 3.1"
+            )
+        return cls(int(layer) - 1, int(head) - 1 if dot else None)
+
     def __str__(self) -> str:
         """For people, who count from 1: ``layer 3, head 1``."""
         return f"layer {self.layer + 1}, " + (

@@ -251,21 +251,6 @@ def named(choice: Choice) -> dict[str, int | None]:
     return {"layer": choice.layer + 1, "head": None if choice.head is None else choice.head + 1}
 
 
-def parse_choice(text: str) -> Choice:
-    """A head as people write it: ``3.1`` is head 1 of layer 3, ``3`` the mean of its heads, from 1.
-
-    Raises:
-        RequestError: it is written in another way.
-    """
-    layer, dot, head = text.partition(".")
-    numbers = [layer, head] if dot else [layer]
-    if not all(n.isascii() and n.isdigit() and int(n) for n in numbers):
-        raise RequestError(
-            f"--head {text}: write LAYER.HEAD, or LAYER for the mean of its heads, from 1: 3.1"
-        )
-    return Choice(int(layer) - 1, int(head) - 1 if dot else None)
-
-
 def _named(table: Sequence[Rated], choice: Choice) -> Rated:
     """The row of a head; of a layer with one head, that is also the mean."""
     own = [each for each in table if each.choice.layer == choice.layer]

@@ -1,6 +1,7 @@
 """The command on runs of other tasks than translation: pictures, pairs, models without attention."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from heedful.errors import RequestError
 from heedful.explain.classes import MEANINGS
 from heedful.explain.figure import figure_of
 from heedful.explain.look import look
+from heedful.explain.page import build
 from heedful.explain.summary import mean_of
 from heedful.explain.views import VIEWS
 
@@ -188,6 +190,7 @@ def test_wrong_requests_get_a_clear_answer(command, picture, name, arguments, me
         ("--limit", "nan", "--limit nan: expected a number of GiB above 0"),
         ("--limit", "0", "--limit 0: expected a number of GiB above 0"),
         ("--limit", "1e308", "--limit 1e+308: expected a number of GiB above 0"),
+        ("--exact", "2.1", "--exact: it is for pages (--out NAME.html)"),
         ("--out", "none/x.png", "--out none/x.png: cannot be written: none is not a folder"),
         ("--out", "none/x.html", "--out none/x.html: cannot be written: none is not a folder"),
     ],
@@ -196,6 +199,29 @@ def test_what_can_never_be_is_refused_before_the_run_is_read(option, value, mess
     error = CliRunner().invoke(app, ["explain", "no-run", "the cat", option, value]).exception
     assert isinstance(error, RequestError)
     assert message in str(error)
+
+
+def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "WHOLE", 0)  # as if the input were long
+    run, given = explained("translation")
+    out = tmp_path / "x.html"
+    command("translation", given, "--out", out, "--exact", "1.1", "--exact", "2")
+    whole = {
+        (each["kind"], each["layer"], view["head"])
+        for each in json.loads(re.findall(r'id="data">(.*?)</script>', out.read_text("utf-8"))[0])["maps"]
+        for view in each["views"]
+        if "levels" in view
+    }
+    maps = look(run, given).maps
+    first = {(each.kind, 0, 0) for each in maps}
+    second = {(each.kind, 1, head) for each in maps if each.layer == 1 for head in (*each.heads, None)}
+    assert second
+    assert whole == first | second
+    for name, options in [("3.1", []), ("1.9", []), ("2", ["--layer", 1]), ("1.2", ["--head", 1])]:
+        with pytest.raises(RequestError, match=rf"--exact {name}: no such head is shown"):
+            command("translation", given, "--out", out, "--exact", name, *options)
+    with pytest.raises(RequestError, match=r"--exact 1:1: write LAYER\.HEAD"):
+        command("translation", given, "--out", out, "--exact", "1:1")
 
 
 @pytest.mark.parametrize("view", ["rollout", "census", "distances", "class-token", "positions", "filters"])

@@ -16,7 +16,6 @@ from heedful.explain.error_rates import (
     evaluate_alignments,
     links_of,
     most_accurate,
-    parse_choice,
     rated,
 )
 from heedful.runs.evaluate import chosen_splits
@@ -88,13 +87,13 @@ def test_nothing_can_be_judged_without_pairs():
     ("text", "choice"), [("3.1", Choice(2, 0)), ("2", Choice(1)), ("10.12", Choice(9, 11))]
 )
 def test_heads_are_named_from_1(text, choice):
-    assert parse_choice(text) == choice
+    assert Choice.parse(text, "--head") == choice
 
 
 @pytest.mark.parametrize("text", ["", "0.1", "1.0", "1.", ".1", "a", "1.1.1", "-1", "1,2", "²"])
 def test_other_names_are_refused(text):
     with pytest.raises(RequestError, match=r"--head .*: write LAYER\.HEAD"):
-        parse_choice(text)
+        Choice.parse(text, "--head")
 
 
 # A run, held against its own links -------------------------------------------------------------------------

@@ -44,6 +44,12 @@ SCRIPT = ("base", "numbers", "colours", "heads", "head", "flows", "token", "furt
 DIGITS = 6
 """Digits of a probability."""
 
+ABOUT_WEIGHTS = (
+    "Weights are stored to within 0.00001 and shown to four digits; thumbnails are means over areas.",
+    "A weight says where a head looked, not why the answer came out.",
+)
+"""At the foot of a document that has some."""
+
 _LABELLING = ("classification", "picture-classification", "question-answering")
 
 Head = int | None
@@ -65,6 +71,7 @@ def page(explanation: Explanation, *, exact: Sequence[tuple[str, int]] = ()) -> 
         RequestError: ``exact`` names a head that the explanation does not have.
         ValueError: a weight is not from 0 to 1.
     """
+    numbers = numbers_of(explanation, exact)
     style, script = _part("page.css"), "\n".join(_part(f"script/{name}.js") for name in SCRIPT)
     return Template(_part("page.html")).substitute(
         policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}",
@@ -72,7 +79,8 @@ def page(explanation: Explanation, *, exact: Sequence[tuple[str, int]] = ()) -> 
         facts=_facts(explanation),
         style=style,
         script=script,
-        data=as_script(numbers_of(explanation, exact)),
+        data=as_script(numbers),
+        about_weights="".join(f"\n{each}" for each in ABOUT_WEIGHTS if numbers["maps"]),
     )
 
 

@@ -14,7 +14,7 @@ from constructed import HOSTILE, hostile, large, picture, translation, without_m
 
 from heedful.errors import RequestError
 from heedful.explain.page import page
-from heedful.explain.page.build import SCRIPT, WHOLE, as_script, numbers_of
+from heedful.explain.page.build import ABOUT_WEIGHTS, SCRIPT, WHOLE, as_script, numbers_of
 from heedful.explain.page.packing import ERROR, LEVELS, SHADES
 from heedful.explain.summary import mean_of, word_alignment
 
@@ -145,6 +145,12 @@ def test_a_map_without_a_single_weight_is_left_out():
     one = translation()
     empty = replace(one.maps[0], heads=(), weights=one.maps[0].weights[:0])
     assert len(numbers_of(replace(one, maps=[empty, *one.maps[1:]]))["maps"]) == len(one.maps) - 1
+
+
+def test_only_a_document_with_weights_tells_about_them():
+    for explanation, is_told in [(translation(), True), (without_maps(), False)]:
+        told = [each in page(explanation) for each in ABOUT_WEIGHTS]
+        assert told == [is_told] * 2
 
 
 def test_equal_explanations_give_equal_bytes():

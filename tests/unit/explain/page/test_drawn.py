@@ -775,6 +775,7 @@ def test_a_large_page_has_every_head_and_true_numbers(browser, opened):
     weights = explanation.maps[7].head(2)
     head(browser, 7, 2)
     assert not browser.run("return document.getElementById('map-note').hidden")
+    assert text(browser, "#map-note").endswith("heedful explain … --exact 8.3")
     for row in (0, 200, 511):
         order = np.argsort(-weights[row], kind="stable")
         for column in order[:7]:

@@ -10,7 +10,8 @@ function drawHead() {
   drawLegend(full(m.greatest));
   $("map-note").hidden = m.given === null && !m.near;
   $("map-note").textContent =
-    "Of each row the strongest links are here with their numbers; the rest of the row is drawn as if it lay evenly on the others.";
+    "Of each row the strongest links are here with their numbers; the rest of the row is drawn as if it lay evenly on the others." +
+    ` For all: heedful explain … --exact ${map.layer + 1}${view.head === null ? "" : `.${view.head + 1}`}`;
   drawTable();
 }
 
