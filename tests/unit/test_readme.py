@@ -46,11 +46,11 @@ def test_recipes_that_are_named_are_shipped():
 @pytest.mark.parametrize("page", PAGES)
 def test_files_that_a_page_names_are_there(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    named = set(re.findall(r"\]\(((?!http)[^)#]+)\)", text))
-    named |= set(re.findall(r"`((?:src|tests|docs|bench)/[\w./-]+)`", text))
+    links = {(ROOT / page).parent / n for n in re.findall(r"\]\(((?!http)[^)#]+)\)", text)}
+    named = set(re.findall(r"`((?:src|tests|docs|bench)/[\w./-]+)`", text))
     named |= {
         f"src/heedful/{n}"
         for n in re.findall(r"`((?:nn|data|tasks|runs|training|decoding)/[\w/]+\.py)", text)
     }
-    missing = sorted(n for n in named if not (ROOT / n).exists())
+    missing = sorted(str(path) for path in links | {ROOT / n for n in named} if not path.exists())
     assert not missing

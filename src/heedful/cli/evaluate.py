@@ -39,15 +39,20 @@ def evaluate(
         None, metavar="SOURCE TARGET", help="Score on these two aligned files instead."
     ),
     text: list[Path] = typer.Option(
-        None, metavar="FILE", help="Score a language model on this file instead; may be repeated."
+        None,
+        metavar="FILE",
+        help="Score a language model, masked or not, on this file instead; may be repeated.",
     ),
     table: Path = typer.Option(
         None,
         metavar="FILE",
-        help="Score a classifier (tagger, captioner …) on this table (with a header) or these JSON lines.",
+        help="Score a classifier (tagger, captioner …) on a table like the recipe's, on one whose first line "
+        "names the columns, or on JSON lines.",
     ),
     folder: Path = typer.Option(
-        None, metavar="FOLDER", help="Score a classifier of pictures on this folder, with one for each label."
+        None,
+        metavar="FOLDER",
+        help="Score a classifier of pictures on this folder, in which each label has a folder.",
     ),
     alignments: str = typer.Option(
         None,
@@ -62,7 +67,9 @@ def evaluate(
         None, metavar="LAYER.HEAD", help="Report this head, from 1; LAYER alone: the mean of its heads."
     ),
     links: Links = typer.Option(
-        Links.target, help="Link target words to where they look most, source words to who does, or both."
+        Links.target,
+        help="target: each target word with the source word that it looks at most; source: each source word "
+        "with the target word that looks at it most; both: what is linked both ways.",
     ),
     stride: int = typer.Option(
         None, min=1, help="Also read a text in windows that move on by so many tokens (language models)."

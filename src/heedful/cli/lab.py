@@ -81,7 +81,7 @@ def _list(experiments: "list[Experiment]", as_json: bool) -> None:
         json_result(as_dict(experiments))
         return
     result(listing(experiments))
-    say("make one with:  heedful lab NAME      all, as pages with pictures:  heedful lab --all --out site")
+    say("make one with:  heedful lab NAME      all, as pages with pictures:  heedful lab --all --out gallery")
 
 
 def _show(made: "Result", *, whole: bool, aside: bool) -> None:

@@ -44,7 +44,7 @@ def recipes(
         result(line)
         if described:
             result(f"    {described}")
-    say("minutes on two CPU cores, as measured: docs/results.md says how")
+    say("minutes as measured, on two CPU cores or one thread: each recipe's expected.note says which")
     say("start one with:  heedful train NAME      see one whole with:  heedful train NAME --print")
 
 

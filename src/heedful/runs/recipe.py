@@ -82,7 +82,7 @@ class Expected(Config):
 
     Args:
         scores: metric to value, on the split that ``note`` names.
-        minutes: of training on two CPU cores.
+        minutes: of training, as measured; ``note`` says on what.
         parameters: of the model, with the vocabulary that its data give.
         note: how it was measured, or why nothing stands here.
     """
