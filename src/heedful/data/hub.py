@@ -140,11 +140,17 @@ def _wanted(config: DatasetsSource, dataset: Any) -> tuple[Any, dict[str, Any]]:
                 f"datasets: {config.path} has no field {field!r}{nearest(top, features)}; "
                 f"it has {', '.join(features)}"
             )
-    labels = {field: features[field] for field in tops if hasattr(features.get(field), "int2str")}
+    labels = {field: named for field in tops if (named := _names(features.get(field))) is not None}
     dataset = dataset.select_columns(sorted(set(tops.values())))
     for field in _images(config, dataset):
         dataset = dataset.cast_column(field, type(features[field])(decode=False))
     return dataset, labels
+
+
+def _names(feature: Any) -> Any:
+    """What names the numbers of class labels, or of lists of them; None for other features."""
+    own = getattr(feature, "feature", feature)
+    return own if hasattr(own, "int2str") else None
 
 
 def _images(config: DatasetsSource, dataset: Any) -> set[str]:
@@ -165,6 +171,13 @@ def _text(record: Any, field: str, label: Any, where: Where) -> str | list[str]:
     if label is None:
         return field_at(record, field, where)
     value = record[field]
+    if isinstance(value, list):
+        return [_label(each, f"{field}.{number}", label, where) for number, each in enumerate(value)]
+    return _label(value, field, label, where)
+
+
+def _label(value: Any, field: str, label: Any, where: Where) -> str:
     if value is None or not 0 <= value < label.num_classes:
         raise DataError(f"{where}: field {field!r} holds no label ({value})")
-    return label.int2str(value)
+    name: str = label.int2str(value)
+    return name

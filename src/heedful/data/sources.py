@@ -33,6 +33,7 @@ __all__ = [
     "TextSource",
     "TsvSource",
     "Where",
+    "kept_lists",
     "open_source",
 ]
 
@@ -98,6 +99,13 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "beside": open_beside,
     "chain": open_chain,
 }
+
+
+def kept_lists(config: Any) -> Iterator[str]:
+    """The columns of a source, or of those in it, whose lists stay lists (`JsonlSource`)."""
+    yield from getattr(config, "lists", ())
+    for source in getattr(config, "sources", ()):
+        yield from kept_lists(source)
 
 
 def open_source(config: Ranged, root: Path) -> Iterator[Located[Row]]:

@@ -1,5 +1,6 @@
 """The folder of a `store.TokenStore`: written whole or not at all, and checked when it is opened."""
 
+import glob
 import hashlib
 import json
 import os
@@ -77,6 +78,8 @@ class FolderWriter:
         """Make the folder and the files of ids."""
         with reporting(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            for left in self.path.parent.glob(f".{glob.escape(self.path.name)}.*"):  # by one that was killed
+                shutil.rmtree(left, ignore_errors=True)
             self._folder.mkdir()
             self._ids = {name: self._open(f"{number}.ids") for number, name in enumerate(self._columns)}
 

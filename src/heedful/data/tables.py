@@ -76,16 +76,26 @@ def own_table(path: Path, columns: Sequence[str], like: object = None) -> TsvSou
     Args:
         path: of the file.
         columns: that are wanted.
-        like: where it is a `TsvSource`, fields without such a header are read as it reads them.
+        like: where it is a `TsvSource`, fields are read as it reads them: by the names of such a header if
+            there is one, else by its own; unless they stand under such a header between tabs.
     """
     where, named = str(path.resolve()), {column: column for column in columns}
     if path.name.removesuffix(".gz").endswith(".jsonl"):
         return JsonlSource(paths=where, columns=named)
+    plain = TsvSource(paths=where, columns={**named}, header=True)
     if isinstance(like, TsvSource) and path.is_file():
-        _, first = next(_records(TextFile(path, path.name), like))
-        if not set(columns) <= set(first):
-            return like.model_copy(update={"paths": where, "skip": 0, "limit": None})
-    return TsvSource(paths=where, columns={**named}, header=True)
+        own = like.model_copy(update={"paths": where, "skip": 0, "limit": None})
+        if _heads(path, own, columns):
+            return own.model_copy(update={"columns": named, "header": True})
+        if not _heads(path, plain, columns):
+            return own
+    return plain
+
+
+def _heads(path: Path, like: TsvSource, columns: Sequence[str]) -> bool:
+    """Whether the first line of a file names the columns."""
+    _, first = next(_records(TextFile(path, path.name), like))
+    return set(columns) <= set(first)
 
 
 def open_tsv(config: TsvSource, root: Path) -> Iterator[Located[Row]]:

@@ -8,7 +8,7 @@ empty once normalised, F1 is 1 if the other is too, and 0 otherwise (Rajpurkar e
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from heedful.evaluation.score import Score, check_lengths
 
@@ -35,29 +35,38 @@ def token_f1(answer: str, truth: str) -> float:
     return 2 * common / (len(found) + len(wanted))
 
 
-def answer_scores(answers: Sequence[str], truths: Sequence[str]) -> list[Score]:
+def nearest(measure: Callable[[str, str], float], answer: str, truths: Sequence[str]) -> float:
+    """By the right answer that it is nearest to (Rajpurkar et al. 2016, section 6.1)."""
+    return max(float(measure(answer, truth)) for truth in truths)
+
+
+def answer_scores(answers: Sequence[str], truths: Sequence[Sequence[str]]) -> list[Score]:
     """Exact match and F1, the means over questions, between 0 and 1.
 
     The details have both for the questions that have an answer and for those that have none, apart.
 
     Args:
         answers: one for each question; empty for none.
-        truths: the right ones.
+        truths: the right ones, one or more for each question; an empty one for none.
 
     Raises:
         RequestError: no questions, or not as many answers.
     """
     check_lengths(answers, truths, "answers", "right answers")
-    has = [bool(normalised(truth)) for truth in truths]
+    has = [any(map(normalised, own)) for own in truths]
+    n_truths = {len(own) for own in truths}
+    references = f"{n_truths.pop()}" if len(n_truths) == 1 else f"{min(n_truths)}-{max(n_truths)}"
     counts = {"questions": len(truths), "answerable": sum(has)}
     scores = []
     for name, measure in (("exact match", is_exact), ("F1", token_f1)):
-        each = [float(measure(a, b)) for a, b in zip(answers, truths, strict=True)]
+        each = [nearest(measure, a, own) for a, own in zip(answers, truths, strict=True)]
         parts = {
             key: _mean([value for value, own in zip(each, has, strict=True) if own == kind])
             for key, kind in (("answerable", True), ("unanswerable", False))
         }
-        scores.append(Score(name, sum(each) / len(each), "norm:squad|references:1", parts, counts))
+        scores.append(
+            Score(name, sum(each) / len(each), f"norm:squad|references:{references}", parts, counts)
+        )
     return scores
 
 

@@ -1,5 +1,6 @@
 """How well numbers are foretold: correlations and the squared error."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,10 @@ Numbers = NDArray[np.float64]
 
 def pearson(x: Numbers, y: Numbers) -> float:
     """``sum (x - mean x)(y - mean y) / sqrt(sum (x - mean x)^2 sum (y - mean y)^2)``; NaN of a constant."""
+    if x.min() == x.max() or y.min() == y.max():  # whose mean may differ from them by a rounding
+        return math.nan
     a, b = x - x.mean(), y - y.mean()
-    with np.errstate(invalid="ignore"):
-        return float((a @ b) / np.sqrt((a @ a) * (b @ b)))
+    return float((a @ b) / np.sqrt((a @ a) * (b @ b)))
 
 
 def ranks(x: Numbers) -> Numbers:

@@ -8,7 +8,7 @@ from typing import Any
 
 from heedful.data.digest import RowDigest
 from heedful.data.pictures import opened
-from heedful.data.sources import Located, Row, SourceConfig, open_source
+from heedful.data.sources import Located, Row, SourceConfig, kept_lists, open_source
 from heedful.data.store import TokenStore
 from heedful.errors import DataError
 from heedful.runs.folder import RunFolder, read_json, write_json
@@ -16,7 +16,7 @@ from heedful.runs.kind import Kind, Prepared, Say
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
 
-_OF_FILES = {"files", "text", "tsv", "jsonl", "idx", "folder", "beside"}
+_OF_FILES = {"files", "text", "tsv", "jsonl", "idx", "folder", "beside", "chain"}
 """Sources whose files are looked for when they are opened, and cost nothing until they are read."""
 
 
@@ -33,6 +33,11 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
     """
     kind, root = kind_of(recipe), recipe.folder
     columns, pictures = columns_of(recipe, training=training), kind.pictures(recipe)
+    if unused := set(kept_lists(source)) - {*kind.listed}:
+        raise DataError(
+            f"lists: the task {recipe.task.kind} reads no list for the column {min(unused)!r}; under "
+            "`columns`, a list becomes one text"
+        )
     for row in open_source(source, root):
         for column in columns:
             if column not in row.row:
@@ -48,8 +53,8 @@ def _joined(row: Located[Row], kind: Kind) -> Located[Row]:
     if not lists:
         return row
     for column in lists:
-        if column in kind.single:
-            n = len(row.row[column])
+        n = len(row.row[column])
+        if n != 1 and column in kind.single:
             raise DataError(f"{row.where}: the column {column!r} holds a list of {n}: one {column} is wanted")
     return Located({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.where)
 

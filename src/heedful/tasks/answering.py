@@ -83,13 +83,21 @@ class Windows:
         return [(i * step, min(i * step + room, n_passage)) for i in range(n)]
 
 
+def right_answers(held: str | list[str]) -> list[str]:
+    """One or more: a list may hold several, or none, which is an empty one."""
+    return [held] if isinstance(held, str) else held or [""]
+
+
 def answer_span(row: Located[Row]) -> Span | str | None:
     """The characters of the passage that are the answer; None for no answer; or why they cannot be told.
+
+    Of several right answers, it is the first.
 
     Raises:
         DataError: ``start`` is no whole number.
     """
-    passage, answer, start = row.row[PASSAGE], row.row[ANSWER], row.row.get(START, "").strip()
+    passage, answer = row.row[PASSAGE], right_answers(row.row[ANSWER])[0]
+    start = right_answers(row.row.get(START, ""))[0].strip()
     if not answer.strip():
         return None
     if not start:

@@ -30,13 +30,13 @@ class Stops:
         if "" in self.texts:
             raise ValueError("an empty stop string would end everything at once")
 
-    def reached(self, ids: Sequence[int]) -> bool:
-        """Whether the last of the written tokens completes one of the texts."""
+    def reached(self, ids: Sequence[int], *, begun: bool = True) -> bool:
+        """Whether the last of the written tokens completes one of the texts; ``begun``: after a prompt."""
         if not self.texts or not ids:
             return False
         # Every token that is written spells at least one byte.
         reach = max(len(text.encode()) for text in self.texts)
-        spelled = b"".join(self.tokenizer.spelled(ids[-reach:], begun=True))
+        spelled = b"".join(self.tokenizer.spelled(ids[-reach:], begun=begun or len(ids) > reach))
         return any(text.encode() in spelled for text in self.texts)
 
     def before(self, text: str) -> str:
@@ -152,9 +152,13 @@ class Continuation:
         logits = self.head(hidden[tokens.layout.last])
         return self._output(logits, replace(inner, width=width), lines)
 
+    def _begun(self, line: Line) -> bool:
+        """Whether there was a prompt: an empty one is read as an end token, which no other has."""
+        return line.ids[: line.prompt] != (self.end,)
+
     def _output(self, logits: Float[Tensor, "N V"], inner: State, lines: Sequence[Line]) -> StepOutput:
         watched = enumerate(lines) if self.stops.texts else ()
-        ended = [n for n, line in watched if self.stops.reached(line.written)]
+        ended = [n for n, line in watched if self.stops.reached(line.written, begun=self._begun(line))]
         if ended:
             logits[ended] = float("-inf")
             logits[ended, self.end] = 0.0

@@ -17,7 +17,7 @@ from heedful.data.masking import Draw, Masking
 from heedful.data.plan import Lengths
 from heedful.data.sentences import Sentences
 from heedful.data.windows import Windows, ring
-from heedful.errors import RequestError
+from heedful.errors import RequestError, WorkError
 from heedful.nn.layout import Tokens
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.language_modelling import TextCodec
@@ -268,6 +268,8 @@ class Filler:
                 for value, i in zip(row, ids, strict=True)
                 if value > float("-inf")  # what may not stand there
             ]
+            if not longer:
+                raise WorkError("what the model says of a gap is no number: its weights may be damaged")
             best = sorted(longer, key=lambda found: -found[0])[: self.n_best]
         note = f"cut by {text.n_cut} tokens" if text.n_cut else None
         first, *others = [self._filled(text, *found) for found in best]

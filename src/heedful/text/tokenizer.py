@@ -75,7 +75,8 @@ class Tokenizer:
     @property
     def spells_what_it_knows(self) -> bool:
         """Whether ids without a single ``<unk>`` give back the very text that they were made of."""
-        return self.model.config.kind not in {"word", "wordpiece"} and self._text.is_faithful
+        changing = {"word", "wordpiece", "sentencepiece"}
+        return self.model.config.kind not in changing and self._text.is_faithful
 
     def spells(self, batch: Sequence[Sequence[int]]) -> bool:
         """Whether the ids of some texts give back the very same texts."""

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
-from heedful.data.sources import OPENERS, SourceConfig, open_source
+from heedful.data.sources import OPENERS, SourceConfig, TsvSource, open_source
+from heedful.data.tables import own_table
 from heedful.errors import DataError
 
 ADAPTER = TypeAdapter(SourceConfig)
@@ -236,6 +237,23 @@ class TestDatasets:
             ({"t": "y", "n": "5"}, f"{reader}[train]:2"),
         ]
 
+    @pytest.mark.parametrize("kind", ["Sequence", "List"])
+    def test_lists_of_class_labels_have_their_names(self, tmp_path, kind):
+        import datasets
+
+        if not hasattr(datasets, kind):
+            pytest.skip(f"this release of datasets has no {kind}")
+        label = datasets.ClassLabel(names=["O", "B-PER", "I-PER"])
+        text = getattr(datasets, kind)(datasets.Value("string"))
+        features = datasets.Features({"tokens": text, "ner_tags": getattr(datasets, kind)(label)})
+        data = {"tokens": [["Anna", "Lee", "left"], []], "ner_tags": [[1, 2, 0], []]}
+        datasets.Dataset.from_dict(data, features).save_to_disk(tmp_path / "saved")
+        columns = {"words": "tokens", "tags": "ner_tags"}
+        assert [row for row, _ in rows_of(tmp_path, kind="datasets", path="saved", columns=columns)] == [
+            {"words": ["Anna", "Lee", "left"], "tags": ["B-PER", "I-PER", "O"]},
+            {"words": [], "tags": []},
+        ]
+
     def test_a_saved_data_set_and_its_class_labels(self, tmp_path, saved):
         saved.save_to_disk(tmp_path / "saved")
         columns = {"s": "translation.en", "t": "translation.de", "label": "label"}
@@ -336,3 +354,30 @@ def test_a_header_with_a_field_twice_is_refused_where_it_is_wanted(tmp_path):
     for field in ("x", 1):
         found = rows_of(tmp_path, kind="tsv", paths="a.tsv", columns={"t": field}, header=True)
         assert [row.row for row in found] == [{"t": "2"}]
+
+
+LIKE = {
+    "tabs": TsvSource(paths="x", columns={"label": 0, "text": 1}),
+    "quoted commas": TsvSource(
+        paths="x", columns={"text": "Text", "label": "Class"}, header=True, separator=",", quotes=True
+    ),
+    "lines": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("like", "content"),
+    [
+        ("tabs", "good\ta, b\n"),
+        ("tabs", "n\ttext\tlabel\n1\ta, b\tgood\n"),
+        ("quoted commas", 'Class,n,Text\ngood,1,"a, b"\n'),
+        ("quoted commas", 'label,"text"\ngood,"a, b"\n'),
+        ("quoted commas", "text\tlabel\na, b\tgood\n"),
+        ("lines", "text\tlabel\na, b\tgood\n"),
+    ],
+)
+def test_a_users_own_table_is_read_by_its_names_or_as_the_runs_own(tmp_path, like, content):
+    path = tmp_path / "own.txt"
+    path.write_text(content)
+    source = own_table(path, ("text", "label"), LIKE[like])
+    assert [row for row, _ in open_source(source, tmp_path)] == [{"text": "a, b", "label": "good"}]

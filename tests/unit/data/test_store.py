@@ -166,6 +166,16 @@ def test_a_store_is_replaced_and_nothing_else_is(built, tmp_path):
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "text"
 
 
+def test_what_a_killed_process_left_goes_when_it_is_written_again(built, tmp_path):
+    for name in (".store.0123456789ab", ".store.ba9876543210.former"):
+        left = tmp_path / name.replace("store", built.name)
+        left.mkdir()
+        (left / "0.ids").write_bytes(b"half")
+    (tmp_path / f".{built.name}-of-another").mkdir()
+    TokenStore.build(ROWS[:1], BOTH, built, key="new")
+    assert {path.name for path in tmp_path.iterdir()} == {built.name, f".{built.name}-of-another"}
+
+
 def test_a_fault_in_the_rows_leaves_the_former_store(built, tmp_path):
     def rows():
         yield ROWS[0]

@@ -54,8 +54,17 @@ def test_f1_is_the_harmonic_mean_of_precision_and_recall_of_words(first, second)
     assert token_f1(answer, truth) == pytest.approx(expected)
 
 
+def test_the_nearest_of_several_right_answers_counts():
+    truths = [["Denver", "the Denver Broncos", "Denver Broncos"], ["", "nobody"], ["1990"]]
+    exact, f1 = answer_scores(["Broncos of Denver", "nobody", "in 1990"], truths)
+    assert exact.value == pytest.approx(1 / 3)
+    assert f1.value == pytest.approx((2 * 2 / 5 + 1 + 2 / 3) / 3)
+    assert exact.signature == "norm:squad|references:1-3"
+    assert exact.counts == {"questions": 3, "answerable": 3}
+
+
 def test_questions_without_an_answer_are_also_told_apart():
-    exact, f1 = answer_scores(["the cat", "", "a red dog", "x"], ["cat", "", "dog", ""])
+    exact, f1 = answer_scores(["the cat", "", "a red dog", "x"], [["cat"], [""], ["dog"], [""]])
     assert (exact.name, exact.value, exact.details) == (
         "exact match",
         0.5,
@@ -63,10 +72,10 @@ def test_questions_without_an_answer_are_also_told_apart():
     )
     assert f1.value == pytest.approx((1 + 1 + 2 / 3 + 0) / 4)
     assert f1.counts == {"questions": 4, "answerable": 2}
-    assert answer_scores(["x"], ["x"])[0].details == {"answerable": 1.0, "unanswerable": None}
+    assert answer_scores(["x"], [["x"]])[0].details == {"answerable": 1.0, "unanswerable": None}
 
 
-@pytest.mark.parametrize("answers, truths", [([], []), (["a"], ["a", "b"])])
+@pytest.mark.parametrize("answers, truths", [([], []), (["a"], [["a"], ["b"]])])
 def test_wrong_requests(answers, truths):
     with pytest.raises(RequestError):
         answer_scores(answers, truths)

@@ -32,6 +32,13 @@ def test_equal_numbers_share_the_mean_of_their_ranks(values):
     assert ranks(np.array(values)).tolist() == stats.rankdata(values).tolist()
 
 
+def test_a_constant_whose_mean_is_rounded_has_no_correlation():
+    constant, other = [0.1] * 3, [0.1, 0.7, 0.3]
+    assert np.mean(constant) != 0.1
+    for x, y in [(constant, other), (other, constant), (constant, constant)]:
+        assert math.isnan(regression_scores(x, y)[0].value)
+
+
 def test_a_constant_is_null_in_json():
     first = regression_scores([1.0, 1.0], [1.0, 2.0])[0]
     assert first.to_dict()["value"] is None

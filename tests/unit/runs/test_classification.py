@@ -252,6 +252,32 @@ def test_recipes_that_cannot_work_are_refused(sections, message):
         recipe(**sections)
 
 
+def test_lists_that_the_task_does_not_read_are_refused(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text": ["a", "b"], "label": "x"}\n')
+    source = {
+        "kind": "jsonl",
+        "paths": "rows.jsonl",
+        "columns": {"label": "label"},
+        "lists": {"text": "text"},
+    }
+    for train in (source, {"kind": "chain", "sources": [source, source]}):
+        settings = recipe(data={**plain()["data"], "train": train}).model_copy(update={"root": str(tmp_path)})
+        with pytest.raises(DataError, match="the task classification reads no list for the column 'text'"):
+            next(rows_of(settings, settings.data.train, training=True))
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_files_of_a_chain_are_looked_for_before_any_work(tmp_path, part):
+    write(tmp_path)
+    whole = plain()["data"]
+    own = whole["test"]["test"] if part == "test" else whole["valid"]
+    chained = {"kind": "chain", "sources": [own, {**own, "paths": "none.tsv"}]}
+    change = {"test": {"test": chained}} if part == "test" else {"valid": chained}
+    with pytest.raises(DataError, match=rf"data\.{part}(\.test)?: .*none\.tsv: no such file"):
+        into(tmp_path, data={**whole, **change})
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_list_is_one_text_but_no_label(tmp_path):
     lines = [
         {"text": ["a b", "c"], "label": 1},

@@ -5,12 +5,14 @@ import math
 
 import pytest
 
+from heedful import describe
 from heedful.errors import RequestError
 from heedful.nn.layout import Tokens
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
+from heedful.runs.translation import scoring
 from heedful.runs.trees import Mark, Tree
 from heedful.tasks.forced import forced
 from heedful.text.specials import SPECIALS
@@ -66,6 +68,30 @@ def copier(tmp_path_factory):
 def test_it_learns_to_copy_what_stands_before_the_separator(copier):
     predictions = copier.predict(["b a c", "c", "a c c"])
     assert [p.text for p in predictions] == ["b a c", "c", "a c c"]
+
+
+@pytest.mark.parametrize("tokens", [1, 23, 10_000])
+def test_the_perplexity_is_the_same_however_much_is_read_at_a_time(copier, monkeypatch, tokens):
+    whole = evaluate(copier, "test", chosen_splits(copier, "test", None)["test"]).scores
+    monkeypatch.setattr(scoring, "TOKENS", tokens)
+    seen = []
+
+    def watched(model, batch):
+        seen.append(batch.inputs.layout.n_tokens)
+        return forced(model, batch)
+
+    monkeypatch.setattr(scoring, "forced", watched)
+    again = evaluate(copier, "test", chosen_splits(copier, "test", None)["test"]).scores
+    (one,), (two,) = ([s for s in scores if s.name == "perplexity"] for scores in (whole, again))
+    assert one.value == pytest.approx(two.value, rel=1e-5)
+    longest = max(2 * len(line.split()) + 2 for line in LINES)
+    assert max(seen) <= max(tokens, longest)
+
+
+def test_a_run_with_one_text_is_described_with_the_vocabulary_that_is_asked_for(copier):
+    own, other = (describe(str(copier.folder.path), **asked) for asked in ({}, {"vocab_size": 1009}))
+    added = (1009 - copier.codec.target.vocab_size) * copier.recipe.model.d_model
+    assert other.total.parameters - own.total.parameters == added  # embedding and output share their table
 
 
 def test_perplexity_is_of_the_targets_alone(copier):

@@ -121,6 +121,26 @@ def test_a_users_own_table_is_scored(run, tmp_path):
     assert evaluate(run, name, source).scores[0].counts["questions"] == 7
 
 
+def test_of_several_right_answers_the_nearest_counts_and_the_first_is_learned(tmp_path):
+    write(tmp_path)
+    lists = [
+        {**r, "answer": [r["answer"], "black"], "start": [r["start"], "7"]} if i % 2 else r
+        for i, r in enumerate(rows(40, 1))
+    ]
+    put(tmp_path / "train.jsonl", lists)
+    tested = [{**r, "answer": ["black", r["answer"], "white"]} for r in rows(31, 2)]
+    put(tmp_path / "test.jsonl", tested)
+    into(tmp_path)
+    run = load(tmp_path / "run", device="cpu")
+    found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+    right = [r["answer"][1] for r in tested]
+    predicted = [p.text for p in run.predict([(r["question"], r["passage"]) for r in tested])]
+    exact = found.scores[0]
+    assert exact.value == np.mean([is_exact(p, a) for p, a in zip(predicted, right, strict=True)])
+    assert exact.signature == "norm:squad|references:3"
+    assert [r["answer"] for r in found.rows()] == [r["answer"] for r in tested]
+
+
 def test_long_passages_are_trained_and_answered_in_windows(tmp_path):
     write(tmp_path)
     records = list(rows(40, 4))

@@ -202,6 +202,20 @@ def test_a_stop_string_ends_the_work_itself():
     assert len(steps) <= 3
 
 
+def test_without_a_prompt_the_first_word_has_no_blank_before_it():
+    own = codec("bpe").text
+    ids = own.encode("the cat")
+    assert Stops(own, (" the",)).reached(ids)
+    assert not Stops(own, (" the",)).reached(ids, begun=False)
+    assert Stops(own, (" cat",)).reached(ids, begun=False)
+    for seed in range(8):
+        decoding = SampleConfig(seed=seed, temperature=3.0)
+        (whole,), (cut,) = (
+            completer(decoding, kind="bpe", n=9, stop=stop).predict([""]) for stop in ([], [" "])
+        )
+        assert cut.text == whole.text.partition(" ")[0]
+
+
 def test_a_stop_string_in_the_prompt_ends_nothing():
     text = completer(n=5).predict(["the cat"])[0].text
     assert completer(n=5, stop=["cat", "the cat" + text[:1]]).predict(["the cat"])[0].text == text

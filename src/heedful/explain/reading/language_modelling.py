@@ -42,7 +42,7 @@ def read_prompt(run: "Run", given: Any, asked: Asked) -> Reading:
     answer = predicted(run, given, asked, max_new_tokens=min(limits.max_new_tokens, room))
     written = list(answer.ids)
     if len(answer.log_probs) > len(written):
-        if not Stops(tokenizer, tuple(limits.stop)).reached(written):
+        if not Stops(tokenizer, tuple(limits.stop)).reached(written, begun=bool(prompt)):
             written = [*written, SPECIALS.end]
     elif room < limits.max_new_tokens:
         note = f"cut after {room} tokens, so that the model reads prompt and completion at once"

@@ -45,7 +45,8 @@ def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[s
         RequestError: some attention was not asked for.
     """
     explanation = seen[0]
-    if {point.tap for point in points(run.model)} - {each.tap for each in explanation.maps}:
+    seen_all = {(each.tap, each.heads) for each in explanation.maps}
+    if {(point.tap, point.heads) for point in points(run.model)} - seen_all:
         raise RequestError(
             "rollout takes the attention of all kinds, layers and heads: explain the input without "
             "choosing some"

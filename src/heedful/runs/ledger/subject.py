@@ -200,7 +200,7 @@ def _of_recipe(
     n_vocabularies = len(SIZES[family])
     entries = asked.vocabularies.sizes(family, known[:n_vocabularies] if known and n_vocabularies else [size])
     expected = kind.sizes(recipe, entries)
-    sizes = (*entries, *known[n_vocabularies:]) if known else expected
+    sizes = (*entries, *known[n_vocabularies:])[: len(expected)] if known else expected
     notes = []
     if len(expected) > n_vocabularies:
         sizes, told_classes = _classes(recipe, sizes, asked.n_classes, known is not None)

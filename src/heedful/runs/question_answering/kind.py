@@ -20,7 +20,7 @@ from heedful.runs.kind import Rows, Scoring, Trained
 from heedful.runs.question_answering.batches import AnswerBatches
 from heedful.runs.question_answering.recipe import QuestionAnsweringRecipe
 from heedful.runs.question_answering.scoring import Evaluation, scored
-from heedful.tasks.answering import PASSAGE, QUESTION, Answerer, PassageCodec, answer_span
+from heedful.tasks.answering import PASSAGE, QUESTION, START, Answerer, PassageCodec, answer_span
 from heedful.tasks.texts import TEXT
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import Span, spelled
@@ -37,6 +37,7 @@ class QuestionAnswering(EncoderKind):
     options = ("n_best",)
     readable = (QUESTION, PASSAGE)
     answer = ANSWER
+    listed = (ANSWER, START)
     measures = MEASURES
 
     def texts(self, recipe: QuestionAnsweringRecipe) -> tuple[str, ...]:

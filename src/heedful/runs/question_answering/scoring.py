@@ -7,10 +7,10 @@ from typing import Any
 
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
-from heedful.evaluation.answering import answer_scores, is_exact, token_f1
+from heedful.evaluation.answering import answer_scores, is_exact, nearest, token_f1
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
-from heedful.tasks.answering import ANSWER, PASSAGE, QUESTION
+from heedful.tasks.answering import ANSWER, PASSAGE, QUESTION, right_answers
 from heedful.tasks.prediction import Prediction
 
 
@@ -20,17 +20,17 @@ class Evaluation(kind.Evaluation):
 
     Args:
         texts: question and passage of each row.
-        answers: the right ones; empty for none.
+        answers: the right ones, one or more for each row; an empty one for none.
         predictions: the run's.
     """
 
     texts: list[tuple[str, str]]
-    answers: list[str]
+    answers: list[list[str]]
     predictions: list[Prediction]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One record a question, with the right answer, the prediction and its own scores."""
-        for (question, passage), answer, found in zip(
+        for (question, passage), answers, found in zip(
             self.texts, self.answers, self.predictions, strict=True
         ):
             plain = found.to_dict()
@@ -38,11 +38,11 @@ class Evaluation(kind.Evaluation):
                 "version": 1,
                 QUESTION: question,
                 PASSAGE: passage,
-                ANSWER: answer,
+                ANSWER: answers[0] if len(answers) == 1 else answers,
                 "prediction": plain.pop("text"),
                 **plain,
-                "exact": is_exact(found.text, answer),
-                "f1": token_f1(found.text, answer),
+                "exact": bool(nearest(is_exact, found.text, answers)),
+                "f1": nearest(token_f1, found.text, answers),
             }
 
 
@@ -56,7 +56,7 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     if not kept:
         raise DataError(f"{split}: there is nothing to score")
     texts = [(row.row[QUESTION], row.row[PASSAGE]) for row in kept]
-    answers = [row.row[ANSWER] for row in kept]
+    answers = [right_answers(row.row[ANSWER]) for row in kept]
     predictions = run.predict(texts, progress=how.progress, precision=how.precision)
     scores = answer_scores([p.text for p in predictions], answers)
     return Evaluation(split, scores, texts, answers, predictions)

@@ -7,6 +7,7 @@ from itertools import islice
 from operator import add
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -24,6 +25,7 @@ from heedful.evaluation.translation import (
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.forced import forced
+from heedful.tasks.grouping import longest_first
 from heedful.tasks.pairing import Pairing
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import SOURCE, TARGET
@@ -31,6 +33,9 @@ from heedful.text.normalisation import tokenise_for_bleu
 from heedful.text.tokenizer import Tokenizer
 
 FORCED_BATCH = 64
+
+TOKENS = 8192
+"""Of sources and targets that are read at one time, where one pair has not more."""
 
 
 @dataclass(frozen=True)
@@ -150,17 +155,18 @@ def _foretold(
     fit = [
         k for k, (ids, room) in enumerate(zip(wanted, rooms, strict=True)) if room is None or len(ids) < room
     ]
-    if not fit:
-        return
-    with torch.inference_mode():
-        batch = pairing.collate([sources[k] for k in fit], [wanted[k] for k in fit])
-        results = forced(model, batch.to(next(model.parameters()).device))
-    for k, result in zip(fit, results, strict=True):
-        log_probs = result.log_probs.double()
-        cut = len(log_probs) - len(wanted[k]) - 1
-        first, second = -float(log_probs[:cut].sum()), -float(log_probs[cut:].sum())
-        target = Likelihood(second, len(wanted[k]) + 1, n_bytes[k])
-        yield target, Likelihood(first, cut, 0) if cut else None
+    lengths = np.array([[len(sources[k]), len(wanted[k])] for k in fit]).reshape(-1, 2)
+    tokens = pairing.lengths(lengths[:, 0], lengths[:, 1]).sum(axis=1).tolist()
+    for group in longest_first(dict(zip(fit, tokens, strict=True)), TOKENS):
+        with torch.inference_mode():
+            batch = pairing.collate([sources[k] for k in group], [wanted[k] for k in group])
+            results = forced(model, batch.to(next(model.parameters()).device))
+        for k, result in zip(group, results, strict=True):
+            log_probs = result.log_probs.double()
+            cut = len(log_probs) - len(wanted[k]) - 1
+            first, second = -float(log_probs[:cut].sum()), -float(log_probs[cut:].sum())
+            target = Likelihood(second, len(wanted[k]) + 1, n_bytes[k])
+            yield target, Likelihood(first, cut, 0) if cut else None
 
 
 def _summed(parts: Sequence[Likelihood], fingerprint: str, name: str) -> list[Score]:

@@ -52,7 +52,7 @@ def test_what_has_no_stack_that_could_be_rolled_out_says_so(explained, name):
         look(run, given, views=["rollout"])
 
 
-@pytest.mark.parametrize("choice", [{"layers": [0]}, {"heads": [1]}, {"kinds": ["cross"]}])
+@pytest.mark.parametrize("choice", [{"layers": [0]}, {"heads": [0]}, {"heads": [1]}, {"kinds": ["cross"]}])
 def test_a_choice_of_attention_is_refused(explained, choice):
     run, given = explained("translation")
     with pytest.raises(RequestError, match="explain the input without choosing"):
