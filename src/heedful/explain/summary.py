@@ -11,6 +11,7 @@ from heedful.explain.alignment import links, merge, pharaoh
 from heedful.explain.points import KINDS
 from heedful.explain.sides import by_words, merged
 from heedful.explain.view import SOURCE, TARGET, Explanation, Map, Side
+from heedful.text.tokenizer import NO_WORD
 
 STRONGEST = 3
 """Links of a row that are told."""
@@ -104,10 +105,19 @@ def _title(kind: str, maps: Sequence[Map]) -> str:
 def word_alignment(shown: Shown) -> str:
     """The links of a translation's cross-attention in Pharaoh form: ``0-0 1-2``, source word first.
 
-    Both sides end in their end token, which is no word; a word that looks most at the end of the source has
-    no link (`heedful.explain.alignment.links`).
+    Both sides end in their end token, which is no word, and neither is white space before it; a word that
+    looks most at the end of the source has no link (`heedful.explain.alignment.links`).
+
+    Args:
+        shown: between tokens.
     """
-    return pharaoh(links(shown.in_words().weights))
+    return pharaoh(links(merge(shown.weights, _places(shown.keys), _places(shown.queries))))
+
+
+def _places(side: Side) -> list[int]:
+    """For each token its word's place; what belongs to no word is at the end."""
+    places = side.words or range(len(side.tokens))
+    return [len(side.surface) if place == NO_WORD else place for place in places]
 
 
 def alignment_of(explanation: Explanation) -> str | None:

@@ -410,6 +410,16 @@ def test_another_decoding_answers(explained):
     assert look(run, given, decoding=wide).answer == run.predict([given], decoding=wide)[0].to_dict()
 
 
+@pytest.mark.parametrize("options", [{"alternative": 1}, {"target": "red dog"}])
+def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options):
+    run, _ = explained("one text")
+    long = "red dog runs " * 5
+    wide = BeamConfig(beam=3, n_best=2, max_length=MaxLength(ratio=0, extra=5))
+    best = look(run, long, decoding=wide).answer["note"]
+    assert best == "source cut from 15 to 10 tokens"
+    assert look(run, long, decoding=wide, **options).answer["note"].endswith(best)
+
+
 # Refusals --------------------------------------------------------------------------------------------------
 
 
@@ -424,6 +434,8 @@ def test_another_decoding_answers(explained):
         ("translation", "red", {"kinds": ["crss"]}, r"no crss attention \(did you mean 'cross'\?\)"),
         ("classification", "cat", {"kinds": ["cross"]}, "no cross attention: this model has self"),
         ("translation", "red", {"alternative": 9}, "or a wider beam: --decoding beam=10"),
+        ("summarisation", "red", {"alternative": 1}, "greedy decoding finds one answer; take a beam"),
+        ("translation", "red", {"alternative": 1, "target": "dog"}, "leave out alternative 1, or the target"),
         ("translation", "red", {"views": ["lense"]}, r"unknown view 'lense' \(did you mean 'lens'\?\)"),
         ("masked", "", {}, "the input is empty"),
         ("masked", "a [MASK]", {"target": "b"}, "write the words into the gaps"),

@@ -51,6 +51,17 @@ def test_links_are_those_of_the_words():
     assert word_alignment(mean_of(made(cross(0, nothing)))) == "0-0"
 
 
+def test_blanks_before_the_end_are_no_words():
+    """The source is one word, a blank and the end; the second target word is one too."""
+    sides = {
+        "source": Side(("a", "\u2581", "</s>"), (0, -1, -1), ("a",)),
+        "target": Side(("x", "y", "\u2581", "</s>"), (0, 1, -1, -1), ("x", "y")),
+    }
+    weights = np.array([[0.6, 0.2, 0.2], [0.4, 0.35, 0.25], [1, 0, 0], [1, 0, 0]], dtype=np.float32)
+    seen = Explanation("translation", "r", "a ", {"text": "x y "}, sides, [cross(0, weights)])
+    assert word_alignment(mean_of(seen)) == "0-0"
+
+
 def test_the_word_alignment_is_that_of_predictions(explained):
     run, given = explained("translation")
     (prediction,) = run.predict([given], alignment=True)

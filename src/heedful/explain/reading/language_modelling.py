@@ -66,7 +66,7 @@ def _given_completion(run: "Run", given: str, prompt: list[int], asked: Asked) -
         raise RequestError(
             f"prompt and target have {len(whole):,} tokens, and the model reads {context:,} at once"
         )
-    answer = given_answer(tokenizer, asked.target, whole[first:])
+    answer = given_answer(tokenizer, asked.target, whole[first:], asked)
     return continued(run, tokenizer, whole, 1, first, answer, asked)
 
 

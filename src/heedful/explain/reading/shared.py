@@ -1,6 +1,7 @@
 """What the readings of several tasks have in common."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -91,6 +92,11 @@ def predicted(run: "Run", given: Any, asked: Asked, **options: Any) -> Predictio
         DataError: the input cannot be read.
         RequestError: there is no such alternative.
     """
+    if asked.alternative and getattr(asked.decoding or run.recipe.decoding, "kind", None) == "greedy":
+        raise RequestError(
+            f"there is no alternative {asked.alternative}: greedy decoding finds one answer; take a beam: "
+            f"--decoding kind=beam --decoding beam={asked.alternative + 1}"
+        )
     has_several = "n_best" in run.kind.options or run.recipe.decoding is not None
     beam = getattr(asked.decoding or run.recipe.decoding, "beam", None)
     if beam is not None and asked.alternative >= beam:
@@ -108,11 +114,20 @@ def predicted(run: "Run", given: Any, asked: Asked, **options: Any) -> Predictio
         counted = "1 answer" if len(answers) == 1 else f"{len(answers)} answers"
         last = "0, the only one" if len(answers) == 1 else f"0 (the best) to {len(answers) - 1}"
         raise RequestError(f"there is no alternative {asked.alternative}: the run has {counted}: take {last}")
-    return answers[asked.alternative]
+    return replace(answers[asked.alternative], note=first.note)  # what is told of the input, with the best
 
 
-def given_answer(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> Prediction:
-    """The answer that was given; what the model says of it is not known yet."""
+def given_answer(tokenizer: Tokenizer, text: str, ids: Sequence[int], asked: Asked) -> Prediction:
+    """The answer that was given; what the model says of it is not known yet.
+
+    Raises:
+        RequestError: another of the run's own answers is asked for too.
+    """
+    if asked.alternative:
+        raise RequestError(
+            "a target is given, so the run writes none itself: leave out alternative "
+            f"{asked.alternative}, or the target"
+        )
     return Prediction(text, tokens=tokenizer.tokens(ids), note=GIVEN)
 
 

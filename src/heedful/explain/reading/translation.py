@@ -1,6 +1,7 @@
 """Translation and summarisation: on two sides, or one after the other in a language model."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import RequestError
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 
 def read_pair(run: "Run", given: Any, asked: Asked) -> Reading:
     """Translation and summarisation, on two sides or one after the other."""
-    source = run.codec.source.encode(text_of(run, given))[: run.recipe.max_source]
+    whole = run.codec.source.encode(text_of(run, given))
+    source = whole[: run.recipe.max_source]
     refuse_empty(source)
     answer, target = answered(run, given, asked, run.codec.target, len(source))
+    if asked.target is not None and len(whole) > len(source):
+        cut = f"source cut from {len(whole)} to {len(source)} tokens"
+        answer = replace(answer, note=f"{answer.note}; {cut}")
     if isinstance(run.recipe.pairing, OneAfterTheOther):
         return _one_text(run, source, target, answer, asked)
     side = text_side(run.codec.source, [*source, SPECIALS.end], [text_of(run, given)])
@@ -33,7 +38,11 @@ def read_pair(run: "Run", given: Any, asked: Asked) -> Reading:
 def answered(
     run: "Run", given: Any, asked: Asked, tokenizer: Tokenizer, n_source: int
 ) -> tuple[Prediction, list[int]]:
-    """The answer and its ids: the run's own, or the one that was given."""
+    """The answer and its ids: the run's own, or the one that was given.
+
+    Raises:
+        RequestError: there is no such alternative, or no room for the target.
+    """
     if asked.target is None:
         answer = predicted(run, given, asked)
         return answer, list(answer.ids)
@@ -41,7 +50,7 @@ def answered(
     room = run.recipe.pairing.room(n_source)
     if room is not None and len(ids) + 1 > room:
         raise RequestError(f"the target has {len(ids)} tokens, and the model has room for {room - 1}")
-    return given_answer(tokenizer, asked.target, ids), ids
+    return given_answer(tokenizer, asked.target, ids, asked), ids
 
 
 def two_sides(
