@@ -67,6 +67,9 @@ def test_paths_are_answered_one_line_for_each(heedful, folder):
 def test_one_picture_may_be_named_itself(heedful, folder):
     done = heedful("predict", "run", "test/blue/2.png", cwd=folder)
     assert (done.status, done.out) == (0, "blue\n"), done.err
+    done = heedful("predict", "run", "test/blue/2.png", "--jsonl", "--n-best", "2", cwd=folder)
+    answer = json.loads(done.out)
+    assert (answer["picture"], answer["text"]) == ("test/blue/2.png", "blue")
     gone = heedful("predict", "run", "test/blue/none.png", cwd=folder)
     assert gone.status == 2
     assert "none.png: no such file" in gone.err

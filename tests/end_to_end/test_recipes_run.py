@@ -27,7 +27,7 @@ CHARACTERS = "tokenizer.subwords.kind=character: GPT-2's tokens are spelt in byt
 # Why the format for its task refuses the run of a recipe; those whose tasks no format holds are not named.
 WRITTEN = {
     "agnews": SUMS,
-    "digits": POOLS,
+    "digits": HELD,
     "fashion-mixer": "model.mixer=mlp: ViT cannot hold this model: it mixes by attention",
     "fashion-resnet": "model.kind=resnet: ViT's model is of the kind vision",
     "fashion-vit": POOLS,

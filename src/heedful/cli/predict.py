@@ -86,13 +86,15 @@ def predict(
         predictor = loaded.predictor(**asked)
         if asked["decoding"] is not None:
             say(f"heedful: decoding in {loaded.inference(precision).chosen}")
-        if loaded.kind.pictures(loaded.recipe) and file.lower().endswith(SUFFIXES):
+        is_picture = bool(loaded.kind.pictures(loaded.recipe)) and file.lower().endswith(SUFFIXES)
+        if is_picture:
             lines = iter([file])
         if stream:
             _stream(loaded, lines, asked)
             return
         keys, listed = loaded.kind.inputs(loaded.recipe), loaded.kind.reads_words
-        records = _records(lines, file, keys, listed) if structured else _fields(lines, file, keys)
+        is_json = structured and not is_picture
+        records = _records(lines, file, keys, listed) if is_json else _fields(lines, file, keys)
         # At a terminal, every line is answered at once.
         size = 1 if file == "-" and sys.stdin.isatty() else BLOCK
         blocks = _blocks(records, size, (lambda: True) if piped is None else piped.ready)
