@@ -47,7 +47,9 @@ def evaluate(
         help="Score a classifier (tagger, captioner …) on this table (with a header) or these JSON lines.",
     ),
     folder: Path = typer.Option(
-        None, metavar="FOLDER", help="Score a classifier of pictures on this folder, with one for each label."
+        None,
+        metavar="FOLDER",
+        help="Score a classifier of pictures on this folder, with one for each label; or a captioner.",
     ),
     alignments: str = typer.Option(
         None,

@@ -1,6 +1,7 @@
 """Captioners as runs: trained on a user's own pictures, resumed, scored; what recipes and data refuse."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from PIL import Image
 
 from heedful.data.corpora.scenes import caption, pixels, scene
-from heedful.data.sources import JsonlSource, TsvSource
+from heedful.data.sources import CaptionedFolderSource, JsonlSource, TsvSource
 from heedful.errors import DataError, RequestError
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.ledger.ledger import describe
@@ -126,6 +127,46 @@ def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+def album(folder, n=20):
+    """Pictures with two captions each, in ``captions.txt``."""
+    draw = np.random.default_rng(2)
+    folder.mkdir()
+    lines = []
+    for i in range(n):
+        array, text = painted(draw)
+        Image.fromarray(array).save(folder / f"{i:02}.png")
+        first, _, second = text.split()
+        lines += [f"{i:02}.png\t{text}", f"{i:02}.png\t{second} below {first}"]
+    (folder / "captions.txt").write_text("\n".join(lines) + "\n")
+
+
+def test_a_folder_of_captioned_pictures_is_learned_from(tmp_path):
+    """What is missing, unreadable or without a caption is named, and counted where it is left out."""
+    album(tmp_path / "album")
+    with (tmp_path / "album" / "captions.txt").open("a") as file:
+        file.write("17.gone.png\tred above green\n18.png\t\n")
+    (tmp_path / "album" / "16.png").write_text("not a picture")
+    Image.new("RGB", (9, 9)).save(tmp_path / "album" / "19.alone.png")
+    source = {"kind": "captioned-folder", "path": "album"}
+    data = {"train": {**source, "skip": 5}, "valid": {**source, "limit": 5}, "test": {}}
+    (tmp_path / "train.jsonl").touch()
+    short = {"training": {"max_updates": 1}, "validation": {"decode": 0}}
+    with pytest.raises(DataError, match=r"data.train: album/captions.txt:33: album/16.png: is not a picture"):
+        into(tmp_path, data=data, **short)
+    into(tmp_path, data={**data, "filter": {"unreadable": "drop"}}, **short)
+    report = json.loads((tmp_path / "run" / "data.json").read_text())
+    assert (report["valid"]["rows"], report["valid"]["kept"]) == (10, 10)
+    # Fifteen pictures with two captions, a missing one, a caption that is empty, and a picture without.
+    assert (report["train"]["rows"], report["train"]["kept"]) == (33, 28)
+    assert {reason: tally["examples"] for reason, tally in report["train"]["dropped"].items()} == {
+        "unreadable": ["album/captions.txt:33", "album/captions.txt:34", "album/captions.txt:41"],
+        "empty caption": ["album/captions.txt:42", "album/19.alone.png"],
+    }
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(DataError, match=r"album/captions.txt:42: caption is empty"):
+        into(tmp_path, data={**data, "filter": {"unreadable": "drop", "empty": "error"}}, **short)
+
+
 # Use -------------------------------------------------------------------------------------------------------
 
 
@@ -155,6 +196,13 @@ def test_a_users_own_table_is_scored_with_paths_beside_it(run, tmp_path, kind):
     ((name, source),) = chosen_splits(run, "test", [path]).items()
     assert isinstance(source, TsvSource if kind == "tsv" else JsonlSource)
     assert evaluate(run, name, source).scores[0].counts["sentences"] == 1
+
+
+def test_a_users_own_folder_is_scored(run, tmp_path):
+    album(tmp_path / "album", 3)
+    ((name, source),) = chosen_splits(run, "test", [tmp_path / "album"]).items()
+    assert isinstance(source, CaptionedFolderSource)
+    assert evaluate(run, name, source).scores[0].counts["sentences"] == 6
 
 
 def test_n_best_sampling_and_alignment(run, folder):

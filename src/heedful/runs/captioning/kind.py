@@ -10,7 +10,7 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.data.pictures import PICTURE
 from heedful.data.report import DataReport, Encoded, keep
-from heedful.data.sources import JsonlSource, Located, Row, TsvSource
+from heedful.data.sources import CaptionedFolderSource, JsonlSource, Located, Row, TsvSource
 from heedful.data.tables import own_table
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
@@ -39,7 +39,7 @@ class Captioning(Kind):
     single = (PICTURE,)
     scoring = "captioning"
     scored_by_writing = True
-    own_data = "--table FILE"
+    own_data = "--folder FOLDER or --table FILE"
     shorter = "lower data.filter.max_length"
     encoding = "reading the pictures"
 
@@ -136,12 +136,16 @@ class Captioning(Kind):
         """Captions."""
         return Captioner(model, codec, decoding, recipe.pairing, inference=inference)
 
-    def source_of(self, recipe: CaptioningRecipe, files: Sequence[Path]) -> TsvSource | JsonlSource:
-        """A table with a header, or JSON lines; paths of pictures start at the table's folder."""
+    def source_of(
+        self, recipe: CaptioningRecipe, files: Sequence[Path]
+    ) -> CaptionedFolderSource | TsvSource | JsonlSource:
+        """A folder of pictures with captions; or a table with a header, or JSON lines, with their paths."""
         if len(files) != 1:
             raise RequestError(
-                f"a captioner is scored on one table (--table FILE), not on {len(files)} files"
+                f"a captioner is scored on one table (--table FILE) or folder, not on {len(files)} files"
             )
+        if files[0].is_dir():
+            return CaptionedFolderSource(path=str(files[0].resolve()))
         return own_table(files[0], COLUMNS, like=recipe.data.train)
 
     def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
