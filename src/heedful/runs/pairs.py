@@ -75,7 +75,7 @@ class Validator:
         recipe: with a ``pairing`` and a ``validation``.
         prepared: the data.
         step: runs the model and its objective.
-        columns: that of the sources, that of the targets.
+        columns: that of the sources, that of the targets; the rows of ``prepared`` may have a list of those.
         predictor: answers sources with a model, decoding in a way.
         lowercase: whether the scores are without regard to case.
         language: of the targets, where BLEU needs to know it.

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter
 
 from heedful.data.corpora.scenes import caption, pixels, scene
 from heedful.data.sources import CaptionedFolderSource, JsonlSource, TsvSource
+from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.ledger.ledger import describe
@@ -17,6 +19,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
+from heedful.tasks.prediction import Prediction
 from heedful.training.listeners import JsonLines, read_metrics
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255)}
@@ -202,7 +205,9 @@ def test_a_users_own_folder_is_scored(run, tmp_path):
     album(tmp_path / "album", 3)
     ((name, source),) = chosen_splits(run, "test", [tmp_path / "album"]).items()
     assert isinstance(source, CaptionedFolderSource)
-    assert evaluate(run, name, source).scores[0].counts["sentences"] == 6
+    scores = evaluate(run, name, source).scores
+    assert [score.counts["sentences"] for score in scores[:4]] == [3] * 4
+    assert all("nrefs:2" in score.signature for score in scores[:4])
 
 
 def test_n_best_sampling_and_alignment(run, folder):
@@ -213,6 +218,128 @@ def test_n_best_sampling_and_alignment(run, folder):
     assert len(first.alignment[0][0][0]) == 4
     with pytest.raises(RequestError, match="cannot be watched"):
         next(run.stream(path))
+
+
+# Several captions of a picture ---------------------------------------------------------------------------
+
+
+class Saying(Run):
+    """A run that says what it is told to, and notes how often it is asked."""
+
+    said, asked = (), 0
+
+    def predict(self, texts, **how):
+        texts = list(texts)
+        self.asked += len(texts)
+        return [Prediction(text) for text, _ in zip(self.said, texts, strict=True)]
+
+
+def table(folder, *rows):
+    """A data set of these rows, with pictures of the run's folder."""
+    (folder / "several.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"picture": "picture", "caption": "caption"}
+    return JsonlSource(paths=str(folder / "several.jsonl"), columns=columns)
+
+
+def saying(run, *said):
+    found = Saying(run.folder, run.recipe, run.codec, run.model)
+    found.said = said
+    return found
+
+
+def rows_of_two():
+    """Three captions of a picture, around one of another."""
+    first, second = "pictures/test0.png", "pictures/test1.png"
+    texts = [(first, "red above blue"), (second, "all green"), (first, "blue above green here"), (first, " ")]
+    return [{"picture": picture, "caption": text} for picture, text in texts]
+
+
+def test_a_picture_is_written_for_once_and_scored_against_all_of_its_captions(run, folder):
+    hypotheses = ["red above blue above green", "all green"]
+    asked = saying(run, *hypotheses)
+    found = evaluate(asked, "several", table(folder, *rows_of_two()))
+    assert asked.asked == 2
+    assert found.references == [["red above blue", "blue above green here"], ["all green"]]
+    streams = [["red above blue", "all green"], ["blue above green here", None]]
+    scores = {score.name: score for score in found.scores}
+    assert scores["BLEU"].value == corpus_bleu(hypotheses, streams).score
+    assert scores["chrF2"].value == corpus_chrf(hypotheses, streams).score
+    assert scores["TER"].value == corpus_ter(hypotheses, streams).score
+    assert (scores["exact match"].value, scores["exact match"].signature) == (0.5, "nrefs:var|case:mixed")
+    assert scores["BLEU"].counts["sentences"] == 2
+    assert scores["perplexity"].counts["sentences"] == 3
+    first, second = found.rows()
+    assert first["references"] == found.references[0]
+    assert (second["reference"], second["text"]) == ("all green", "all green")
+    # Of its words 4/5, clipped to one reference each, of pairs 4/4, of triples 2/3, of fours 0/2 (as 1/4).
+    assert first["scores"]["BLEU"] == pytest.approx(100 * (4 / 5 * 4 / 4 * 2 / 3 * 1 / 4) ** (1 / 4))
+
+
+def test_exact_matches_and_limits_count_pictures(run, folder):
+    source = table(folder, *rows_of_two())
+    found = evaluate(saying(run, "blue above green here"), "several", source, limit=1)
+    scores = {score.name: score for score in found.scores}
+    assert scores["exact match"].value == 1
+    assert scores["BLEU"].value == pytest.approx(100)
+    assert len(found.references[0]) == 2
+
+
+def test_the_perplexity_is_that_of_all_captions(run, folder):
+    """So it is that of the same rows as if each had a picture of its own."""
+    rows = rows_of_two()[:3]
+    together = evaluate(saying(run, "", ""), "several", table(folder, *rows))
+    (folder / "pictures" / "copy.png").write_bytes((folder / "pictures" / "test0.png").read_bytes())
+    apart = [*rows[:2], {**rows[2], "picture": "pictures/copy.png"}]
+    apart = evaluate(saying(run, "", "", ""), "several", table(folder, *apart))
+    one, other = ({s.name: s.value for s in found.scores}["perplexity"] for found in (together, apart))
+    assert one == pytest.approx(other, rel=1e-6)
+
+
+def test_a_list_of_references_is_as_good_as_rows(run, folder):
+    source = table(folder, *rows_of_two())
+    rows = evaluate(saying(run, "red", "green"), "several", source)
+    texts = ["red above blue", "blue above green here"]
+    lists = [
+        {"picture": "pictures/test0.png", "texts": texts},
+        {"picture": "pictures/test1.png", "texts": ["all green"]},
+    ]
+    source = table(folder, *lists)
+    columns = {"picture": "picture", "caption": "texts.0"}
+    source = source.model_copy(update={"columns": columns, "lists": {"references": "texts"}})
+    assert evaluate(saying(run, "red", "green"), "several", source).scores == rows.scores
+
+
+def test_pictures_without_a_caption_are_not_scored(run, folder):
+    rows = [*rows_of_two(), {"picture": "pictures/test2.png", "caption": ""}]
+    found = evaluate(saying(run, "a", "b"), "several", table(folder, *rows))
+    assert found.notes == [f"dropped, empty caption: 1 ({folder}/several.jsonl:5)"]
+    assert [score.counts["empty caption"] for score in found.scores] == [1] * len(found.scores)
+    filter = run.recipe.data.filter.model_copy(update={"empty": "error"})
+    data = run.recipe.data.model_copy(update={"filter": filter})
+    strict = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.codec, run.model)
+    with pytest.raises(DataError, match=r"several.jsonl:5: caption is empty"):
+        evaluate(strict, "several", table(folder, *rows))
+    with pytest.raises(DataError, match="no row can be used"):
+        evaluate(run, "several", table(folder, rows[-1]))
+
+
+def test_validation_writes_for_each_picture_once(tmp_path):
+    album(tmp_path / "album", 6)
+    (tmp_path / "train.jsonl").touch()
+    source = {"kind": "captioned-folder", "path": "album"}
+    into(
+        tmp_path,
+        data={"train": source, "valid": source, "test": {}},
+        training={"max_updates": 3},
+        validation={"decode": None},
+    )
+    run = load(tmp_path / "run", device="cpu")
+    (validated,) = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
+    found = evaluate(run, "valid", run.recipe.data.valid, decoding=GreedyConfig())
+    scores = {score.name: score.value for score in found.scores}
+    assert validated["metrics"]["bleu"] == scores["BLEU"]
+    assert validated["metrics"]["chrf"] == scores["chrF2"]
+    assert validated["metrics"]["perplexity"] == pytest.approx(scores["perplexity"], rel=1e-4)
 
 
 # Bad input -------------------------------------------------------------------------------------------------
@@ -302,5 +429,5 @@ def test_scenes_are_read_by_a_recipe(tmp_path):
     train_run(settings, tmp_path / "run", device="cpu")
     run = load(tmp_path / "run", device="cpu")
     found = evaluate(run, "test", run.recipe.data.test["test"])
-    assert found.references == [caption(scene("test", n)) for n in range(3)]
+    assert found.references == [[caption(scene("test", n))] for n in range(3)]
     assert found.predictions == run.predict([pixels(scene("test", n)) for n in range(3)])
