@@ -9,15 +9,20 @@ import torch
 from PIL import Image
 from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter
 
+from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.corpora.scenes import caption, pixels, scene
 from heedful.data.sources import CaptionedFolderSource, JsonlSource, TsvSource
 from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
+from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.folder import RunFolder
+from heedful.runs.kinds import kind_of
 from heedful.runs.ledger.ledger import describe
+from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load
-from heedful.runs.train import train_run
+from heedful.runs.train import build_step, train_run
 from heedful.runs.trees import Mark, Tree
 from heedful.tasks.prediction import Prediction
 from heedful.training.listeners import JsonLines, read_metrics
@@ -120,10 +125,11 @@ def test_training_learns_and_validation_writes_captions(folder):
 
 def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    varied = {"augmentation": {"crop": {"area": [0.5, 1.0]}, "shift": 1, "erase": 0.5}}
     for place, n in ((straight, 11), (stopped, 6)):
         place.mkdir()
-        into(place, training={"max_updates": n, "save_every": 4, "validate_every": 100})
-    settings = recipe(training={"max_updates": 11, "save_every": 4, "validate_every": 100})
+        into(place, training={"max_updates": n, "save_every": 4, "validate_every": 100}, **varied)
+    settings = recipe(training={"max_updates": 11, "save_every": 4, "validate_every": 100}, **varied)
     settings = settings.model_copy(update={"root": str(stopped)})
     train_run(settings, stopped / "run", resume=True, device="cpu")
     one, other = (load(f / "run", device="cpu").model.state_dict() for f in (straight, stopped))
@@ -168,6 +174,45 @@ def test_a_folder_of_captioned_pictures_is_learned_from(tmp_path):
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(DataError, match=r"album/captions.txt:42: caption is empty"):
         into(tmp_path, data={**data, "filter": {"unreadable": "drop", "empty": "error"}}, **short)
+
+
+def test_what_becomes_of_a_picture_depends_on_seed_epoch_and_sample_alone():
+    """And is what becomes of it in a classifier of pictures; captions stay as they are."""
+    how = Augmentation(shift=2, erase=0.5)
+    reader = recipe().reader
+    draw = np.random.default_rng(0)
+    pixels = draw.integers(256, size=(5, 3, 12, 12), dtype=np.uint8)
+    rows = list(pixels.reshape(5, -1))
+    samples = [3, 1, 4, 11, 5]
+    vary = augmenting(how, reader, seed=7)
+    changed = vary("picture", rows, samples, 2)
+    of = augmented(pixels, samples, how, seed=7, epoch=2, fill=np.full(3, 128, np.uint8))
+    assert np.array_equal(np.stack(changed), of.reshape(5, -1))
+    for i, sample in enumerate(samples):
+        (alone,) = vary("picture", [rows[i]], [sample], 2)
+        assert np.array_equal(alone, changed[i])
+    for other in (vary("picture", rows, samples, 3), augmenting(how, reader, 8)("picture", rows, samples, 2)):
+        assert not np.array_equal(np.stack(other), np.stack(changed))
+    assert vary("caption", [[7, 8]], [3], 2) == [[7, 8]]
+    assert recipe().augmentation == Augmentation(crop=None, shift=0, flip=False, erase=0.0)
+
+
+def test_training_pictures_are_changed_and_those_of_validation_are_not(tmp_path):
+    write(tmp_path)
+    settings = recipe(augmentation={"shift": 3}).model_copy(update={"root": str(tmp_path)})
+    kind, folder = kind_of(settings), RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    prepared = prepare(settings, folder, lambda line: None)
+    feed = kind.feed(settings, prepared)
+    plain = settings.pairing.pictures(prepared.train.gather([0, 1])["picture"]).pixels
+    one, two = (feed.collate([0, 1], epoch).source.pixels for epoch in (0, 1))
+    assert torch.equal(feed.collate([0, 1], 0).source.pixels, one)
+    assert not torch.equal(one, plain)
+    assert not torch.equal(one, two)
+    step = build_step(settings, prepared.codec, torch.device("cpu"), None)
+    validator = kind.validator(settings, prepared, step)
+    own = prepared.valid.gather([0, 1])["picture"]
+    assert torch.equal(validator.pairs.scored([0, 1]).source.pixels, settings.pairing.pictures(own).pixels)
 
 
 # Use -------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
 from heedful.objectives.terms import Objective
+from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.captioning.recipe import CaptioningRecipe
 from heedful.runs.captioning.scoring import Evaluation, by_picture, scored
 from heedful.runs.folder import RunFolder
@@ -104,8 +105,9 @@ class Captioning(Kind):
         return recipe.objective.make()
 
     def feed(self, recipe: CaptioningRecipe, prepared: Prepared) -> PlannedData:
-        """Pictures whose captions are neighbours in length."""
-        return planned(recipe, prepared, COLUMNS)
+        """Pictures whose captions are neighbours in length, changed as the recipe says."""
+        varied = augmenting(recipe.augmentation, recipe.reader, recipe.training.seed)
+        return planned(recipe, prepared, COLUMNS, varied)
 
     def validator(self, recipe: CaptioningRecipe, prepared: Prepared, step: Step) -> Validator:
         """Loss, and where asked for, BLEU and chrF, of pictures once each against all of their captions."""
