@@ -247,6 +247,15 @@ def _folder(source: Any, folder: Path, rows: Sequence[Row]) -> None:
             _write(folder, f"{source.path}/{label}/{number}.png", _png(number))
 
 
+def _captioned_folder(source: Any, folder: Path, rows: Sequence[Row]) -> None:
+    """Pictures with several captions each, in a table."""
+    names = [f"{number % 5}.png" for number in range(len(rows))]
+    for number, name in enumerate(names):
+        _write(folder, f"{source.path}/{name}", _png(number))
+    lines = (f"{name}\t{row['text']}\n" for name, row in zip(names, rows, strict=True))
+    _write(folder, f"{source.path}/captions.txt", "".join(lines))
+
+
 def _png(number: int) -> bytes:
     from PIL import Image
 
@@ -262,5 +271,6 @@ WRITERS: dict[str, Write] = {
     "jsonl": _jsonl,
     "idx": _idx,
     "folder": _folder,
+    "captioned-folder": _captioned_folder,
     "built-in": lambda source, folder, rows: None,
 }

@@ -111,7 +111,10 @@ def test_a_run_is_described(heedful, folder):
         (["predict", "run", "--stream"], "cannot be watched"),
         (["predict", "run", "--precision", "int8"], "needs the native engine"),
         (["predict", "run", "--jsonl"], 'an object with a text under "picture"'),
-        (["evaluate", "run", "--data", "rows.tsv", "rows.tsv"], "one table (--table FILE), not on 2 files"),
+        (
+            ["evaluate", "run", "--data", "rows.tsv", "rows.tsv"],
+            "one table (--table FILE) or folder, not on 2 files",
+        ),
         (["train", "recipe.yaml", "model.patch_size=5", "--out", "x"], "does not divide picture_size=12"),
     ],
 )

@@ -61,10 +61,11 @@ class Augmentation(Config):
         crop: a piece in place of the whole, for photographs of objects; null: the whole. It is done first.
         shift: move by at most this many pixels in each direction, all steps alike; the picture's edge fills
             the place that becomes free (Krizhevsky et al. 2012 cut pieces out, which moves as well).
-        flip: exchange left and right in half of the cases; wrong where they mean something, as in digits.
-        erase: how probable it is that a rectangle is overwritten, by the mean of all pictures (Zhong et al.
-            2020, "Random erasing": its share of the picture 0.02 to 0.33, its shape 0.3 to 3.3; what would
-            not fit is cut, not drawn again).
+        flip: exchange left and right in half of the cases; wrong where they mean something, as in digits, or
+            are named in captions.
+        erase: how probable it is that a rectangle is overwritten, by the mean of all pictures, or a
+            captioner's by grey (Zhong et al. 2020, "Random erasing": its share of the picture 0.02 to 0.33,
+            its shape 0.3 to 3.3; what would not fit is cut, not drawn again).
     """
 
     crop: Crop | None = None

@@ -36,21 +36,42 @@ def open_folder(config: FolderSource, root: Path) -> Iterator[Located[Row]]:
         DataError: there is no such folder, it has no folder of a class, or one of them has no file; or a
             picture lies beside them.
     """
-    name = expand(config.path)
+    folder, name = find_folder(config.path, root)
+    return _rows(_classes(folder), folder, name)
+
+
+def find_folder(written: str, root: Path) -> tuple[Path, str]:
+    """The folder that a recipe calls ``written``, and the name by which messages call it.
+
+    Raises:
+        DataError: there is no such folder; the message names the nearest one.
+    """
+    name = expand(written)
     folder = root / name
     if not folder.is_dir():
         beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
         raise DataError(f"{folder}: no such folder{nearest(folder.name, (path.name for path in beside))}")
-    return _rows(_classes(folder), folder, name)
+    return folder, name
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The files of a folder and of folders in it, by their names in order, but for those with a dot first."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path for path in found if not any(x.startswith(".") for x in path.relative_to(folder).parts)]
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a file is taken for a picture by its name."""
+    return path.suffix.lower() in SUFFIXES
 
 
 def _classes(folder: Path) -> dict[str, list[Path]]:
     seen = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    classes = {path.name: _files(path) for path in seen if path.is_dir()}
+    classes = {path.name: files_in(path) for path in seen if path.is_dir()}
     if not classes:
         raise DataError(f"{folder}: there is no folder in it; every class needs one, named by its label")
     for path in seen:
-        if path.is_file() and path.suffix.lower() in SUFFIXES:
+        if path.is_file() and is_picture(path):
             raise DataError(f"{path}: lies beside the folders of the classes; put it into one, or elsewhere")
     if strange := [label for label in classes if not is_unicode(label)]:
         raise DataError(f"{folder / strange[0]}: the name of a class is not UTF-8; rename the folder")
@@ -59,11 +80,6 @@ def _classes(folder: Path) -> dict[str, list[Path]]:
             f"{folder / empty[0]}: there is no picture of this class; add some, or remove the folder"
         )
     return classes
-
-
-def _files(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [path for path in found if not any(x.startswith(".") for x in path.relative_to(folder).parts)]
 
 
 def _rows(classes: dict[str, list[Path]], folder: Path, name: str) -> Iterator[Located[Row]]:

@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,11 @@ class Picture:
             except OSError:  # for whoever reads its pixels to report
                 return b""
         return f"{self.content.shape}".encode() + self.content.tobytes()
+
+    @property
+    def identity(self) -> Path | bytes:
+        """Alike for the same picture alone: the path of its file, or a hash where there is none."""
+        return self.content if isinstance(self.content, Path) else sha256(self.encoded()).digest()
 
     def __str__(self) -> str:
         return self.name

@@ -1,13 +1,16 @@
 """A part of the rows of a source: some left out at its beginning, and no more than so many."""
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, groupby, islice
+from typing import ClassVar, TypeVar
 
 from pydantic import NonNegativeInt, PositiveInt
 
 from heedful.config import Config
 from heedful.data.lines import Located, Row
 from heedful.errors import DataError
+
+T = TypeVar("T")
 
 
 class Ranged(Config):
@@ -17,6 +20,9 @@ class Ranged(Config):
         skip: leave out this many rows, from the first on.
         limit: give at most this many rows, after those.
     """
+
+    together: ClassVar[str | None] = None
+    """A column: neighbours that hold the same thing there are counted as one, and are never parted."""
 
     skip: NonNegativeInt = 0
     limit: PositiveInt | None = None
@@ -28,16 +34,22 @@ def ranged(rows: Iterator[Located[Row]], config: Ranged) -> Iterator[Located[Row
     Raises:
         DataError: ``skip`` leaves none, though there were some.
     """
-    if not config.skip:
-        return islice(rows, config.limit)
-    return islice(_after(rows, config.skip), config.limit)
+    column = config.together
+    if column is None:
+        return _part(rows, config, "rows")
+    same = (list(rows) for _, rows in groupby(rows, lambda row: row.row[column]))
+    return chain.from_iterable(_part(same, config, f"{column}s"))
 
 
-def _after(rows: Iterator[Located[Row]], n: int) -> Iterator[Located[Row]]:
-    skipped = sum(1 for _ in islice(rows, n))
-    first = next(rows, None)
+def _part(parts: Iterator[T], config: Ranged, unit: str) -> Iterator[T]:
+    return islice(_after(parts, config.skip, unit) if config.skip else parts, config.limit)
+
+
+def _after(parts: Iterator[T], n: int, unit: str) -> Iterator[T]:
+    skipped = sum(1 for _ in islice(parts, n))
+    first = next(parts, None)
     if first is None and skipped:
-        raise DataError(f"skip: {n} leaves nothing: there are {skipped:,} rows")
+        raise DataError(f"skip: {n} leaves nothing: there are {skipped:,} {unit}")
     if first is not None:
         yield first
-    yield from rows
+    yield from parts

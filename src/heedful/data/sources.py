@@ -9,6 +9,7 @@ from pydantic import Field
 
 from heedful.data.beside import put_beside
 from heedful.data.builtin import BuiltInSource, open_built_in
+from heedful.data.captioned_folder import CaptionedFolderSource, open_captioned_folder
 from heedful.data.files import FilesSource, open_files
 from heedful.data.folder import FolderSource, open_folder
 from heedful.data.hub import DatasetsSource, open_datasets
@@ -21,6 +22,7 @@ from heedful.data.text import TextSource, open_text
 __all__ = [
     "BesideSource",
     "BuiltInSource",
+    "CaptionedFolderSource",
     "ChainSource",
     "DatasetsSource",
     "FilesSource",
@@ -46,6 +48,7 @@ _OneSource = (
     | BuiltInSource
     | IdxSource
     | FolderSource
+    | CaptionedFolderSource
 )
 
 
@@ -96,6 +99,7 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "built-in": open_built_in,
     "idx": open_idx,
     "folder": open_folder,
+    "captioned-folder": open_captioned_folder,
     "beside": open_beside,
     "chain": open_chain,
 }

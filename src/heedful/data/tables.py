@@ -94,7 +94,7 @@ def own_table(path: Path, columns: Sequence[str], like: object = None) -> TsvSou
 
 def _heads(path: Path, like: TsvSource, columns: Sequence[str]) -> bool:
     """Whether the first line of a file names the columns."""
-    _, first = next(_records(TextFile(path, path.name), like))
+    _, first = next(records_of(TextFile(path, path.name), like))
     return set(columns) <= set(first)
 
 
@@ -124,7 +124,7 @@ def _in_turn(
 
 
 def _tsv_rows(file: TextFile, config: TsvSource) -> Iterator[Located[Row]]:
-    records = _records(file, config)
+    records = records_of(file, config)
     header = next(records)[1] if config.header else []
     fields = {column: _number(field, header, file, config) for column, field in config.columns.items()}
     needed = max(fields.values()) + 1
@@ -162,7 +162,12 @@ def _other_separator(record: list[str], config: TsvSource) -> str:
     return f"{between}, set `separator` to it"
 
 
-def _records(file: TextFile, config: TsvSource) -> Iterator[tuple[Where, list[str]]]:
+def records_of(file: TextFile, config: TsvSource) -> Iterator[tuple[Where, list[str]]]:
+    """The fields of each line of a file, a header's too, split as ``config`` says.
+
+    Raises:
+        DataError: the file is unreadable, or quotes do not match.
+    """
     if config.quotes:
         yield from _quoted_records(file, config.separator)
     else:
@@ -186,13 +191,18 @@ def _quoted_records(file: TextFile, separator: str) -> Iterator[tuple[Where, lis
 def _jsonl_rows(file: TextFile, config: JsonlSource) -> Iterator[Located[Row]]:
     for number, line in enumerate(lines(file), start=1):
         where = Where(file.name, number)
-        record = _parse(line, where)
+        record = record_of(line, where)
         row: Row = {column: field_at(record, path, where) for column, path in config.columns.items()}
         row |= {column: texts_at(record, path, where) for column, path in config.lists.items()}
         yield Located(row, where)
 
 
-def _parse(line: str, where: Where) -> dict[str, Any]:
+def record_of(line: str, where: Where) -> dict[str, Any]:
+    """The JSON object of a line.
+
+    Raises:
+        DataError: there is none.
+    """
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:

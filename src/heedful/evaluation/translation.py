@@ -96,23 +96,25 @@ def tokenised_bleu(
     )
 
 
-def exact_match(hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:
-    """The share of texts that are their reference, letter by letter.
+def exact_match(hypotheses: Sequence[str], references: References, *, lowercase: bool = False) -> Score:
+    """The share of texts that are a reference of theirs, letter by letter.
 
     Args:
         hypotheses: one text an input.
-        references: its one reference.
+        references: for each text its reference, or several.
         lowercase: whether case is ignored.
 
     Raises:
-        RequestError: no texts, or another number of references.
+        RequestError: as in `translation_scores`.
     """
-    check_lengths(hypotheses, references, "texts", "references")
-    pairs = zip(hypotheses, references, strict=True)
-    equal = sum(a.lower() == b.lower() if lowercase else a == b for a, b in pairs)
-    signature = f"case:{'lc' if lowercase else 'mixed'}"
-    counts = {"sentences": len(references), "equal": equal}
-    return Score("exact match", equal / len(references), signature, {}, counts)
+    rows = _rows(hypotheses, references)
+    if lowercase:
+        hypotheses, rows = [t.lower() for t in hypotheses], [[t.lower() for t in row] for row in rows]
+    equal = sum(text in row for text, row in zip(hypotheses, rows, strict=True))
+    numbers = {len(row) for row in rows}
+    several = "" if numbers == {1} else f"nrefs:{numbers.pop() if len(numbers) == 1 else 'var'}|"
+    signature = f"{several}case:{'lc' if lowercase else 'mixed'}"
+    return Score("exact match", equal / len(rows), signature, {}, {"sentences": len(rows), "equal": equal})
 
 
 def sentence_scores(

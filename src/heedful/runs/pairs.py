@@ -19,8 +19,8 @@ from heedful.training.feed import PlannedData
 from heedful.training.step import Step
 
 Columns = tuple[str, str]
-Recut = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
-"""Column, ids of some samples, their numbers, epoch -> other ids of the same texts."""
+Vary = Callable[[str, Sequence[Ids], Sequence[int], int], list[Ids]]
+"""Column, ids of some samples, their numbers, epoch -> other ids of the same texts, or of pictures alike."""
 
 
 class Pairs:
@@ -31,22 +31,22 @@ class Pairs:
         store: the ids.
         columns: that of the sources, that of the targets. Where there is a column ``alignment``, training
             batches have its links (`heedful.tasks.linking`).
-        recut: what cuts the texts of training batches anew in every epoch; None: they stay as they are.
+        vary: what changes sources and targets of training batches anew in every epoch; None: nothing.
     """
 
     def __init__(
-        self, pairing: Pairing, store: TokenStore, columns: Columns, recut: Recut | None = None
+        self, pairing: Pairing, store: TokenStore, columns: Columns, vary: Vary | None = None
     ) -> None:
-        self.pairing, self.store, self.columns, self.recut = pairing, store, columns, recut
+        self.pairing, self.store, self.columns, self.vary = pairing, store, columns, vary
         self.lengths = pairing.lengths(*(store.lengths(column) for column in columns))
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
         """A batch to train on."""
         rows = self.store.gather(samples)
         source, target = self.columns
-        if self.recut is not None:
+        if self.vary is not None:
             for column in self.columns:
-                rows[column] = self.recut(column, rows[column], samples, epoch)
+                rows[column] = self.vary(column, rows[column], samples, epoch)
         batch = self.pairing.collate(rows[source], rows[target], samples)
         return batch.linked(rows[ALIGNMENT]) if ALIGNMENT in rows else batch
 
@@ -57,9 +57,9 @@ class Pairs:
         return self.pairing.scored(rows[source], rows[target])
 
 
-def planned(recipe: Any, prepared: Prepared, columns: Columns, recut: Recut | None = None) -> PlannedData:
+def planned(recipe: Any, prepared: Prepared, columns: Columns, vary: Vary | None = None) -> PlannedData:
     """Pairs of neighbours in length, as the recipe's training reads them."""
-    pairs = Pairs(recipe.pairing, prepared.train, columns, recut)
+    pairs = Pairs(recipe.pairing, prepared.train, columns, vary)
     return PlannedData(
         lengths=pairs.lengths,
         make=pairs,
@@ -75,7 +75,7 @@ class Validator:
         recipe: with a ``pairing`` and a ``validation``.
         prepared: the data.
         step: runs the model and its objective.
-        columns: that of the sources, that of the targets.
+        columns: that of the sources, that of the targets; the rows of ``prepared`` may have a list of those.
         predictor: answers sources with a model, decoding in a way.
         lowercase: whether the scores are without regard to case.
         language: of the targets, where BLEU needs to know it.

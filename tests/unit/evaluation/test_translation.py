@@ -218,11 +218,23 @@ def test_a_language_without_its_tokeniser_is_named():
         assert "ja-mecab" in translation_scores(["a"], ["a"], language="ja")["BLEU"].signature
 
 
+def test_an_exact_match_is_of_any_reference():
+    rows = [["a cat", "a dog"], ["A dog"], ["a", "dog"]]
+    found = exact_match(["a dog", "a dog", "a dog"], rows)
+    assert (found.value, found.counts) == (1 / 3, {"sentences": 3, "equal": 1})
+    assert exact_match(["a dog", "a dog", "a dog"], rows, lowercase=True).value == 2 / 3
+    # As sacrebleu's signatures say it.
+    signatures = [translation_scores(["a"] * 2, r)["BLEU"].signature for r in (rows[:2], [rows[0], rows[2]])]
+    ours = [exact_match(["a"] * 2, r).signature for r in (rows[:2], [rows[0], rows[2]])]
+    assert [s.partition("|")[0] for s in ours] == [s.partition("|")[0] for s in signatures]
+    assert exact_match(["a"], ["a"]).signature == "case:mixed"
+
+
 def test_exact_matches_are_counted_letter_by_letter():
     found = exact_match(["a dog", "A dog", "", "a  dog"], ["a dog", "a dog", "", "a dog"])
     assert (found.value, found.signature) == (0.5, "case:mixed")
     assert found.counts == {"sentences": 4, "equal": 2}
     without_case = exact_match(["A dog", "cat"], ["a DOG", "cats"], lowercase=True)
     assert (without_case.value, without_case.signature) == (0.5, "case:lc")
-    with pytest.raises(RequestError, match="1 texts but 2 references"):
+    with pytest.raises(RequestError, match="1 hypotheses but 2 references"):
         exact_match(["a"], ["a", "b"])

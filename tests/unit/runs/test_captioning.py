@@ -1,21 +1,30 @@
 """Captioners as runs: trained on a user's own pictures, resumed, scored; what recipes and data refuse."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter
 
+from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.corpora.scenes import caption, pixels, scene
-from heedful.data.sources import JsonlSource, TsvSource
+from heedful.data.sources import CaptionedFolderSource, JsonlSource, TsvSource
+from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
+from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.folder import RunFolder
+from heedful.runs.kinds import kind_of
 from heedful.runs.ledger.ledger import describe
+from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load
-from heedful.runs.train import train_run
+from heedful.runs.train import build_step, train_run
 from heedful.runs.trees import Mark, Tree
+from heedful.tasks.prediction import Prediction
 from heedful.training.listeners import JsonLines, read_metrics
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255)}
@@ -116,14 +125,94 @@ def test_training_learns_and_validation_writes_captions(folder):
 
 def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    varied = {"augmentation": {"crop": {"area": [0.5, 1.0]}, "shift": 1, "erase": 0.5}}
     for place, n in ((straight, 11), (stopped, 6)):
         place.mkdir()
-        into(place, training={"max_updates": n, "save_every": 4, "validate_every": 100})
-    settings = recipe(training={"max_updates": 11, "save_every": 4, "validate_every": 100})
+        into(place, training={"max_updates": n, "save_every": 4, "validate_every": 100}, **varied)
+    settings = recipe(training={"max_updates": 11, "save_every": 4, "validate_every": 100}, **varied)
     settings = settings.model_copy(update={"root": str(stopped)})
     train_run(settings, stopped / "run", resume=True, device="cpu")
     one, other = (load(f / "run", device="cpu").model.state_dict() for f in (straight, stopped))
     assert all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def album(folder, n=20):
+    """Pictures with two captions each, in ``captions.txt``."""
+    draw = np.random.default_rng(2)
+    folder.mkdir()
+    lines = []
+    for i in range(n):
+        array, text = painted(draw)
+        Image.fromarray(array).save(folder / f"{i:02}.png")
+        first, _, second = text.split()
+        lines += [f"{i:02}.png\t{text}", f"{i:02}.png\t{second} below {first}"]
+    (folder / "captions.txt").write_text("\n".join(lines) + "\n")
+
+
+def test_a_folder_of_captioned_pictures_is_learned_from(tmp_path):
+    """What is missing, unreadable or without a caption is named, and counted where it is left out."""
+    album(tmp_path / "album")
+    with (tmp_path / "album" / "captions.txt").open("a") as file:
+        file.write("17.gone.png\tred above green\n18.png\t\n")
+    (tmp_path / "album" / "16.png").write_text("not a picture")
+    Image.new("RGB", (9, 9)).save(tmp_path / "album" / "19.alone.png")
+    source = {"kind": "captioned-folder", "path": "album"}
+    data = {"train": {**source, "skip": 5}, "valid": {**source, "limit": 5}, "test": {}}
+    (tmp_path / "train.jsonl").touch()
+    short = {"training": {"max_updates": 1}, "validation": {"decode": 0}}
+    with pytest.raises(DataError, match=r"data.train: album/captions.txt:33: album/16.png: is not a picture"):
+        into(tmp_path, data=data, **short)
+    into(tmp_path, data={**data, "filter": {"unreadable": "drop"}}, **short)
+    report = json.loads((tmp_path / "run" / "data.json").read_text())
+    assert (report["valid"]["rows"], report["valid"]["kept"]) == (10, 10)
+    # Fifteen pictures with two captions, a missing one, a caption that is empty, and a picture without.
+    assert (report["train"]["rows"], report["train"]["kept"]) == (33, 28)
+    assert {reason: tally["examples"] for reason, tally in report["train"]["dropped"].items()} == {
+        "unreadable": ["album/captions.txt:33", "album/captions.txt:34", "album/captions.txt:41"],
+        "empty caption": ["album/captions.txt:42", "album/19.alone.png"],
+    }
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(DataError, match=r"album/captions.txt:42: caption is empty"):
+        into(tmp_path, data={**data, "filter": {"unreadable": "drop", "empty": "error"}}, **short)
+
+
+def test_what_becomes_of_a_picture_depends_on_seed_epoch_and_sample_alone():
+    """And is what becomes of it in a classifier of pictures; captions stay as they are."""
+    how = Augmentation(shift=2, erase=0.5)
+    reader = recipe().reader
+    draw = np.random.default_rng(0)
+    pixels = draw.integers(256, size=(5, 3, 12, 12), dtype=np.uint8)
+    rows = list(pixels.reshape(5, -1))
+    samples = [3, 1, 4, 11, 5]
+    vary = augmenting(how, reader, seed=7)
+    changed = vary("picture", rows, samples, 2)
+    of = augmented(pixels, samples, how, seed=7, epoch=2, fill=np.full(3, 128, np.uint8))
+    assert np.array_equal(np.stack(changed), of.reshape(5, -1))
+    for i, sample in enumerate(samples):
+        (alone,) = vary("picture", [rows[i]], [sample], 2)
+        assert np.array_equal(alone, changed[i])
+    for other in (vary("picture", rows, samples, 3), augmenting(how, reader, 8)("picture", rows, samples, 2)):
+        assert not np.array_equal(np.stack(other), np.stack(changed))
+    assert vary("caption", [[7, 8]], [3], 2) == [[7, 8]]
+    assert recipe().augmentation == Augmentation(crop=None, shift=0, flip=False, erase=0.0)
+
+
+def test_training_pictures_are_changed_and_those_of_validation_are_not(tmp_path):
+    write(tmp_path)
+    settings = recipe(augmentation={"shift": 3}).model_copy(update={"root": str(tmp_path)})
+    kind, folder = kind_of(settings), RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    prepared = prepare(settings, folder, lambda line: None)
+    feed = kind.feed(settings, prepared)
+    plain = settings.pairing.pictures(prepared.train.gather([0, 1])["picture"]).pixels
+    one, two = (feed.collate([0, 1], epoch).source.pixels for epoch in (0, 1))
+    assert torch.equal(feed.collate([0, 1], 0).source.pixels, one)
+    assert not torch.equal(one, plain)
+    assert not torch.equal(one, two)
+    step = build_step(settings, prepared.codec, torch.device("cpu"), None)
+    validator = kind.validator(settings, prepared, step)
+    own = prepared.valid.gather([0, 1])["picture"]
+    assert torch.equal(validator.pairs.scored([0, 1]).source.pixels, settings.pairing.pictures(own).pixels)
 
 
 # Use -------------------------------------------------------------------------------------------------------
@@ -157,6 +246,15 @@ def test_a_users_own_table_is_scored_with_paths_beside_it(run, tmp_path, kind):
     assert evaluate(run, name, source).scores[0].counts["sentences"] == 1
 
 
+def test_a_users_own_folder_is_scored(run, tmp_path):
+    album(tmp_path / "album", 3)
+    ((name, source),) = chosen_splits(run, "test", [tmp_path / "album"]).items()
+    assert isinstance(source, CaptionedFolderSource)
+    scores = evaluate(run, name, source).scores
+    assert [score.counts["sentences"] for score in scores[:4]] == [3] * 4
+    assert all("nrefs:2" in score.signature for score in scores[:4])
+
+
 def test_n_best_sampling_and_alignment(run, folder):
     path = str(folder / "pictures" / "test0.png")
     (first,) = run.predict([path], beam=3, n_best=3, alignment=True)
@@ -165,6 +263,128 @@ def test_n_best_sampling_and_alignment(run, folder):
     assert len(first.alignment[0][0][0]) == 4
     with pytest.raises(RequestError, match="cannot be watched"):
         next(run.stream(path))
+
+
+# Several captions of a picture ---------------------------------------------------------------------------
+
+
+class Saying(Run):
+    """A run that says what it is told to, and notes how often it is asked."""
+
+    said, asked = (), 0
+
+    def predict(self, texts, **how):
+        texts = list(texts)
+        self.asked += len(texts)
+        return [Prediction(text) for text, _ in zip(self.said, texts, strict=True)]
+
+
+def table(folder, *rows):
+    """A data set of these rows, with pictures of the run's folder."""
+    (folder / "several.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"picture": "picture", "caption": "caption"}
+    return JsonlSource(paths=str(folder / "several.jsonl"), columns=columns)
+
+
+def saying(run, *said):
+    found = Saying(run.folder, run.recipe, run.codec, run.model)
+    found.said = said
+    return found
+
+
+def rows_of_two():
+    """Three captions of a picture, around one of another."""
+    first, second = "pictures/test0.png", "pictures/test1.png"
+    texts = [(first, "red above blue"), (second, "all green"), (first, "blue above green here"), (first, " ")]
+    return [{"picture": picture, "caption": text} for picture, text in texts]
+
+
+def test_a_picture_is_written_for_once_and_scored_against_all_of_its_captions(run, folder):
+    hypotheses = ["red above blue above green", "all green"]
+    asked = saying(run, *hypotheses)
+    found = evaluate(asked, "several", table(folder, *rows_of_two()))
+    assert asked.asked == 2
+    assert found.references == [["red above blue", "blue above green here"], ["all green"]]
+    streams = [["red above blue", "all green"], ["blue above green here", None]]
+    scores = {score.name: score for score in found.scores}
+    assert scores["BLEU"].value == corpus_bleu(hypotheses, streams).score
+    assert scores["chrF2"].value == corpus_chrf(hypotheses, streams).score
+    assert scores["TER"].value == corpus_ter(hypotheses, streams).score
+    assert (scores["exact match"].value, scores["exact match"].signature) == (0.5, "nrefs:var|case:mixed")
+    assert scores["BLEU"].counts["sentences"] == 2
+    assert scores["perplexity"].counts["sentences"] == 3
+    first, second = found.rows()
+    assert first["references"] == found.references[0]
+    assert (second["reference"], second["text"]) == ("all green", "all green")
+    # Of its words 4/5, clipped to one reference each, of pairs 4/4, of triples 2/3, of fours 0/2 (as 1/4).
+    assert first["scores"]["BLEU"] == pytest.approx(100 * (4 / 5 * 4 / 4 * 2 / 3 * 1 / 4) ** (1 / 4))
+
+
+def test_exact_matches_and_limits_count_pictures(run, folder):
+    source = table(folder, *rows_of_two())
+    found = evaluate(saying(run, "blue above green here"), "several", source, limit=1)
+    scores = {score.name: score for score in found.scores}
+    assert scores["exact match"].value == 1
+    assert scores["BLEU"].value == pytest.approx(100)
+    assert len(found.references[0]) == 2
+
+
+def test_the_perplexity_is_that_of_all_captions(run, folder):
+    """So it is that of the same rows as if each had a picture of its own."""
+    rows = rows_of_two()[:3]
+    together = evaluate(saying(run, "", ""), "several", table(folder, *rows))
+    (folder / "pictures" / "copy.png").write_bytes((folder / "pictures" / "test0.png").read_bytes())
+    apart = [*rows[:2], {**rows[2], "picture": "pictures/copy.png"}]
+    apart = evaluate(saying(run, "", "", ""), "several", table(folder, *apart))
+    one, other = ({s.name: s.value for s in found.scores}["perplexity"] for found in (together, apart))
+    assert one == pytest.approx(other, rel=1e-6)
+
+
+def test_a_list_of_references_is_as_good_as_rows(run, folder):
+    source = table(folder, *rows_of_two())
+    rows = evaluate(saying(run, "red", "green"), "several", source)
+    texts = ["red above blue", "blue above green here"]
+    lists = [
+        {"picture": "pictures/test0.png", "texts": texts},
+        {"picture": "pictures/test1.png", "texts": ["all green"]},
+    ]
+    source = table(folder, *lists)
+    columns = {"picture": "picture", "caption": "texts.0"}
+    source = source.model_copy(update={"columns": columns, "lists": {"references": "texts"}})
+    assert evaluate(saying(run, "red", "green"), "several", source).scores == rows.scores
+
+
+def test_pictures_without_a_caption_are_not_scored(run, folder):
+    rows = [*rows_of_two(), {"picture": "pictures/test2.png", "caption": ""}]
+    found = evaluate(saying(run, "a", "b"), "several", table(folder, *rows))
+    assert found.notes == [f"dropped, empty caption: 1 ({folder}/several.jsonl:5)"]
+    assert [score.counts["empty caption"] for score in found.scores] == [1] * len(found.scores)
+    filter = run.recipe.data.filter.model_copy(update={"empty": "error"})
+    data = run.recipe.data.model_copy(update={"filter": filter})
+    strict = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.codec, run.model)
+    with pytest.raises(DataError, match=r"several.jsonl:5: caption is empty"):
+        evaluate(strict, "several", table(folder, *rows))
+    with pytest.raises(DataError, match="no row can be used"):
+        evaluate(run, "several", table(folder, rows[-1]))
+
+
+def test_validation_writes_for_each_picture_once(tmp_path):
+    album(tmp_path / "album", 6)
+    (tmp_path / "train.jsonl").touch()
+    source = {"kind": "captioned-folder", "path": "album"}
+    into(
+        tmp_path,
+        data={"train": source, "valid": source, "test": {}},
+        training={"max_updates": 3},
+        validation={"decode": None},
+    )
+    run = load(tmp_path / "run", device="cpu")
+    (validated,) = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
+    found = evaluate(run, "valid", run.recipe.data.valid, decoding=GreedyConfig())
+    scores = {score.name: score.value for score in found.scores}
+    assert validated["metrics"]["bleu"] == scores["BLEU"]
+    assert validated["metrics"]["chrf"] == scores["chrF2"]
+    assert validated["metrics"]["perplexity"] == pytest.approx(scores["perplexity"], rel=1e-4)
 
 
 # Bad input -------------------------------------------------------------------------------------------------
@@ -254,5 +474,5 @@ def test_scenes_are_read_by_a_recipe(tmp_path):
     train_run(settings, tmp_path / "run", device="cpu")
     run = load(tmp_path / "run", device="cpu")
     found = evaluate(run, "test", run.recipe.data.test["test"])
-    assert found.references == [caption(scene("test", n)) for n in range(3)]
+    assert found.references == [[caption(scene("test", n))] for n in range(3)]
     assert found.predictions == run.predict([pixels(scene("test", n)) for n in range(3)])

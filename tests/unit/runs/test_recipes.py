@@ -6,6 +6,7 @@ import pytest
 
 from heedful.data.sources import (
     BuiltInSource,
+    CaptionedFolderSource,
     FilesSource,
     FolderSource,
     IdxSource,
@@ -27,6 +28,7 @@ from heedful.runs.yaml import dump_yaml, read_yaml
 NAMES = list(shipped_recipes())
 OWN = ["my-own-files", "my-own-text", "my-own-labels", "my-own-pictures", "my-own-captions"]
 KINDS = BuiltInSource | FilesSource | TextSource | TsvSource | JsonlSource | IdxSource | FolderSource
+KINDS |= CaptionedFolderSource
 
 
 def sources(recipe: Recipe):

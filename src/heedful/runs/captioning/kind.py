@@ -1,6 +1,7 @@
 """What runs of captioners do in their own way."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,18 +11,20 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.data.pictures import PICTURE
 from heedful.data.report import DataReport, Encoded, keep
-from heedful.data.sources import JsonlSource, Located, Row, TsvSource
+from heedful.data.sources import CaptionedFolderSource, JsonlSource, Located, Row, TsvSource, Where
 from heedful.data.tables import own_table
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
 from heedful.objectives.terms import Objective
+from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.captioning.recipe import CaptioningRecipe
-from heedful.runs.captioning.scoring import Evaluation, scored
+from heedful.runs.captioning.scoring import Evaluation, by_picture, scored
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Scoring, Trained
 from heedful.runs.pairs import Validator, planned
 from heedful.runs.recipe import Recipe
+from heedful.runs.references import REFERENCES
 from heedful.runs.starting import own_tokenizer
 from heedful.tasks.captioning import CAPTION, COLUMNS, CaptionCodec, Captioner
 from heedful.tasks.pictures import LEVELS
@@ -37,9 +40,10 @@ class Captioning(Kind):
     recipe: ClassVar[type[Recipe]] = CaptioningRecipe
     unit = "sentences"
     single = (PICTURE,)
+    listed = (REFERENCES,)
     scoring = "captioning"
     scored_by_writing = True
-    own_data = "--table FILE"
+    own_data = "--folder FOLDER or --table FILE"
     shorter = "lower data.filter.max_length"
     encoding = "reading the pictures"
 
@@ -101,17 +105,22 @@ class Captioning(Kind):
         return recipe.objective.make()
 
     def feed(self, recipe: CaptioningRecipe, prepared: Prepared) -> PlannedData:
-        """Pictures whose captions are neighbours in length."""
-        return planned(recipe, prepared, COLUMNS)
+        """Pictures whose captions are neighbours in length, changed as the recipe says."""
+        varied = augmenting(recipe.augmentation, recipe.reader, recipe.training.seed)
+        return planned(recipe, prepared, COLUMNS, varied)
 
     def validator(self, recipe: CaptioningRecipe, prepared: Prepared, step: Step) -> Validator:
-        """Loss, and where asked for, BLEU and chrF."""
+        """Loss, and where asked for, BLEU and chrF, of pictures once each against all of their captions."""
 
         def captioner(model: nn.Module, decoding: DecodingConfig) -> Captioner:
             return Captioner(model, prepared.codec, decoding, recipe.pairing)
 
+        pictures = by_picture(Located(row, Where("")) for row in prepared.valid_rows)
+        described = [row.row for row in pictures if row.row[CAPTION]]
         lowercase = recipe.tokenizer.text.lowercase
-        return Validator(recipe, prepared, step, COLUMNS, captioner, lowercase=lowercase)
+        return Validator(
+            recipe, replace(prepared, valid_rows=described), step, COLUMNS, captioner, lowercase=lowercase
+        )
 
     def example(
         self, recipe: CaptioningRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
@@ -136,12 +145,16 @@ class Captioning(Kind):
         """Captions."""
         return Captioner(model, codec, decoding, recipe.pairing, inference=inference)
 
-    def source_of(self, recipe: CaptioningRecipe, files: Sequence[Path]) -> TsvSource | JsonlSource:
-        """A table with a header, or JSON lines; paths of pictures start at the table's folder."""
+    def source_of(
+        self, recipe: CaptioningRecipe, files: Sequence[Path]
+    ) -> CaptionedFolderSource | TsvSource | JsonlSource:
+        """A folder of pictures with captions; or a table with a header, or JSON lines, with their paths."""
         if len(files) != 1:
             raise RequestError(
-                f"a captioner is scored on one table (--table FILE), not on {len(files)} files"
+                f"a captioner is scored on one table (--table FILE) or folder, not on {len(files)} files"
             )
+        if files[0].is_dir():
+            return CaptionedFolderSource(path=str(files[0].resolve()))
         return own_table(files[0], COLUMNS, like=recipe.data.train)
 
     def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from heedful.config import Config
+from heedful.data.augmentation import Augmentation
 from heedful.data.report import Filter
 from heedful.decoding.config import BeamConfig, DecodingConfig
 from heedful.models.captioner import CaptionerConfig
@@ -52,10 +53,16 @@ class EvaluationConfig(Config):
 
 
 class CaptioningRecipe(recipe.Recipe):
-    """A whole recipe."""
+    """A whole recipe.
+
+    Args:
+        augmentation: how training pictures are changed in every epoch; captions that say "left" and "right"
+            are wrong of what was flipped.
+    """
 
     task: CaptioningTask
     data: DataConfig
+    augmentation: Augmentation = Augmentation()
     tokenizer: recipe.Tokenization
     model: CaptionerConfig
     validation: ValidationConfig = ValidationConfig()

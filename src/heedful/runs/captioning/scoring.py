@@ -1,17 +1,20 @@
 """Scoring a captioner: the same captions as ``predict``, beside those that people gave."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from heedful.data.pictures import PICTURE
+from heedful.data.report import DataReport, Filter, keep
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
 from heedful.evaluation.translation import exact_match, sentence_scores, translation_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import answered
+from heedful.runs.references import references_of, shown
 from heedful.runs.translation.scoring import likelihood_of
 from heedful.tasks.captioning import CAPTION
 from heedful.tasks.prediction import Prediction
@@ -23,12 +26,12 @@ class Evaluation(kind.Evaluation):
 
     Args:
         pictures: what messages call them.
-        references, predictions: picture by picture.
+        references, predictions: picture by picture; of each, one reference or several.
         lowercase: whether the scores are without regard to case.
     """
 
     pictures: list[str]
-    references: list[str]
+    references: list[list[str]]
     predictions: list[Prediction]
     lowercase: bool = False
 
@@ -36,45 +39,62 @@ class Evaluation(kind.Evaluation):
         """One record a picture, with its own scores."""
         texts = [p.text for p in self.predictions]
         own = sentence_scores(texts, self.references, lowercase=self.lowercase)
-        for picture, reference, prediction, scores in zip(
+        for picture, references, prediction, scores in zip(
             self.pictures, self.references, self.predictions, own, strict=True
         ):
             answer = prediction.to_dict()
-            yield {"version": 1, PICTURE: picture, "reference": reference, **answer, "scores": scores}
+            yield {"version": 1, PICTURE: picture, **shown(references), **answer, "scores": scores}
+
+
+def by_picture(rows: Iterable[Located[Row]]) -> list[Located[Row]]:
+    """A row for each picture, where its first one is, with the list of all its captions but empty ones."""
+    found: dict[Path | bytes, Located[Row]] = {}
+    for row, where in rows:
+        picture = row[PICTURE]
+        one = found.setdefault(picture.identity, Located({PICTURE: picture, CAPTION: []}, where))
+        one.row[CAPTION].extend(caption for caption in references_of(row, CAPTION) if caption.strip())
+    return [*found.values()]
 
 
 def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
-    """Caption the pictures of a data set and score the captions.
+    """Caption the pictures of a data set, once each, and score that against all captions given of them.
 
-    Perplexity is of the given ones, teacher forced. A run that writes lower case is scored without regard to
-    case, as the signatures then say. Pictures that cannot be read are left out where the recipe drops such;
-    the scores' counts say how many were.
+    Perplexity is of those, teacher forced. A run that writes lower case is scored without regard to
+    case, as the signatures then say. Pictures without a caption, and those that cannot be read, are left out
+    where the recipe drops such; the scores' counts say how many were.
 
     Raises:
-        DataError: there is nothing to score, or a picture cannot be read and is not to be left out.
+        DataError: there is nothing to score; or a picture has no caption, or cannot be read, and is not to be
+            left out.
     """
-    kept = list(islice(rows, how.limit))
-    if not kept:
+    asked, filter = list(islice(by_picture(rows), how.limit)), run.recipe.data.filter
+    if not asked:
         raise DataError(f"{split}: there is nothing to score")
+    report = DataReport()
+    kept = list(keep(asked, Filter(empty=filter.empty), report, beside=(PICTURE,)))
     inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
     answers = run.predict(inputs, decoding=how.decoding, progress=how.progress, precision=how.precision)
-    drop = run.recipe.data.filter.unreadable == "drop"
-    read = answered(split, kept, answers, drop=drop)
+    read = answered(split, kept, answers, drop=filter.unreadable == "drop")
     pictures = [row.row[PICTURE] for row in read.rows]
     references = [row.row[CAPTION] for row in read.rows]
     texts, lowercase = [p.text for p in read.predictions], run.recipe.tokenizer.text.lowercase
     scores = list(translation_scores(texts, references, lowercase=lowercase).values())
     scores.append(exact_match(texts, references, lowercase=lowercase))
     scores += _likelihood(run, pictures, references)
-    scores = [replace(score, counts={**score.counts, **read.counted}) for score in scores]
+    dropped = {reason: tally.count for reason, tally in report.dropped.items()}
+    scores = [replace(score, counts={**score.counts, **dropped, **read.counted}) for score in scores]
+    notes = [*(tally.line("dropped", reason) for reason, tally in report.dropped.items()), *read.notes]
     names = [str(picture) for picture in pictures]
-    return Evaluation(split, scores, names, references, read.predictions, lowercase, notes=read.notes)
+    return Evaluation(split, scores, names, references, read.predictions, lowercase, notes=notes)
 
 
-def _likelihood(run: Trained, pictures: Sequence[Any], references: Sequence[str]) -> list[Any]:
+def _likelihood(run: Trained, pictures: Sequence[Any], references: Sequence[Sequence[str]]) -> list[Any]:
+    """Of every caption, given its picture."""
     pairing = run.recipe.pairing
+    of = [picture for picture, captions in zip(pictures, references, strict=True) for _ in captions]
 
     def read(part: Sequence[int]) -> list[Any]:
-        return [pairing.reader.pixels(pictures[i]).reshape(-1) for i in part]
+        return [pairing.reader.pixels(of[i]).reshape(-1) for i in part]
 
-    return likelihood_of(run.model, pairing, run.codec.tokenizer, read, references)
+    captions = [caption for each in references for caption in each]
+    return likelihood_of(run.model, pairing, run.codec.tokenizer, read, captions)

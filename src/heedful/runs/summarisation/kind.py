@@ -11,14 +11,12 @@ from heedful.evaluation.summarisation import rouge_scores, sentence_rouge
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.runs.recipe import Recipe
+from heedful.runs.references import REFERENCES, references_of, shown
 from heedful.runs.summarisation.recipe import SummarisationRecipe
 from heedful.runs.translation.kind import Translation
 from heedful.runs.translation.scoring import likelihood
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import SOURCE, TARGET
-
-REFERENCES = "references"
-"""The column of a list of references, where a data set has several for a text."""
 
 
 class Summarisation(Translation):
@@ -40,7 +38,7 @@ class Summarisation(Translation):
         if not kept:
             raise DataError(f"{split}: there is nothing to score")
         sources, targets = [r[SOURCE] for r in kept], [r[TARGET] for r in kept]
-        references = [r.get(REFERENCES) or [r[TARGET]] for r in kept]
+        references = [references_of(r, TARGET) for r in kept]
         predictions = run.predict(
             sources, decoding=how.decoding, progress=how.progress, precision=how.precision
         )
@@ -73,7 +71,7 @@ class Evaluation(kind.Evaluation):
             yield {
                 "version": 1,
                 "source": source,
-                **({"reference": references[0]} if len(references) == 1 else {"references": references}),
+                **shown(references),
                 **prediction.to_dict(),
                 "scores": scores,
             }

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from heedful.data.store import Ids
-from heedful.runs.pairs import Recut
+from heedful.runs.pairs import Vary
 from heedful.text.merge_dropout import MergeDropout
 from heedful.text.tokenizer import Tokenizer
 
 
-def recutting(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) -> Recut:
+def recutting(tokenizers: Mapping[str, Tokenizer], p: float, seed: int) -> Vary:
     """What cuts texts anew in every epoch, each as (seed, epoch, sample, column) decide.
 
     Args:
