@@ -26,7 +26,7 @@ from heedful.models.encoder import EncoderConfig, class_head
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
 from heedful.models.mixing import MIXERS as MIXERS_OF_RECIPES
 from heedful.models.recurrent import RecurrentConfig
-from heedful.models.registry import build_model
+from heedful.models.registry import build_model, build_reader
 from heedful.models.resnet import ResNetConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
@@ -536,26 +536,49 @@ TEXTS = [[[7, 8, 9, 10], [11]], [[12], [13, 14, 15, 16, 17]], [[18, 19], []], [[
 LABELS = [0, 3, 2, 4]
 
 
-def encoder_of(name: str, seed: int = 1) -> Any:
-    """The encoder with a head for classes, its weights moved, having met statistics."""
+# Language models that read a text to its end, in place of an encoder.
+_READER = {**_L, "attention_dropout": 0.0}
+READERS: dict[str, dict[str, Any]] = {
+    "reader": _READER,
+    "reader, untied": {**_READER, "tie": False, "norm_placement": "post", "positions": "sinusoidal"},
+    "reader, modern": {**MODELS["language model, modern"], "attention_dropout": 0.0},
+    "reader, alternating": {**_READER, "mixing": "alternating", "block": 3, "n_layers": 3},
+    "reader, batch norm": {**_READER, "norm": "batch"},
+}
+
+
+def reader_configuration(name: str) -> EncoderConfig | LanguageModelConfig:
+    kinds: dict[str, Any] = {"encoder": EncoderConfig, "language-model": LanguageModelConfig}
+    case = {**ENCODERS, **READERS}[name]
+    return kinds[case["kind"]].model_validate(case)
+
+
+def reader_of(name: str, seed: int = 1) -> Any:
+    """The encoder, or language model, with a head for classes, its weights moved, having met statistics."""
     torch.manual_seed(seed)
-    config = EncoderConfig.model_validate(ENCODERS[name])
-    model: Any = build_model(config, V_TARGET)
+    config = reader_configuration(name)
+    model: Any = build_reader(config, V_TARGET)
     model.heads["class"] = class_head(config.d_model, N_CLASSES, config.dropout)
     model = _moved(model)
     if "couples_batch" in declared(model):
-        _meet(model, lambda: model(labelled(texts_for(name), LABELS).inputs))
+        _meet(model, lambda: model(labelled(name, texts_for(name), LABELS).inputs))
     return model
 
 
 def texts_for(name: str) -> list[list[list[int]]]:
     """Pairs, or single texts where there is no table of segments."""
-    return TEXTS if ENCODERS[name].get("segments", 2) else [[first + second] for first, second in TEXTS]
+    return TEXTS if reads_pairs(name) else [[first + second] for first, second in TEXTS]
 
 
-def labelled(texts: Sequence[Any], labels: Sequence[int]) -> Batch:
-    """With BERT's special tokens."""
-    return Batch.labelled(texts, labels, classify=4, separate=5)
+def reads_pairs(name: str) -> bool:
+    """Whether two texts are told apart: by segments, or by the end token between documents."""
+    return bool({**ENCODERS, **READERS}[name].get("segments", 2))
+
+
+def labelled(name: str, texts: Sequence[Any], labels: Sequence[int]) -> Batch:
+    """With BERT's special tokens, or as documents."""
+    first, last = (END, END) if name in READERS else (4, 5)
+    return Batch.labelled(texts, labels, classify=first, separate=last)
 
 
 # Models of pictures ------------------------------------------------------------------------------------
@@ -619,17 +642,17 @@ def pictures_for(name: str, n: int = len(LABELS), seed: int = 4) -> Pictures:
 
 # Models of either, with a label for each sequence ------------------------------------------------------
 
-LABELLED = {**ENCODERS, **PICTURES}
+LABELLED = {**ENCODERS, **READERS, **PICTURES}
 every_labelled = pytest.mark.parametrize("name", LABELLED)
 
 
-def labelled_configuration(name: str) -> EncoderConfig | VisionConfig | ResNetConfig:
-    return picture_configuration(name) if name in PICTURES else EncoderConfig.model_validate(ENCODERS[name])
+def labelled_configuration(name: str) -> EncoderConfig | LanguageModelConfig | VisionConfig | ResNetConfig:
+    return picture_configuration(name) if name in PICTURES else reader_configuration(name)
 
 
 def labelled_model(name: str, seed: int = 1) -> Any:
     """The model with a head for classes, its weights moved, having met statistics."""
-    return picture_model(name, seed) if name in PICTURES else encoder_of(name, seed)
+    return picture_model(name, seed) if name in PICTURES else reader_of(name, seed)
 
 
 def labelled_batch(name: str, rows: Sequence[int] = range(len(LABELS))) -> Batch:
@@ -637,7 +660,7 @@ def labelled_batch(name: str, rows: Sequence[int] = range(len(LABELS))) -> Batch
     labels = [LABELS[row] for row in rows]
     if name not in PICTURES:
         texts = texts_for(name)
-        return labelled([texts[row] for row in rows], labels)
+        return labelled(name, [texts[row] for row in rows], labels)
     nothing = torch.zeros(0, dtype=torch.int64)
     inputs = pictures_for(name).select(rows)
     return Batch(inputs, nothing, rows=nothing, ragged=False, classes=torch.tensor(labels))
@@ -821,7 +844,7 @@ def _delimited(rows: Sequence[int]) -> Batch:
 
 
 def _labelled_texts(rows: Sequence[int]) -> Batch:
-    return labelled([TEXTS[row] for row in rows], [LABELS[row] for row in rows])
+    return labelled("encoder", [TEXTS[row] for row in rows], [LABELS[row] for row in rows])
 
 
 def _framed(rows: Sequence[int]) -> Batch:

@@ -4,16 +4,19 @@ import pytest
 import torch
 from cases import (
     ENCODERS,
+    END,
     LABELLED,
     LABELS,
     PICTURES,
-    encoder_of,
+    READERS,
     every_labelled,
     labelled,
     labelled_batch,
     labelled_configuration,
     labelled_model,
     pictures_for,
+    reader_of,
+    reads_pairs,
     same,
 )
 from hypothesis import given, settings
@@ -101,12 +104,25 @@ def test_the_other_sequences_change_nothing(name, value):
 @pytest.mark.parametrize("name", ENCODERS)
 def test_tokens_read_ahead_and_say_so(name):
     """All of them, or, of mixers with a kernel, those that all layers cover."""
-    model = encoder_of(name)
+    model = reader_of(name)
     assert "reads_ahead" in declared(model)
     one, other = (model(Tokens.of([[4, 9, 11, 7, last, 5]])) for last in (12, 13))
     kernels = [part.kernel for part in model.modules() if hasattr(part, "kernel")]
     reach = sum(kernel // 2 for kernel in kernels) if kernels else 6
     assert (one != other).any(1).tolist() == [abs(4 - place) <= reach for place in range(6)]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_causal_reader_reads_nothing_ahead(name):
+    """And its last token, which stands for the text, has seen the first."""
+    model = reader_of(name)
+    assert "reads_ahead" not in declared(model)
+    one, other = (Tokens.of([[END, 9, 11, 7, changed, 8, END]]) for changed in (12, 13))
+    changed = (model(one) != model(other)).any(1).tolist()
+    assert changed == [False] * 4 + [True] * 3
+    first, second = (Tokens.of([[END, begun, 11, 7, 12, 8, END]]) for begun in (9, 10))
+    logits = [class_logits(model(inputs), model.heads, inputs.layout) for inputs in (first, second)]
+    assert not torch.equal(*logits)
 
 
 @pytest.mark.parametrize("name", UNCOUPLED)
@@ -140,8 +156,8 @@ def waking(name):
         return Pictures(inputs.pixels.double(), inputs.layout)
     ids = iter(torch.randperm(30).add(7).tolist())
     texts = [[next(ids) for _ in range(n)] for n in (14, 13, 3)]
-    pairs = ENCODERS[name].get("segments", 2)
-    return labelled([[text[:6], text[6:]] if pairs else [text] for text in texts], [0, 3, 4]).inputs
+    pairs = reads_pairs(name)
+    return labelled(name, [[text[:6], text[6:]] if pairs else [text] for text in texts], [0, 3, 4]).inputs
 
 
 @every_labelled
@@ -157,7 +173,8 @@ def test_every_parameter_gets_a_gradient_unless_declared(name):
     loss = (hidden * torch.randn_like(hidden)).sum() + (logits * torch.randn_like(logits)).sum()
     loss.backward()
     # Of the specials, those that are not among the inputs have no gradient.
-    allowed = {**without_gradient(model), "embedding.weight": {0, 1, 2, 3, 6}}
+    specials = {*range(7)} - {*inputs.ids.tolist()} if name not in PICTURES else set()
+    allowed = {**without_gradient(model), "embedding.weight": specials}
     for parameter_name, parameter in model.named_parameters():
         assert parameter.grad is not None, parameter_name
         rows_moved = parameter.grad.reshape(len(parameter) if parameter.dim() else 1, -1).abs().amax(1)

@@ -1,11 +1,16 @@
 """GPT-2 of transformers: what it saves is imported, what is exported it loads, and both compute the same."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 from explained import explained, same_attention
+from fine_tuned import fine_tune, token_losses
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from heedful.data.windows import Windows
 from heedful.decoding.config import GreedyConfig
 from heedful.interop.checkpoint import Settings
 from heedful.interop.exporting import export_run
@@ -48,12 +53,10 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES)
-def theirs(request, tmp_path):
-    """A folder that transformers saved, the model and the tokenizer."""
-    options = dict(CASES[request.param])
-    tokenizer = tokenizer_of(options.pop("end", "last"))
-    end = tokenizer.convert_tokens_to_ids(END)
+def make(folder, end="last", **options):
+    """A folder that transformers saved: the model and the tokenizer."""
+    tokenizer = tokenizer_of(end)
+    number = tokenizer.convert_tokens_to_ids(END)
     torch.manual_seed(1)
     config = transformers.GPT2Config(
         vocab_size=len(tokenizer),
@@ -61,17 +64,23 @@ def theirs(request, tmp_path):
         n_embd=22,
         n_layer=3,
         n_head=2,
-        bos_token_id=end,
-        eos_token_id=end,
+        bos_token_id=number,
+        eos_token_id=number,
         **options,
     )
     model = transformers.GPT2LMHeadModel(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn_like(parameter)
-    model.save_pretrained(tmp_path / "their")
-    tokenizer.save_pretrained(tmp_path / "their")
-    return tmp_path / "their", model, tokenizer
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model, tokenizer
+
+
+@pytest.fixture(params=CASES)
+def theirs(request, tmp_path):
+    """A folder that transformers saved, the model and the tokenizer."""
+    return tmp_path / "their", *make(tmp_path / "their", **CASES[request.param])
 
 
 def logits_of(model, ids):
@@ -205,3 +214,69 @@ def test_an_imported_run_explains_with_the_attention_of_gpt2(theirs, tmp_path):
     model = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="eager").eval()
     ids = tokenizer("the cat sat on the mat", return_tensors="pt").input_ids
     same_attention(found, "causal", model(ids, output_attentions=True).attentions)
+
+
+# Going on from an imported run
+
+STILL = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+
+
+def test_training_on_own_text_begins_where_gpt2_is(tmp_path):
+    model, tokenizer = make(tmp_path / "their", **STILL)
+    import_run(tmp_path / "their", tmp_path / "run")
+    text = "the mat sat on the cat.\n"
+    (tmp_path / "own.txt").write_text(text, "utf-8")
+    source = {"kind": "text", "paths": "own.txt"}
+    tuned = fine_tune(tmp_path, source, task={"kind": "language-modelling"})
+    end = tokenizer.eos_token_id
+    stream = [*tokenizer(text, add_special_tokens=False).input_ids, end]
+    assert len(stream) <= 29
+    # One window of all of it, that begins somewhere; what precedes the text is an end token.
+    begin = Windows(np.array(stream), 29, tuned.run.recipe.training.seed).start(0)
+    window = torch.tensor([*stream[begin:], *stream[:begin]])
+    with torch.no_grad():
+        logits = model(window[None]).logits[0]
+    losses = token_losses(logits, window.roll(-1), tuned.run.codec.sizes[0] - len(tokenizer))
+    assert tuned.losses[0] == pytest.approx(losses.mean().item(), rel=1e-5)
+    assert tuned.losses[2] < tuned.losses[0]
+    assert tuned.said[0] == "going on from run"
+
+
+LABELLED = [
+    ("praise", "the cat's mat."),
+    ("blame", "it's 1234 dogs"),
+    ("praise", "on"),
+    ("none", "We'll see"),
+]
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_gpt2_becomes_a_classifier(tmp_path, pairs):
+    """Whose first loss is that of `GPT2ForSequenceClassification`, with the same head."""
+    make(tmp_path / "their", **STILL)
+    import_run(tmp_path / "their", tmp_path / "run")
+    texts = ["text", "pair"][: 1 + pairs]
+    rows = [{"label": label, "text": text, "pair": "the cat"} for label, text in LABELLED]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    columns = {name: name for name in ("label", *texts)}
+    source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": columns}
+    tuned = fine_tune(tmp_path, source, task={"kind": "classification", "pairs": pairs})
+    told = "starting from the weights of run; these heads begin afresh: class; these stay behind: token"
+    assert told in tuned.said
+    tokenizer = tokenizer_of("last")
+    end, labels = tokenizer.eos_token_id, tuned.run.codec.labels
+    theirs = transformers.GPT2ForSequenceClassification.from_pretrained(tmp_path / "their", num_labels=3)
+    head, losses = tuned.first.heads["class"][1], []
+    with torch.no_grad():
+        theirs.score.weight.copy_(head.weight)
+        assert not head.bias.any()
+        for row in rows:  # one by one: no padding
+            ids = [end]
+            for name in texts:
+                ids += [*tokenizer(row[name], add_special_tokens=False).input_ids, end]
+            wanted = torch.tensor([labels.index(row["label"])])
+            losses.append(theirs.eval()(torch.tensor([ids]), labels=wanted).loss.item())
+    assert tuned.losses[0] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert tuned.losses[2] < tuned.losses[0]
+    inputs = [tuple(row[name] for name in texts) if pairs else row["text"] for row in rows]
+    assert {answer.text for answer in tuned.run.predict(inputs)} <= {*labels}

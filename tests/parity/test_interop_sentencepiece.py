@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from fine_tuned import fine_tune, token_losses
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -188,3 +189,33 @@ def test_what_does_not_fit_is_refused(theirs, tmp_path, change, error, message):
         import_run(theirs[0], tmp_path / "run")
     assert message in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_training_on_own_pairs_begins_where_marian_is(theirs, tmp_path):
+    """The first loss is the mean over all target tokens of what transformers finds, pair by pair."""
+    folder, model, tokenizer = theirs
+    import_run(folder, tmp_path / "run")
+    pairs = [("a blue bird swims", "eine blaue Katze singt"), ("dogs", "Hund und Fische")]
+    (tmp_path / "rows.tsv").write_text("".join(f"{x}\t{y}\n" for x, y in pairs), "utf-8")
+    source = {"kind": "tsv", "paths": "rows.tsv", "columns": {"source": 0, "target": 1}}
+    tuned = fine_tune(
+        tmp_path,
+        source,
+        task={"kind": "translation"},
+        model={"dropout": 0.0, "attention_dropout": 0.0},
+        objective={"label_smoothing": 0.0},
+        validation={"decode": 0},
+    )
+    n_specials = tuned.run.codec.sizes[1] - model.config.decoder_vocab_size
+    losses = []
+    for x, y in pairs:
+        ids, wanted = (
+            tokenizer(**text, return_tensors="pt").input_ids for text in ({"text": x}, {"text_target": y})
+        )
+        start = torch.tensor([[model.config.decoder_start_token_id]])
+        with torch.no_grad():
+            logits = model(ids, decoder_input_ids=torch.cat([start, wanted[:, :-1]], dim=1)).logits[0]
+        losses.append(token_losses(logits, wanted[0], n_specials))
+    assert tuned.losses[0] == pytest.approx(torch.cat(losses).mean().item(), rel=1e-5)
+    assert tuned.losses[2] < tuned.losses[0]
+    assert len(tuned.run.predict(["a bird"], decoding=GREEDY)) == 1

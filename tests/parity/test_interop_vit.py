@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from explained import explained, same_attention
+from fine_tuned import fine_tune
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -139,3 +140,30 @@ def test_an_imported_run_explains_with_the_attention_of_vit(kind, tmp_path):
     for layer, (weights,) in zip(found["more"]["class-token"]["layers"], theirs, strict=True):
         wanted = weights.mean(dim=0)[0, 1:].reshape(n, n).detach().numpy()
         np.testing.assert_allclose(layer["weights"], wanted, atol=1e-5)
+
+
+def test_training_on_own_pictures_begins_where_vit_is(tmp_path):
+    """With labels of one's own; the first loss is that of `ViTForImageClassification` with the same head."""
+    make("ViTForImageClassification", tmp_path / "their")
+    import_run(tmp_path / "their", tmp_path / "run")
+    pictures, labels = squares(3), ["round", "square", "round"]
+    rows = [{"picture": f"{i}.png", "label": label} for i, label in enumerate(labels)]
+    for row, picture in zip(rows, pictures, strict=True):
+        picture.save(tmp_path / row["picture"])
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    columns = {"picture": "picture", "label": "label"}
+    source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": columns}
+    tuned = fine_tune(tmp_path, source, task={"kind": "picture-classification"})
+    assert "starting from the weights of run; these heads begin afresh: class" in tuned.said
+    theirs = transformers.ViTForImageClassification.from_pretrained(
+        tmp_path / "their", num_labels=2, ignore_mismatched_sizes=True
+    )
+    pixels = torch.stack([torch.from_numpy(np.asarray(p, np.float32)) / 255 for p in pictures])
+    mean, std = (torch.tensor(each)[:, None, None] for each in (MEAN, STD))
+    wanted = torch.tensor([tuned.run.codec.labels.index(label) for label in labels])
+    with torch.no_grad():
+        theirs.classifier.load_state_dict(tuned.first.heads["class"][1].state_dict())
+        loss = theirs.eval()((pixels.permute(0, 3, 1, 2) - mean) / std, labels=wanted).loss.item()
+    assert tuned.losses[0] == pytest.approx(loss, rel=1e-5)
+    assert tuned.losses[2] < tuned.losses[0]
+    assert {answer.text for answer in tuned.run.predict(pictures)} <= {"round", "square"}

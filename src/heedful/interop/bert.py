@@ -246,6 +246,7 @@ def _refuse(config: Any, *, pooled: bool) -> None:
         RequestError: naming the key.
     """
     others = {
+        "kind": ("encoder", "each of its tokens sees those after it too"),
         "mixer": ("attention", "it mixes by attention"),
         "norm": ("layer", "its norms are layer norms"),
         "norm_placement": ("post", "its norms come after the sums"),

@@ -44,7 +44,7 @@ class Encoder(nn.Module):
 
     Args:
         embedding: called on the inputs, packed tokens or pictures.
-        stack: blocks that see the whole sequence.
+        stack: blocks that see the whole sequence, or, where the last token stands for it, causal ones.
         pooler: called on hidden states and layout.
     """
 

@@ -49,6 +49,7 @@ from heedful.models.attention_stack import (
     self_attention,
     stack_of,
 )
+from heedful.models.encoder import Encoder
 from heedful.models.encoder_decoder import token_head
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.self_attention import SelfAttention
@@ -57,6 +58,7 @@ from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.experts import Gate, MixtureOfExperts, NoisyTopKGate, TopKGate
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
+from heedful.nn.pooling import LastPooling
 from heedful.nn.positions import Added, LearnedPositions
 from heedful.nn.state import State
 
@@ -283,6 +285,15 @@ def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
     )
     initialise(model, n_residuals=2 * config.n_layers if config.norm_placement == "pre" else 1)
     return model
+
+
+def build_reader(config: LanguageModelConfig, vocab_size: int) -> Encoder:
+    """The same embedding and stack without the output layer: the last token's vector stands for a text.
+
+    Source: Radford et al. 2018, section 3.2.
+    """
+    model = build(config, vocab_size)
+    return Encoder(model.embedding, model.stack, LastPooling())
 
 
 def _layer(config: LanguageModelConfig, number: int) -> tuple[nn.Module, nn.Module]:

@@ -38,6 +38,12 @@ BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "captioner": captioner.build,
 }
 
+READERS: dict[str, Callable[..., nn.Module]] = {
+    "encoder": encoder.build,
+    "language-model": language_model.build_reader,
+}
+"""Families of which a model can be made that reads a text and makes one vector of it."""
+
 SIZES: dict[str, tuple[str, ...]] = {
     "transformer": ("source_vocab", "target_vocab"),
     "recurrent": ("source_vocab", "target_vocab"),
@@ -80,6 +86,11 @@ def build_model(config: Any, *sizes: int) -> nn.Module:
         sizes: what the data decide, in the order of `SIZES`.
     """
     return BUILDERS[config.kind](config, *sizes)
+
+
+def build_reader(config: Any, vocab_size: int) -> nn.Module:
+    """A freshly initialised model of one of `READERS`; ``heads["pooled"]`` makes one vector of a text."""
+    return READERS[config.kind](config, vocab_size)
 
 
 def preset(name: str) -> AnyConfig:

@@ -20,6 +20,19 @@ class FirstPooling(nn.Module):
         return x[layout.offsets[:-1]]
 
 
+class LastPooling(nn.Module):
+    """The hidden state of the last token: of a causal stack, the one that has seen all the others.
+
+    Source: Radford et al. 2018, section 3.2. Sequences must not be empty.
+    """
+
+    def forward(self, x: Float[Tensor, "T d"], layout: Layout) -> Float[Tensor, "B d"]:
+        """One row for each sequence."""
+        if layout.has_empty:
+            raise ValueError("an empty sequence has no last token")
+        return x[layout.offsets[1:] - 1]
+
+
 class MeanPooling(nn.Module):
     """The mean of the hidden states; of an empty sequence, zeros."""
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -82,21 +82,34 @@ def reader_of(recipe: Recipe, size: int, channels: int) -> PictureReader | None:
     return replace(reader, size=size, first="")
 
 
-def take_weights(recipe: Recipe, model: nn.Module) -> list[str]:
-    """Give the model the weights of the run that the recipe starts from, by their names.
+class Taken(NamedTuple):
+    """What weights were not taken over, by the names of heads.
 
-    Returns:
-        The names of the heads that begin afresh.
+    Args:
+        fresh: those that the run has not: they begin afresh.
+        left: those that only the run has.
+    """
+
+    fresh: list[str]
+    left: list[str]
+
+    def __str__(self) -> str:
+        fresh = f"; these heads begin afresh: {', '.join(self.fresh)}" if self.fresh else ""
+        return fresh + (f"; these stay behind: {', '.join(self.left)}" if self.left else "")
+
+
+def take_weights(recipe: Recipe, model: nn.Module) -> Taken:
+    """Give the model the weights of the run that the recipe starts from, by their names.
 
     Raises:
         RequestError: the run's model has no such part, or one of another size.
     """
     folder = folder_of(recipe)
     if folder is None:
-        return []
+        return Taken([], [])
     held, aliases = read_tensors(folder.weights)
     held |= {name: held[other] for name, other in aliases.items()}
-    own, _ = named_tensors(model)
+    own, tied = named_tensors(model)
     held |= dict(_other_grids(held, model))
     fresh = {name for name in own if name.startswith(HEADS) and _differs(held, name, own)}
     wrong = [name for name in own if name not in fresh and _differs(held, name, own)]
@@ -111,7 +124,7 @@ def take_weights(recipe: Recipe, model: nn.Module) -> list[str]:
         for name, tensor in own.items():
             if name not in fresh:
                 tensor.copy_(held[name])
-    return sorted({name.removeprefix(HEADS).split(".")[0] for name in fresh})
+    return Taken(_heads(fresh), sorted({*_heads(held)} - {*_heads([*own, *tied])}))
 
 
 def _other_grids(held: Mapping[str, torch.Tensor], model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -124,6 +137,11 @@ def _other_grids(held: Mapping[str, torch.Tensor], model: nn.Module) -> Iterator
         side = math.isqrt(max(0, len(table) - first))
         if side**2 == len(table) - first:
             yield key, resize_positions(table, (side, side), grid_of(*part.size, part.patches.patch))
+
+
+def _heads(names: Iterable[str]) -> list[str]:
+    """The heads that some of these tensors belong to."""
+    return sorted({name.removeprefix(HEADS).split(".")[0] for name in names if name.startswith(HEADS)})
 
 
 def _differs(held: Mapping[str, torch.Tensor], name: str, own: Mapping[str, torch.Tensor]) -> bool:

@@ -17,7 +17,7 @@ from heedful.objectives.classification import class_logits
 from heedful.tasks.labels import LABEL, answer, number_of
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
-from heedful.tasks.texts import BUDGET, TextReader, encoded
+from heedful.tasks.texts import BUDGET, WITH_CLASS, Frame, TextReader, encoded
 from heedful.text.tokenizer import Tokenizer
 
 
@@ -55,13 +55,14 @@ class LabelCodec:
             yield Located({**ids, LABEL: [self.number(row.row[LABEL], row.where)]}, row.where)
 
     def collate(
-        self, parts: Sequence[Sequence[Any]], labels: Sequence[int], samples: Sequence[int] = ()
+        self,
+        parts: Sequence[Sequence[Any]],
+        labels: Sequence[int],
+        samples: Sequence[int] = (),
+        frame: Frame = WITH_CLASS,
     ) -> Batch:
-        """A batch of the given texts."""
-        specials = self.tokenizer.specials
-        return Batch.labelled(
-            parts, labels, classify=specials.classify, separate=specials.separate, samples=samples
-        )
+        """A batch of the given texts, in such a frame."""
+        return Batch.labelled(parts, labels, classify=frame.first, separate=frame.last, samples=samples)
 
 
 class Classifier(Reader):
@@ -75,16 +76,26 @@ class Classifier(Reader):
         codec: of texts and labels.
         longest: the most tokens of a sequence; longer texts are cut, and the prediction says so.
         n_best: labels to give for each input.
+        frame: the special tokens around the texts.
         budget: tokens of the rectangle that is read together; bounds the memory.
     """
 
     unaligned = "a classifier writes nothing"
 
     def __init__(
-        self, model: Any, codec: LabelCodec, *, longest: int, n_best: int = 1, budget: int = BUDGET
+        self,
+        model: Any,
+        codec: LabelCodec,
+        *,
+        longest: int,
+        n_best: int = 1,
+        frame: Frame = WITH_CLASS,
+        budget: int = BUDGET,
     ) -> None:
         self.codec, self.n_best = codec, n_best
-        self.reader = TextReader(model, codec.tokenizer, longest=longest, answer=class_logits, budget=budget)
+        self.reader = TextReader(
+            model, codec.tokenizer, longest=longest, answer=class_logits, frame=frame, budget=budget
+        )
 
     def answers(self, inputs: Sequence[str | Sequence[str]], progress: Progress) -> list[Prediction]:
         """Label the inputs, each a text or a pair of inputs."""

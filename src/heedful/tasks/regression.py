@@ -20,7 +20,7 @@ from heedful.objectives.regression import values
 from heedful.tasks.labels import LABEL
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
-from heedful.tasks.texts import BUDGET, TextReader, encoded
+from heedful.tasks.texts import BUDGET, WITH_CLASS, Frame, TextReader, encoded
 from heedful.text.tokenizer import Tokenizer
 
 
@@ -81,12 +81,17 @@ class NumberCodec:
             plain = np.array([number(row.row[LABEL], row.where)], dtype="<f8")
             yield Located({**ids, LABEL: plain.view(np.uint8).tolist()}, row.where)
 
-    def collate(self, parts: Sequence[Sequence[Any]], labels: Sequence[Any], samples: Sequence[int]) -> Batch:
+    def collate(
+        self,
+        parts: Sequence[Sequence[Any]],
+        labels: Sequence[Any],
+        samples: Sequence[int] = (),
+        frame: Frame = WITH_CLASS,
+    ) -> Batch:
         """A batch of texts with their numbers, standardised; ``labels`` are as `encode` gives them."""
         plain = np.concatenate([np.asarray(label, dtype=np.uint8).view("<f8") for label in labels])
-        specials = self.tokenizer.specials
-        batch = Batch.framed(parts, classify=specials.classify, separate=specials.separate, samples=samples)
-        return replace(batch, values=torch.from_numpy((plain - self.mean) / self.deviation).float())
+        standardised = torch.from_numpy((plain - self.mean) / self.deviation).float()
+        return replace(frame(parts, samples), values=standardised)
 
 
 class Estimator(Reader):
@@ -96,14 +101,25 @@ class Estimator(Reader):
         model: has heads ``pooled`` and ``value``; put into evaluation mode here.
         codec: of texts and numbers.
         longest: the most tokens of a sequence; longer texts are cut, and the prediction says so.
+        frame: the special tokens around the texts.
         budget: tokens of the rectangle that is read together; bounds the memory.
     """
 
     unaligned = "a regression writes nothing"
 
-    def __init__(self, model: Any, codec: NumberCodec, *, longest: int, budget: int = BUDGET) -> None:
+    def __init__(
+        self,
+        model: Any,
+        codec: NumberCodec,
+        *,
+        longest: int,
+        frame: Frame = WITH_CLASS,
+        budget: int = BUDGET,
+    ) -> None:
         self.codec = codec
-        self.reader = TextReader(model, codec.tokenizer, longest=longest, answer=values, budget=budget)
+        self.reader = TextReader(
+            model, codec.tokenizer, longest=longest, answer=values, frame=frame, budget=budget
+        )
 
     def answers(self, inputs: Sequence[str | Sequence[str]], progress: Progress) -> list[Prediction]:
         """Give each input, a text or a pair of inputs, its number."""

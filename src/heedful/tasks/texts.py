@@ -1,6 +1,7 @@
 """What tasks share that answer to a whole text, or to a pair of texts: columns, ids, cutting, reading."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -21,6 +22,33 @@ BUDGET = 8192
 
 # The special tokens around one text; a second one needs one more.
 N_SPECIALS = 2
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The special tokens around texts: ``first a last``, or of pairs ``first a last b last``.
+
+    Args:
+        first: the id that stands before all.
+        last: the id that ends each text.
+    """
+
+    first: int
+    last: int
+
+    def __call__(self, parts: Sequence[Sequence[Ids]], samples: Sequence[int] = ()) -> Batch:
+        """A batch of texts or pairs; no answer yet."""
+        return Batch.framed(parts, classify=self.first, separate=self.last, samples=samples)
+
+
+WITH_CLASS = Frame(SPECIALS.classify, SPECIALS.separate)
+"""``<cls> a <sep> b <sep>`` (Devlin et al. 2019, figure 2)."""
+
+AS_DOCUMENTS = Frame(SPECIALS.end, SPECIALS.end)
+"""``</s> a </s> b </s>``: as documents lie in running text, so a language model knows all tokens of it.
+
+Radford et al. 2018 (section 3.3) have a start, a delimiter and an end that begin afresh.
+"""
 
 
 def text_columns(pairs: bool) -> tuple[str, ...]:
@@ -52,13 +80,14 @@ def fitted(texts: Sequence[Ids], longest: int) -> list[Ids]:
 
 
 class TextReader:
-    """Reads one or two texts for each input with an encoder, neighbours in length together.
+    """Reads one or two texts for each input, neighbours in length together.
 
     Args:
         model: put into evaluation mode here.
         tokenizer: of all texts.
         longest: the most tokens of a sequence; longer texts are cut, and a note says so.
         answer: what is made of hidden states, heads and layout: a row for each sequence.
+        frame: the special tokens around the texts.
         budget: tokens of the rectangle that is read together; bounds the memory.
     """
 
@@ -69,10 +98,11 @@ class TextReader:
         *,
         longest: int,
         answer: Callable[[Tensor, Any, Layout], Tensor],
+        frame: Frame = WITH_CLASS,
         budget: int = BUDGET,
     ) -> None:
         self.model, self.tokenizer = model.eval(), tokenizer
-        self.longest, self.answer, self.budget = longest, answer, budget
+        self.longest, self.answer, self.frame, self.budget = longest, answer, frame, budget
         self.device = next(model.parameters()).device
 
     @torch.inference_mode()
@@ -84,11 +114,7 @@ class TextReader:
         ids = [self.tokenizer.encode_batch(part) for part in parts]
         results: list[tuple[Tensor, str | None]] = [(torch.zeros(0), None)] * len(ids)
         for group in self._groups(ids):
-            batch = Batch.framed(
-                [fitted(ids[i], self.longest) for i in group],
-                classify=SPECIALS.classify,
-                separate=SPECIALS.separate,
-            ).to(self.device)
+            batch = self.frame([fitted(ids[i], self.longest) for i in group]).to(self.device)
             answers = self.answer(self.model(batch.inputs), self.model.heads, batch.inputs.layout).cpu()
             for i, row in zip(group, answers, strict=True):
                 results[i] = row, self._note(sum(map(len, ids[i])), len(ids[i]))

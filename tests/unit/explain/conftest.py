@@ -157,6 +157,11 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         LABELLED,
         ("the cat", "a dog sat"),
     ),
+    "pairs, to their end": (
+        _recipe({"kind": "classification", "pairs": True}, PIECES, MODEL),
+        LABELLED,
+        ("the cat", "a dog sat"),
+    ),
     "fourier": (_classifier(mixer="fourier"), SINGLE, "the cat"),
     "regression": (_recipe(PAIR, PIECES, ENCODER), LABELLED, ("the cat", "a dog")),
     "tagging": (_recipe("tagging", PIECES, {**ENCODER, "segments": 0}), TAGGED, "the dog sat"),

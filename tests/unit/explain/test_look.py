@@ -212,11 +212,14 @@ def test_a_text_without_a_gap_is_looked_at_all_the_same(explained):
     assert seen.answer["note"] == "there is no [MASK] to fill"
 
 
-def test_pairs_stand_one_after_the_other(explained):
-    run, given = explained("pairs")
+@pytest.mark.parametrize(
+    "name, first_token, last_token", [("pairs", "<cls>", "<sep>"), ("pairs, to their end", "</s>", "</s>")]
+)
+def test_pairs_stand_one_after_the_other(explained, name, first_token, last_token):
+    run, given = explained(name)
     side = look(run, given).sides["input"]
     first, second = (run.codec.tokenizer.tokens(run.codec.tokenizer.encode(text)) for text in given)
-    assert side.tokens == ("<cls>", *first, "<sep>", *second, "<sep>")
+    assert side.tokens == (first_token, *first, last_token, *second, last_token)
     assert side.surface == ("the", "cat", "a", "dog", "sat")
     assert [side.surface[word] for word in dict.fromkeys(side.words) if word >= 0] == list(side.surface)
 
@@ -243,7 +246,9 @@ def test_the_ends_of_an_answer_have_its_score(explained):
     assert reading.questions.names == [tokens[place] for place in reading.questions.places]
 
 
-@pytest.mark.parametrize("name", ["classification", "pairs", "pictures", "fourier", "resnet"])
+@pytest.mark.parametrize(
+    "name", ["classification", "pairs", "pairs, to their end", "pictures", "fourier", "resnet"]
+)
 def test_a_class_has_its_score(explained, name):
     run, given = explained(name)
     reading = read(run, given)

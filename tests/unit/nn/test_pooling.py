@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from heedful.nn.layout import Layout
-from heedful.nn.pooling import FirstPooling, MaxPooling, MeanPooling, Pooler
+from heedful.nn.pooling import FirstPooling, LastPooling, MaxPooling, MeanPooling, Pooler
 
 LENGTHS = [3, 1, 7]
 PLAIN = {
     FirstPooling: lambda part: part[0],
+    LastPooling: lambda part: part[-1],
     MeanPooling: lambda p: p.mean(0),
     MaxPooling: lambda p: p.amax(0),
 }
@@ -47,7 +48,7 @@ def test_nan_stays_in_its_sequence(kind):
 def test_an_empty_sequence_has_a_mean_of_zero_and_nothing_else():
     layout, x = Layout.of([2, 0]), hidden([2])
     assert torch.equal(MeanPooling()(x, layout)[1], torch.zeros(5))
-    for kind in (FirstPooling, MaxPooling):
+    for kind in (FirstPooling, LastPooling, MaxPooling):
         with pytest.raises(ValueError, match="empty"):
             kind()(x, layout)
 

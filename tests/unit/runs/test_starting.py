@@ -95,7 +95,8 @@ def test_training_begins_with_its_weights_and_ends_elsewhere(pretrained, tmp_pat
     recipe = tuning(pretrained, "schedule.peak=1e-9", "training.max_updates=1")
     train_run(recipe, tmp_path / "run", device="cpu", say=said.append)
     assert said[0] == "going on from pretrained"
-    assert "starting from the weights of pretrained; these heads begin afresh: class" in said
+    begun = "starting from the weights of pretrained; these heads begin afresh: class; these stay behind: "
+    assert f"{begun}token" in said
     before, after = load(pretrained / "pretrained", device="cpu"), load(tmp_path / "run", device="cpu")
     own = after.model.state_dict()
     shared = [name for name in before.model.state_dict() if name in own]
@@ -207,7 +208,7 @@ def test_a_model_that_the_task_cannot_take_is_refused_in_one_line(tmp_path, wher
     place = f"{tmp_path / 'tuning.yaml'}:3" if here else "on the command line"
     assert str(refused.value) == (
         f"{place}: start.run: the model of other is of the kind {config.kind}, and classification needs one "
-        "of the kind encoder"
+        "of the kind encoder or language-model"
     )
 
 
@@ -262,6 +263,8 @@ def read(tmp_path_factory):
         "reading.yaml": READING,
         "going-on.yaml": going_on,
         "summarising.yaml": SUMMARISING,
+        "rows": ROWS,
+        "tuning.yaml": TUNING.replace("run: pretrained", "run: read"),
     }
     return folder_with(tmp_path_factory.mktemp("read"), files, "reading.yaml", "read")
 
@@ -313,3 +316,59 @@ def test_a_run_without_text_has_no_vocabulary_to_give(read, tmp_path):
     (tmp_path / "read" / "text.tokenizer.json").unlink()
     with pytest.raises(RequestError, match="has no tokenizer of the source: its task is another"):
         tokenizer_of(summarising(read, f"start.run={tmp_path / 'read'}"), "source", "text")
+
+
+# From a language model to one that labels what it has read ------------------------------------------------
+
+
+def test_a_language_model_goes_on_as_a_classifier(read, tmp_path):
+    said = []
+    recipe = tuning(read, "schedule.peak=1e-9", "training.max_updates=1")
+    assert recipe.model == read_recipe(str(read / "reading.yaml"))[0].model
+    train_run(recipe, tmp_path / "run", device="cpu", say=said.append)
+    begun = "starting from the weights of read; these heads begin afresh: class; these stay behind: token"
+    assert begun in said
+    before, after = load(read / "read", device="cpu"), load(tmp_path / "run", device="cpu")
+    own, theirs = after.model.state_dict(), before.model.state_dict()
+    assert theirs.keys() - own.keys() == {"heads.token.weight"}
+    assert own.keys() - theirs.keys() == {"heads.class.1.weight", "heads.class.1.bias"}
+    for name in own.keys() & theirs.keys():
+        torch.testing.assert_close(own[name], theirs[name], rtol=0, atol=1e-6)
+    assert after.codec.tokenizer.fingerprint == before.codec.text.fingerprint
+    assert {answer.text for answer in after.predict(["the cat", "", "the dog lay"])} <= {"cat", "dog"}
+
+
+def test_a_classifier_of_one_goes_on_as_a_regression(read, tmp_path):
+    """Whose texts it frames in the same way: weights, tokenizer and context are the first run's."""
+    train_run(tuning(read), tmp_path / "labelled", device="cpu")
+    numbers = ROWS.replace("cat\t", "1\t").replace("dog\t", "2\t")
+    (tmp_path / "rows").write_text(numbers)
+    recipe = TUNING.replace("classification", "regression").replace("run: pretrained", "run: labelled")
+    (tmp_path / "tuning.yaml").write_text(recipe)
+    said = []
+    train_run(tuning(tmp_path, "training.max_updates=1"), tmp_path / "run", device="cpu", say=said.append)
+    begun = "starting from the weights of labelled; these heads begin afresh: value; these stay behind: class"
+    assert begun in said
+    assert load(tmp_path / "run", device="cpu").model.heads.keys() == {"pooled", "value"}
+
+
+def test_a_language_models_body_may_stay_or_learn_more_slowly(read, tmp_path):
+    train_run(tuning(read, "start.frozen=body"), tmp_path / "run", device="cpu")
+    before, after = (load_file(path / "weights.safetensors") for path in (read / "read", tmp_path / "run"))
+    assert all(torch.equal(x, before[name]) for name, x in after.items() if not name.startswith("heads."))
+    recipe = tuning(read, "start.layer_share=0.5")
+    model = kind_of(recipe).model(recipe, (40, 2))
+    shares = {name: rate_shares(recipe, model).get(p, 1.0) for name, p in model.named_parameters()}
+    assert shares["stack.blocks.1.mixing.part.qkv.weight"] == 0.5
+    assert shares["stack.blocks.0.mixing.part.qkv.weight"] == 0.25
+    assert shares["embedding.weight"] == 0.125
+    assert shares["heads.class.1.weight"] == 1.0
+
+
+@pytest.mark.parametrize("task", ["tagging", "question-answering"])
+def test_single_tokens_are_not_asked_of_a_language_model(read, task):
+    with pytest.raises(RequestError) as refused:
+        tuning(read, f"task.kind={task}")
+    assert str(refused.value).endswith(
+        f"the model of read is of the kind language-model, and {task} needs one of the kind encoder"
+    )

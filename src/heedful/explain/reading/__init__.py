@@ -11,9 +11,10 @@ input, the sides that stand along the axes, and the `Questions` that were answer
 | language modelling | input: prompt and completion | every token but the first; the prompt's are *given* |
 | masked language modelling | input: ``<cls> x <sep>`` | what stands in each gap |
 | classification, of pairs too | input: ``<cls> a <sep> b <sep>`` | the class |
-| regression | the same | the number (no probability) |
-| tagging | the same | the tag of each word, at its first token |
-| question answering | the same | the answer's first and last token |
+| the same by a language model | input: ``</s> a </s> b </s>`` | the class |
+| regression | as of classes | the number (no probability) |
+| tagging | input: ``<cls> x <sep>`` | the tag of each word, at its first token |
+| question answering | input: ``<cls> a <sep> b <sep>`` | the answer's first and last token |
 | picture classification | input: squares | the class |
 | captioning | source: squares, target, prefix | every token of the caption, and its end |
 """

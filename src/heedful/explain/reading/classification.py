@@ -18,7 +18,6 @@ from heedful.objectives.classification import class_logits
 from heedful.objectives.regression import values
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.texts import fitted
-from heedful.text.specials import SPECIALS
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
@@ -66,8 +65,7 @@ def _framed(run: "Run", given: Any) -> tuple[Batch, dict[str, Side]]:
     texts = texts_of(run, given)
     ids = tokenizer.encode_batch(texts)
     refuse_empty(*ids)
-    kept = fitted(ids, run.recipe.model.max_length)
-    batch = Batch.framed([kept], classify=SPECIALS.classify, separate=SPECIALS.separate)
+    batch = run.recipe.frame([fitted(ids, run.recipe.model.longest)])
     return batch, {INPUT: text_side(tokenizer, ids_in(batch), texts)}
 
 

@@ -23,7 +23,7 @@ from heedful.runs.folder import RunFolder, read_labels, write_json
 from heedful.runs.kind import Rows, Say, Scoring, Trained
 from heedful.tasks.classification import Classifier, LabelCodec
 from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed
-from heedful.tasks.texts import PAIR, TEXT, text_columns
+from heedful.tasks.texts import PAIR, TEXT, Frame, text_columns
 from heedful.text.tokenizer import Tokenizer
 
 MEASURES = {"loss": "class", "accuracy": "correct"}
@@ -37,6 +37,7 @@ class Classification(EncoderKind):
     single = (LABEL,)
     scoring = "labelling"
     options = ("n_best",)
+    shorter = "lower model.max_length, of a language model model.context"
     readable = (TEXT, PAIR)
     answer = LABEL
     measures = MEASURES
@@ -98,14 +99,14 @@ class Classification(EncoderKind):
 
     def batches(self, recipe: ClassificationRecipe, codec: LabelCodec, store: TokenStore) -> TextBatches:
         """Texts with the numbers of their labels."""
-        collate = partial(_collate, codec)
-        return TextBatches(store, self.texts(recipe), self.answer, recipe.model.max_length, collate)
+        collate = partial(_collate, codec, recipe.frame)
+        return TextBatches(store, self.texts(recipe), self.answer, recipe.model.longest, collate)
 
     def example(
         self, recipe: ClassificationRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
     ) -> Batch:
         """Texts that differ by a token or two in length."""
-        batch = made_up(sizes[0], n, length, len(self.texts(recipe)))
+        batch = made_up(sizes[0], n, length, len(self.texts(recipe)), recipe.frame)
         return replace(batch, classes=torch.arange(n) % sizes[-1])
 
     def predictor(
@@ -118,12 +119,15 @@ class Classification(EncoderKind):
         **options: Any,
     ) -> Classifier:
         """Labels."""
-        return Classifier(inference.ready(), codec, longest=recipe.model.max_length, **options)
+        longest, frame = recipe.model.longest, recipe.frame
+        return Classifier(inference.ready(), codec, longest=longest, frame=frame, **options)
 
     def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1."""
         return scored(run, split, rows, how)
 
 
-def _collate(codec: LabelCodec, texts: Sequence[Any], labels: Sequence[Any], samples: Sequence[int]) -> Batch:
-    return codec.collate(texts, [int(label[0]) for label in labels], samples)
+def _collate(
+    codec: LabelCodec, frame: Frame, texts: Sequence[Any], labels: Sequence[Any], samples: Sequence[int]
+) -> Batch:
+    return codec.collate(texts, [int(label[0]) for label in labels], samples, frame)

@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-from heedful.runs.encoders.recipe import EncoderRecipe
+from heedful.runs.encoders.recipe import WholeTextRecipe
 from heedful.runs.recipe import ClassObjectiveConfig
 from heedful.tasks.registry import ClassificationTask
 
 
-class ClassificationRecipe(EncoderRecipe):
+class ClassificationRecipe(WholeTextRecipe):
     """A whole recipe."""
 
     task: ClassificationTask

@@ -1,4 +1,4 @@
-"""What runs share whose encoder reads texts and whose heads answer: nothing is written."""
+"""What runs share whose model reads texts and whose heads answer: nothing is written."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ from heedful.data.sources import JsonlSource, Located, Row, TsvSource
 from heedful.data.store import TokenStore
 from heedful.data.tables import own_table
 from heedful.errors import RequestError
-from heedful.models.registry import build_model
+from heedful.models.registry import build_reader
 from heedful.runs.kind import Kind, Prepared, Rows
 from heedful.runs.measuring import Batches, Validator, micro_batch
 from heedful.runs.starting import own_tokenizer
-from heedful.tasks.texts import N_SPECIALS, TEXT, fitted
+from heedful.tasks.texts import N_SPECIALS, TEXT, WITH_CLASS, Frame, fitted
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.feed import PlannedData
@@ -48,7 +48,7 @@ class EncoderKind(Kind):
 
     @abstractmethod
     def heads(self, recipe: Any, sizes: Sequence[int]) -> dict[str, nn.Module]:
-        """What the encoder needs besides its pooling."""
+        """What the model needs besides its pooling."""
 
     @abstractmethod
     def codec(self, recipe: Any, tokenizer: Tokenizer, rows: Rows) -> Any:
@@ -77,10 +77,10 @@ class EncoderKind(Kind):
         return self.texts(recipe)
 
     def model(self, recipe: Any, sizes: Sequence[int]) -> nn.Module:
-        """The encoder, with the heads of the task."""
-        encoder: Any = build_model(recipe.model, sizes[0])
-        encoder.heads.update(self.heads(recipe, sizes))
-        return encoder
+        """What reads the texts, with the heads of the task."""
+        reader: Any = build_reader(recipe.model, sizes[0])
+        reader.heads.update(self.heads(recipe, sizes))
+        return reader
 
     def learn(self, recipe: Any, rows: Rows) -> Any:
         """A tokenizer for all texts, and the rest of the codec.
@@ -165,7 +165,7 @@ class TextBatches:
         return self.collate([fitted(parts, self.longest) for parts in texts], rows[self.answer], samples)
 
 
-def made_up(vocab_size: int, n: int, length: int, n_texts: int) -> Batch:
+def made_up(vocab_size: int, n: int, length: int, n_texts: int, frame: Frame = WITH_CLASS) -> Batch:
     """``n`` sequences of about ``length`` tokens, with as many texts each, for timing."""
     draw = np.random.default_rng(0)
     shares = [max(0, length - 1 - n_texts + (0, -1, 1)[i % 3]) for i in range(n)]
@@ -175,7 +175,7 @@ def made_up(vocab_size: int, n: int, length: int, n_texts: int) -> Batch:
         )
         for share in shares
     ]
-    return Batch.framed(parts, classify=SPECIALS.classify, separate=SPECIALS.separate)
+    return frame(parts)
 
 
 def _of_texts(filter: Filter, columns: Sequence[str]) -> Filter:

@@ -1,12 +1,15 @@
-"""What recipes share whose encoder reads texts and whose heads answer."""
+"""What recipes share whose model reads texts and whose heads answer."""
 
-from pydantic import model_validator
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
 
 from heedful.config import Config
 from heedful.data.report import Filter
 from heedful.models.encoder import EncoderConfig
+from heedful.models.language_model import LanguageModelConfig
 from heedful.runs import recipe
-from heedful.tasks.texts import N_SPECIALS
+from heedful.tasks.texts import AS_DOCUMENTS, N_SPECIALS, WITH_CLASS, Frame
 
 
 class DataConfig(recipe.DataConfig):
@@ -47,12 +50,12 @@ class EvaluationConfig(Config):
     """``evaluate`` reports all scores of the task; there is nothing to choose."""
 
 
-class EncoderRecipe(recipe.Recipe):
+class ReadingRecipe(recipe.Recipe):
     """A recipe of such a task."""
 
     data: DataConfig
     tokenizer: recipe.Tokenization
-    model: EncoderConfig
+    model: Any
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -63,14 +66,32 @@ class EncoderRecipe(recipe.Recipe):
         return False
 
     @property
+    def frame(self) -> Frame:
+        """The special tokens around the texts."""
+        return AS_DOCUMENTS if isinstance(self.model, LanguageModelConfig) else WITH_CLASS
+
+    @property
     def room(self) -> int:
         """Tokens that the texts of a row may have together."""
-        return self.model.max_length - N_SPECIALS - self.pairs
+        return int(self.model.longest) - N_SPECIALS - self.pairs
 
     @model_validator(mode="after")
-    def _has_room(self) -> "EncoderRecipe":
+    def _has_room(self) -> "ReadingRecipe":
         if self.room < 1:
-            raise ValueError(f"model.max_length={self.model.max_length} leaves no room for a text")
-        if self.pairs and self.model.segments < 2:
+            key = "context" if isinstance(self.model, LanguageModelConfig) else "max_length"
+            raise ValueError(f"model.{key}={self.model.longest} leaves no room for a text")
+        if self.pairs and isinstance(self.model, EncoderConfig) and self.model.segments < 2:
             raise ValueError("two texts that are read together need model.segments=2, which tell them apart")
         return self
+
+
+class EncoderRecipe(ReadingRecipe):
+    """One that asks for single tokens, which only an encoder reads with all that stands around them."""
+
+    model: EncoderConfig
+
+
+class WholeTextRecipe(ReadingRecipe):
+    """One that asks for a whole text: a language model has read it at its last token."""
+
+    model: Annotated[EncoderConfig | LanguageModelConfig, Field(discriminator="kind")]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class Regression(EncoderKind):
     unit = "examples"
     single = (LABEL,)
     scoring = "estimating"
+    shorter = "lower model.max_length, of a language model model.context"
     readable = (TEXT, PAIR)
     answer = LABEL
     measures = MEASURES
@@ -95,13 +97,14 @@ class Regression(EncoderKind):
 
     def batches(self, recipe: RegressionRecipe, codec: NumberCodec, store: TokenStore) -> TextBatches:
         """Texts with their numbers."""
-        return TextBatches(store, self.texts(recipe), self.answer, recipe.model.max_length, codec.collate)
+        collate = partial(codec.collate, frame=recipe.frame)
+        return TextBatches(store, self.texts(recipe), self.answer, recipe.model.longest, collate)
 
     def example(
         self, recipe: RegressionRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
     ) -> Batch:
         """Texts that differ by a token or two in length."""
-        batch = made_up(sizes[0], n, length, len(self.texts(recipe)))
+        batch = made_up(sizes[0], n, length, len(self.texts(recipe)), recipe.frame)
         return replace(batch, values=torch.linspace(-1, 1, n))
 
     def predictor(
@@ -114,7 +117,8 @@ class Regression(EncoderKind):
         **options: Any,
     ) -> Estimator:
         """Numbers."""
-        return Estimator(inference.ready(), codec, longest=recipe.model.max_length, **options)
+        longest, frame = recipe.model.longest, recipe.frame
+        return Estimator(inference.ready(), codec, longest=longest, frame=frame, **options)
 
     def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Correlations and the squared error."""

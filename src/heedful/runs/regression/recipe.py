@@ -3,7 +3,7 @@
 from pydantic import PositiveInt
 
 from heedful.config import Config
-from heedful.runs.encoders.recipe import EncoderRecipe
+from heedful.runs.encoders.recipe import WholeTextRecipe
 from heedful.tasks.registry import RegressionTask
 
 
@@ -17,7 +17,7 @@ class ObjectiveConfig(Config):
     chunk: PositiveInt = 1024
 
 
-class RegressionRecipe(EncoderRecipe):
+class RegressionRecipe(WholeTextRecipe):
     """A whole recipe."""
 
     task: RegressionTask

@@ -11,7 +11,8 @@ from heedful.explain.squares import class_map
 from heedful.explain.views import maker
 
 ROUNDED = 5.1e-7
-ENCODERS = ["one text", "language model", "masked", "classification", "pairs", "tagging", "pictures"]
+ENCODERS = ["one text", "language model", "masked", "classification", "pairs", "pairs, to their end"]
+ENCODERS += ["tagging", "pictures"]
 
 
 def matrices(seen):

@@ -1,0 +1,134 @@
+"""Classifiers and regressions whose texts a language model reads to their end."""
+
+import numpy as np
+import pytest
+
+from heedful.errors import RequestError
+from heedful.interop.exporting import export_run
+from heedful.models.language_model import build
+from heedful.runs.evaluate import evaluate
+from heedful.runs.kinds import kind_of
+from heedful.runs.ledger.ledger import describe
+from heedful.runs.reading import recipe_from
+from heedful.runs.run import load
+from heedful.runs.train import train_run
+from heedful.runs.trees import Mark, Tree
+from heedful.training.listeners import JsonLines, read_metrics
+
+MODEL = {
+    "kind": "language-model", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 2, "context": 11,
+    "dropout": 0.0, "attention_dropout": 0.0,
+}  # fmt: skip
+TRAINING = {"max_updates": 1, "tokens_per_update": 160, "validate_every": 30, "save_every": 30}
+
+
+def recipe(root=".", task=None, pairs=False, training=None, **model):
+    columns = {"label": 0, "text": 1} | ({"pair": 2} if pairs else {})
+    source = {"kind": "tsv", "columns": columns}
+    tree = {
+        "root": str(root),
+        "task": {"kind": "classification", **(task or {}), "pairs": pairs},
+        "data": {part: {**source, "paths": f"{part}.tsv"} for part in ("train", "valid")},
+        "tokenizer": {"subwords": {"kind": "word", "split": "space"}},
+        "model": {**MODEL, **model},
+        "schedule": {"kind": "constant", "peak": 1e-2},
+        "training": {**TRAINING, "precision": "fp32", **(training or {})},
+    }
+    return recipe_from(Tree.of(tree, Mark("r")))
+
+
+def one_text(draw):
+    """The label is the first word: what reads the last token must have seen it."""
+    words = draw.choice(["x", "y", "z"], draw.integers(1, 9))
+    return words[0], " ".join(words)
+
+
+def two_texts(draw):
+    return draw.choice(["same", "other"]), " ".join(draw.choice(["x", "y"], draw.integers(1, 5))), "x"
+
+
+def write(folder, row):
+    for seed, (name, n) in enumerate({"train": 120, "valid": 40}.items()):
+        draw = np.random.default_rng(seed)
+        lines = ("\t".join(map(str, row(draw))) for _ in range(n))
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+
+
+def into(folder, **sections):
+    made = recipe(folder, **sections)
+    train_run(made, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+    return load(folder / "run", device="cpu")
+
+
+def test_a_language_model_learns_to_label(tmp_path):
+    write(tmp_path, one_text)
+    run = into(tmp_path, n_layers=1, training={"max_updates": 60})
+    events = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
+    assert events[-1]["metrics"]["accuracy"] > 0.9
+    lines = (tmp_path / "valid.tsv").read_text().splitlines()
+    labels, texts = zip(*(line.split("\t") for line in lines), strict=True)
+    answers = run.predict(texts)
+    # Validation, evaluation and prediction read the same.
+    right = np.mean([answer.text == label for answer, label in zip(answers, labels, strict=True)])
+    assert right == evaluate(run, "valid", run.recipe.data.valid).scores[0].value
+    assert right == pytest.approx(events[-1]["metrics"]["accuracy"])
+    alone = [run.predict([text])[0].score for text in texts[:5]]
+    assert alone == pytest.approx([answer.score for answer in answers[:5]], abs=1e-5)
+
+
+def test_texts_lie_before_it_as_documents(tmp_path):
+    """With the end token before and after each, in training as in use; what is too long is cut."""
+    write(tmp_path, two_texts)
+    run = into(tmp_path, pairs=True)
+    seen = []
+    run.model.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].ids.tolist()))
+    x, y = (run.codec.tokenizer.encode(word)[0] for word in "xy")
+    (answer,) = run.predict([("x x y", "y")])
+    assert seen.pop() == [2, x, x, y, 2, y, 2]
+    assert answer.note is None
+    (answer,) = run.predict([(" ".join("x" * 20), "y y")])
+    assert seen.pop() == [2, *[x] * 6, 2, y, y, 2]
+    assert "cut from 22 to 8 tokens" in answer.note
+    batch = kind_of(run.recipe).example(run.recipe, run.codec.sizes, 3, 8, 0)
+    sequences = [part.tolist() for part in batch.inputs.ids.split(list(batch.inputs.layout.lengths))]
+    assert [[ids[0], ids.count(2), ids[-1]] for ids in sequences] == [[2, 3, 2]] * 3
+
+
+def test_a_number_for_a_text(tmp_path):
+    """Its squared error is validation's, in the unit of the data."""
+    write(tmp_path, lambda draw: (n := int(draw.integers(1, 8)), " ".join("x" * n)))
+    run = into(tmp_path, task={"kind": "regression"}, training={"max_updates": 8, "validate_every": 8})
+    (*_, last) = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
+    scores = {score.name: score.value for score in evaluate(run, "valid", run.recipe.data.valid).scores}
+    assert scores["MSE"] == pytest.approx(last["metrics"]["loss"] * run.codec.deviation**2, rel=1e-4)
+
+
+def test_it_is_described_with_its_head_and_without_an_output_layer(tmp_path):
+    write(tmp_path, one_text)
+    run = into(tmp_path, tie=False)
+    size, n_labels = run.codec.sizes
+    body = sum(
+        parameter.numel() for name, parameter in run.model.named_parameters() if not name.startswith("heads")
+    )
+    assert body == sum(p.numel() for p in build(run.recipe.model, size).parameters()) - 12 * size
+    assert describe(tmp_path / "run").parameters == body + (12 + 1) * n_labels
+
+
+@pytest.mark.parametrize("pairs, context", [(False, 2), (True, 3)])
+def test_a_context_without_room_is_refused(pairs, context):
+    with pytest.raises(RequestError, match=f"model.context={context} leaves no room for a text"):
+        recipe(pairs=pairs, context=context)
+
+
+def test_experts_are_balanced_here_too(tmp_path):
+    write(tmp_path, one_text)
+    into(tmp_path, experts={"n": 3, "k": 2}, training={"max_updates": 2, "validate_every": 2})
+    events = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert any("importance" in str(event) for event in events)
+
+
+def test_bert_cannot_hold_it(tmp_path):
+    write(tmp_path, one_text)
+    into(tmp_path)
+    with pytest.raises(RequestError, match=r"^model\.kind=language-model: BERT cannot hold this model: each"):
+        export_run(tmp_path / "run", "bert")
