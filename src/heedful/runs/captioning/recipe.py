@@ -58,6 +58,7 @@ class CaptioningRecipe(recipe.Recipe):
     data: DataConfig
     tokenizer: recipe.Tokenization
     model: CaptionerConfig
+    objective: recipe.TokenObjectiveConfig = recipe.TokenObjectiveConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig = BeamConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
