@@ -1,5 +1,6 @@
-"""The walks of CONTRIBUTING.md: what they say to write is enough to train, to predict and for the laws."""
+"""The walks of CONTRIBUTING.md: what they say to write is enough to train, to score and for the laws."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -7,11 +8,18 @@ from typing import NamedTuple
 
 import pytest
 
+from heedful.runs.reading import read_recipe
+
 ROOT = Path(__file__).parents[2]
 WALK = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Two walks")[2]
 COPIED = ("src", "tests/laws", "tests/conftest.py", "pyproject.toml")
-ROWS = "".join(f"{label}\t{text}\n" for label, text in [("one", "a red dog"), ("two", "the cat sleeps")] * 12)
-SMALL = ["d_model=12", "d_ff=17", "n_heads=3", "n_layers=1", "kernel=3", "max_length=15"]
+SHORT = [
+    *(f"model.{size}" for size in ("d_model=12", "d_ff=17", "n_heads=3", "n_layers=1")),
+    "data.train.limit=60",
+    "data.valid.limit=20",
+    "schedule.warmup=1",
+    *(f"training.{size}" for size in ("max_updates=4", "validate_every=2", "save_every=2")),
+]
 
 
 class Line(NamedTuple):
@@ -26,6 +34,7 @@ FILES = re.findall(r"A new file, \*\*([\w/.]+)\*\*:\n\n```python\n(.*?)```", WAL
 LINES = [Line(*found) for found in re.findall(
     r"ine in `(\w+)` of\s`([\w/.]+)`[^`]*:\n\n```python\n([^\n]*\n)```", WALK
 )]  # fmt: skip
+COMMANDS = re.findall(r"`heedful train (\S+) (\S+)`", WALK)
 
 
 def imports():
@@ -51,7 +60,6 @@ def copy(tmp_path_factory):
         (folder / path).write_text(code, encoding="utf-8")
     for line in LINES:
         _add(folder / line.path, line)
-    (folder / "rows.tsv").write_text(ROWS, encoding="utf-8")
     return folder
 
 
@@ -85,25 +93,21 @@ def test_the_walks_are_two_files_and_three_lines():
     assert [line.table for line in LINES] == ["MIXERS", "MIXERS", "CLASS"]
 
 
+def test_each_ends_in_a_command_that_trains_on_what_is_built_in():
+    assert [override for _, override in COMMANDS] == ["model.mixer=moving-average", "objective.loss=focal"]
+    for recipe, _ in COMMANDS:
+        data = read_recipe(recipe)[0].data
+        assert {source.kind for source in (data.train, data.valid, *data.test.values())} == {"built-in"}
+
+
 @pytest.mark.slow
-def test_what_was_added_trains_and_predicts(python, copy):
-    source = "{kind: tsv, paths: rows.tsv, columns: {label: 0, text: 1}}"
-    overrides = [
-        *(f"data.{part}={source}" for part in ("train", "valid", "test.test")),
-        *(f"model.{size}" for size in SMALL),
-        "model.mixer=moving-average",
-        "objective.loss=focal",
-        "tokenizer.subwords={kind: word}",
-        "schedule.warmup=1",
-        "training={max_updates: 4, tokens_per_update: 90, validate_every: 2, save_every: 2}",
-    ]
-    (copy / "mine.yaml").write_text("base: my-own-labels\n", encoding="utf-8")
-    python("-m", "heedful", "train", "mine.yaml", *overrides, "--out", "run")
-    done = python("-m", "heedful", "predict", "run", input="a red dog\n\nthe cat\n")
-    assert len(done.stdout.splitlines()) == 3
-    recipe = (copy / "run" / "recipe.yaml").read_text(encoding="utf-8")
-    assert "mixer: moving-average" in recipe
-    assert "loss: focal" in recipe
+@pytest.mark.parametrize("recipe, override", COMMANDS)
+def test_what_was_added_trains_and_is_scored(python, copy, recipe, override):
+    python("-m", "heedful", "train", recipe, override, *SHORT, "--out", recipe)
+    key, word = override.partition(".")[2].split("=")
+    assert f"{key}: {word}\n" in (copy / recipe / "recipe.yaml").read_text(encoding="utf-8")
+    done = python("-m", "heedful", "evaluate", recipe, "--split", "test", "--limit", "20", "--json")
+    assert json.loads(done.stdout)["splits"][0]["scores"]
 
 
 @pytest.mark.slow

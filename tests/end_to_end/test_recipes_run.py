@@ -56,6 +56,7 @@ WRITTEN = {
     "trec": SUMS,
     "wikitext2-lm": "model.norm=rms: GPT-2 cannot hold this model: its norms are layer norms",
     "wikitext2-masked": SUMS,
+    "wikitext2-spans": SUMS,
 }
 
 

@@ -57,14 +57,14 @@ from heedful.nn.recurrent import (
     ResidualRecurrence,
 )
 from heedful.nn.state import KeyValueCache
-from heedful.objectives.answering import AnswerSpan
 from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
-from heedful.objectives.registry import CLASS, NEXT_TOKEN, TAG
-from heedful.objectives.regression import SquaredError
-from heedful.runs.recipe import ClassObjectiveConfig, ObjectiveConfig
-from heedful.runs.tagging.recipe import ObjectiveConfig as TagConfig
+from heedful.runs.masked_language_modelling.recipe import ObjectiveConfig as MaskedTokenObjectiveConfig
+from heedful.runs.question_answering.recipe import ObjectiveConfig as AnswerObjectiveConfig
+from heedful.runs.recipe import ClassObjectiveConfig, ObjectiveConfig, TokenObjectiveConfig
+from heedful.runs.regression.recipe import ObjectiveConfig as NumberObjectiveConfig
+from heedful.runs.tagging.recipe import ObjectiveConfig as TagObjectiveConfig
 
 # The one tolerance of all laws, in fp32: the largest difference between two whole tensors, relative to
 # the largest number expected (or to 1, where all are smaller).
@@ -895,10 +895,25 @@ def _value_heads() -> nn.ModuleDict:
     return nn.ModuleDict({"pooled": FirstPooling(), "value": nn.Linear(D, 1)})
 
 
+def _masked_head() -> nn.ModuleDict:
+    return nn.ModuleDict({"token": MaskedHead(nn.Parameter(torch.randn(V_TARGET, D)))})
+
+
 def _masked_heads() -> nn.ModuleDict:
     table = nn.Parameter(torch.randn(V_TARGET, D))
     heads = {"token": MaskedHead(table), "boundary": BoundaryHead(table, 10)}
     return nn.ModuleDict({**heads, "pooled": FirstPooling(), "next": nn.Linear(D, 2)})
+
+
+# What recipes may minimise, and what each needs.
+REGISTERED: dict[str, tuple[type[ObjectiveConfig], Callable[[], nn.ModuleDict], Callable[..., Batch]]] = {
+    "token": (TokenObjectiveConfig, _token_head, _forced),
+    "masked token": (MaskedTokenObjectiveConfig, _masked_head, _masked),
+    "class": (ClassObjectiveConfig, _class_heads, _labelled_texts),
+    "tag": (TagObjectiveConfig, _tag_head, _tagged),
+    "number": (NumberObjectiveConfig, _value_heads, _valued),
+    "answer": (AnswerObjectiveConfig, _answer_head, _answered),
+}
 
 
 def _named(config: type[ObjectiveConfig], word: str) -> Callable[[], Any]:
@@ -906,15 +921,11 @@ def _named(config: type[ObjectiveConfig], word: str) -> Callable[[], Any]:
 
 
 OBJECTIVES: dict[str, Minimised] = {
-    # Every loss that recipes know.
-    **{f"token, {w}": Minimised(_named(ObjectiveConfig, w), _token_head, _forced) for w in NEXT_TOKEN},
     **{
-        f"class, {w}": Minimised(_named(ClassObjectiveConfig, w), _class_heads, _labelled_texts)
-        for w in CLASS
+        f"{what}, {word}": Minimised(_named(config, word), heads, batch)
+        for what, (config, heads, batch) in REGISTERED.items()
+        for word in config.losses
     },
-    **{f"tag, {w}": Minimised(_named(TagConfig, w), _tag_head, _tagged) for w in TAG},
-    "place of an answer": Minimised(AnswerSpan, _answer_head, _answered),
-    "number": Minimised(SquaredError, _value_heads, _valued),
     "answers": Minimised(lambda: NextToken(), _token_head, _delimited),
     "chunks": Minimised(lambda: NextToken(0.2, chunk=2), _token_head, _forced),
     "smoothed class": Minimised(lambda: SequenceClass(0.2), _class_heads, _labelled_texts),

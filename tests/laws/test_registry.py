@@ -15,6 +15,7 @@ from cases import (
     MODELS,
     OBJECTIVES,
     PICTURES,
+    REGISTERED,
     configuration,
     cross_of,
     every_mixer,
@@ -40,6 +41,7 @@ from heedful.models.vision import VisionConfig
 from heedful.nn import cells, experts, mixers, recurrent
 from heedful.nn.attention import compressed, heads, relative, scores
 from heedful.nn.declarations import declared
+from heedful.objectives import registry
 from heedful.objectives.terms import Objective
 
 
@@ -92,6 +94,11 @@ def test_every_objective_occurs():
     made = [case.make() for case in OBJECTIVES.values()]
     inner = [each for objective in made for each in getattr(objective, "objectives", ())]
     assert known - {Objective} <= {type(each) for each in [*made, *inner]}
+
+
+def test_every_loss_that_recipes_may_name_occurs():
+    swept = {id(config.losses) for config, _, _ in REGISTERED.values()}
+    assert swept == {id(table) for name, table in vars(registry).items() if name.isupper()}
 
 
 def test_every_score_of_recurrent_models_occurs():

@@ -52,7 +52,7 @@ def evaluate(
     folder: Path = typer.Option(
         None,
         metavar="FOLDER",
-        help="Score a classifier of pictures on this folder, in which each label has a folder; or a captioner.",
+        help="Score a classifier of pictures on this folder, with a folder for each label; or a captioner.",
     ),
     alignments: str = typer.Option(
         None,

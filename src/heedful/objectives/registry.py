@@ -1,15 +1,27 @@
 """The losses that recipes may name (``objective.loss``): one line here makes one known.
 
-Each is made of the recipe's section ``objective``, and gives the terms that are told of its kind: ``token``
-and ``nll`` for the next token, ``class`` and ``correct`` for the class of a sequence,
-``tag`` and ``correct`` for the tag of a word.
+Each is made of the recipe's section ``objective``, and gives the terms that are told of its kind:
+
+| table | what is learned | terms |
+|---|---|---|
+| `NEXT_TOKEN` | the token that follows | ``token``, ``nll`` |
+| `MASKED_TOKEN` | the tokens that were hidden | ``token``, ``nll`` |
+| `CLASS` | the class of a sequence | ``class``, ``correct`` |
+| `TAG` | the tag of a word | ``tag``, ``correct`` |
+| `NUMBER` | the number of a sequence | ``value`` |
+| `ANSWER` | where the answer begins and ends | ``answer``, ``correct`` |
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
+from heedful.objectives.answering import AnswerSpan
 from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import NextToken
+from heedful.objectives.masked import MaskedToken
+from heedful.objectives.regression import Huber, NumberError
 from heedful.objectives.tagging import TokenClass
 from heedful.objectives.terms import Objective
 
@@ -19,10 +31,24 @@ NEXT_TOKEN: Losses = {
     "cross-entropy": lambda c: NextToken(c.label_smoothing, c.chunk),
 }
 
+MASKED_TOKEN: Losses = {
+    "cross-entropy": lambda c: MaskedToken(c.chunk),
+}
+
 CLASS: Losses = {
     "cross-entropy": lambda c: SequenceClass(c.label_smoothing),
 }
 
 TAG: Losses = {
     "cross-entropy": lambda c: TokenClass(c.label_smoothing),
+}
+
+NUMBER: Losses = {
+    "squared-error": lambda c: NumberError(torch.square),
+    "absolute-error": lambda c: NumberError(torch.abs),
+    "huber": lambda c: NumberError(Huber(c.huber_delta)),
+}
+
+ANSWER: Losses = {
+    "cross-entropy": lambda c: AnswerSpan(),
 }

@@ -41,19 +41,17 @@ class DataConfig(Config):
 
 
 class ObjectiveConfig(Config):
-    """What is minimised: of the next token, unless a task says otherwise.
+    """What is minimised; each task says of what.
 
     Args:
         loss: by its name in `heedful.objectives.registry`; there is ``cross-entropy``.
-        label_smoothing: of cross-entropy.
         chunk: tokens whose logits exist at one time.
     """
 
-    losses: ClassVar[Losses] = NEXT_TOKEN
+    losses: ClassVar[Losses] = {}
     """What ``loss`` may name."""
 
     loss: str = "cross-entropy"
-    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
     chunk: PositiveInt = 1024
 
     @field_validator("loss")
@@ -69,8 +67,24 @@ class ObjectiveConfig(Config):
         return self.losses[self.loss](self)
 
 
+class TokenObjectiveConfig(ObjectiveConfig):
+    """What is minimised of the next token.
+
+    Args:
+        label_smoothing: of cross-entropy.
+    """
+
+    losses: ClassVar[Losses] = NEXT_TOKEN
+
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
+
+
 class ClassObjectiveConfig(ObjectiveConfig):
-    """What is minimised of the class of a sequence or picture; ``chunk`` is not used."""
+    """What is minimised of the class of a sequence or picture; ``chunk`` is not used.
+
+    Args:
+        label_smoothing: of cross-entropy.
+    """
 
     losses: ClassVar[Losses] = CLASS
 
@@ -150,7 +164,7 @@ class Recipe(Config):
     task: Any
     data: Any
     model: Any
-    objective: ObjectiveConfig = ObjectiveConfig()
+    objective: ObjectiveConfig
     start: StartConfig | None = None
     optimizer: OptimizerConfig = AdamConfig()
     schedule: ScheduleConfig = InverseSqrtConfig()

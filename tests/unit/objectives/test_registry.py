@@ -1,43 +1,111 @@
-"""Losses by name: every one is an objective, and no other word is."""
+"""Losses by name: recipes of every task choose among those of its table, and no other word is one."""
 
 import pytest
+import torch
 
 from heedful.errors import RequestError
 from heedful.objectives import registry
+from heedful.objectives.answering import AnswerSpan
 from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import NextToken
+from heedful.objectives.masked import MaskedToken
+from heedful.objectives.regression import NumberError
+from heedful.objectives.tagging import TokenClass
 from heedful.objectives.terms import Objective
-from heedful.runs.kinds import kind_of
+from heedful.runs.kinds import KINDS, kind_of
 from heedful.runs.reading import read_recipe
 
 RECIPES = {
-    "phrasebook-ta": NextToken,
-    "phrasebook-lm": NextToken,
-    "scitldr-lm": NextToken,
-    "sst2": SequenceClass,
+    "phrasebook-ta": ("NEXT_TOKEN", NextToken),
+    "phrasebook-lm": ("NEXT_TOKEN", NextToken),
+    "scitldr-lm": ("NEXT_TOKEN", NextToken),
+    "scenes": ("NEXT_TOKEN", NextToken),
+    "wikitext2-masked": ("MASKED_TOKEN", MaskedToken),
+    "sst2": ("CLASS", SequenceClass),
+    "digits": ("CLASS", SequenceClass),
+    "phrasebook-tags": ("TAG", TokenClass),
+    "sick-relatedness": ("NUMBER", NumberError),
+    "phrasebook-questions": ("ANSWER", AnswerSpan),
 }
+SMOOTHED = [name for name, (table, _) in RECIPES.items() if table in ("NEXT_TOKEN", "CLASS", "TAG")]
+TABLES = {name: table for name, table in vars(registry).items() if name.isupper()}
+
+
+def minimised(name, *overrides):
+    """What a recipe learns before all else."""
+    recipe, _ = read_recipe(name, list(overrides))
+    objective = kind_of(recipe).objective(recipe)
+    return getattr(objective, "objectives", [objective])[0]
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_makes_what_it_names(name):
-    recipe, _ = read_recipe(name, ["objective.label_smoothing=0.25"])
-    objective = kind_of(recipe).objective(recipe)
-    assert type(objective) is RECIPES[name]
-    assert objective.smoothing == 0.25
+def test_a_recipe_minimises_what_its_task_is_known_for(name):
+    assert type(minimised(name)) is RECIPES[name][1]
 
 
-@pytest.mark.parametrize("losses", [registry.NEXT_TOKEN, registry.CLASS])
-def test_every_loss_is_an_objective(losses):
-    recipe, _ = read_recipe("sst2")
-    for make in losses.values():
-        assert isinstance(make(recipe.objective), Objective)
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_run_that_was_saved_without_a_name_keeps_its_loss(name):
+    assert type(minimised(name, "objective={chunk: 1024}")) is RECIPES[name][1]
+
+
+@pytest.mark.parametrize("name", SMOOTHED)
+def test_settings_reach_what_is_minimised(name):
+    assert minimised(name, "objective.label_smoothing=0.25").smoothing == 0.25
+
+
+def test_chunks_of_hidden_tokens_are_as_the_recipe_says():
+    assert minimised("wikitext2-masked", "objective.chunk=77").chunk == 77
+
+
+@pytest.mark.parametrize(
+    "overrides, expected",
+    [
+        ([], [9.0, 0.25]),
+        (["objective.loss=absolute-error"], [3.0, 0.5]),
+        (["objective.loss=huber"], [2.5, 0.125]),
+        (["objective.loss=huber", "objective.huber_delta=2"], [4.0, 0.125]),
+    ],
+)
+def test_a_number_may_be_missed_in_three_ways(overrides, expected):
+    penalty = minimised("sick-relatedness", *overrides).penalty
+    assert penalty(torch.tensor([-3.0, 0.5])).tolist() == expected
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("word", ["mine", "cross-entropy"])
+def test_one_line_offers_a_loss_to_recipes(name, word, monkeypatch):
+    """Another one, or another in place of the one that is there."""
+
+    class Mine(NextToken):
+        pass
+
+    monkeypatch.setitem(TABLES[RECIPES[name][0]], word, lambda c: Mine(chunk=c.chunk))
+    found = minimised(name, f"objective.loss={word}", "objective.chunk=5")
+    assert type(found) is Mine
+    assert found.chunk == 5
+
+
+def test_every_table_is_one_of_some_recipe():
+    assert {table for table, _ in RECIPES.values()} == TABLES.keys()
+
+
+@pytest.mark.parametrize("task", KINDS)
+def test_every_loss_is_an_objective(task):
+    config = KINDS[task].recipe.model_fields["objective"].annotation
+    for word in config.losses:
+        assert isinstance(config(loss=word).make(), Objective)
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_another_word_is_refused_with_its_place(name):
     with pytest.raises(RequestError) as caught:
-        read_recipe(name, ["objective.loss=cross-entropie"])
-    message = (
-        "objective.loss=cross-entropie: no loss is called 'cross-entropie' (did you mean 'cross-entropy'?)"
-    )
-    assert message in str(caught.value)
+        read_recipe(name, ["objective.loss=absolut-entropy"])
+    assert "objective.loss=absolut-entropy: no loss is called 'absolut-entropy'" in str(caught.value)
+
+
+def test_the_nearest_word_is_named():
+    with pytest.raises(
+        RequestError,
+        match=r"'hubert' \(did you mean 'huber'\?\); there are squared-error, absolute-error, huber",
+    ):
+        read_recipe("sick-relatedness", ["objective.loss=hubert"])

@@ -1,16 +1,20 @@
 """Masked language models as runs: trained, resumed, scored; what their recipes refuse."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 import torch
 
 from heedful.errors import DataError, RequestError
 from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.masked_language_modelling.kind import maskings
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
+from heedful.text.specials import SPECIALS
 from heedful.training.listeners import JsonLines
 
 TEXT = "the cat sat on the mat while the dog lay on the log and the bird sang in the tree\n" * 12
@@ -95,16 +99,50 @@ def test_scores_are_those_of_hidden_tokens_and_pairs(run):
     assert [score.name for score in found.scores] == [
         "masked perplexity",
         "masked accuracy",
+        "boundary perplexity",
         "next-sentence accuracy",
     ]
     again = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
     assert [s.value for s in again.scores] == [s.value for s in found.scores]
-    pairs = "hide:spans|rate:0.15|length:15|seed:0|pairs:sentences|strangers:other-documents"
+    spans = "hide:spans|span_p:0.2|longest_span:10"
+    pairs = f"{spans}|rate:0.15|length:15|seed:0|pairs:sentences|strangers:other-documents"
     assert found.scores[0].signature.startswith(f"{pairs}|tok:")
-    assert found.scores[2].signature == pairs
-    one = evaluate(run, "valid", run.recipe.data.valid).scores[2]  # a file is one document
+    assert found.scores[2].signature == found.scores[0].signature
+    assert found.scores[3].signature == pairs
+    one = evaluate(run, "valid", run.recipe.data.valid).scores[3]  # a file is one document
     assert one.signature == pairs.replace("other-documents", "same-document")
     assert one.counts["pairs"] > 5
+
+
+@torch.no_grad()
+def test_the_boundary_is_scored_over_every_token_of_a_span(run):
+    """One by one: a softmax of what the head makes of the tokens on both sides and of its place."""
+    score = evaluate(run, "valid", run.recipe.data.valid).scores[2]
+    ids = np.array(run.codec.text.encode(TEXT[: len(TEXT) // 4]))
+    make = maskings(run.recipe, run.codec, np.append(ids, SPECIALS.end), seed=0)
+    batch = make(range(len(make.lengths)), 0)
+    hidden, head = run.model(batch.inputs), run.model.heads["boundary"]
+    places = batch.rows.tolist()
+    costs = []
+    for place, token in zip(places, batch.targets.tolist(), strict=True):
+        first, last = place, place
+        while first - 1 in places:
+            first -= 1
+        while last + 1 in places:
+            last += 1
+        read = torch.cat([hidden[first - 1], hidden[last + 1], head.positions[place - first]])
+        logits = run.model.embedding.weight @ head.second(head.first(read)) + head.out.bias
+        costs.append(-logits.log_softmax(0)[token].item())
+    assert score.name == "boundary perplexity"
+    assert score.counts == {"tokens": len(costs)}
+    assert score.value == pytest.approx(math.exp(sum(costs) / len(costs)), rel=1e-4)
+
+
+def test_a_model_without_a_boundary_has_no_such_score(tmp_path):
+    into(tmp_path, objective={"hide": "spans"}, training={"max_updates": 1})
+    run = load(tmp_path / "run", device="cpu")
+    found = evaluate(run, "test", chosen_splits(run, "test", None)["test"])
+    assert [score.name for score in found.scores] == ["masked perplexity", "masked accuracy"]
 
 
 def test_gaps_are_filled(run):

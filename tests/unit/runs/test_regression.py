@@ -39,7 +39,8 @@ def recipe(pairs=False, **sections):
             **sections.pop("data", {}),
         },
         "tokenizer": {"subwords": {"kind": "word"}},
-        "schedule": {"kind": "constant", "peak": 1e-2},
+        "schedule": sections.pop("schedule", {"kind": "constant", "peak": 1e-2}),
+        "objective": sections.pop("objective", {}),
         "model": {**model, "pooling": "mean", "pooler": False, **sections.pop("model", {})},
         "training": {**training, "precision": "fp32", **sections.pop("training", {})},
     }
@@ -102,6 +103,22 @@ def test_scores_are_those_of_the_predictions_in_their_unit(run):
     assert [r["prediction"] for r in records] == predicted
     assert [r["label"] for r in records] == right
     assert found.scores[0].counts == {"examples": 31}
+
+
+@pytest.mark.parametrize("loss, expected", [("squared-error", 3.0), ("absolute-error", 0.0)])
+def test_the_loss_that_is_named_decides_between_mean_and_median(loss, expected, tmp_path):
+    """Seven texts of ten have the number 0, and three that are not told from them have 10."""
+    for name in ("train", "valid", "test"):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{10 * (i % 10 > 6)}\tone two\n" for i in range(40)))
+    into(
+        tmp_path,
+        model={"dropout": 0.0, "attention_dropout": 0.0},
+        objective={"loss": loss},
+        schedule={"kind": "linear", "peak": 3e-2, "warmup": 1},
+        training={"max_updates": 60, "validate_every": 60, "save_every": 60},
+    )
+    (prediction,) = load(tmp_path / "run", device="cpu").predict(["one two"])
+    assert prediction.value == pytest.approx(expected, abs=0.5)
 
 
 def test_pairs_and_a_limit_of_tokens_leave_the_numbers_whole(tmp_path):

@@ -65,6 +65,7 @@ class CaptioningRecipe(recipe.Recipe):
     augmentation: Augmentation = Augmentation()
     tokenizer: recipe.Tokenization
     model: CaptionerConfig
+    objective: recipe.TokenObjectiveConfig = recipe.TokenObjectiveConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig = BeamConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

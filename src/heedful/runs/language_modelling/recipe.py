@@ -23,7 +23,7 @@ class Tokenization(recipe.Tokenization):
         return self
 
 
-class ObjectiveConfig(recipe.ObjectiveConfig):
+class ObjectiveConfig(recipe.TokenObjectiveConfig):
     """Cross-entropy on the next token, as it is: perplexity is what counts."""
 
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)

@@ -22,7 +22,7 @@ from heedful.models.encoder import class_head
 from heedful.models.registry import build_model
 from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.classification import SequenceClass
-from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
+from heedful.objectives.masked import Several, SpanBoundary
 from heedful.objectives.terms import Objective
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring, Trained
@@ -107,10 +107,9 @@ class MaskedLanguageModelling(Kind):
 
     def objective(self, recipe: MaskedLanguageModellingRecipe) -> Objective:
         """Hidden tokens, and where asked for, span boundaries and next sentences."""
-        chunk = recipe.objective.chunk
-        parts: list[Objective] = [MaskedToken(chunk)]
+        parts = [recipe.objective.make()]
         if recipe.objective.boundary:
-            parts.append(SpanBoundary(chunk))
+            parts.append(SpanBoundary(recipe.objective.chunk))
         if recipe.task.next_sentence:
             parts.append(SequenceClass(head="next"))
         return Several(*parts)

@@ -1,18 +1,19 @@
 """The recipe of a masked language model."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
 from heedful.config import Config
 from heedful.data.masking import SpanLengths
 from heedful.models.encoder import EncoderConfig
+from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.runs import recipe
 from heedful.runs.language_modelling.recipe import Tokenization
 from heedful.tasks.registry import MaskedLanguageModellingTask
 
 
-class ObjectiveConfig(Config):
+class ObjectiveConfig(recipe.ObjectiveConfig):
     """What is hidden, and how (Devlin et al. 2019, section 3.1; spans: Joshi et al. 2020).
 
     Args:
@@ -23,8 +24,9 @@ class ObjectiveConfig(Config):
         span_p: of the geometric law of the spans' lengths in words.
         longest_span: the most words of a span.
         boundary: of spans, whether they are also told from the tokens beside them.
-        chunk: tokens whose logits exist at one time.
     """
+
+    losses: ClassVar[Losses] = MASKED_TOKEN
 
     rate: float = Field(default=0.15, gt=0, lt=1)
     masked: float = Field(default=0.8, ge=0, le=1)
@@ -33,7 +35,6 @@ class ObjectiveConfig(Config):
     span_p: float = Field(default=0.2, gt=0, lt=1)
     longest_span: PositiveInt = 10
     boundary: bool = False
-    chunk: PositiveInt = 1024
 
     @model_validator(mode="after")
     def _shares(self) -> "ObjectiveConfig":
@@ -68,7 +69,7 @@ class MaskedLanguageModellingRecipe(recipe.Recipe):
     data: recipe.DataConfig
     tokenizer: Tokenization
     model: EncoderConfig
-    objective: ObjectiveConfig = ObjectiveConfig()  # type: ignore[assignment]
+    objective: ObjectiveConfig = ObjectiveConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig | None = None
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -1,4 +1,8 @@
-"""Scoring a masked language model: how well hidden tokens of a text are found."""
+"""Scoring a masked language model: how well hidden tokens of a text are found.
+
+From their own hidden states (perplexity and accuracy) and, where the model was taught that, from those beside
+their span (boundary perplexity); and how often a text that follows another is told from a stranger.
+"""
 
 import math
 from collections import Counter
@@ -15,7 +19,9 @@ from heedful.data.text import TEXT
 from heedful.errors import DataError
 from heedful.evaluation.score import Score
 from heedful.objectives.classification import class_logits
+from heedful.objectives.masked import SpanBoundary
 from heedful.runs.kind import Evaluation, Scoring, Trained
+from heedful.runs.masked_language_modelling.recipe import MaskedLanguageModellingRecipe
 from heedful.tasks.masking import Maskings
 
 TOKENS = 8192
@@ -45,6 +51,10 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring,
         found["nll"] -= log_probs.gather(1, batch.targets[:, None]).double().sum().item()
         found["right"] += int((log_probs.argmax(-1) == batch.targets).sum())
         found["tokens"] += len(batch.targets)
+        if "boundary" in model.heads:
+            (boundary,) = SpanBoundary(run.recipe.objective.chunk)(hidden, model.heads, batch)
+            found["boundary nll"] += boundary.sum.double().item()
+            found["boundary tokens"] += boundary.count
         if batch.classes is not None:
             logits = class_logits(hidden, model.heads, batch.inputs.layout, "next")
             found["next right"] += int((logits.argmax(-1) == batch.classes).sum())
@@ -52,25 +62,32 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring,
         how.progress(len(samples))
     if not found["tokens"]:
         raise DataError(f"{split}: no token can be hidden: all are unknown to the tokenizer")
-    settings = run.recipe.objective
-    signature = f"hide:{settings.hide}|rate:{settings.rate}|length:{run.recipe.model.max_length}|seed:0"
-    signature += _pairing(maskings)
+    signature = _signature(run.recipe, maskings)
+    of_tokenizer = f"{signature}|tok:{run.codec.fingerprint[:12]}"
     counts = {"tokens": found["tokens"]}
-    nll = found["nll"] / found["tokens"]
     scores = [
-        Score(
-            "masked perplexity",
-            math.exp(min(nll, 700.0)),
-            f"{signature}|tok:{run.codec.fingerprint[:12]}",
-            {},
-            counts,
-        ),
+        Score("masked perplexity", _perplexity(found["nll"], found["tokens"]), of_tokenizer, {}, counts),
         Score("masked accuracy", found["right"] / found["tokens"], signature, {}, counts),
     ]
+    if n := found["boundary tokens"]:
+        perplexity = _perplexity(found["boundary nll"], n)
+        scores.append(Score("boundary perplexity", perplexity, of_tokenizer, {}, {"tokens": n}))
     if found["pairs"]:
         accuracy = found["next right"] / found["pairs"]
         scores.append(Score("next-sentence accuracy", accuracy, signature, {}, {"pairs": found["pairs"]}))
     return Evaluation(split, scores)
+
+
+def _perplexity(nll: float, n: int) -> float:
+    return math.exp(min(nll / n, 700.0))
+
+
+def _signature(recipe: MaskedLanguageModellingRecipe, maskings: Maskings) -> str:
+    """What was hidden, and of which texts."""
+    settings, hide = recipe.objective, recipe.objective.hide
+    if settings.spans is not None:
+        hide += f"|span_p:{settings.span_p}|longest_span:{settings.longest_span}"
+    return f"hide:{hide}|rate:{settings.rate}|length:{recipe.model.max_length}|seed:0{_pairing(maskings)}"
 
 
 def _pairing(maskings: Maskings) -> str:

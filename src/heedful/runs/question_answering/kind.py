@@ -13,7 +13,8 @@ from heedful.data.store import TokenStore
 from heedful.errors import DataError
 from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
-from heedful.objectives.answering import ANSWER, AnswerSpan
+from heedful.objectives.answering import ANSWER
+from heedful.objectives.terms import Objective
 from heedful.runs.encoders.kind import EncoderKind, made_up
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Rows, Scoring, Trained
@@ -88,9 +89,9 @@ class QuestionAnswering(EncoderKind):
         """A token is a part of the answer, or not."""
         return 2
 
-    def objective(self, recipe: QuestionAnsweringRecipe) -> AnswerSpan:
+    def objective(self, recipe: QuestionAnsweringRecipe) -> Objective:
         """Where the answer begins and ends."""
-        return AnswerSpan()
+        return recipe.objective.make()
 
     def batches(
         self, recipe: QuestionAnsweringRecipe, codec: PassageCodec, store: TokenStore

@@ -5,6 +5,8 @@ from typing import ClassVar, Literal
 from pydantic import PositiveInt, model_validator
 
 from heedful.config import Config
+from heedful.objectives.registry import ANSWER, Losses
+from heedful.runs import recipe
 from heedful.runs.encoders.recipe import EncoderRecipe, WholeDataConfig
 from heedful.tasks.answering import N_SPECIALS, Windows
 from heedful.tasks.registry import QuestionAnsweringTask
@@ -21,14 +23,10 @@ class DataConfig(WholeDataConfig):
     missing: Literal["drop", "error"] = "drop"
 
 
-class ObjectiveConfig(Config):
-    """Cross-entropy of both ends.
+class ObjectiveConfig(recipe.ObjectiveConfig):
+    """What is minimised of where the answer begins and ends; ``chunk`` is not used."""
 
-    Args:
-        chunk: what other objectives have too; not used.
-    """
-
-    chunk: PositiveInt = 1024
+    losses: ClassVar[Losses] = ANSWER
 
 
 class WindowsConfig(Config):
@@ -66,7 +64,7 @@ class QuestionAnsweringRecipe(EncoderRecipe):
 
     task: QuestionAnsweringTask
     data: DataConfig
-    objective: ObjectiveConfig = ObjectiveConfig()  # type: ignore[assignment]
+    objective: ObjectiveConfig = ObjectiveConfig()
     windows: WindowsConfig = WindowsConfig()
     answering: AnsweringConfig = AnsweringConfig()
 

@@ -17,7 +17,8 @@ from heedful.data.store import TokenStore
 from heedful.errors import DataError
 from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
-from heedful.objectives.regression import VALUE, SquaredError
+from heedful.objectives.regression import VALUE
+from heedful.objectives.terms import Objective
 from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
 from heedful.runs.folder import RunFolder, read_entry, write_json
 from heedful.runs.kind import Rows, Say, Scoring, Trained
@@ -87,9 +88,9 @@ class Regression(EncoderKind):
         """Numbers are kept as bytes."""
         return 256
 
-    def objective(self, recipe: RegressionRecipe) -> SquaredError:
+    def objective(self, recipe: RegressionRecipe) -> Objective:
         """The number of each text."""
-        return SquaredError()
+        return recipe.objective.make()
 
     def begin(self, recipe: RegressionRecipe, codec: NumberCodec, model: Any, say: Say) -> None:
         """Say what the numbers are like."""

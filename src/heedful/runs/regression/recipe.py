@@ -1,30 +1,38 @@
 """The recipe of a regression."""
 
-from pydantic import PositiveInt
+from typing import ClassVar
 
-from heedful.config import Config
+from pydantic import PositiveFloat
+
+from heedful.objectives.registry import NUMBER, Losses
+from heedful.runs import recipe
 from heedful.runs.encoders.recipe import WholeTextRecipe
 from heedful.tasks.registry import RegressionTask
 
 
-class ObjectiveConfig(Config):
-    """Squared error of the standardised number.
+class ObjectiveConfig(recipe.ObjectiveConfig):
+    """What is minimised of the number, which is standardised by the training data; ``chunk`` is not used.
 
     Args:
-        chunk: what other objectives have too; not used.
+        loss: by its name in `heedful.objectives.registry`; there are ``squared-error``, ``absolute-error``
+            and ``huber``.
+        huber_delta: of huber: the error, in deviations of the training data, from which on it grows straight.
     """
 
-    chunk: PositiveInt = 1024
+    losses: ClassVar[Losses] = NUMBER
+
+    loss: str = "squared-error"
+    huber_delta: PositiveFloat = 1.0
 
 
 class RegressionRecipe(WholeTextRecipe):
     """A whole recipe."""
 
     task: RegressionTask
-    objective: ObjectiveConfig = ObjectiveConfig()  # type: ignore[assignment]
+    objective: ObjectiveConfig = ObjectiveConfig()
 
     def metrics(self) -> set[str]:
-        """What validation measures: the mean squared error, in units of the training data's variance."""
+        """What validation measures: the mean loss of the standardised numbers."""
         return {"loss"}
 
     @property

@@ -11,7 +11,11 @@ from heedful.tasks.registry import TaggingTask
 
 
 class ObjectiveConfig(recipe.ObjectiveConfig):
-    """What is minimised of the tag of a word; ``chunk`` is not used."""
+    """What is minimised of the tag of a word; ``chunk`` is not used.
+
+    Args:
+        label_smoothing: of cross-entropy.
+    """
 
     losses: ClassVar[Losses] = TAG
 

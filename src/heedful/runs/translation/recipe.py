@@ -46,7 +46,7 @@ class Tokenization(Config):
     target: PreprocessingConfig = PreprocessingConfig()
 
 
-class ObjectiveConfig(recipe.ObjectiveConfig):
+class ObjectiveConfig(recipe.TokenObjectiveConfig):
     """Cross-entropy on the next token.
 
     Args:
