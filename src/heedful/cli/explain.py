@@ -11,10 +11,9 @@ import typer
 
 from heedful.cli.output import (
     check_out,
-    json_result,
-    json_text,
     one_line,
     result,
+    result_in_pieces,
     say,
     standard_input,
     whole_file,
@@ -139,9 +138,9 @@ def explain(
         _write(seen, out, tokens, whole)
         say(f"written: {out}")
     if as_json:
-        from heedful.explain.jsonable import jsonable
+        from heedful.explain.jsonable import pieces
 
-        json_result(jsonable(seen))
+        result_in_pieces(pieces(seen))
     else:
         _show(seen, tokens)
 
@@ -237,15 +236,16 @@ def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice
 
         save(figure_of(seen, tokens=tokens), out)
         return
-    text = _page(seen, exact) if out.suffix.lower() == PAGE else _data(seen)
+    text = [_page(seen, exact)] if out.suffix.lower() == PAGE else _data(seen)
     with whole_file(out) as file:
-        file.write(text)
+        file.writelines(text)
 
 
-def _data(seen: "Explanation") -> str:
-    from heedful.explain.jsonable import jsonable
+def _data(seen: "Explanation") -> "Iterator[str]":
+    from heedful.explain.jsonable import pieces
 
-    return json_text(jsonable(seen)) + "\n"
+    yield from pieces(seen)
+    yield "\n"
 
 
 def _page(seen: "Explanation", exact: "Sequence[Choice]") -> str:

@@ -73,8 +73,18 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
         for each in explanation.maps
         if (each.kind, each.queries, each.keys) == (wanted, last.queries, last.keys)
     ]
-    weights = np.concatenate([each.weights for each in maps]).astype(np.float64).mean(axis=0)
-    return Shown(explanation.sides[last.queries], explanation.sides[last.keys], weights, _title(wanted, maps))
+    return Shown(
+        explanation.sides[last.queries], explanation.sides[last.keys], _mean(maps), _title(wanted, maps)
+    )
+
+
+def _mean(maps: Sequence[Map]) -> NDArray[np.float64]:
+    """Of all heads, one after the other, so that no second array of all weights is made."""
+    total = np.zeros(maps[0].weights.shape[1:])
+    for each in maps:
+        for weights in each.weights:
+            total += weights
+    return total / sum(len(each.heads) for each in maps)
 
 
 def _best(explanation: Explanation, tap: str, head: int | None) -> Shown:

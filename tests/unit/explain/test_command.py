@@ -10,9 +10,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from heedful.cli.main import app
+from heedful.cli.output import json_text
 from heedful.errors import RequestError
 from heedful.explain.classes import MEANINGS
 from heedful.explain.figure import figure_of
+from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.page import build
 from heedful.explain.summary import mean_of
@@ -58,6 +60,13 @@ def test_pairs_stand_behind_a_tab_or_an_option(command):
     assert both["input"] == ["the cat", "a dog"]
     with pytest.raises(RequestError, match="reads 2 texts together"):
         command("pairs", "the cat")
+
+
+def test_the_json_of_a_file_and_of_the_output_is_that_of_the_whole(command, explained, tmp_path):
+    run, given = explained("classification")
+    shown = command("classification", given, "--json", "--out", tmp_path / "x.json")
+    assert shown == json_text(jsonable(look(run, given))) + "\n"
+    assert (tmp_path / "x.json").read_text("utf-8") == shown
 
 
 def test_words_or_tokens_are_shown_with_what_they_look_at(command, explained):
