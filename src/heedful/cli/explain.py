@@ -96,8 +96,7 @@ def explain(
     limit: float = typer.Option(1.0, metavar="GIB", help="Memory that attention weights may take."),
     out: Path = typer.Option(
         None,
-        help="Write a page (.html), picture (.svg, .png: of the view that makes one, else of attention) or "
-        "data (.json).",
+        help="Write a page (.html), a picture (.svg, .png: of the view, else of attention) or data (.json).",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),

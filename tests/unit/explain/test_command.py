@@ -182,8 +182,13 @@ def test_an_empty_file_has_no_input(command, lines, content, message):
             ["PICTURE", "--view", "class-token"],
             "with a class token, which this",
         ),
-        ("pictures", ["PICTURE", "--view", "losses", "--view", "heads"], "unknown view 'heads'"),
+        ("pictures", ["PICTURE", "--view", "losses", "--view", "head"], "unknown view 'head'"),
         ("resnet", ["PICTURE", "--view", "rollout"], r"\(it has: losses, gradients\)"),
+        (
+            "classification",
+            ["the cat", "--view", "losses", "--view", "heads", "--out", "x.svg"],
+            "a picture is of one view, not of losses and heads: take .html",
+        ),
     ],
 )
 def test_wrong_requests_get_a_clear_answer(command, picture, name, arguments, message):
@@ -233,7 +238,7 @@ def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp
         command("translation", given, "--out", out, "--exact", "1:1")
 
 
-@pytest.mark.parametrize("view", ["rollout", "census", "distances", "class-token", "positions", "filters"])
+@pytest.mark.parametrize("view", [name for name in VIEWS if name != "gradients"])
 def test_every_view_of_a_picture_in_every_form(command, picture, tmp_path, published, view):
     shown = command("pictures", picture, "--view", view)
     assert len(shown.splitlines()) > len(command("pictures", picture).splitlines()) + 1
