@@ -141,6 +141,7 @@ def _map(each: Map) -> dict[str, Any]:
         "queries": each.queries,
         "keys": each.keys,
         "heads": [head + 1 for head in each.heads],
+        **({"part": True} if each.is_part else {}),
     }
 
 

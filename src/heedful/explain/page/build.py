@@ -162,6 +162,7 @@ def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> dict[str, Any]:
         "keys": each.keys,
         "size": [rows, columns],
         "views": views,
+        **({"part": True} if each.is_part else {}),
     }
 
 

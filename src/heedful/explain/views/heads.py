@@ -70,7 +70,7 @@ def _stacks(seen: Explanation) -> dict[Stack, list[Map]]:
     """The maps that have weights, layer by layer."""
     found: dict[Stack, list[Map]] = {}
     for each in seen.maps:
-        if each.weights.size:
+        if each.weights.size and not each.is_part:
             found.setdefault((each.kind, each.queries, each.keys), []).append(each)
     return found
 
