@@ -11,10 +11,9 @@ import typer
 
 from heedful.cli.output import (
     check_out,
-    json_result,
-    json_text,
     one_line,
     result,
+    result_in_pieces,
     say,
     standard_input,
     whole_file,
@@ -97,8 +96,7 @@ def explain(
     limit: float = typer.Option(1.0, metavar="GIB", help="Memory that attention weights may take."),
     out: Path = typer.Option(
         None,
-        help="Write a page (.html), picture (.svg, .png: of the view that makes one, else of attention) or "
-        "data (.json).",
+        help="Write a page (.html), a picture (.svg, .png: of the view, else of attention) or data (.json).",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
     device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
@@ -139,9 +137,9 @@ def explain(
         _write(seen, out, tokens, whole)
         say(f"written: {out}")
     if as_json:
-        from heedful.explain.jsonable import jsonable
+        from heedful.explain.jsonable import pieces
 
-        json_result(jsonable(seen))
+        result_in_pieces(pieces(seen))
     else:
         _show(seen, tokens)
 
@@ -237,15 +235,16 @@ def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice
 
         save(figure_of(seen, tokens=tokens), out)
         return
-    text = _page(seen, exact) if out.suffix.lower() == PAGE else _data(seen)
+    text = [_page(seen, exact)] if out.suffix.lower() == PAGE else _data(seen)
     with whole_file(out) as file:
-        file.write(text)
+        file.writelines(text)
 
 
-def _data(seen: "Explanation") -> str:
-    from heedful.explain.jsonable import jsonable
+def _data(seen: "Explanation") -> "Iterator[str]":
+    from heedful.explain.jsonable import pieces
 
-    return json_text(jsonable(seen)) + "\n"
+    yield from pieces(seen)
+    yield "\n"
 
 
 def _page(seen: "Explanation", exact: "Sequence[Choice]") -> str:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +24,13 @@ def result(line: str) -> None:
 def json_result(value: Any) -> None:
     """One JSON object, alone on standard output."""
     print(json_text(value), flush=True)
+
+
+def result_in_pieces(pieces: Iterable[str]) -> None:
+    """A line of the result that is never held as a whole."""
+    for piece in pieces:
+        print(piece, end="")
+    print(flush=True)
 
 
 def json_text(value: Any) -> str:

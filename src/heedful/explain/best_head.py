@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from heedful.errors import DamagedError, HeedfulError
 from heedful.explain.alignment import Choice
-from heedful.explain.points import points
+from heedful.explain.one_text import points_of
 from heedful.explain.view import TARGET
 from heedful.runs.folder import RunFolder, read_json, write_json
 
@@ -59,7 +59,7 @@ def best_head(run: "Run") -> Choice | None:
     Raises:
         DamagedError: ``alignment.json`` is no such file.
     """
-    over_source = [point for point in points(run.model) if (point.kind, point.queries) == ("cross", TARGET)]
+    over_source = [point for point in points_of(run) if (point.kind, point.queries) == ("cross", TARGET)]
     if not over_source:
         return None
     kept = _kept(run.folder)

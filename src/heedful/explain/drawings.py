@@ -4,28 +4,28 @@ was given.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import Patch
 
+from heedful.explain.canvas import SIGNED, blank, fonts_of, legible, page_colours, quiet, titled
 from heedful.explain.classes import PATTERNS, SIGNS, Pattern
 from heedful.explain.flow import Numbers
 from heedful.explain.matrix import printable
 from heedful.explain.patterns import Census, HeadPattern
-from heedful.explain.picture import colours, families, wrapped
+from heedful.explain.picture import colours
 from heedful.explain.squares import mosaic, tiled
+from heedful.explain.thumbnails import THUMBNAIL
 
-DPI = 144
 EVEN = "#c2410c"
 """The colour of the line at even attention, as on the page."""
-SIGNED = "RdBu"
-"""The colours of numbers below zero (red) and above (blue)."""
 PANELS = 4
 """Pictures beside each other."""
 COLOURS: dict[Pattern, str] = {
@@ -60,7 +60,7 @@ def census_map(census: Census) -> Figure:
     layers = {kind: max(head.layer for head in heads) + 1 for kind, heads in stacks.items()}
     across = max(head.head for head in census.heads) + 1
     down = sum(layers.values())
-    figure = _figure(max(across * 0.34, 2.0) + 2.6, down * 0.34 + 0.9 * len(stacks))
+    figure = blank(max(across * 0.34, 2.0) + 2.6, down * 0.34 + 0.9 * len(stacks))
     panels = figure.subplots(len(stacks), 1, squeeze=False, height_ratios=list(layers.values()))[:, 0]
     for axes, (kind, heads) in zip(panels, stacks.items(), strict=True):
         _table(axes, heads, layers[kind], across)
@@ -77,14 +77,93 @@ def _table(axes: Any, heads: Sequence[HeadPattern], layers: int, across: int) ->
     for head in heads:
         sign, colour = SIGNS[head.pattern], COLOURS[head.pattern]
         colours[head.layer, head.head] = matplotlib.colors.to_rgba(colour)
-        dark = colours[head.layer, head.head, :3] @ (0.2126, 0.7152, 0.0722) < 0.5
-        axes.text(head.head, head.layer, sign, ha="center", va="center", color="white" if dark else "black")
+        ink = legible(colours[head.layer, head.head])
+        axes.text(head.head, head.layer, sign, ha="center", va="center", color=ink)
     axes.imshow(colours, interpolation="nearest", aspect="equal")
     axes.set_xticks(range(across), range(1, across + 1), fontsize=8)
     axes.set_yticks(range(layers), range(1, layers + 1), fontsize=8)
     axes.set_xlabel("head", fontsize=9)
     axes.set_ylabel("layer", fontsize=9)
-    _quiet(axes)
+    quiet(axes)
+
+
+@dataclass(frozen=True)
+class HeadGrid:
+    """The heads of a stack.
+
+    Args:
+        name: of the stack.
+        layers: the names of its rows.
+        heads: the names of its columns.
+        cells: ``[layers, heads, h, w]``, a thumbnail for each; NaN where there is no such head.
+        aspect: how many times as wide as high each is drawn.
+    """
+
+    name: str
+    layers: Sequence[str]
+    heads: Sequence[str]
+    cells: Numbers
+    aspect: float = 1.0
+
+
+def head_grids(grids: Sequence[HeadGrid], *, title: str = "", note: str = "") -> Figure:
+    """All heads at a glance: a grid of thumbnails for each stack, layers downwards, heads across.
+
+    Heads of a stack share a scale, which ends at its greatest cell. Broad heads are faint beside sharp ones,
+    so the colour goes with the square root of the weight: as on the page, and in its colours.
+
+    Args:
+        grids: below each other.
+        title: stands above.
+        note: stands below, small.
+
+    Raises:
+        ValueError: there are none, or one whose names are not as many as its thumbnails.
+    """
+    if not grids or any(g.cells.shape[:2] != (len(g.layers), len(g.heads)) for g in grids):
+        raise ValueError("grids of heads have a thumbnail for each layer and head")
+    across = max(len(grid.heads) for grid in grids)
+    thumb = min(max(7.2 / across, 0.36), 0.9)
+    widths = [len(grid.heads) * thumb * min(1.0, grid.aspect) for grid in grids]
+    heights = [len(grid.layers) * thumb / max(1.0, grid.aspect) for grid in grids]
+    longest = max(len(grid.name) for grid in grids)
+    with fonts_of("".join([title, note, *(grid.name for grid in grids)])):
+        figure = blank(max(max(widths) + 1.5, 0.085 * longest + 0.8), sum(heights) + 0.85 * len(grids) + 0.5)
+        panels = figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, grid, width in zip(panels, grids, widths, strict=True):
+            image = _thumbnails(axes, grid)
+            ticks = [0, image.norm.vmax / 4, image.norm.vmax]
+            beside = axes.inset_axes((1 + 0.12 / width, 0, 0.13 / width, 1))
+            bar = figure.colorbar(image, cax=beside, ticks=ticks)
+            bar.ax.set_yticklabels([f"{tick:.2g}" for tick in ticks], fontsize=8)
+            bar.outline.set_visible(False)
+        titled(figure, title, note)
+    return figure
+
+
+def _thumbnails(axes: Any, grid: HeadGrid) -> Any:
+    """One picture of them all, with lines between, in which each thumbnail has about as many pixels."""
+    h, w = grid.cells.shape[2:]
+    down, right = (max(1, THUMBNAIL // n) for n in (h, w))
+    large = grid.cells.repeat(down, axis=2).repeat(right, axis=3)
+    pixels = mosaic(np.pad(large, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=np.nan))
+    most = float(np.nanmax(grid.cells)) or 1.0
+    height, width = h * down + 3, w * right + 3
+    image = axes.imshow(
+        pixels,
+        cmap=page_colours(),
+        norm=PowerNorm(0.5, vmin=0, vmax=most),
+        interpolation="none",
+        aspect=width / height / grid.aspect,
+    )
+    axes.set_anchor("W")
+    axes.set_title(printable(grid.name), fontsize=10, loc="left", parse_math=False)
+    axes.set_xticks((np.arange(len(grid.heads)) + 0.5) * width - 1, grid.heads, fontsize=8)
+    axes.set_yticks((np.arange(len(grid.layers)) + 0.5) * height - 1, grid.layers, fontsize=8)
+    axes.set_xlabel("head", fontsize=9)
+    axes.set_ylabel("layer", fontsize=9)
+    quiet(axes)
+    return image
 
 
 def distance_chart(distances: Any, *, unit: str = "pixels", even: float | None = None) -> Figure:
@@ -113,7 +192,7 @@ def distance_panels(
     Raises:
         ValueError: the distances are no table, or have other layers than there are numbers.
     """
-    figure = _figure(5.2 * len(panels), 3.6)
+    figure = blank(5.2 * len(panels), 3.6)
     every = figure.subplots(1, len(panels), squeeze=False)[0]
     numbers: Sequence[Sequence[int] | None] = [None] * len(panels) if layers is None else layers
     for axes, (title, unit, distances, even), own in zip(every, panels, numbers, strict=True):
@@ -190,8 +269,8 @@ def attention_panels(
     even = None if among is None else 1 / among
     greatest = max(even or 0.0, *(float(grid.max()) for grid in grids)) or 1.0
     notes = [note, f"line in the bar: even attention, 1/{among} = {even:.2g}" if even else ""]
-    with _fonts("".join([*(name for name, _ in maps), title, note])):
-        figure = _figure(across * width + 1.2, down * (height + 0.25) + 0.7)
+    with fonts_of("".join([*(name for name, _ in maps), title, note])):
+        figure = blank(across * width + 1.2, down * (height + 0.25) + 0.7)
         panels = list(figure.subplots(down, across, squeeze=False).ravel())
         for axes in panels[count:]:
             axes.set_axis_off()
@@ -205,7 +284,7 @@ def attention_panels(
         bar.outline.set_visible(False)
         if even is not None:
             bar.ax.axhline(even, color=EVEN, linewidth=2)
-        _titled(figure, title, "\n".join(filter(None, notes)))
+        titled(figure, title, "\n".join(filter(None, notes)))
     return figure
 
 
@@ -228,8 +307,8 @@ def signed_panels(
         raise ValueError(f"maps of a picture are grids of finite numbers, not {[g.shape for g in grids]}")
     count, height = len(grids) + (picture is not None), 3.0
     width = max(height * grids[0].shape[1] / grids[0].shape[0], 1.6)
-    with _fonts("".join([*(name for name, _ in maps), title, note])):
-        figure = _figure(count * (width + 0.15), height + 1.3)
+    with fonts_of("".join([*(name for name, _ in maps), title, note])):
+        figure = blank(count * (width + 0.15), height + 1.3)
         panels, bars = figure.subplots(2, count, squeeze=False, height_ratios=[height, 0.12])
         if picture is not None:
             _photo(panels[0], picture, *grids[0].shape)
@@ -244,45 +323,7 @@ def signed_panels(
             for label, side in zip(below.get_xticklabels(), ("left", "center", "right"), strict=True):
                 label.set_horizontalalignment(side)
             bar.outline.set_visible(False)
-        _titled(figure, title, note)
-    return figure
-
-
-def signed_bars(
-    sides: Sequence[tuple[str, Sequence[str], Sequence[float]]], *, title: str = "", note: str = ""
-) -> Figure:
-    """A number for each token as a bar, to the right above zero (blue), to the left below (red).
-
-    Args:
-        sides: beside each other, on one scale: of each its name, its tokens from above, and their numbers.
-        title: stands above.
-        note: stands below, small.
-
-    Raises:
-        ValueError: there are none, or a side has another number of numbers than of tokens.
-    """
-    if not sides or any(len(tokens) != len(values) for _, tokens, values in sides):
-        raise ValueError("bars need as many numbers as tokens")
-    most = max((abs(value) for _, _, values in sides for value in values), default=0.0) or 1.0
-    signs = "".join([title, note, *(token for _, tokens, _ in sides for token in tokens)])
-    longest = max(len(tokens) for _, tokens, _ in sides)
-    with _fonts(signs):
-        figure = _figure(4.0 * len(sides), 0.24 * longest + 1.4)
-        for axes, (name, tokens, values) in zip(
-            figure.subplots(1, len(sides), squeeze=False)[0], sides, strict=True
-        ):
-            shades = matplotlib.colormaps[SIGNED](0.5 + 0.5 * np.asarray(values, dtype=float) / most)
-            axes.barh(range(len(tokens)), values, color=shades, edgecolor="0.6", linewidth=0.4)
-            axes.axvline(0, color="0.6", linewidth=0.8)
-            axes.set_xlim(-1.05 * most, 1.05 * most)
-            axes.set_ylim(longest - 0.4, -0.6)
-            axes.set_yticks(range(len(tokens)), [printable(token) for token in tokens], fontsize=9)
-            for label in axes.get_yticklabels():
-                label.set_parse_math(False)
-            axes.tick_params(axis="x", labelsize=8)
-            axes.set_title(name, fontsize=10)
-            _quiet(axes)
-        _titled(figure, title, note)
+        titled(figure, title, note)
     return figure
 
 
@@ -298,21 +339,7 @@ def _bare(axes: Any, name: str) -> None:
     axes.set_title(printable(name), fontsize=10, parse_math=False)
     axes.set_xticks([])
     axes.set_yticks([])
-    _quiet(axes)
-
-
-def _titled(figure: Figure, title: str, note: str) -> None:
-    """A title above, a small note below, both as wide as the figure at most."""
-    width = figure.get_size_inches()[0]
-    if title:
-        figure.suptitle(wrapped(title, int(11 * width)), fontsize=11, parse_math=False)
-    if note:
-        figure.supxlabel(wrapped(note, int(14 * width)), fontsize=9, color="0.35", parse_math=False)
-
-
-def _fonts(text: str) -> Any:
-    """Fonts that have the signs of a text."""
-    return matplotlib.rc_context({"font.family": families(text)})
+    quiet(axes)
 
 
 def _grid(values: Any) -> Numbers:
@@ -339,12 +366,12 @@ def similarity_map(similarity: Any, title: str = "") -> Figure:
         raise ValueError(f"similarities are [N, N] or [rows, columns, rows, columns], not {cosines.shape}")
     if cosines.ndim == 4:
         cosines = mosaic(cosines)
-    figure = _figure(4.6, 4.0)
+    figure = blank(4.6, 4.0)
     axes = figure.add_subplot()
     image = axes.imshow(cosines, cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest", aspect="equal")
     figure.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03).outline.set_visible(False)
     _bare(axes, "")
-    _titled(figure, title, "")
+    titled(figure, title, "")
     return figure
 
 
@@ -360,23 +387,10 @@ def filter_tiles(tiles: Any, columns: int = 7, title: str = "") -> Figure:
     columns = min(columns, len(given))
     rows = -(-len(given) // columns)
     joined = tiled(given, columns)
-    figure = _figure(max(0.8 * columns + 0.3, 3.2), 0.8 * rows + (0.8 if title else 0.3))
+    figure = blank(max(0.8 * columns + 0.3, 3.2), 0.8 * rows + (0.8 if title else 0.3))
     axes = figure.add_subplot()
     white = np.where(np.isnan(joined), 1.0, joined)
     axes.imshow(np.repeat(white, 3 // white.shape[2], axis=2), interpolation="nearest", aspect="equal")
     axes.set_axis_off()
-    _titled(figure, title, "")
+    titled(figure, title, "")
     return figure
-
-
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _quiet(axes: Any) -> None:
-    """No marks at the labels, and a light frame."""
-    axes.tick_params(which="both", length=0)
-    for spine in axes.spines.values():
-        spine.set_color("0.6")

@@ -23,10 +23,13 @@ from heedful.evaluation.alignment import (
     read_gold,
 )
 from heedful.evaluation.score import Score
+from heedful.explain import one_text
 from heedful.explain.alignment import END, Attention, Choice, Direction, between_ids, links, merge, pharaoh
+from heedful.explain.one_text import is_one_text
 from heedful.runs import kind
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
+from heedful.tasks.pairing import TWO_SIDES, OneAfterTheOther, TwoSides
 from heedful.tasks.translation import SOURCE, TARGET, Tokenizers
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import blank_words, word_ids_of_all
@@ -128,7 +131,8 @@ def evaluate_alignments(
         RequestError: the run has no attention between texts, or there are too few pairs.
         DataError: the gold alignments cannot be read, or are not of these pairs.
     """
-    if not isinstance(run.codec, Tokenizers) or not getattr(run.model, "alignment_taps", ()):
+    has_source = getattr(run.model, "alignment_taps", ()) or is_one_text(run)
+    if not isinstance(run.codec, Tokenizers) or not has_source:
         raise RequestError("--alignments: this run's model has no attention from one text to another")
     if development and choice is not None:
         raise RequestError("--dev chooses a head, and --head names one: give one of them")
@@ -138,8 +142,8 @@ def evaluate_alignments(
     kept = len(rows) if limit is None else min(limit, len(rows))
     if development >= kept:
         raise RequestError(f"--dev {development}: leaves no sentence pair to report on; there are {kept:,}")
-    longest = run.recipe.pairing.longest
-    found = links_of(between_words(run.model, run.codec, sources[:kept], targets[:kept], longest), by)
+    words = sources[:kept], targets[:kept]
+    found = links_of(between_words(run.model, run.codec, *words, run.recipe.pairing), by)
     table = rated(found, read.alignments[:kept], development)
     chosen = most_accurate(table) if choice is None else _named(table, choice)
     how = "given" if choice is not None else f"first-{development}" if development else "these-pairs"
@@ -179,31 +183,50 @@ def between_words(
     tokenizers: Tokenizers,
     sources: Sequence[Words],
     targets: Sequence[Words],
-    longest: int | None = None,
+    pairing: TwoSides | OneAfterTheOther = TWO_SIDES,
 ) -> Iterator[Attention]:
     """The attention of a model over given sentence pairs, teacher forced, between their own words.
 
     Args:
-        model: has attention over a source.
+        model: has attention over a source, or reads it before the target (`heedful.explain.one_text`).
         tokenizers: of both sides.
         sources: the words of each sentence.
         targets: of its translation.
-        longest: the most tokens of a side that the model has positions for, or None.
+        pairing: how they are laid before the model.
 
     Raises:
         RequestError: a sentence is longer.
     """
     source, source_places = _encoded(tokenizers.source, sources)
     target, target_places = _encoded(tokenizers.target, targets)
-    for number, ids in enumerate(zip(source, target, strict=True), 1):
-        if longest is not None and max(map(len, ids)) >= longest:
-            raise RequestError(
-                f"sentence pair {number} has {max(map(len, ids))} tokens on one side, and the model has "
-                f"positions for {longest - 1}; leave it out"
-            )
+    for number, (read, written) in enumerate(zip(source, target, strict=True), 1):
+        _refuse_longer(pairing, number, len(read), len(written))
+    if isinstance(pairing, OneAfterTheOther):
+        found = one_text.between_ids(model, pairing, source, target)
+    else:
+        found = between_ids(model, source, target)
     pairs = zip(sources, targets, source_places, target_places, strict=True)
-    for weights, (s, t, *places) in zip(between_ids(model, source, target), pairs, strict=True):
+    for weights, (s, t, *places) in zip(found, pairs, strict=True):
         yield Attention((*s, END), (*t, END), merge(weights, *places))
+
+
+def _refuse_longer(pairing: TwoSides | OneAfterTheOther, number: int, source: int, target: int) -> None:
+    """Refuse a pair that the model has no room for, without special tokens.
+
+    Raises:
+        RequestError: it is longer.
+    """
+    if isinstance(pairing, OneAfterTheOther):
+        length, room, where = source + target, pairing.context - 2, "on both sides"
+    elif pairing.longest is not None:
+        length, room, where = max(source, target), pairing.longest - 1, "on one side"
+    else:
+        return
+    if length > room:
+        raise RequestError(
+            f"sentence pair {number} has {length} tokens {where}, and the model has positions for {room}; "
+            "leave it out"
+        )
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[Words]) -> tuple[list[list[int]], list[list[int]]]:

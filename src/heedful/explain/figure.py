@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 def figure_of(seen: Explanation, *, tokens: bool = False) -> "Figure":
-    """The view among ``more`` that makes a picture; where none does, the mean attention (or the best head).
+    """The view that was asked for; where there is none, the mean attention (or the best head).
 
     Args:
         seen: what is drawn.
         tokens: attention between tokens, and not between whole words.
 
     Raises:
-        RequestError: two views make pictures, there is neither view nor attention, or it would be too large
-            to be read.
+        RequestError: there are several views, or neither view nor attention, or it would be too large to be
+            read.
     """
-    drawn = [name for name in seen.more if name in VIEWS and VIEWS[name].is_drawn]
+    drawn = [name for name in seen.more if name in VIEWS]
     if len(drawn) > 1:
         raise RequestError(
-            f"a picture is of one view: {' and '.join(drawn)} make two; take .html, or ask for one of them"
+            f"a picture is of one view, not of {' and '.join(drawn)}: take .html, or ask for one of them"
         )
     if drawn:
         return maker(drawn[0]).figure(seen, seen.more[drawn[0]])

@@ -4,22 +4,76 @@ Layers and heads are counted from 1 there, as people count them; places on a sid
 to 6 digits behind the point, so a row sums to 1 but for half of that a key.
 """
 
+import json
 import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from heedful.explain.summary import alignment_of
-from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.view import Explanation, Map, Side, Weights
+from heedful.files import is_unicode
 
 VERSION = 1
 DIGITS = 6
 
 
 def jsonable(explanation: Explanation) -> dict[str, Any]:
-    """The whole of it."""
+    """The whole of it.
+
+    A number in a list takes eight times what it takes among the weights: to write many, take `pieces`.
+    """
+    whole = _but_weights(explanation)
+    for plain, each in zip(whole["maps"], explanation.maps, strict=True):
+        plain["weights"] = _rounded(each.weights).tolist()
+    return whole
+
+
+def pieces(explanation: Explanation) -> Iterator[str]:
+    """The JSON of `jsonable` on one line, in pieces: of the weights, one row at a time is a list.
+
+    Raises:
+        ValueError: a number is not finite. This is seen before the first piece.
+    """
+    whole = _but_weights(explanation)
+    is_escaped = not is_unicode(json.dumps(whole, ensure_ascii=False, allow_nan=False))
+    text = partial(json.dumps, ensure_ascii=is_escaped, allow_nan=False)
+    for each in explanation.maps:
+        if not np.isfinite(each.weights).all():
+            raise ValueError(f"{each.tap}: a weight is not finite")
+    maps = zip(whole["maps"], explanation.maps, strict=True)
+    for number, (name, value) in enumerate(whole.items()):
+        yield f"{', ' if number else '{'}{text(name)}: "
+        if name == "maps":
+            yield from _listed(_map_in_pieces(plain, each.weights, text) for plain, each in maps)
+        else:
+            yield text(value)
+    yield "}"
+
+
+def _map_in_pieces(plain: Any, weights: Weights, text: Callable[[Any], str]) -> Iterator[str]:
+    """A map without weights, and its weights, as JSON."""
+    yield f'{text(plain)[:-1]}, "weights": '
+    yield from _listed(_listed([text(_rounded(row).tolist())] for row in head) for head in weights)
+    yield "}"
+
+
+def _listed(items: Iterable[Iterable[str]]) -> Iterator[str]:
+    """The JSON of a list, of that of its items; each in pieces."""
+    yield "["
+    for number, item in enumerate(items):
+        if number:
+            yield ", "
+        yield from item
+    yield "]"
+
+
+def _but_weights(explanation: Explanation) -> dict[str, Any]:
+    """All but the weights of the maps."""
     return {
         "version": VERSION,
         "run": explanation.run,
@@ -79,6 +133,7 @@ def _log_prob(value: float) -> float | None:
 
 
 def _map(each: Map) -> dict[str, Any]:
+    """All but its weights, which come last."""
     return {
         "tap": each.tap,
         "kind": each.kind,
@@ -86,6 +141,10 @@ def _map(each: Map) -> dict[str, Any]:
         "queries": each.queries,
         "keys": each.keys,
         "heads": [head + 1 for head in each.heads],
-        # As doubles, for the digits of a single precision number go on.
-        "weights": np.round(each.weights.astype(np.float64), DIGITS).tolist(),
+        **({"part": True} if each.is_part else {}),
     }
+
+
+def _rounded(weights: Weights) -> NDArray[np.float64]:
+    """As doubles, for the digits of a single precision number go on."""
+    return weights.astype(np.float64).round(DIGITS)

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from heedful.errors import RequestError
 from heedful.explain.best_head import best_head
-from heedful.explain.points import MEMORY, Point, chosen, points, refuse_too_much
+from heedful.explain.one_text import points_of, source_part
+from heedful.explain.points import MEMORY, Point, chosen, refuse_too_much
 from heedful.explain.reading import Questions, Reading, read
 from heedful.explain.sides import slots_side
 from heedful.explain.view import Explanation, Map, Side
@@ -88,7 +89,8 @@ def look(
     if layers is None and heads is None:
         seen = replace(seen, best=_best(run, seen.maps))
     every = [seen, *_further(run, others, wanted, decoding, limit, _taken(seen))]
-    more, absent = _more(run, reading, every, names, is_all)
+    whole = [replace(each, maps=[own for own in each.maps if not own.is_part]) for each in every]
+    more, absent = _more(run, reading, whole, names, is_all)
     return replace(seen, more=more, absent=absent)
 
 
@@ -179,7 +181,7 @@ def _wanted(
     """
     if kinds is not None and not kinds:
         return []
-    there_are = points(run.model)
+    there_are = points_of(run)
     if not there_are:
         others = ", ".join(views_of(run))
         raise RequestError(f"{no_attention(run)}; it has the views {others} (--view NAME)")
@@ -211,12 +213,17 @@ def _watched(model: Any, reading: Reading, wanted: Sequence[Point]) -> tuple[lis
     with watching(model, asked) as seen:
         hidden = model(batch.inputs, batch.source)
     scores: list[float] = reading.questions.scores(hidden).tolist()
-    return [_map(point, seen[point.tap][-1]) for point in wanted], scores
+    return [_map(point, seen[point.tap][-1], reading.sides) for point in wanted], scores
 
 
-def _map(point: Point, weights: Tensor) -> Map:
-    found = weights[0].float().cpu().numpy()
-    return Map(point.tap, point.kind, point.layer, point.queries, point.keys, point.heads, found)
+def _map(point: Point, weights: Tensor, sides: Mapping[str, Side]) -> Map:
+    found, tap = weights[0].float().cpu().numpy(), point.tap
+    if point.is_part:
+        n_source, n_target = (len(sides[name].tokens) - 1 for name in (point.keys, point.queries))
+        found, tap = source_part(found, n_source, n_target), f"{tap}[{point.queries}, {point.keys}]"
+    return Map(
+        tap, point.kind, point.layer, point.queries, point.keys, point.heads, found, is_part=point.is_part
+    )
 
 
 def _scored(answer: Prediction, scores: list[float]) -> Prediction:

@@ -5,21 +5,18 @@ means much weight, on a light page. Nothing of matplotlib's global state is used
 """
 
 import math
-import textwrap
 import warnings
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager, get_font
 
 from heedful.errors import RequestError
+from heedful.explain.canvas import blank, fonts_of, quiet, wrapped
 from heedful.explain.matrix import checked, printable
 from heedful.files import write_bytes
 
@@ -63,9 +60,8 @@ def heat_map(
     room = 0.085 * max(map(len, [*rows, ""])), 0.06 * max(map(len, [*columns, ""]))
     lines = wrapped(title, int(13 * (across + room[0] + 1.2)))
     size = (max(across + room[0] + 1.4, 3.2), down + room[1] + 1.0 + 0.22 * (1 + lines.count("\n")))
-    with matplotlib.rc_context({"font.family": families("".join([*columns, *rows, title, note]))}):
-        figure = Figure(figsize=size, dpi=144, layout="constrained", facecolor="white")
-        FigureCanvasAgg(figure)
+    with fonts_of("".join([*columns, *rows, title, note])):
+        figure = blank(*size)
         axes = figure.add_subplot()
         image = axes.imshow(matrix, cmap=COLOURS, vmin=0, vmax=top, aspect="equal", interpolation="nearest")
         _label(axes, columns, rows)
@@ -110,14 +106,7 @@ def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
     axes.set_xticks([i + 0.5 for i in range(len(columns) - 1)], minor=True)
     axes.set_yticks([i + 0.5 for i in range(len(rows) - 1)], minor=True)
     axes.grid(which="minor", color="0.85", linewidth=0.6)
-    axes.tick_params(which="both", length=0)
-    for spine in axes.spines.values():
-        spine.set_color("0.6")
-
-
-def wrapped(text: str, width: int) -> str:
-    """Lines of so many signs at most, but never below 30; signs that do not print are replaced."""
-    return "\n".join("\n".join(textwrap.wrap(printable(line), max(width, 30))) for line in text.splitlines())
+    quiet(axes)
 
 
 def colours() -> Colormap:
@@ -143,30 +132,3 @@ def save(figure: Figure, path: Path | str) -> None:
         drawn = BytesIO()
         figure.savefig(drawn, format=kind[1:], metadata=metadata, facecolor="white")
     write_bytes(path, drawn.getvalue())
-
-
-def families(text: str) -> list[str]:
-    """The default font, and where it lacks signs of the text, others of this machine that have them."""
-    default = fontManager.defaultFamily["ttf"]
-    missing = _lacking(default, frozenset(map(ord, text)) - {10})
-    families = [default]
-    for entry in sorted(fontManager.ttflist, key=lambda entry: (entry.name, entry.fname)) if missing else ():
-        if missing - (rest := missing - _signs(entry.fname)):
-            families.append(entry.name)
-            missing = rest
-        if not missing:
-            break
-    return families
-
-
-def _lacking(family: str, signs: Iterable[int]) -> frozenset[int]:
-    return frozenset(signs) - _signs(fontManager.findfont(family))
-
-
-@cache
-def _signs(path: str) -> frozenset[int]:
-    """The signs that a font file has, as code points."""
-    try:
-        return frozenset(get_font(path).get_charmap())
-    except (OSError, RuntimeError):
-        return frozenset()

@@ -51,6 +51,7 @@ class Point:
         n_heads: how many there are.
         queries, keys: names of sides.
         factor: how many tokens a slot stands for, where keys are slots; else 1.
+        is_part: whether it is cut out of what is seen there (`heedful.explain.one_text`).
     """
 
     tap: str
@@ -61,6 +62,12 @@ class Point:
     queries: str
     keys: str
     factor: int = 1
+    is_part: bool = False
+
+    @property
+    def collected(self) -> tuple[str, str]:
+        """The sides between which the weights are that are seen there."""
+        return (INPUT, INPUT) if self.is_part else (self.queries, self.keys)
 
 
 def points(model: nn.Module) -> list[Point]:
@@ -149,11 +156,13 @@ def _of_heads(found: list[Point], heads: list[int]) -> list[Point]:
 
 def memory(wanted: Sequence[Point], sides: Mapping[str, Side]) -> int:
     """Bytes that the weights take while they are collected."""
-    sizes = [
-        len(point.heads) * len(sides[point.queries].tokens) * len(sides[point.keys].tokens) * NUMBER
-        for point in wanted
-    ]
-    return sum(sizes) + WORKING * max(sizes, default=0)
+    collected = {point.tap: _size(point, *point.collected, sides) for point in wanted}
+    cut = sum(_size(point, point.queries, point.keys, sides) for point in wanted if point.is_part)
+    return sum(collected.values()) + cut + WORKING * max(collected.values(), default=0)
+
+
+def _size(point: Point, queries: str, keys: str, sides: Mapping[str, Side]) -> int:
+    return len(point.heads) * len(sides[queries].tokens) * len(sides[keys].tokens) * NUMBER
 
 
 def refuse_too_much(wanted: Sequence[Point], sides: Mapping[str, Side], limit: int, taken: int = 0) -> None:

@@ -74,8 +74,16 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
         for each in explanation.maps
         if (each.kind, each.queries, each.keys) == (wanted, last.queries, last.keys)
     ]
-    weights = np.concatenate([each.weights for each in maps]).astype(np.float64).mean(axis=0)
-    return Shown(explanation.sides[last.queries], explanation.sides[last.keys], weights, _title(wanted, maps))
+    return Shown(explanation.sides[last.queries], explanation.sides[last.keys], _mean(maps), _title(maps))
+
+
+def _mean(maps: Sequence[Map]) -> NDArray[np.float64]:
+    """Of all heads, one after the other, so that no second array of all weights is made."""
+    total = np.zeros(maps[0].weights.shape[1:])
+    for each in maps:
+        for weights in each.weights:
+            total += weights
+    return total / sum(len(each.heads) for each in maps)
 
 
 def _best(explanation: Explanation, tap: str, head: int | None) -> Shown:
@@ -85,21 +93,28 @@ def _best(explanation: Explanation, tap: str, head: int | None) -> Shown:
         own.weights.mean(axis=0, dtype=np.float64) if head is None else own.head(head).astype(np.float64)
     )
     which = "mean of its heads" if head is None else f"head {head + 1}"
-    title = f"{NAMES[own.kind]}: layer {own.layer + 1}, {which} (known to align best)"
+    title = f"{name_of(own)}: layer {own.layer + 1}, {which} (known to align best)"
     return Shown(explanation.sides[own.queries], explanation.sides[own.keys], weights, title)
 
 
 NAMES = {"self": "self-attention", "causal": "causal self-attention", "cross": "cross-attention"}
+PART = "causal self-attention from target to source, rows divided by their sums"
 
 
-def _title(kind: str, maps: Sequence[Map]) -> str:
+def name_of(each: Map) -> str:
+    """What attention it is, for people."""
+    return PART if each.is_part else NAMES[each.kind]
+
+
+def _title(maps: Sequence[Map]) -> str:
+    name = name_of(maps[0])
     layers = ", ".join(str(each.layer + 1) for each in maps)
     heads = sorted({head + 1 for each in maps for head in each.heads})
     if len(maps) == 1 and len(heads) == 1:
-        return f"{NAMES[kind]}: layer {layers}, head {heads[0]}"
+        return f"{name}: layer {layers}, head {heads[0]}"
     one = f"head {heads[0]}" if len(heads) == 1 else f"{len(heads)} heads"
     several = f"layer {layers}" if len(maps) == 1 else f"{len(maps)} layers"
-    return f"{NAMES[kind]}: mean of {several}, {one}"
+    return f"{name}: mean of {several}, {one}"
 
 
 def word_alignment(shown: Shown) -> str:

@@ -54,6 +54,8 @@ class Map:
         keys: the name of the side that is looked at.
         heads: which heads of the layer, counted from 0.
         weights: ``[len(heads), tokens that look, tokens that are looked at]``; every row sums to 1.
+        is_part: whether it is cut out of another map, and its rows divided by their sums
+            (`heedful.explain.one_text`).
     """
 
     tap: str
@@ -63,6 +65,7 @@ class Map:
     keys: str
     heads: tuple[int, ...]
     weights: Weights
+    is_part: bool = False
 
     def head(self, number: int) -> Weights:
         """The matrix of one head.

@@ -10,9 +10,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from heedful.cli.main import app
+from heedful.cli.output import json_text
 from heedful.errors import RequestError
 from heedful.explain.classes import MEANINGS
 from heedful.explain.figure import figure_of
+from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.page import build
 from heedful.explain.summary import mean_of
@@ -58,6 +60,13 @@ def test_pairs_stand_behind_a_tab_or_an_option(command):
     assert both["input"] == ["the cat", "a dog"]
     with pytest.raises(RequestError, match="reads 2 texts together"):
         command("pairs", "the cat")
+
+
+def test_the_json_of_a_file_and_of_the_output_is_that_of_the_whole(command, explained, tmp_path):
+    run, given = explained("classification")
+    shown = command("classification", given, "--json", "--out", tmp_path / "x.json")
+    assert shown == json_text(jsonable(look(run, given))) + "\n"
+    assert (tmp_path / "x.json").read_text("utf-8") == shown
 
 
 def test_words_or_tokens_are_shown_with_what_they_look_at(command, explained):
@@ -173,8 +182,13 @@ def test_an_empty_file_has_no_input(command, lines, content, message):
             ["PICTURE", "--view", "class-token"],
             "with a class token, which this",
         ),
-        ("pictures", ["PICTURE", "--view", "losses", "--view", "heads"], "unknown view 'heads'"),
+        ("pictures", ["PICTURE", "--view", "losses", "--view", "head"], "unknown view 'head'"),
         ("resnet", ["PICTURE", "--view", "rollout"], r"\(it has: losses, gradients\)"),
+        (
+            "classification",
+            ["the cat", "--view", "losses", "--view", "heads", "--out", "x.svg"],
+            "a picture is of one view, not of losses and heads: take .html",
+        ),
     ],
 )
 def test_wrong_requests_get_a_clear_answer(command, picture, name, arguments, message):
@@ -224,7 +238,7 @@ def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp
         command("translation", given, "--out", out, "--exact", "1:1")
 
 
-@pytest.mark.parametrize("view", ["rollout", "census", "distances", "class-token", "positions", "filters"])
+@pytest.mark.parametrize("view", [name for name in VIEWS if name != "gradients"])
 def test_every_view_of_a_picture_in_every_form(command, picture, tmp_path, published, view):
     shown = command("pictures", picture, "--view", view)
     assert len(shown.splitlines()) > len(command("pictures", picture).splitlines()) + 1

@@ -1,7 +1,9 @@
 """The drawings: arrays on the axes are the numbers, and equal figures give equal files."""
 
+import re
 import subprocess
 import sys
+from importlib.resources import files
 from io import BytesIO
 
 import numpy as np
@@ -9,16 +11,19 @@ import pytest
 from matplotlib.colors import to_rgba
 from PIL import Image
 
+from heedful.explain.canvas import PAGE, page_colours
 from heedful.explain.classes import MEANINGS, PATTERNS, SIGNS
 from heedful.explain.drawings import (
     COLOURS,
     EVEN,
+    HeadGrid,
     attention_over,
     attention_panels,
     census_map,
     distance_chart,
     distance_panels,
     filter_tiles,
+    head_grids,
     similarity_map,
 )
 from heedful.explain.patterns import Census, HeadPattern
@@ -30,6 +35,12 @@ DISTANCES = RNG.random((5, 7)) * 100
 GRID = RNG.dirichlet(np.ones(15)).reshape(3, 5)
 SIMILARITY = np.clip(RNG.normal(size=(3, 5, 3, 5)), -1, 1)
 TILES = RNG.random((8, 5, 5, 3))
+HEADS = RNG.dirichlet(np.ones(5), (2, 3, 7))  # 2 layers of 3 heads, 7 x 5 cells
+
+
+def grid(cells=HEADS, name="self-attention", aspect=0.7):
+    layers, heads = cells.shape[:2]
+    return HeadGrid(name, [str(n + 1) for n in range(layers)], [f"h{n}" for n in range(heads)], cells, aspect)
 
 
 def head(layer, number, pattern, kind="self"):
@@ -56,6 +67,7 @@ def png(height, width, mode="RGB"):
 
 
 FIGURES = {
+    "heads": lambda: head_grids([grid(), grid(HEADS[:1], "cross", 2.0)], title="t", note="n"),
     "census": lambda: census_map(all_patterns()),
     "distances": lambda: distance_chart(DISTANCES, even=37.0),
     "stacks": lambda: distance_panels(
@@ -130,6 +142,77 @@ def test_the_legend_has_what_occurs():
 def test_patterns_are_told_apart():
     assert SIGNS.keys() == COLOURS.keys() == MEANINGS.keys() == set(PATTERNS)
     assert len(set(SIGNS.values())) == len(set(COLOURS.values())) == len(PATTERNS)
+
+
+# All heads
+
+
+def test_the_colours_are_those_of_the_page():
+    style = files("heedful.explain.page").joinpath("page.css").read_text("utf-8")
+    assert tuple(re.findall(r"--plus-\d: light-dark\((#\w{6})", style)) == PAGE
+    colours = page_colours()
+    for number, colour in enumerate(PAGE):
+        np.testing.assert_allclose(colours(number / 7), to_rgba(colour), atol=1.5 / 255)
+
+
+def test_a_thumbnail_lies_in_the_row_of_its_layer_and_the_column_of_its_head():
+    first, other = (
+        axes for axes in head_grids([grid(), grid(HEADS[:1, :2] / 9, "b")]).axes if axes.get_title(loc="left")
+    )
+    # 48 // 7 = 6 pixels for a cell downwards, 48 // 5 = 9 across; then three between.
+    for axes, cells in ((first, HEADS), (other, HEADS[:1, :2] / 9)):
+        drawn = np.ma.filled(axes.images[0].get_array(), np.nan)
+        assert drawn.shape == (cells.shape[0] * 45 - 1, cells.shape[1] * 48 - 1)
+        is_there = np.zeros(drawn.shape, bool)
+        for layer, number in np.ndindex(cells.shape[:2]):
+            where = np.s_[45 * layer + 1 : 45 * layer + 43, 48 * number + 1 : 48 * number + 46]
+            np.testing.assert_array_equal(
+                drawn[where].reshape(7, 6, 5, 9),
+                cells[layer, number][:, None, :, None] * np.ones((7, 6, 5, 9)),
+            )
+            is_there[where] = True
+        np.testing.assert_array_equal(np.isnan(drawn), ~is_there)
+        assert (axes.images[0].norm.vmin, axes.images[0].norm.vmax) == (0, cells.max())
+    assert first.get_title(loc="left") == "self-attention"
+    assert [label.get_text() for label in first.get_xticklabels()] == ["h0", "h1", "h2"]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["1", "2"]
+    np.testing.assert_allclose(first.get_xticks(), [23, 71, 119])
+    np.testing.assert_allclose(first.get_yticks(), [21.5, 66.5])
+
+
+def test_a_cell_has_the_colour_of_the_square_root_of_its_weight():
+    cells = HEADS.copy()
+    cells[1, 2] = np.nan
+    figure = head_grids([grid(cells)])
+    axes = figure.axes[0]
+    figure.canvas.draw()
+    drawn = np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(int)
+    for layer, number, row, column in np.ndindex(cells.shape):
+        place = 48 * number + 9 * column + 5, 45 * layer + 6 * row + 3.5
+        x, y = axes.transData.transform(place)
+        share = cells[layer, number, row, column] / np.nanmax(cells)
+        wanted = np.array(page_colours()(np.sqrt(share) if np.isfinite(share) else np.nan)[:3]) * 255
+        assert np.abs(drawn[len(drawn) - 1 - int(y), int(x)] - wanted).max() <= 4
+
+
+@pytest.mark.parametrize("aspect", [0.5, 1.0, 2.0])
+def test_thumbnails_are_as_wide_as_they_are_told_to_be(aspect):
+    figure = head_grids([grid(aspect=aspect)])
+    figure.canvas.draw()
+    box = figure.axes[0].get_window_extent()
+    assert box.width / 3 / (box.height / 2) == pytest.approx(aspect, rel=0.08)  # the lines between
+
+
+def test_heads_without_any_weight_are_white():
+    (image,) = head_grids([grid(np.zeros((1, 1, 2, 2)))]).axes[0].images
+    assert image.norm.vmax == 1
+
+
+def test_an_svg_of_many_heads_is_small(tmp_path):
+    """Noise, which cannot be packed, takes a colour of 24 bits for each cell, in base64; and little else."""
+    cells = RNG.dirichlet(np.ones(48), (12, 13, 48))
+    save(head_grids([grid(cells)]), tmp_path / "x.svg")
+    assert (tmp_path / "x.svg").stat().st_size < 3 * 4 / 3 * 1.1 * cells.size
 
 
 # Numbers
@@ -271,6 +354,8 @@ def test_a_mosaic_of_one_is_the_map():
     ("draw", "given"),
     [
         (census_map, census()),
+        (head_grids, []),
+        (head_grids, [HeadGrid("x", ["1"], ["1", "2"], HEADS)]),
         (distance_chart, [1.0, 2.0]),
         (attention_over, [1.0, 2.0]),
         (attention_panels, []),

@@ -23,6 +23,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
+from heedful.tasks.pairing import TwoSides
 from heedful.text.configuration import PreprocessingConfig
 from heedful.training.listeners import JsonLines
 
@@ -257,14 +258,62 @@ def test_empty_sides_have_their_end(run):
 
 def test_sentences_without_positions_are_named(run):
     with pytest.raises(RequestError, match=r"sentence pair 2 has \d+ tokens on one side, .* positions for 4"):
-        list(between_words(run.model, run.codec, [["a"], ["old"] * 5], [["a"], ["a"]], longest=5))
+        list(between_words(run.model, run.codec, [["a"], ["old"] * 5], [["a"], ["a"]], TwoSides(5)))
 
 
 def test_a_run_without_attention_over_a_source_is_refused(make_run, tmp_path, files):
-    model = {"kind": "language-model", "d_model": 4, "d_ff": 3, "n_heads": 2, "n_layers": 1, "context": 64}
+    model = {"kind": "recurrent", "d_embedding": 4, "d_hidden": 3, "decoder": "plain", "attention": None}
+    model |= {"direction": "left-to-right", "bridge": "copy", "tie": "none"}
     recipe = {**RECIPE, "tokenizer": {"subwords": {"kind": "word"}}, "model": model}
     with pytest.raises(RequestError, match="no attention from one text to another"):
         judge(load(run_of(make_run, tmp_path, recipe), device="cpu"), files, [""] * 6)
+
+
+# A language model that reads the source before the target --------------------------------------------------
+
+LANGUAGE_MODEL = {
+    "kind": "language-model",
+    "d_model": 12,
+    "d_ff": 7,
+    "n_heads": 3,
+    "n_layers": 2,
+    "context": 64,
+}
+DELIMITED = {**RECIPE, "tokenizer": {"subwords": {"kind": "bpe", "merges": 9}, "shared": True}}
+
+
+@pytest.fixture(scope="module")
+def delimited(make_run, tmp_path_factory):
+    recipe = {**DELIMITED, "model": LANGUAGE_MODEL}
+    return load(run_of(make_run, tmp_path_factory.mktemp("delimited"), recipe), device="cpu")
+
+
+def test_a_language_models_head_whose_links_are_the_gold_has_no_error(delimited, files):
+    words = [[text.split(" ") for text in side] for side in (SOURCES, TARGETS)]
+    seen = list(between_words(delimited.model, delimited.codec, *words, delimited.recipe.pairing))
+    for attention, source, target in zip(seen, *words, strict=True):
+        assert attention.source == (*source, "</s>")
+        assert attention.target == (*target, "</s>")
+        assert attention.weights.shape[:2] == (2, 3)
+        np.testing.assert_allclose(attention.weights.sum(-1), 1, atol=1e-5)
+    choice = told_apart(seen, "target", 3)[-1]
+    found = judge(delimited, files, own_links(seen, choice, first=1), first=1, development=3)
+    assert found.chosen.choice == choice
+    assert found.scores[0].value == 0.0
+    assert list(found.pharaoh()) == own_links(seen, choice)
+
+
+def test_pairs_that_are_too_long_for_the_context_are_named(delimited):
+    pairs = [["a"], ["old"] * 40], [["a"], ["Hund"] * 40]
+    with pytest.raises(RequestError, match=r"pair 2 has \d+ tokens on both sides, .* positions for 62"):
+        list(between_words(delimited.model, delimited.codec, *pairs, delimited.recipe.pairing))
+
+
+def test_a_compressed_memory_has_no_words(make_run, tmp_path, files):
+    model = {**LANGUAGE_MODEL, "mixing": "alternating", "block": 4, "compression": 3}
+    run = load(run_of(make_run, tmp_path, {**DELIMITED, "model": model}), device="cpu")
+    with pytest.raises(RequestError, match="has layers without attention from token to token"):
+        judge(run, files, [""] * 6)
 
 
 def run_of(make_run, folder, recipe):

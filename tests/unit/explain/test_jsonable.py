@@ -3,19 +3,22 @@
 import base64
 import io
 import json
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from heedful.explain.jsonable import jsonable
+from heedful.explain.jsonable import jsonable, pieces
 from heedful.explain.look import look
 from heedful.explain.page import page
 from heedful.explain.points import points
 from heedful.explain.summary import mean_of, word_alignment
-from heedful.explain.view import Explanation, Side
+from heedful.explain.view import Explanation, Map, Side
 from heedful.explain.views import views_of
+from heedful.files import json_text
 
 
 def through_json(published, explanation):
@@ -30,6 +33,7 @@ def test_every_explanation_is_what_the_schema_says(published, explained, every):
     views = views_of(run)
     seen = look(run, given, kinds=kinds, views=views)
     plain = through_json(published, seen)
+    assert "".join(pieces(seen)) == json_text(jsonable(seen), allow_nan=False)
     assert (plain["version"], plain["run"], plain["task"]) == (1, seen.run, seen.task)
     assert plain["answer"] == json.loads(json.dumps(seen.answer))
     assert plain["more"] == json.loads(json.dumps(seen.more))
@@ -75,9 +79,65 @@ def test_inputs_are_texts_paths_or_nothing(published, given, wanted):
 def test_a_text_that_was_written_from_another_has_its_alignment(published, explained, name):
     seen = look(*explained(name))
     plain = through_json(published, seen)
-    if name in ("translation", "recurrent"):
+    if name in ("translation", "recurrent", "one text"):
         assert plain["alignment"] == word_alignment(mean_of(seen))
         assert f">{plain['alignment']}<" in page(seen)
     else:
         assert "alignment" not in plain
         assert "Word alignment" not in page(seen)
+
+
+# In pieces
+
+
+ANSWER = {"text": "", "score": 0.0, "alternatives": []}
+
+
+def with_weights(*weights, given="a text"):
+    """An explanation of one side, a layer for each of the weights [heads, n, n]."""
+    n = weights[0].shape[1] if weights else 1
+    heads = [tuple(range(len(each))) for each in weights]
+    maps = [
+        Map(f"tap.{i}", "self", i, "input", "input", own, each)
+        for i, (own, each) in enumerate(zip(heads, weights, strict=True))
+    ]
+    return Explanation("x", "r", given, ANSWER, {"input": Side(("a",) * n, (0,) * n, ("a",))}, maps)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        with_weights(),
+        with_weights(np.zeros((0, 1, 1), np.float32)),
+        with_weights(np.zeros((2, 0, 0), np.float32)),
+        with_weights(np.full((1, 3, 3), 1 / 3, np.float32), given="\u00fc"),
+        with_weights(np.full((1, 1, 1), 1e-9, np.float32), given="half of a pair: \udcff, and \u00fc"),
+    ],
+)
+def test_pieces_of_nothing_and_of_other_signs(seen):
+    assert "".join(pieces(seen)) == json_text(jsonable(seen), allow_nan=False)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_json_cannot_hold_is_refused_before_anything_is_written(bad):
+    weights = np.full((1, 2, 2), 0.5, np.float32)
+    weights[0, 1, 1] = bad
+    with pytest.raises(ValueError, match=r"tap\.1: a weight is not finite"):
+        next(pieces(with_weights(np.full((1, 2, 2), 0.5, np.float32), weights)))
+    with pytest.raises(ValueError, match="Out of range float"):
+        next(pieces(replace(with_weights(), more={"x": bad})))
+
+
+def test_many_weights_are_never_numbers_of_python_together():
+    """A row of them at a time: beside the weights there is less than a tenth of them."""
+    rng = np.random.default_rng(5)
+    seen = with_weights(*(rng.dirichlet(np.ones(160), (8, 160)).astype(np.float32) for _ in range(3)))
+    taken = sum(each.weights.nbytes for each in seen.maps)
+    tracemalloc.start()
+    try:
+        n_signs = sum(map(len, pieces(seen)))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert n_signs > taken
+    assert most < taken / 10

@@ -27,6 +27,11 @@ def test_every_task_is_read():
 # Every run ------------------------------------------------------------------------------------------------
 
 
+def whole(seen):
+    """The maps that are there as the model has them (parts: `tests/unit/explain/test_one_text.py`)."""
+    return [each for each in seen.maps if not each.is_part]
+
+
 def test_every_row_sums_to_one_over_what_stands_along_it(explained, seeing):
     seen = look(*explained(seeing))
     assert seen.maps
@@ -39,10 +44,10 @@ def test_every_row_sums_to_one_over_what_stands_along_it(explained, seeing):
 
 def test_weights_are_those_of_the_explicit_path(explained, seeing):
     run, given = explained(seeing)
-    seen, batch = look(run, given), read(run, given).batch
-    with recording(run.model, [each.tap for each in seen.maps]) as taps:
+    maps, batch = whole(look(run, given)), read(run, given).batch
+    with recording(run.model, [each.tap for each in maps]) as taps:
         run.model(batch.inputs, batch.source)
-    for each in seen.maps:
+    for each in maps:
         (weights,) = taps[each.tap]
         np.testing.assert_allclose(each.weights, weights[0].detach().numpy(), atol=1e-6, rtol=0)
 
@@ -50,7 +55,7 @@ def test_weights_are_those_of_the_explicit_path(explained, seeing):
 def test_all_attention_of_the_model_is_there(explained, seeing):
     run, given = explained(seeing)
     taps = {name for name, _ in run.model.named_modules() if name.endswith("weights")}
-    assert {each.tap for each in look(run, given).maps} == taps
+    assert {each.tap for each in whole(look(run, given))} == taps
 
 
 def test_the_answer_is_the_runs_own(explained, every):
@@ -124,12 +129,15 @@ def test_cross_attention_is_the_alignment_of_predictions(explained, name):
     assert seen.sides["source"].grid == prediction.grid
 
 
-def test_one_text_has_one_side_with_both(explained):
+def test_one_text_has_one_side_with_both_and_one_of_each(explained):
     run, given = explained("one text")
     seen = look(run, given)
-    (side,) = seen.sides.values()
+    side, read, written = (seen.sides[name] for name in ("input", "source", "target"))
     source = run.codec.source.tokens(run.codec.source.encode(given))
     assert side.tokens == ("<s>", *source, "<sep>", *seen.answer["tokens"], "</s>")
+    assert (read.tokens, written.tokens) == ((*source, "<sep>"), (*seen.answer["tokens"], "</s>"))
+    assert read.surface == tuple(given.split())
+    assert (read.words[-1], written.words[-1]) == (-1, -1)
     first = len(source) + 2
     assert seen.written["input"][:first] == [None] * first
     assert None not in seen.written["input"][first:]
@@ -143,6 +151,7 @@ def test_the_end_token_is_left_out_where_source_and_target_fill_the_context(expl
     full = look(run, source, target=" ".join(["RED"] * most))
     assert full.sides["input"].tokens[-1] == "RED"
     assert len(full.sides["input"].tokens) == len(full.written["input"]) == context
+    assert full.maps[-1].weights.shape == (3, most + 1, 4)
     with pytest.raises(RequestError, match=f"{most + 1} tokens, and the model has room for {most}"):
         look(run, source, target=" ".join(["RED"] * (most + 1)))
 

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from heedful.errors import RequestError
 from heedful.explain.matrix import checked
 from heedful.explain.page.further import drawings
-from heedful.explain.page.packing import levels_of, shades_of, strongest, text_of, thumbnail
+from heedful.explain.page.packing import levels_of, shades_of, strongest, text_of
 from heedful.explain.summary import alignment_of
+from heedful.explain.thumbnails import thumbnail
 from heedful.explain.view import Explanation, Map, Side
 
 VERSION = 1
@@ -161,6 +162,7 @@ def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> dict[str, Any]:
         "keys": each.keys,
         "size": [rows, columns],
         "views": views,
+        **({"part": True} if each.is_part else {}),
     }
 
 

@@ -1,4 +1,5 @@
-"""Weights made small enough for a page: whole matrices, the strongest links of each row, thumbnails.
+"""Weights made small enough for a page: whole matrices, the strongest links of each row, thumbnails
+(`heedful.explain.thumbnails`).
 
 | what | bits | away from the weight at most |
 |---|---|---|
@@ -24,9 +25,6 @@ ERROR = 0.5 / LEVELS
 
 SHADES = 2**8 - 1
 """What a thumbnail's greatest cell is stored as."""
-
-THUMBNAIL = 48
-"""Cells along the side of a thumbnail, at most."""
 
 LINKS = 8
 """How many links of a row are kept where the matrix is not."""
@@ -57,16 +55,6 @@ def strongest(levels: Levels, n: int = LINKS) -> tuple[Levels, Levels]:
         numbers = np.partition(numbers, rest, axis=1)[:, rest:]
     best = np.sort(numbers, axis=1)[:, ::-1]
     return (LEVELS - (best & LEVELS)).astype(np.uint16), (best >> 16).astype(np.uint16)
-
-
-def thumbnail(weights: NDArray[np.float64], side: int = THUMBNAIL) -> NDArray[np.float64]:
-    """Means over areas, ``side x side`` of them at most, as equal as whole rows and columns can be."""
-    for axis, n in enumerate(weights.shape):
-        cells = min(n, side)
-        starts = np.arange(cells) * n // cells
-        counts = np.expand_dims(np.diff([*starts, n]), 1 - axis)
-        weights = np.add.reduceat(weights, starts, axis=axis) / counts
-    return weights
 
 
 def shades_of(cells: NDArray[np.float64]) -> tuple[NDArray[np.uint8], float]:

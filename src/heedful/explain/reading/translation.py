@@ -30,7 +30,7 @@ def read_pair(run: "Run", given: Any, asked: Asked) -> Reading:
         cut = f"source cut from {len(whole)} to {len(source)} tokens"
         answer = replace(answer, note=f"{answer.note}; {cut}")
     if isinstance(run.recipe.pairing, OneAfterTheOther):
-        return _one_text(run, source, target, answer, asked)
+        return _one_text(run, text_of(run, given), source, target, answer, asked)
     side = text_side(run.codec.source, [*source, SPECIALS.end], [text_of(run, given)])
     return two_sides(run, source, target, answer, asked, side, run.codec.target)
 
@@ -84,13 +84,20 @@ def two_sides(
 
 
 def _one_text(
-    run: "Run", source: Sequence[int], target: Sequence[int], answer: Prediction, asked: Asked
+    run: "Run", given: str, source: Sequence[int], target: Sequence[int], answer: Prediction, asked: Asked
 ) -> Reading:
     """``<s> x <sep> y </s>``; where that fills the context, the end token, which is never read, is left out.
 
-    What x is foretold by is asked only where the model was trained for it.
+    What x is foretold by is asked only where the model was trained for it. Source and target are sides too,
+    between which parts of the attention lie (`heedful.explain.one_text`).
     """
     text = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end][: run.recipe.model.context]
     first_answer = len(source) + 2
     first = first_answer if run.recipe.pairing.answers_only else 1
-    return continued(run, run.codec.target, text, first, first_answer, answer, asked)
+    reading = continued(run, run.codec.target, text, first, first_answer, answer, asked)
+    sides = {
+        **reading.sides,
+        SOURCE: text_side(run.codec.source, [*source, SPECIALS.separate], [given]),
+        TARGET: text_side(run.codec.target, [*target, SPECIALS.end]),
+    }
+    return replace(reading, sides=sides)

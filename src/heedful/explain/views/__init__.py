@@ -30,14 +30,12 @@ class View:
         says: what it tells, for the command's help.
         needs: what a run must have for it, for refusals: "the view lens needs …".
         is_over_inputs: whether several inputs are looked at together.
-        is_drawn: whether it makes a picture of its own (SVG, PNG); its module has a ``figure`` then.
         by: how a run comes to have what it needs, where a setting decides it.
     """
 
     says: str
     needs: str
     is_over_inputs: bool = False
-    is_drawn: bool = False
     by: str = ""
 
 
@@ -52,33 +50,29 @@ VIEWS: dict[str, View] = {
     "gradients": View(
         "how much the answer hangs on each token, or pixel, that was read",
         "an embedding, or pixels",
-        is_drawn=True,
     ),
     "rollout": View(
         "how much of each token arrives at each other one through all layers",
         "a stack in which every layer looks at its own tokens",
-        is_drawn=True,
     ),
+    "heads": View("all heads as small pictures, and how sharply each looks", "attention"),
     "census": View(
         "what each head does, by class (below), of all inputs together",
         "attention between tokens",
         is_over_inputs=True,
-        is_drawn=True,
     ),
     "distances": View(
         "how far each head looks, layer by layer, of all inputs together",
         "tokens that look at each other",
         is_over_inputs=True,
-        is_drawn=True,
     ),
     "class-token": View(
         "what the class token of a picture looks at, layer by layer",
         "attention in a picture with a class token",
-        is_drawn=True,
         by="train a model of pictures with model.pooling=first for it, or ",
     ),
-    "positions": View("how alike the vectors of positions are", "vectors of positions", is_drawn=True),
-    "filters": View("what a model of pictures makes of squares first", "squares of pixels", is_drawn=True),
+    "positions": View("how alike the vectors of positions are", "vectors of positions"),
+    "filters": View("what a model of pictures makes of squares first", "squares of pixels"),
 }
 """By name."""
 
@@ -108,12 +102,12 @@ class Maker(Protocol):
     def drawings(self, seen: "Explanation", values: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What the page draws of them (`heedful.explain.page.further`)."""
 
-
-class Drawn(Maker, Protocol):
-    """The module of a view that makes a picture."""
-
     def figure(self, seen: "Explanation", values: Mapping[str, Any]) -> "Figure":
-        """The picture."""
+        """The picture (SVG, PNG).
+
+        Raises:
+            RequestError: there is nothing to draw, or too much to be read.
+        """
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -128,9 +122,9 @@ def check_names(names: Sequence[str]) -> None:
             raise RequestError(f"unknown view {name!r}{nearest(name, [*VIEWS, ALL])}; {known}")
 
 
-def maker(name: str) -> Drawn:
-    """The module of a view, with what it imports; ``figure`` is there where the table says so."""
-    return cast(Drawn, import_module(f"{__name__}.{name.replace('-', '_')}"))
+def maker(name: str) -> Maker:
+    """The module of a view, with what it imports."""
+    return cast(Maker, import_module(f"{__name__}.{name.replace('-', '_')}"))
 
 
 def views_of(run: "Run") -> list[str]:

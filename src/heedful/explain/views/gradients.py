@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.explain.flow import Numbers
-from heedful.explain.picture import MOST_CELLS
 from heedful.explain.reading import Reading
 from heedful.explain.squares import block_sums, on_grid
 from heedful.explain.view import INPUT, SOURCE, Explanation, Side
@@ -222,7 +221,8 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
     Raises:
         RequestError: the text has too many tokens.
     """
-    from heedful.explain.drawings import signed_bars, signed_panels
+    from heedful.explain.drawings import signed_panels
+    from heedful.explain.token_drawings import check_rows, signed_bars
 
     title, note = str(seen.answer.get("text", "")), f"gradient \N{MULTIPLICATION SIGN} input: {MEANS}"
     panels = list(_panels(seen, values))
@@ -230,9 +230,5 @@ def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
         picture = seen.sides[panels[0][0]].picture
         return signed_panels([(label, grid) for _, label, grid in panels], picture, title=title, note=note)
     sides = [(each["name"], seen.sides[each["name"]].tokens, each["products"]) for each in values["sides"]]
-    longest = max(len(tokens) for _, tokens, _ in sides)
-    if longest > MOST_CELLS:
-        raise RequestError(
-            f"a drawing of {longest} bars could not be read: take .html or .json, or a shorter input"
-        )
+    check_rows(max(len(tokens) for _, tokens, _ in sides))
     return signed_bars(sides, title=title, note=note)

@@ -1,6 +1,6 @@
 """The residual stream, read out at every depth ("logit lens")."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +15,8 @@ from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.taps import watching
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from heedful.runs.run import Run
 
 STACKS = {"decoder": "target_embedding", "stack": "embedding"}
@@ -120,12 +122,40 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     """A row for each depth: the answer that was most probable there to each question."""
     if not values.get("depths"):
         return []
-    rows = []
-    for depth, each in enumerate(values["depths"]):
-        best = [top[0] for top in each["top"]]
-        name = f"layer {depth}" if depth else "embeddings"
-        rows.append([name, *([one["answer"], probability(one["log_prob"])] for one in best)])
+    rows = [
+        [name, *([one["answer"], probability(one["log_prob"])] for one in best)]
+        for name, best in _depths(values)
+    ]
     columns = ["after", *values["answers"]]
     return [
         {"title": "What each depth would have answered", "kind": "table", "columns": columns, "rows": rows}
     ]
+
+
+def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """A table: a row for each answer, a column for each depth, with what was most probable there.
+
+    Raises:
+        RequestError: there are no answers, or too many.
+    """
+    from heedful.explain.token_drawings import check_rows, depth_table
+
+    answers, depths = values["answers"], list(_depths(values))
+    if not depths:
+        raise RequestError("nothing was answered, so there is nothing to draw")
+    check_rows(len(answers))
+    places = range(len(answers))
+    return depth_table(
+        answers,
+        [name for name, _ in depths],
+        [[best[i]["answer"] for _, best in depths] for i in places],
+        [[probability(best[i]["log_prob"]) for _, best in depths] for i in places],
+        title=str(seen.answer.get("text", "")),
+        note="what the output layer makes of each depth, and its probability there; bold: what was answered",
+    )
+
+
+def _depths(values: Mapping[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The name of each depth, and the most probable answer there to each question."""
+    for depth, each in enumerate(values["depths"]):
+        yield f"layer {depth}" if depth else "embeddings", [top[0] for top in each["top"]]

@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from heedful.errors import RequestError
 from heedful.explain.reading import Reading
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import questions_of, refuse_numbers, rounded
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from heedful.runs.run import Run
 
 
@@ -85,3 +88,21 @@ def drawings(seen: Explanation, values: Mapping[str, Any]) -> list[dict[str, Any
     if values.get("perplexity") is not None:
         title += f" (perplexity {values['perplexity']:.4g})"
     return [{"title": title, "kind": "tokens", "side": values["side"], "values": costs}]
+
+
+def figure(seen: Explanation, values: Mapping[str, Any]) -> "Figure":
+    """A bar for each answer.
+
+    Raises:
+        RequestError: there are no answers, or too many.
+    """
+    from heedful.explain.token_drawings import check_rows, cost_bars
+
+    answers, mean = values["answers"], values["mean"]
+    if not answers:
+        raise RequestError("nothing was answered, so there is nothing to draw")
+    check_rows(len(answers))
+    note = "" if mean is None else f"perplexity {values['perplexity']:.4g}"
+    title = str(seen.answer.get("text", ""))
+    line = mean if len(answers) > 1 else None
+    return cost_bars(answers, values["losses"], values["given"], mean=line, title=title, note=note)

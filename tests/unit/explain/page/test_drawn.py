@@ -27,7 +27,7 @@ from PIL import Image
 
 from heedful.explain.alignment import merge
 from heedful.explain.page import page
-from heedful.explain.page.packing import thumbnail
+from heedful.explain.thumbnails import thumbnail
 from heedful.explain.view import Explanation
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")

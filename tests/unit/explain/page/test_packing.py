@@ -17,7 +17,6 @@ from heedful.explain.page.packing import (
     signed,
     strongest,
     text_of,
-    thumbnail,
 )
 
 matrices = npst.arrays(
@@ -57,18 +56,6 @@ def test_the_strongest_links_are_those_of_a_plain_sort(levels, n):
 def test_more_columns_than_can_be_numbered_are_refused():
     with pytest.raises(ValueError, match="65536 columns: a page has room for 65535"):
         strongest(np.zeros((1, 65536), dtype=np.uint16))
-
-
-@given(matrices, st.integers(1, 13))
-def test_a_thumbnail_has_the_means_of_its_areas(weights, side):
-    found = thumbnail(weights, side)
-    rows, columns = weights.shape
-    assert found.shape == (min(rows, side), min(columns, side))
-    i, j = (np.arange(min(n, side) + 1) * n // min(n, side) for n in (rows, columns))
-    for y, x in np.ndindex(found.shape):
-        area = weights[i[y] : i[y + 1], j[x] : j[x + 1]]
-        assert area.size
-        assert found[y, x] == pytest.approx(area.mean(), abs=1e-12)
 
 
 @given(matrices)

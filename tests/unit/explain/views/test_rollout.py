@@ -103,5 +103,5 @@ def test_of_a_text_the_last_matrix_is_drawn_between_words(explained):
 def test_attention_alone_is_drawn_without_it(explained):
     seen = look(*explained("translation"))
     assert "cross-attention" in figure_of(seen).axes[0].get_xlabel()
-    with pytest.raises(RequestError, match="rollout and census make two"):
+    with pytest.raises(RequestError, match="of one view, not of rollout and lens and census"):
         figure_of(look(*explained("translation"), views=["rollout", "lens", "census"]))
