@@ -27,6 +27,7 @@ MODULES: tuple[str, ...] = (
     "prefixes",
     "tying",
     "transfer",
+    "copying",
     "links",
     "mixing",
     "data_size",
