@@ -20,10 +20,9 @@ from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, Matrix
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
-from heedful.lab.tiny import Training, attention_taps, train
+from heedful.lab.tiny import Training, attention_weights, train
 from heedful.models import language_model
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
-from heedful.nn.taps import watching
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.optimizers import MuonConfig
 from heedful.training.schedules import Cosine
@@ -77,13 +76,9 @@ def right(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, 
     return (found == batch.targets).view(-1, FORETOLD).float().mean(0)
 
 
-@torch.no_grad()
 def weights(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, "L n H T T"]:
     """Of all layers, what each symbol but the last gives to every other."""
-    names = attention_taps("weights", len(model.stack.blocks))
-    with watching(model, dict.fromkeys(names)) as seen:
-        model(batch_of(rows).inputs)
-    return torch.stack([seen[name][-1] for name in names])
+    return attention_weights(model, batch_of(rows).inputs)
 
 
 @dataclass(frozen=True)

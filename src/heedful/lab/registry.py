@@ -28,6 +28,7 @@ MODULES: tuple[str, ...] = (
     "tying",
     "transfer",
     "copying",
+    "patterns",
     "links",
     "mixing",
     "data_size",
