@@ -1,86 +1,47 @@
-"""What the lectures say wrongly of names, dates and citations, where a sentence is enough.
+"""What the lectures have wrong: one list of corrections, which the page of the lectures and the gallery show.
 
-What they print wrongly of formulas and numbers are experiments (whose verdict is "is wrong"); the gallery
-lists both on one page.
+The list is ``errors.yaml``, beside this file. A correction is a sentence; where a formula or a number is
+wrong, it names the experiment that finds it.
 """
 
-from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from heedful.config import Config
+from heedful.lab.lectures import Code, Text
+from heedful.runs.problems import validate
+from heedful.runs.yaml import read_yaml
 
 
-@dataclass(frozen=True)
-class Slip:
-    """A name or a date that a lecture has wrong.
+class Correction(Config):
+    """What a lecture has wrong.
 
     Args:
-        item: its number.
-        lecture: S0 to S4.
+        row: the number of the row of `heedful.lab.lectures.Index` that it belongs to.
+        lecture: which.
         printed: what it says.
-        correct: what is true, with the source.
+        correct: what is true, with its source.
+        experiment: of the lab, whose claim it is and which finds it wrong.
     """
 
-    item: int
-    lecture: str
-    printed: str
-    correct: str
+    row: Annotated[int, Field(ge=1)]
+    lecture: Code
+    printed: Text
+    correct: Text
+    experiment: Text | None = None
 
 
-NAMES = (
-    Slip(
-        2,
-        "S4",
-        "the forget gate is the key addition of the LSTM",
-        "the cell of 1997 had none (Hochreiter and Schmidhuber); Gers et al. added it in 2000",
-    ),
-    Slip(
-        2,
-        "S4",
-        "LSTMs introduced catastrophic forgetting",
-        "that is losing an old task while learning a new one (McCloskey and Cohen 1989); what is meant is "
-        "the loss of distant context",
-    ),
-    Slip(
-        4,
-        "S0",
-        "the encoder's final state is called annotation",
-        "annotations are all the h_i (Bahdanau et al. 2014, section 3.2)",
-    ),
-    Slip(
-        22,
-        "S4",
-        "softmax(Q K^T / √d_k) V, of T x d_v, is the attention matrix",
-        "that is the result; the attention matrix is that of the weights, T x T",
-    ),
-    Slip(
-        28,
-        "S0",
-        "the second sentence of the pair ends in “because it was congested”",
-        "a Winograd pair differs in one word: “too tired” and “too wide”",
-    ),
-    Slip(
-        32,
-        "S2",
-        "Press and Wolf are cited for weights that positions share",
-        "their paper ties embeddings to the output layer; the feed-forward is Vaswani et al. 2017, section "
-        "3.3",
-    ),
-    Slip(
-        51,
-        "S4",
-        "the input is mapped by a pre-trained matrix",
-        "in the paper it is learned with the rest, as S0 says (Vaswani et al. 2017, section 3.4)",
-    ),
-    Slip(
-        74,
-        "S1",
-        "figure 12 shows a Transformer encoder of 6 layers with 12 heads each",
-        "BERT-base has 12 layers with 12 heads each (Devlin et al. 2019, section 3)",
-    ),
-    Slip(
-        74,
-        "S1",
-        "attention to the previous word, part (b), is diffuse compared to part (b)",
-        "compared to part (a), attention to the next word",
-    ),
-    Slip(86, "S1", "Lee-Thorpe", "Lee-Thorp et al. 2021"),
-)
-"""What only a sentence can set right."""
+class Corrections(Config):
+    """All of them, by their rows."""
+
+    errors: tuple[Correction, ...]
+
+
+@cache
+def corrections() -> tuple[Correction, ...]:
+    """What is wrong in the five lectures, in the order of the rows."""
+    path = Path(__file__).with_name("errors.yaml")
+    return validate(read_yaml(path.read_text(encoding="utf-8"), path.name), Corrections).errors

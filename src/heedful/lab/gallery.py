@@ -6,7 +6,7 @@ reader's choice of light or dark. Pictures stay on white. A folder of them:
 | file | what it is |
 |---|---|
 | ``index.html`` | all experiments, with their verdicts |
-| ``errors.html`` | what the lectures print wrongly, with corrections |
+| ``errors.html`` | every correction of the lectures |
 | ``NAME.html`` | the claim, its source, the figures, the verdict, the control |
 | ``NAME.png``, ``NAME.svg`` | its picture |
 | ``NAME.control.png``, ``NAME.control.svg`` | that of the control |
@@ -26,7 +26,7 @@ from heedful.errors import RequestError, WorkError
 from heedful.explain.picture import save
 from heedful.files import write_text
 from heedful.lab.drawing import draw
-from heedful.lab.errors import NAMES
+from heedful.lab.errors import corrections
 from heedful.lab.experiment import Experiment, Measured, Verdict
 from heedful.lab.result import Result, as_dict, columns
 from heedful.lab.text import cell, cell_is_number, items, number, value_of
@@ -184,35 +184,42 @@ def _card(result: Result, picture: _Picture | None) -> str:
 
 
 def _errors(results: Sequence[Result]) -> str:
-    """The page of what the lectures print wrongly: what experiments found, and names, dates and citations."""
-    found = [
-        (each.experiment.items, _error(each.experiment.claim, each.outcome.says, _origin(each.experiment)))
-        for each in results
-        if not each.control and not each.experiment.asked and each.outcome.verdict == "is wrong"
+    """The page of what the lectures have wrong: every correction, beside the experiment that finds it.
+
+    Where an experiment found a claim wrong of which no correction knows, the claim stands there too.
+    """
+    made = {each.experiment.name: each.experiment for each in results}
+    known = {each.experiment: made.get(each.experiment or "") for each in corrections()}
+    entries = [
+        (
+            each.row,
+            _error(each.printed, each.correct, f"{each.lecture}, item {each.row}", known[each.experiment]),
+        )
+        for each in corrections()
     ]
-    told = [
-        ((slip.item,), _error(slip.printed, slip.correct, f"{slip.lecture}, item {slip.item}"))
-        for slip in NAMES
-    ]
-    entries = "\n".join(text for _, text in sorted([*found, *told], key=lambda each: each[0]))
+    for each in results:
+        own = each.experiment
+        wrong = each.outcome.verdict == "is wrong" and not (each.control or own.asked)
+        if wrong and own.name not in known:
+            entries.append((own.items[0], _error(own.claim, each.outcome.says, own.source, own)))
+    entries.sort(key=lambda each: each[0])
+    listed = "\n".join(text for _, text in entries)
     return _document(
         "What the lectures print wrongly – the lab of heedful",
         f'<nav aria-label="Experiments"><a href="{INDEX}">All experiments</a></nav>\n'
         "<main><h1>What the lectures print wrongly</h1>\n<p>Each error with what is true instead, in the "
-        "order of the lectures' items: claims that experiments found wrong, names, dates, citations.</p>\n"
-        f'<ul class="plain">\n{entries}\n</ul></main>',
+        "order of the lectures' items: formulas and numbers, with the experiments that find them wrong; "
+        "names, dates, citations.</p>\n"
+        f'<ul class="plain">\n{listed}\n</ul></main>',
     )
 
 
-def _error(printed: str, correct: str, origin: str) -> str:
+def _error(printed: str, correct: str, origin: str, found_by: Experiment | None) -> str:
+    link = f' · <a href="{found_by.name}.html">{escape(found_by.title)}</a>' if found_by else ""
     return (
         f"<li><blockquote>{escape(printed)}</blockquote>\n<p>{escape(correct)}</p>\n"
-        f'<p class="soft">{origin}</p></li>'
+        f'<p class="soft">{escape(origin)}{link}</p></li>'
     )
-
-
-def _origin(own: Experiment) -> str:
-    return f'{escape(own.source)} · <a href="{own.name}.html">{escape(own.title)}</a>'
 
 
 def _page(

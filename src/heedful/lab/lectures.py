@@ -2,7 +2,8 @@
 
 ``docs/lectures.yaml`` is the index. It lists the formulas and figures of five lectures, S0 to S4, and rows: a
 part, a formula, a claim or a question each, with the numbers that experiments of the lab call items. What can
-be told of the file alone is checked when it is read; the tests hold that all exists which it names.
+be told of the file alone is checked when it is read; the tests hold that all exists which it names. What the
+lectures have wrong is a list of its own (`heedful.lab.errors`), as the gallery shows it too.
 """
 
 from collections.abc import Collection, Iterable
@@ -61,20 +62,6 @@ class Place(Config):
         return self
 
 
-class Correction(Config):
-    """What a lecture has wrong.
-
-    Args:
-        lecture: which.
-        printed: what it says.
-        correct: what is true, with its source.
-    """
-
-    lecture: Code
-    printed: Text
-    correct: Text
-
-
 class Entry(Config):
     """A row.
 
@@ -87,7 +74,6 @@ class Entry(Config):
         recipes: shipped recipes that train it.
         tests: that hold it, ``tests/path.py::test_name``.
         experiments: of the lab, that show it.
-        errors: what the lectures have wrong.
         not_here: what of it heedful leaves out, and why.
     """
 
@@ -99,15 +85,12 @@ class Entry(Config):
     recipes: tuple[Text, ...] = ()
     tests: tuple[Test, ...] = ()
     experiments: tuple[Text, ...] = ()
-    errors: tuple[Correction, ...] = ()
     not_here: Text | None = None
 
     @model_validator(mode="after")
     def _is_somewhere(self) -> "Entry":
         if not self.symbols and self.not_here is None:
             raise ValueError("a row without symbols needs a reason: not_here")
-        if strange := [each.lecture for each in self.errors if each.lecture not in self.lectures]:
-            raise ValueError(f"errors of {strange[0]}, which does not stand among the row's lectures")
         for names in (self.symbols, self.presets, self.recipes, self.tests, self.experiments):
             if twice := [name for name in names if names.count(name) > 1]:
                 raise ValueError(f"{twice[0]} is named twice")

@@ -1,8 +1,8 @@
 """The page of the lectures, ``docs/lectures.md``: what each says, and where heedful has it.
 
-It is made of the index (`heedful.lab.lectures`) and of the experiments of the lab. It reads the same on a
-code host and on the site: files are named and not linked, since the site has the documents alone, and anchors
-are made of letters, digits and hyphens.
+It is made of the index (`heedful.lab.lectures`), of the corrections (`heedful.lab.errors`) and of the
+experiments of the lab. It reads the same on a code host and on the site: files are named and not linked, as
+the site has the documents alone, and anchors are made of letters, digits and hyphens.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from heedful.lab.errors import Correction, corrections
 from heedful.lab.experiment import Experiment
 from heedful.lab.lectures import Code, Entry, Index, Lecture, Place, read
 from heedful.lab.registry import experiments
@@ -33,20 +34,21 @@ preset, and `heedful train NAME` trains a recipe; what they scored stands among 
 """
 
 
-def page(index: Index, known: Mapping[str, Experiment]) -> str:
+def page(index: Index, errors: Sequence[Correction], known: Mapping[str, Experiment]) -> str:
     """The whole page.
 
     Args:
         index: of the lectures.
+        errors: of the lectures.
         known: the experiments of the lab, by name.
     """
-    parts = [WORDS, _overview(index)]
-    parts += [_lecture(code, lecture, index.rows) for code, lecture in index.lectures.items()]
-    parts += ["## Rows\n", *(_row(entry, index, known) for entry in index.rows)]
+    parts = [WORDS, _overview(index, errors)]
+    parts += [_lecture(code, lecture, index.rows, errors) for code, lecture in index.lectures.items()]
+    parts += ["## Rows\n", *(_row(entry, index, errors, known) for entry in index.rows)]
     return "\n".join(parts)
 
 
-def _overview(index: Index) -> str:
+def _overview(index: Index, errors: Sequence[Correction]) -> str:
     lines = (
         (
             f"[{code}](#{_slug(_heading(code))})",
@@ -56,7 +58,7 @@ def _overview(index: Index) -> str:
             str(len(lecture.equations)),
             str(len(lecture.figures)),
             str(sum(code in entry.lectures for entry in index.rows)),
-            str(sum(each.lecture == code for entry in index.rows for each in entry.errors)),
+            str(sum(each.lecture == code for each in errors)),
         )
         for code, lecture in index.lectures.items()
     )
@@ -68,7 +70,7 @@ def _heading(code: Code) -> str:
     return f"Lecture {code}"
 
 
-def _lecture(code: Code, lecture: Lecture, rows: Sequence[Entry]) -> str:
+def _lecture(code: Code, lecture: Lecture, rows: Sequence[Entry], errors: Sequence[Correction]) -> str:
     """What a lecture has: formulas, figures, and the rows in which it occurs."""
     places = [(entry, entry.lectures[code]) for entry in rows if code in entry.lectures]
     formulas = (
@@ -79,7 +81,11 @@ def _lecture(code: Code, lecture: Lecture, rows: Sequence[Entry]) -> str:
         (plain(name), plain(text), _links(entry for entry, place in places if name in place.figures))
         for name, text in lecture.figures.items()
     )
-    named = (link(entry, f"{entry.row}. {entry.title}") + _corrected(entry, code) for entry, _ in places)
+    named = (
+        link(entry, f"{entry.row}. {entry.title}")
+        + _corrected(sum((each.row, each.lecture) == (entry.row, code) for each in errors))
+        for entry, _ in places
+    )
     by = f", by {lecture.by}" if lecture.by else ""
     sections = [
         f"## {_heading(code)}\n",
@@ -94,20 +100,20 @@ def _lecture(code: Code, lecture: Lecture, rows: Sequence[Entry]) -> str:
     return "\n".join(sections)
 
 
-def _corrected(entry: Entry, code: Code) -> str:
-    number = sum(each.lecture == code for each in entry.errors)
+def _corrected(number: int) -> str:
     return f" ({number} correction{'s' if number > 1 else ''})" if number else ""
 
 
-def _row(entry: Entry, index: Index, known: Mapping[str, Experiment]) -> str:
+def _row(entry: Entry, index: Index, errors: Sequence[Correction], known: Mapping[str, Experiment]) -> str:
     """All that is known of a row."""
     sections = [f"### {entry.row}. {entry.title}\n"]
     if entry.lectures:
         sections.append(_bullets(_places(entry.lectures, index.lectures)))
     else:
         sections.append("In none of the lectures.\n")
-    corrections = (f"{each.lecture}: {plain(each.printed)} → {plain(each.correct)}" for each in entry.errors)
-    sections.append(_listed("Printed → correct", corrections))
+    own = (each for each in errors if each.row == entry.row)
+    wrong = (f"{each.lecture}: {plain(each.printed)} → {plain(each.correct)}" for each in own)
+    sections.append(_listed("Printed → correct", wrong))
     sections.append(_listed("Code", _by_file(map(place_of, entry.symbols))))
     sections.append(_listed("Presets", _names(entry.presets)))
     sections.append(_listed("Recipes", _names(entry.recipes)))
@@ -204,4 +210,4 @@ def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    print(page(read(Path(sys.argv[1])), experiments()), end="")
+    print(page(read(Path(sys.argv[1])), corrections(), experiments()), end="")

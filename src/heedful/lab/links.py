@@ -15,15 +15,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.explain.patterns import Census, census, recurrence
-from heedful.explain.view import INPUT, Explanation, Map, Side
+from heedful.explain.patterns import Census, recurrence
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.seeds import seeded
-from heedful.lab.tiny import attention_taps, train
+from heedful.lab.tiny import attention_weights, census_of, train
 from heedful.models import language_model
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
-from heedful.nn.taps import watching
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant
@@ -78,26 +76,14 @@ def model_of(seed: int) -> LanguageModel:
         return language_model.build(config, len(SYMBOLS))
 
 
-@torch.no_grad()
 def weights(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, "L n H T T"]:
     """Of all layers, what every symbol but the last gives to every other."""
-    names = attention_taps("weights", N_LAYERS)
-    with watching(model, dict.fromkeys(names)) as seen:
-        model(Batch.windows(rows.numpy()).inputs)
-    return torch.stack([seen[name][-1] for name in names])
+    return attention_weights(model, Batch.windows(rows.numpy()).inputs)
 
 
-def census_of(rows: Int[Tensor, "n length"], seen: Float[Tensor, "L n H T T"]) -> Census:
-    """What the heads do (`heedful.explain.patterns`), by their weights for these sequences."""
-    explanations = []
-    for row, own in zip(rows.tolist(), seen.unbind(1), strict=True):
-        side = Side(tuple(SYMBOLS[symbol] for symbol in row[:-1]))
-        maps = [
-            Map(f"layer {n}", "causal", n, INPUT, INPUT, tuple(range(N_HEADS)), layer.numpy())
-            for n, layer in enumerate(own)
-        ]
-        explanations.append(Explanation("lab", "links", row, {}, {INPUT: side}, maps))
-    return census(explanations)
+def scored(rows: Int[Tensor, "n length"], seen: Float[Tensor, "L n H T T"]) -> Census:
+    """What the heads do, by their weights for these sequences."""
+    return census_of(([SYMBOLS[symbol] for symbol in row[:-1]] for row in rows.tolist()), "causal", seen)
 
 
 def by_offset(seen: Float[Tensor, "L n H T T"]) -> Float[Tensor, "heads offsets"]:
@@ -128,7 +114,7 @@ class Look:
 def look(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Look:
     """At sequences."""
     seen = weights(model, rows)
-    found = census_of(rows, seen)
+    found = scored(rows, seen)
     links = recurrence(found)
     assert links is not None
     return Look(seen, [head.matches[PREVIOUS].score for head in found.heads], links.previous)

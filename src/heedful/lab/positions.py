@@ -4,8 +4,8 @@ Items 48 (distances) and 50 (alternatives) of the lectures.
 """
 
 import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from statistics import fmean
 
 import torch
@@ -17,6 +17,7 @@ from heedful.lab.drawing import Curves, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
 from heedful.lab.sinusoids import D_MODEL, distance_panels, distances_of
+from heedful.lab.tiny import n_parameters
 from heedful.nn.attention.relative import Rotary
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.blocks import EncoderBlock, EncoderStack
@@ -25,6 +26,7 @@ from heedful.nn.layout import Layout
 from heedful.nn.norms import LayerNorm
 from heedful.nn.positions import (
     Added,
+    Concatenated,
     ConstantPositions,
     LearnedPositions,
     NoPositions,
@@ -124,10 +126,11 @@ UPDATES, TESTED = {"short": 200, "long": 1000}, 200
 class _Reader(nn.Module):
     """Tokens and positions, one causal attention, an output layer: enough to name the token before."""
 
-    def __init__(self, positions: Positions, rotary: Rotary | None) -> None:
+    def __init__(self, positions: Added | Concatenated, rotary: Rotary | None = None) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.positions = Added(positions)
+        beside = positions.positions.d if isinstance(positions, Concatenated) else 0
+        self.embedding = nn.Embedding(VOCABULARY, WIDTH - beside)
+        self.positions = positions
         self.attention = SelfAttention(WIDTH, 1, causal=True, qkv_bias=True, rotary=rotary)
         self.out = nn.Linear(WIDTH, VOCABULARY)
 
@@ -139,7 +142,7 @@ class _Reader(nn.Module):
 
 
 def _accuracies(model: _Reader, updates: int) -> list[float]:
-    """How often a model, trained to name the token before, does so on longer sequences, by position."""
+    """How often a model, trained to name the token before, does so on longer ones, from position 1 on."""
     optimizer = torch.optim.Adam(model.parameters(), 0.01, fused=True)
     for _ in range(updates):
         ids = torch.randint(VOCABULARY, (32, TRAINED))
@@ -156,9 +159,9 @@ def _accuracies(model: _Reader, updates: int) -> list[float]:
 def _kinds() -> dict[str, _Reader]:
     """Readers by how they know positions; the table has rows for twice the length that is trained."""
     return {
-        "learned table": _Reader(LearnedPositions(2 * TRAINED, WIDTH), None),
-        "rotary": _Reader(NoPositions(WIDTH), Rotary(WIDTH)),
-        "sinusoids": _Reader(SinusoidalPositions(WIDTH), None),
+        "learned table": _Reader(Added(LearnedPositions(2 * TRAINED, WIDTH))),
+        "rotary": _Reader(Added(NoPositions(WIDTH)), Rotary(WIDTH)),
+        "sinusoids": _Reader(Added(SinusoidalPositions(WIDTH))),
     }
 
 
@@ -216,6 +219,78 @@ def _refused(part: Positions) -> int:
         p += 1
 
 
+# Side by side
+
+BESIDE = 8  # columns of positions, of `WIDTH`
+ADDED = "added"
+JOINED: dict[str, Callable[[], Added | Concatenated]] = {
+    ADDED: lambda: Added(SinusoidalPositions(WIDTH)),
+    "concatenated": lambda: Concatenated(SinusoidalPositions(BESIDE)),
+    "concatenated zeros": lambda: Concatenated(NoPositions(BESIDE)),
+}
+AS_GOOD = 0.05
+"""So much less of right answers counts as the same."""
+
+
+@cache
+def _joined(name: str, updates: int) -> tuple[int, Sequence[float]]:
+    """Parameters of a reader whose positions are joined so, and how often it is right, by position from 1."""
+    with seeded():
+        model = _Reader(JOINED[name]())
+        right = _accuracies(model, updates)[: TRAINED - 1]
+    return n_parameters(model), right
+
+
+def sum_of_products() -> float:
+    """How far W [x; p] is from W_x x + W_p p, with W = [W_x W_p], as a share of its length."""
+    d = {"x": WIDTH - BESIDE, "p": BESIDE}
+    with seeded():
+        whole = nn.Linear(WIDTH, WIDTH, bias=False).double()
+        x, layout = torch.randn(TRAINED, d["x"], dtype=torch.float64), Layout.of([TRAINED])
+    together = Concatenated(SinusoidalPositions(BESIDE))(x, layout.positions)
+    of_x, of_p = whole.weight.split([*d.values()], dim=1)
+    apart = x @ of_x.mT + together[:, d["x"] :] @ of_p.mT
+    return ((whole(together) - apart).norm() / apart.norm()).item()
+
+
+def _beside(size: Size, judged: str) -> Outcome:
+    """Whether positions that stand beside embeddings do as well as those that are added."""
+    found = {name: _joined(name, UPDATES[size]) for name in (ADDED, judged)}
+    means = {name: fmean(right) for name, (_, right) in found.items()}
+    as_good = means[judged] > means[ADDED] - AS_GOOD
+    return Outcome(
+        "holds" if as_good else "is wrong",
+        "They can. The first matrix behind them takes the concatenation apart, W [x; p] = W_x x + W_p p: a "
+        "sum in which position and word have a matrix each, where after adding both have the same. At equal "
+        "width columns are then kept for positions, which words have not; in return the two cannot be taken "
+        "for one another. What is concatenated must tell positions, as what is added must.",
+        [
+            *(Measured(f"right, {name}", 100 * mean, "%") for name, mean in reversed(means.items())),
+            Measured("right by chance", 100 / VOCABULARY, "%"),
+            Measured("W [x; p] less W_x x + W_p p, as a share", sum_of_products()),
+            *(Measured(f"parameters, {name}", n) for name, (n, _) in found.items()),
+        ],
+        [
+            {
+                "positions are": name,
+                "columns for words": WIDTH - (0 if name == ADDED else BESIDE),
+                "right": mean,
+            }
+            for name, mean in means.items()
+        ],
+        [
+            Curves(
+                "Right, by position",
+                "position",
+                "share of right answers",
+                over(range(1, TRAINED), {name: right for name, (_, right) in found.items()}),
+                levels={"chance": 1 / VOCABULARY},
+                limits=(0, 1.05),
+            )
+        ],
+    )
+
+
 EXPERIMENTS = [
     Experiment(
         name="one-hot-distances",
@@ -248,5 +323,15 @@ EXPERIMENTS = [
         run=partial(_beyond, judged="learned table"),
         control=partial(_beyond, judged="rotary"),
         changed="Queries and keys are rotated by their positions; there is no table.",
+    ),
+    Experiment(
+        name="concatenated-positions",
+        title="Positions beside embeddings, or added to them",
+        claim="Position vectors could be concatenated to the inputs as well; mostly they are just added.",
+        source="S3, position representation vectors",
+        items=(50,),
+        run=partial(_beside, judged="concatenated"),
+        control=partial(_beside, judged="concatenated zeros"),
+        changed="What is concatenated is zero at every position.",
     ),
 ]

@@ -27,6 +27,8 @@ MODULES: tuple[str, ...] = (
     "prefixes",
     "tying",
     "transfer",
+    "copying",
+    "patterns",
     "links",
     "mixing",
     "data_size",

@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from heedful.data.batch import Batch
+from heedful.explain.patterns import Census, census
+from heedful.explain.view import INPUT, Explanation, Kind, Map, Side
+from heedful.nn.layout import Tokens
+from heedful.nn.taps import watching
 from heedful.objectives.terms import Objective
 from heedful.training.optimizers import OptimizerConfig, build_optimizer, gradient_norm, set_rate
 from heedful.training.schedules import Schedule
@@ -40,6 +46,25 @@ class Training:
 def attention_taps(name: str, n_layers: int) -> list[str]:
     """The taps of self-attention, "scores" or "weights" or others, of the layers of a stack."""
     return [f"stack.blocks.{layer}.mixing.part.{name}" for layer in range(n_layers)]
+
+
+@torch.no_grad()
+def attention_weights(model: Any, inputs: Tokens) -> Float[Tensor, "L n H T T"]:
+    """Of all layers of a model, what every token of sequences of one length gives to every other."""
+    names = attention_taps("weights", len(model.stack.blocks))
+    with watching(model, dict.fromkeys(names)) as seen:
+        model(inputs)
+    return torch.stack([seen[name][-1] for name in names])
+
+
+def census_of(texts: Iterable[Sequence[str]], kind: Kind, seen: Float[Tensor, "L n H T T"]) -> Census:
+    """What heads do (`heedful.explain.patterns`), by their weights for so many texts."""
+    heads = tuple(range(seen.shape[2]))
+    explanations = []
+    for text, own in zip(texts, seen.unbind(1), strict=True):
+        maps = [Map(f"layer {n}", kind, n, INPUT, INPUT, heads, layer.numpy()) for n, layer in enumerate(own)]
+        explanations.append(Explanation("lab", "heads", None, {}, {INPUT: Side(tuple(text))}, maps))
+    return census(explanations)
 
 
 def train(

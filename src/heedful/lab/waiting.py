@@ -1,27 +1,30 @@
 """What waits for what: operations that must be done one after the other, in recurrence and in attention.
 
-Item 17 of the lectures. Wall times stand in tables, for people; verdicts rest on the depth of dependencies.
+Items 17 and 61 of the lectures. Wall times stand in a table and a panel of their own, for people; verdicts
+rest on the depth of dependencies and on counts of operations.
 """
 
 import time
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.lab.drawing import Curves
+from heedful.lab.drawing import Curves, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
-from heedful.lab.tiny import slope
+from heedful.lab.tiny import n_parameters, slope
 from heedful.models.attention_stack import cross_attention_stack, self_attention_stack
 from heedful.models.recurrent import AdditiveAttention, RecurrentConfig
 from heedful.models.recurrent import decoder as recurrent_decoder
+from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.recurrent import Encoded
-from heedful.nn.cells import LSTMCell
-from heedful.nn.layout import Layout
+from heedful.nn.cells import Cell, ElmanCell, LSTMCell
+from heedful.nn.layout import Layout, Tokens
 from heedful.nn.recurrent import Recurrence
 
 D = 32
@@ -49,9 +52,9 @@ Run = Callable[[int], Tensor]
 """What is computed for so many tokens."""
 
 
-def _recurrent_encoder(n: int) -> Tensor:
+def _recurrent_encoder(n: int, cell: Callable[[int, int], Cell]) -> Tensor:
     with seeded(0):
-        layer, x = Recurrence(LSTMCell(D, D)), torch.randn(n, D)
+        layer, x = Recurrence(cell(D, D)), torch.randn(n, D)
     return layer(x, Layout.of([n]))
 
 
@@ -65,7 +68,11 @@ def _attention_encoder(n: int, n_layers: int = 2) -> Tensor:
     return stack(x, Layout.of([n]))
 
 
-ENCODERS: dict[str, Run] = {"recurrent": _recurrent_encoder, "attention": _attention_encoder}
+ENCODERS: dict[str, Run] = {
+    "RNN": partial(_recurrent_encoder, cell=ElmanCell),
+    "LSTM": partial(_recurrent_encoder, cell=LSTMCell),
+    "attention": _attention_encoder,
+}
 
 
 @cache
@@ -74,20 +81,25 @@ def encoder_depth(name: str, n: int) -> int:
     return depth(ENCODERS[name](n))
 
 
-def _waits(judged: str, size: Size) -> Outcome:
-    """Depth over the number of tokens, of one of two encoders, beside the other."""
+def _waits(judged: Sequence[str], size: Size) -> Outcome:
+    """Depth over the number of tokens, of one kind of encoder, beside the others."""
     lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128, 256]
     depths = {name: [encoder_depth(name, n) for n in lengths] for name in ENCODERS}
+    times = {name: [_milliseconds(run, n) for n in lengths] for name, run in ENCODERS.items()}
     growth = {name: slope(lengths, own) for name, own in depths.items()}
     by_layers = [depth(_attention_encoder(8, n_layers)) for n_layers in (1, 2, 3)]
     return Outcome(
-        "holds" if growth[judged] > 0.5 else "is wrong",
-        "A recurrent encoder's h_i waits for h_{i-1}: the chain of operations grows with every token. In a "
-        "Transformer's encoder the chain grows with the layers alone.",
+        "holds" if all(growth[name] > 0.5 for name in judged) else "is wrong",
+        "A recurrent encoder's h_i waits for h_{i-1}, in a plain RNN as in an LSTM: the chain of operations "
+        "grows with every token. In a Transformer's encoder the chain grows with the layers alone. (On a "
+        "processor of few cores, times follow the number of calls; which is as long as that chain.)",
         [
-            Measured(f"further operations in a row for each token, {judged} encoder", growth[judged]),
             *(
-                Measured(f"operations in a row for {lengths[-1]} tokens, {name} encoder", own[-1])
+                Measured(f"further operations in a row for each token, {name}", growth[name])
+                for name in judged
+            ),
+            *(
+                Measured(f"operations in a row for {lengths[-1]} tokens, {name}", own[-1])
                 for name, own in depths.items()
             ),
             Measured("further operations in a row for each layer of attention", by_layers[2] - by_layers[1]),
@@ -96,7 +108,7 @@ def _waits(judged: str, size: Size) -> Outcome:
             {
                 "tokens": n,
                 **{f"in a row, {name}": depths[name][i] for name in ENCODERS},
-                **{f"ms, {name}": _milliseconds(run, n) for name, run in ENCODERS.items()},
+                **{f"ms, {name}": times[name][i] for name in ENCODERS},
             }
             for i, n in enumerate(lengths)
         ],
@@ -105,8 +117,9 @@ def _waits(judged: str, size: Size) -> Outcome:
                 "Operations that wait for each other",
                 "tokens",
                 "longest chain",
-                {name: (lengths, own) for name, own in depths.items()},
-            )
+                over(lengths, depths),
+            ),
+            Curves("Wall time here (no verdict rests on it)", "tokens", "ms", over(lengths, times), log="xy"),
         ],
     )
 
@@ -183,6 +196,132 @@ def _weighs(judged: str, size: Size) -> Outcome:
     )
 
 
+# Two translators in training
+
+TYPES = 50
+CONFIGS: dict[str, RecurrentConfig | TransformerConfig] = {
+    "LSTM with attention": RecurrentConfig(
+        cell="lstm", d_embedding=D, d_hidden=D, attention=AdditiveAttention(score="additive", d_attention=D)
+    ),
+    "Transformer": _config(1),
+}
+
+
+@cache
+def translator(name: str) -> Any:
+    """One of `CONFIGS`, freshly initialised."""
+    with seeded(0):
+        return build_model(CONFIGS[name], TYPES, TYPES)
+
+
+def words(n: int) -> Tokens:
+    """So many, at random."""
+    with seeded(1):
+        return Tokens(torch.randint(TYPES, (n,)), Layout.of([n]))
+
+
+def read(name: str, n_source: int, n_target: int) -> Tensor:
+    """Logits for all words of a translation that is given, as in training."""
+    model = translator(name)
+    logits: Tensor = model.heads["token"](model(words(n_target), words(n_source)))
+    return logits
+
+
+def step(name: str, n: int) -> Tensor:
+    """Logits for word ``n`` of a translation that is written; what came before is kept."""
+    model = translator(name)
+    with torch.no_grad():
+        state = model.start(words(n))
+        if n > 1:
+            _, state = model.extend(words(n - 1), state)
+    hidden, _ = model.extend(Tokens(torch.tensor([1]), state.next_layout((1,))), state)
+    logits: Tensor = model.heads["token"](hidden)
+    return logits
+
+
+@cache
+def chain(name: str, n: int, *, written: bool) -> int:
+    """Operations in a row for a sentence of ``n`` words and its translation of as many.
+
+    Where the translation is written, each word is chosen by what its own step gives, so that steps wait for
+    each other: the encoder and the first word, and then one step after the other.
+    """
+    if not written:
+        return depth(read(name, n, n))
+    return depth(read(name, n, 1)) + sum(depth(step(name, so_far)) for so_far in range(2, n + 1))
+
+
+def operations(name: str, n: int) -> float:
+    """FLOPs of a training step with such a pair, forward and backward, for each of its words."""
+    with FlopCounterMode(display=False) as counter:
+        read(name, n, n).sum().backward()
+    translator(name).zero_grad()
+    return counter.get_total_flops() / (2 * n)
+
+
+FASTER = 2.0
+"""So many times the operations a step may take and still be the faster one, where its chain does not grow."""
+
+
+def _trains(size: Size, written: bool) -> Outcome:
+    """Chains and operations of two translators, over the number of words."""
+    lengths = [4, 8, 16] if size == "short" else [4, 8, 16, 32, 64]
+    chains = {name: [chain(name, n, written=written) for n in lengths] for name in CONFIGS}
+    growth = {name: slope(lengths, own) for name, own in chains.items()}
+    flops = {name: [operations(name, n) for n in lengths] for name in CONFIGS}
+    recurrent, transformer = CONFIGS
+    ratio = flops[transformer][-1] / flops[recurrent][-1]
+    faster = growth[transformer] < 0.01 < 0.5 < growth[recurrent] and ratio < FASTER
+    return Outcome(
+        "holds with conditions" if faster else "is wrong",
+        "In training all words of both sentences go through a Transformer at once: its chain of operations "
+        "has one length for any sentence, where that of a recurrent translator grows with each word, and the "
+        "operations of both are about as many. So it is faster where a machine can do many things at once. "
+        "Writing a translation is no faster: each word waits for the one before in both.",
+        [
+            *(
+                Measured(f"further operations in a row for each word, {name}", own)
+                for name, own in growth.items()
+            ),
+            *(
+                Measured(f"operations in a row for {lengths[-1]} words, {name}", own[-1])
+                for name, own in chains.items()
+            ),
+            *(
+                Measured(
+                    f"operations of a training step for each of {lengths[-1]} words, {name}", own[-1], "FLOPs"
+                )
+                for name, own in flops.items()
+            ),
+            *(Measured(f"parameters, {name}", n_parameters(translator(name))) for name in CONFIGS),
+        ],
+        [
+            {
+                "words": n,
+                **{f"in a row, {name}": chains[name][i] for name in CONFIGS},
+                **{f"FLOPs a word, {name}": flops[name][i] for name in CONFIGS},
+            }
+            for i, n in enumerate(lengths)
+        ],
+        [
+            Curves(
+                f"Operations that wait for each other, {'writing' if written else 'in training'}",
+                "words of each sentence",
+                "longest chain",
+                over(lengths, chains),
+                log="xy",
+            ),
+            Curves(
+                "Operations of a training step",
+                "words of each sentence",
+                "FLOPs for each word",
+                over(lengths, flops),
+                limits=(0, None),
+            ),
+        ],
+    )
+
+
 EXPERIMENTS = [
     Experiment(
         "serial-encoder",
@@ -190,8 +329,8 @@ EXPERIMENTS = [
         "The encoder's states h_i cannot be computed for all i in parallel.",
         "S0, attention: a quick tour; S1; S2",
         (17,),
-        run=lambda size: _waits("recurrent", size),
-        control=lambda size: _waits("attention", size),
+        run=lambda size: _waits(("RNN", "LSTM"), size),
+        control=lambda size: _waits(("attention",), size),
         changed="The encoder is a Transformer's.",
     ),
     Experiment(
@@ -203,5 +342,16 @@ EXPERIMENTS = [
         run=lambda size: _weighs("recurrent", size),
         control=lambda size: _weighs("Transformer", size),
         changed="The decoder is a Transformer's, and is given the whole target.",
+    ),
+    Experiment(
+        "trained-faster",
+        "Whether a Transformer trains faster than a recurrent translator",
+        "The Transformer was proposed for translation, and trained faster than the models before it.",
+        "S0, attention is all you need; Vaswani et al. 2017, section 4, table 1",
+        (61,),
+        run=partial(_trains, written=False),
+        control=partial(_trains, written=True),
+        changed="The translation is not given: it is written, word by word.",
+        expected=("holds with conditions", "is wrong"),
     ),
 ]

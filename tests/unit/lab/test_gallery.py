@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from made_up import made_up
 
 from heedful.errors import RequestError
-from heedful.lab.errors import NAMES
+from heedful.lab.errors import corrections
 from heedful.lab.gallery import write_gallery
 from heedful.lab.result import perform
 
@@ -160,14 +160,23 @@ def test_errors_of_the_lectures_stand_on_one_page_with_what_is_true(tmp_path):
     assert "right-one" not in page.text
     for text in ('One "thing" <is> another.', "It is <so>.", "S0, somewhere; A & B 2017"):
         assert page.text.count(text) == 1
-    for slip in NAMES:
-        assert slip.printed in page.text
-        assert slip.correct in page.text
+    for each in corrections():
+        assert each.printed in page.text
+        assert each.correct in page.text
     assert (
         page.text.index("forget gate is the key")
         < page.text.index("somewhere")
         < page.text.index("Lee-Thorpe")
     )
+
+
+def test_a_correction_leads_to_the_experiment_that_finds_it_where_that_was_made(tmp_path):
+    wrong = made_up("scale-by-words", expected=("is wrong", "holds"), comes=("is wrong", "holds"))
+    write_gallery([perform(wrong, "short")], tmp_path)
+    page = pages(tmp_path)["errors.html"]
+    assert [tag["href"] for tag in page.all("a")] == ["index.html", "scale-by-words.html"]
+    assert "It is <so>." not in page.text  # the sentence of the correction stands for it
+    assert page.text.count("n was the number of words") == 1
 
 
 def test_what_a_lecture_only_asks_is_no_error_of_its(tmp_path):

@@ -1,7 +1,6 @@
 """The index of the lectures: all that it names is there, and nothing is left out."""
 
 import ast
-from collections import Counter
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
@@ -18,32 +17,6 @@ from heedful.runs.resolve import shipped_recipes
 ROOT = Path(__file__).parents[3]
 INDEX = read(ROOT / "docs" / "lectures.yaml")
 N_ROWS = 97
-
-# How many of a row's errors are known to stand in which lecture: none may get lost.
-ERRORS = {
-    (2, "S4"): 2,  # what the forget gate was added to; catastrophic forgetting
-    (4, "S0"): 1,  # annotation
-    (14, "S0"): 1,  # the root of the number of words
-    (14, "S3"): 1,  # no root
-    (16, "S2"): 1,  # a reference that is missing
-    (20, "S0"): 1,  # 32,178
-    (22, "S4"): 4,  # the scale outside; the name of the result; a column of Q; equation 4
-    (24, "S1"): 2,  # N x d/H; 768 and 10
-    (24, "S2"): 1,  # W_i^O
-    (28, "S0"): 2,  # sums of rows; congested
-    (30, "S0"): 1,  # invariant
-    (32, "S0"): 1,  # matrices on both sides
-    (32, "S2"): 1,  # Press and Wolf
-    (37, "S3"): 3,  # unit mean; one gain; no epsilon
-    (42, "S0"): 2,  # two softmaxes; no scale
-    (44, "S0"): 2,  # masked; no scale
-    (47, "S0"): 2,  # the cosine's exponent; the last column
-    (47, "S2"): 1,  # the base
-    (51, "S4"): 1,  # a pre-trained matrix
-    (54, "S0"): 1,  # no width
-    (74, "S1"): 2,  # 6 layers; part (b)
-    (96, "S3"): 1,  # 11
-}
 
 
 def entries(field):
@@ -112,11 +85,6 @@ def test_presets_and_recipes_are_there(field, known):
     assert named <= known.keys()
 
 
-def test_every_known_error_is_set_right():
-    found = Counter((each.row, error.lecture) for each in INDEX.rows for error in each.errors)
-    assert {key: found[key] for key in ERRORS if found[key] < ERRORS[key]} == {}
-
-
 GOOD = """
 lectures:
   S0: {title: One, by: A, form: slides, equations: {first: a = b, second: b = c}, figures: {figure 1: a line}}
@@ -126,7 +94,6 @@ rows:
     title: First thing
     lectures: {S0: {equations: [first, second], figures: [figure 1]}}
     symbols: [heedful.nn.cells.Cell]
-    errors: [{lecture: S0, printed: a = b, correct: a = c}]
   - row: 2
     title: Second thing (of two)
     lectures: {S4: {claims: [It is there.]}}
@@ -163,7 +130,6 @@ def test_an_index_is_read(tmp_path):
         ("    symbols: [heedful.nn.cells.Cell]\n", "", "index.yaml:6: .*needs a reason: not_here"),
         ("symbols: [heedful.nn.cells.Cell]", "symbols: [torch.nn.LSTMCell]", "text that matches"),
         ("[heedful.nn.cells.Cell]", "[heedful.nn.cells.Cell, heedful.nn.cells.Cell]", "Cell is named twice"),
-        ("{lecture: S0, printed", "{lecture: S4, printed", "errors of S4, which does not stand among"),
         ("claims: [It is there.]", "claims: []", "name an equation, a figure or a claim"),
         (
             "  S4: {title: Two, by: B, form: notes, equations: {}, figures: {}}\n",
@@ -171,7 +137,7 @@ def test_an_index_is_read(tmp_path):
             "there is no lecture S4",
         ),
         ("title: First thing", "title: First — thing", "title: expected text that matches"),
-        ("not_here: Nobody", "not_hear: Nobody", "index.yaml:14: .*unknown key .did you mean 'not_here'"),
+        ("not_here: Nobody", "not_hear: Nobody", "index.yaml:13: .*unknown key .did you mean 'not_here'"),
     ],
 )
 def test_an_index_that_does_not_hold_together_is_refused(tmp_path, old, new, message):

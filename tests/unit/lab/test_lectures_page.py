@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from made_up import made_up
 
-from heedful.lab.lectures import Correction, Entry, Index, Lecture, Place, read
+from heedful.lab.errors import Correction, corrections
+from heedful.lab.lectures import Entry, Index, Lecture, Place, read
 from heedful.lab.lectures_page import link, page, place_of, plain
 from heedful.lab.registry import experiments
 
@@ -16,7 +17,7 @@ PAGE = FILE.read_text(encoding="utf-8")
 
 
 def test_the_page_is_what_the_index_and_the_lab_say():
-    made = page(read(ROOT / "docs" / "lectures.yaml"), experiments())
+    made = page(read(ROOT / "docs" / "lectures.yaml"), corrections(), experiments())
     assert made == PAGE, (
         "docs/lectures.md is stale; make it anew:\n"
         "    python -m heedful.lab.lectures_page docs/lectures.yaml > docs/lectures.md"
@@ -81,15 +82,16 @@ SMALL = Index(
             tests=("tests/unit/nn/test_cells.py::test_a", "tests/unit/nn/test_cells.py::test_b"),
             presets=("gpt2",),
             experiments=("made-up",),
-            errors=(Correction(lecture="S2", printed="a*b", correct="a + b"),),
             not_here="The rest (`heedful lab`).",
         ),
     ),
 )
 
+ERRORS = (Correction(row=1, lecture="S2", printed="a*b", correct="a + b"),)
+
 
 def test_a_row_has_all_that_is_known_of_it():
-    made = page(SMALL, {"made-up": made_up(expected=("is wrong", "holds"))})
+    made = page(SMALL, ERRORS, {"made-up": made_up(expected=("is wrong", "holds"))})
     _, _, row = made.partition("### 1. First thing\n")
     assert row.strip().split("\n\n") == [
         "- **S2** It is &lt;so&gt;. Formula: a sum `a_i + b_i`. Shown: a line.",
@@ -104,7 +106,7 @@ def test_a_row_has_all_that_is_known_of_it():
 
 
 def test_a_lecture_has_its_formulas_figures_and_rows():
-    made = page(SMALL, {"made-up": made_up()})
+    made = page(SMALL, ERRORS, {"made-up": made_up()})
     assert "| [S2](#lecture-s2) | A title | A | slides | 1 | 1 | 1 | 1 |\n" in made
     assert "| a sum | `a_i + b_i` | [1](#1-first-thing) |\n" in made
     assert "| a line | it | [1](#1-first-thing) |\n" in made
@@ -114,7 +116,7 @@ def test_a_lecture_has_its_formulas_figures_and_rows():
 def test_a_sign_that_parts_cells_is_refused():
     torn = SMALL.lectures["S2"].model_copy(update={"equations": {"a sum": "|a| + b"}})
     with pytest.raises(ValueError, match=r"cannot hold the sign between cells: `\|a\|"):
-        page(SMALL.model_copy(update={"lectures": {"S2": torn}}), {"made-up": made_up()})
+        page(SMALL.model_copy(update={"lectures": {"S2": torn}}), ERRORS, {"made-up": made_up()})
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def made_up_weights(n, t):
 
 def test_scores_are_kappas_by_a_plain_loop():
     seen, rows = made_up_weights(7, links.LENGTH), links.drawn(7, 1, torch.Generator().manual_seed(6))
-    found = links.census_of(rows, seen)
+    found = links.scored(rows, seen)
     assert [(head.layer, head.head) for head in found.heads] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for head in found.heads:
         own = seen[head.layer, :, head.head].double().numpy()
@@ -67,7 +67,7 @@ def test_heads_that_are_built_for_the_token_before_are_counted():
     before = torch.eye(links.LENGTH).roll(-1, 1)  # row i has its 1 in column i - 1
     before[0] = torch.eye(links.LENGTH)[0]
     seen[1, :, 0] = before
-    found = links.recurrence(links.census_of(rows, seen))
+    found = links.recurrence(links.scored(rows, seen))
     assert (found.heads, found.previous) == (4, 0.25)
     offsets = links.by_offset(seen)
     torch.testing.assert_close(offsets[2], torch.eye(links.SEEN)[1])

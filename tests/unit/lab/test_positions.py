@@ -1,7 +1,7 @@
 """Experiments on other positions than sinusoids: figures by formula."""
 
 import pytest
-from sweep import Laws, curve, hold_what_is_expected
+from sweep import Laws, curve, hold_what_is_expected, value
 
 from heedful.lab import positions
 from heedful.nn.positions import LearnedPositions
@@ -27,3 +27,23 @@ def test_what_was_never_trained_is_a_guess():
     assert list(places) == list(range(1, 2 * positions.TRAINED))
     beyond = right[positions.TRAINED :]
     assert sum(beyond) / len(beyond) == pytest.approx(1 / positions.VOCABULARY, abs=0.2)
+
+
+def test_a_product_with_a_concatenation_is_a_sum_of_products():
+    assert positions.sum_of_products() < 1e-12
+
+
+def test_readers_that_differ_in_how_positions_are_joined_are_as_wide():
+    for name, make in positions.JOINED.items():
+        reader = positions._Reader(make())
+        assert reader.positions.output_width(reader.embedding.embedding_dim) == positions.WIDTH, name
+
+
+def test_what_stands_beside_must_tell_positions():
+    assert value("concatenated-positions", "right, concatenated") > 95
+    assert value("concatenated-positions", "right, added") > 95
+    assert value("concatenated-positions", "right, concatenated zeros", control=True) < 60
+    places, right = curve("concatenated-positions", 0, "concatenated zeros", control=True)
+    assert list(places) == list(range(1, positions.TRAINED))
+    # Without positions all that was read before is alike: the more there is, the less is known.
+    assert right[0] > right[-1]

@@ -5,6 +5,8 @@ import torch
 from sweep import Laws, curve, made, value
 
 from heedful.lab import waiting
+from heedful.nn.layout import Layout, Tokens
+from heedful.runs.ledger.ledger import ledger_of
 
 
 class TestExperiments(Laws):
@@ -25,20 +27,49 @@ def test_the_depth_of_a_graph_is_that_of_its_longest_way():
 
 
 def test_chains_grow_with_tokens_in_a_recurrence_and_with_layers_in_attention():
-    growth = value("serial-encoder", "further operations in a row for each token, recurrent")
-    assert growth == pytest.approx(round(growth), abs=1e-6)
-    assert growth >= 3
-    assert value(
-        "serial-encoder", "further operations in a row for each token, attention", control=True
-    ) == pytest.approx(0, abs=1e-9)
+    growth = {
+        name: value("serial-encoder", f"further operations in a row for each token, {name}", control)
+        for name, control in (("RNN", False), ("LSTM", False), ("attention", True))
+    }
+    assert growth["attention"] == pytest.approx(0, abs=1e-9)
+    for cell in ("RNN", "LSTM"):
+        assert growth[cell] == pytest.approx(round(growth[cell]), abs=1e-6)
+    assert 3 <= growth["RNN"] < growth["LSTM"]
     one, two, three = (waiting.depth(waiting._attention_encoder(8, n)) for n in (1, 2, 3))
     assert two - one == three - two == value("serial-encoder", "further operations in a row for each layer")
 
 
-def test_clocks_stand_in_the_table_alone():
-    columns = set(made("serial-encoder").table[0])
-    assert {"ms, recurrent", "ms, attention"} < columns
-    assert not any("ms" in each.name.split() or each.unit == "ms" for each in made("serial-encoder").measured)
+def test_clocks_stand_in_a_table_and_a_panel_and_in_no_figure():
+    outcome = made("serial-encoder")
+    assert {"ms, RNN", "ms, LSTM", "ms, attention"} < set(outcome.table[0])
+    assert [panel.y for panel in outcome.panels] == ["longest chain", "ms"]
+    assert not any("ms" in each.name.split() or each.unit == "ms" for each in outcome.measured)
+
+
+def test_a_transformer_is_trained_on_all_words_at_once_and_writes_them_one_by_one():
+    growth = "further operations in a row for each word"
+    assert value("trained-faster", f"{growth}, Transformer") == pytest.approx(0, abs=1e-9)
+    assert value("trained-faster", f"{growth}, LSTM") > 3
+    assert value("trained-faster", f"{growth}, Transformer", control=True) > 3
+    once = waiting.chain("Transformer", 1, written=False)
+    assert waiting.chain("Transformer", 1, written=True) == once
+    one, two = (waiting.chain("Transformer", n, written=True) for n in (7, 8))
+    assert two - one == waiting.depth(waiting.step("Transformer", 8)) < once
+
+
+def test_a_word_that_is_written_has_the_logits_of_the_one_that_is_read():
+    for name in waiting.CONFIGS:
+        model = waiting.translator(name)
+        target = torch.cat([waiting.words(4).ids, torch.tensor([1])])
+        hidden = model(Tokens(target, Layout.of([5])), waiting.words(5))
+        torch.testing.assert_close(waiting.step(name, 5), model.heads["token"](hidden)[-1:])
+
+
+def test_operations_of_a_step_are_those_that_the_ledger_counts():
+    """Up to the layers' products with what needs no gradient: the first words are no weights' output."""
+    n = 8
+    counted = ledger_of(waiting.translator("Transformer"), length=n, source_length=n).training_flops_per_token
+    assert waiting.operations("Transformer", n) * 2 == pytest.approx(counted, rel=0.1)
 
 
 def test_weights_wait_over_steps_and_not_over_words():

@@ -1,0 +1,213 @@
+"""Learning from a single example in the context: what came once is foretold when it comes again.
+
+Item 67 of the lectures, as far as a small model shows it. Symbols stand in an order that is drawn anew for
+each sequence, so that weights cannot know it; then a stretch of them comes again. What follows a symbol can
+be told from one place alone, where it stood before: a head looks for that symbol, among symbols of which
+each was told by another head what stands before it (an induction head, Elhage et al. 2021; Olsson et al.
+2022). That takes a layer for each of the two.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from statistics import fmean
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from heedful.data.batch import Batch
+from heedful.lab.drawing import Curves, Matrix
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.seeds import seeded
+from heedful.lab.tiny import Training, attention_weights, train
+from heedful.models import language_model
+from heedful.models.language_model import LanguageModel, LanguageModelConfig
+from heedful.objectives.cross_entropy import NextToken
+from heedful.training.optimizers import MuonConfig
+from heedful.training.schedules import Cosine
+
+# Sequences
+
+SYMBOLS = "abcdefghijklmnop"
+FIRST, AGAIN = 12, 8
+"""So many different symbols, and then so many of them again, from one of several places on."""
+LENGTH = FIRST + AGAIN
+FORETOLD = AGAIN - 1  # all that come again but the first, which nothing tells
+
+
+def drawn(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
+    """So many sequences."""
+    first = torch.rand(n, len(SYMBOLS), generator=generator).argsort(1)[:, :FIRST]
+    begins = torch.randint(FIRST - AGAIN + 1, (n, 1), generator=generator)
+    return torch.cat([first, first.gather(1, begins + torch.arange(AGAIN))], 1)
+
+
+def batch_of(rows: Int[Tensor, "n length"]) -> Batch:
+    """All symbols but the last are read; wanted are those of which it is known what comes."""
+    whole = Batch.windows(rows.numpy())
+    begins = torch.arange(len(rows))[:, None] * (LENGTH - 1)
+    places = (begins + torch.arange(FIRST, LENGTH - 1)).flatten()
+    return Batch(whole.inputs, whole.targets[places], None, (), places)
+
+
+# Models
+
+N_HEADS, WIDTH = 2, 32
+BATCH, RATE = 32, 0.03
+UPDATES, SEEDS = {"short": 300, "long": 500}, {"short": 1, "long": 4}
+TESTED = 400
+
+
+def model_of(n_layers: int, seed: int) -> LanguageModel:
+    """A causal Transformer with learned positions."""
+    config = LanguageModelConfig(
+        d_model=WIDTH, n_heads=N_HEADS, n_layers=n_layers, context=LENGTH, dropout=0.0, positions="learned"
+    )
+    with seeded(seed):
+        return language_model.build(config, len(SYMBOLS))
+
+
+@torch.no_grad()
+def right(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, " foretold"]:
+    """How often the second, third, … symbol of those that come again is the one that the model expects."""
+    batch = batch_of(rows)
+    found = model.heads["token"](batch.picked(model(batch.inputs))).argmax(-1)
+    return (found == batch.targets).view(-1, FORETOLD).float().mean(0)
+
+
+def weights(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, "L n H T T"]:
+    """Of all layers, what each symbol but the last gives to every other."""
+    return attention_weights(model, batch_of(rows).inputs)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A model after its training.
+
+    Args:
+        model: itself.
+        training: how it went.
+        right: of new sequences, by place.
+    """
+
+    model: LanguageModel
+    training: Training
+    right: Float[Tensor, " foretold"]
+
+
+@cache
+def learned(n_layers: int, updates: int, seed: int) -> Learned:
+    """Train a model."""
+    model, generator = model_of(n_layers, seed), torch.Generator().manual_seed(9 + seed)
+    batches = (batch_of(drawn(BATCH, generator)) for _ in range(updates))
+    training = train(model, NextToken(), batches, MuonConfig(), Cosine(RATE, updates, warmup=20))
+    return Learned(model, training, right(model, new_ones()))
+
+
+def new_ones() -> Int[Tensor, "n length"]:
+    """Sequences that are tested."""
+    return drawn(TESTED, torch.Generator().manual_seed(77))
+
+
+def induction(seen: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"]) -> Float[Tensor, " H"]:
+    """The mean weight that each head of a layer gives to what followed a symbol where it stood before.
+
+    The mean is over the queries of which it is known what comes.
+    """
+    queries = torch.arange(FIRST, LENGTH - 1)
+    before = rows[:, queries, None] == rows[:, None, :FIRST]
+    keys = before.int().argmax(-1) + 1
+    picked = seen[:, :, queries].gather(-1, keys[:, None, :, None].expand(-1, seen.shape[1], -1, -1))
+    return picked.mean((0, 2, 3))
+
+
+# The experiment
+
+LAYERS = (2, 1)
+KNOWS = 0.8
+"""From this share of right symbols on a model knows what comes again."""
+
+
+def _copies(size: Size, judged: int) -> Outcome:
+    """Right symbols of models of two layers and of one."""
+    models = {n: [learned(n, UPDATES[size], seed) for seed in range(SEEDS[size])] for n in LAYERS}
+    shares = {n: [each.right.mean().item() for each in own] for n, own in models.items()}
+    rows = new_ones()
+    heads = {n: weights(own[0].model, rows) for n, own in models.items()}
+    strongest = {n: induction(own[-1], rows).max().item() for n, own in heads.items()}
+    return Outcome(
+        "holds with conditions" if fmean(shares[judged]) >= KNOWS else "is wrong",
+        "A model of two layers that was trained on random orders tells what comes next in an order that it "
+        "sees for the first time: one example in the context is enough. It takes two layers, one that marks "
+        "each symbol with the one before it and one that looks for the mark; with one it has to guess among "
+        "the places where the repetition may begin. This is copying, which it was trained for. That large "
+        "models also do what nobody trained, no model of this size can show.",
+        [
+            Measured(f"right when symbols come again, {_layers(judged)}", 100 * fmean(shares[judged]), "%"),
+            *(
+                Measured(f"right when symbols come again, {_layers(n)}", 100 * fmean(own), "%")
+                for n, own in shares.items()
+                if n != judged
+            ),
+            Measured("right by chance", 100 / len(SYMBOLS), "%"),
+            *(
+                Measured(f"weight on what followed before, best head, {_layers(n)}", share)
+                for n, share in strongest.items()
+            ),
+        ],
+        [
+            {"first weights": seed + 1, **{_layers(n): own[seed] for n, own in shares.items()}}
+            for seed in range(SEEDS[size])
+        ],
+        [_by_place(models), _head(heads[judged][-1], rows, judged)],
+    )
+
+
+def _layers(n: int) -> str:
+    return f"{n} layer{'s' if n > 1 else ''}"
+
+
+def _by_place(models: Mapping[int, Sequence[Learned]]) -> Curves:
+    return Curves(
+        "Right when symbols come again",
+        "which of them",
+        "share of new sequences",
+        {
+            _layers(n): (range(2, AGAIN + 1), torch.stack([each.right for each in own]).mean(0).tolist())
+            for n, own in models.items()
+        },
+        levels={"chance": 1 / len(SYMBOLS)},
+        limits=(0.0, 1.04),
+    )
+
+
+def _head(last: Float[Tensor, "n H T T"], rows: Int[Tensor, "n length"], n_layers: int) -> Matrix:
+    """The head of the last layer that looks most at what followed before, in one sequence."""
+    head = int(induction(last, rows).argmax())
+    read = [SYMBOLS[symbol] for symbol in rows[0, :-1].tolist()]
+    return Matrix(
+        f"One sequence: layer {n_layers}, head {head + 1}",
+        "is looked at",
+        "looks, and foretells the next",
+        last[0, head].tolist(),
+        (0.0, 1.0),
+        read,
+        read,
+        inches=(5.2, 4.4),
+    )
+
+
+EXPERIMENTS = [
+    Experiment(
+        "copying-in-context",
+        "Learning from one example in the context",
+        "A trained language model can give good results from as little as a single example.",
+        "S1, language models using Transformers (one-shot learning); Olsson et al. 2022, of copying alone",
+        (67,),
+        run=partial(_copies, judged=2),
+        control=partial(_copies, judged=1),
+        changed="The model has one layer.",
+        expected=("holds with conditions", "is wrong"),
+    ),
+]
