@@ -151,10 +151,9 @@ def build_step(recipe: Recipe, codec: Any, device: torch.device, say: Say | None
     """
     step = new_step(recipe, codec.sizes, device)
     if say is not None:
-        fresh = take_weights(recipe, step.model)
+        taken = take_weights(recipe, step.model, kind_of(recipe).adopting(recipe))
         if recipe.start is not None:
-            heads = f"; these heads begin afresh: {', '.join(fresh)}" if fresh else ""
-            say(f"starting from the weights of {recipe.start.run}{heads}")
+            say(f"starting from the weights of {recipe.start.run}{taken}")
         kind_of(recipe).begin(recipe, codec, step.model, say)
     return step.to(device)
 
