@@ -157,9 +157,9 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: Adopt = Adopted) -> Ta
     folder = folder_of(recipe)
     if folder is None:
         return Taken()
-    found, aliases = read_tensors(folder.weights)
-    found |= {name: found[other] for name, other in aliases.items()}
-    adopted, (own, _) = adopt(found), named_tensors(model)
+    theirs, aliases = read_tensors(folder.weights)
+    theirs |= {name: theirs[other] for name, other in aliases.items()}
+    adopted, (own, _) = adopt(theirs), named_tensors(model)
     _refuse_frozen_afresh(recipe, adopted)
     held = {**adopted.tensors, **dict(_other_grids(adopted.tensors, model))}
     fresh = {name for name in own if name.startswith(HEADS) and _differs(held, name, own)}
