@@ -98,6 +98,20 @@ def test_a_users_own_table_is_scored(heedful, folder, tmp_path):
     assert "own.jsonl: 1 sentences" in done.out
 
 
+def test_a_users_own_folder_is_scored_against_all_captions_of_a_picture(heedful, folder, tmp_path):
+    (tmp_path / "album").mkdir()
+    for i in range(2):
+        content = (folder / "pictures" / f"{i}.png").read_bytes()
+        (tmp_path / "album" / f"{i}.png").write_bytes(content)
+        (tmp_path / "album" / f"{i}.txt").write_text("nothing\nall is red\n")
+    done = heedful("evaluate", "run", "--folder", tmp_path / "album", "--json", cwd=folder)
+    assert done.status == 0, done.err
+    check("evaluation", done.json())
+    scores = {score["name"]: score for score in done.json()["splits"][0]["scores"]}
+    assert (scores["exact match"]["value"], scores["exact match"]["counts"]["sentences"]) == (0.5, 2)
+    assert scores["perplexity"]["counts"]["sentences"] == 4
+
+
 def test_a_run_is_described(heedful, folder):
     done = heedful("describe", "run", "--json", cwd=folder)
     assert done.status == 0, done.err

@@ -130,7 +130,8 @@ def _of_table(file: TextFile) -> Iterator[Captioned]:
     for where, record in islice(records_of(file, TABBED if tabbed else COMMAS), 0 if tabbed else 1, None):
         if len(record) != 2:
             raise DataError(_other_fields(where, len(record), tabbed))
-        yield Captioned(*record, where)
+        picture, caption = record
+        yield Captioned(picture, caption, where)
 
 
 def _is_header(line: str) -> bool:

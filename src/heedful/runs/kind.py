@@ -24,6 +24,7 @@ from heedful.models.registry import build_model
 from heedful.objectives.terms import Inside, Objective
 from heedful.runs.folder import RunFolder
 from heedful.runs.recipe import Recipe
+from heedful.runs.starting import Adopt, Adopted
 from heedful.runs.trees import Tree
 from heedful.tasks.prediction import Prediction
 from heedful.training.feed import PlannedData
@@ -224,6 +225,21 @@ class Kind(ABC):
     def taken_over(self, tokenizer: Tree) -> Tree:
         """The section ``tokenizer`` of a run to start from, as recipes of this task write it."""
         return tokenizer
+
+    adopts: ClassVar[tuple[str, ...]] = ()
+    """Kinds of models that its own can begin with, besides those of its recipes."""
+
+    def adopted(self, model: Tree) -> Tree:
+        """The section ``model`` of a run to start from, as recipes of this task write it.
+
+        Raises:
+            ValueError: it is of one of `adopts`, but has parts that there is no place for.
+        """
+        return model
+
+    def adopting(self, recipe: Any) -> Adopt:
+        """What makes the weights of the run that the recipe starts from those of its own model."""
+        return Adopted
 
     @abstractmethod
     def save(self, codec: Any, folder: RunFolder) -> None:

@@ -130,15 +130,21 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
         raise RequestError(f"{start.mark}: start.run: {folder} is not a run: it has no {path.name}")
     saved = read_yaml(path.read_text(encoding="utf-8"), str(path))
     below = {key: part for key in ("model", "tokenizer") if (part := saved.find((key,))) is not None}
+    kind = _kind_of(tree)
     if "tokenizer" in below:
-        below["tokenizer"] = _kind_of(tree).taken_over(below["tokenizer"])
+        below["tokenizer"] = kind.taken_over(below["tokenizer"])
+    try:
+        below["model"] = kind.adopted(below["model"])
+    except ValueError as error:
+        raise RequestError(f"{start.mark}: start.run: the model of {start.value} {error}") from None
     return start, below
 
 
 def _refuse_another_family(tree: Tree, below: dict[Any, Tree], start: Tree) -> None:
     """Refuse a run whose model the task cannot take: each of its settings would be called unknown."""
     taken, theirs = tree.find(("model", "kind")), below["model"].find(("kind",))
-    needed = kinds_of(_kind_of(tree).recipe, "model")
+    kind = _kind_of(tree)
+    needed = {*kinds_of(kind.recipe, "model"), *kind.adopts}
     if taken is None or theirs is None or taken.data != theirs.data or taken.data in needed:
         return
     raise RequestError(

@@ -127,13 +127,14 @@ class StartConfig(Config):
 
     Args:
         run: its folder.
-        frozen: what is not trained: nothing, the ``embedding`` tables, or the ``body``, all but the heads.
+        frozen: what is not trained: nothing, the ``embedding`` tables, the ``body``, all but the heads, or of
+            an encoder-decoder the ``encoder``, with its embedding.
         layer_share: each block learns at this share of the rate of the block above it, the embeddings at
             that share of the lowest block's (Howard and Ruder 2018, section 3.2: 1 / 2.6); 1: all alike.
     """
 
     run: str
-    frozen: Literal["none", "embedding", "body"] = "none"
+    frozen: Literal["none", "embedding", "body", "encoder"] = "none"
     layer_share: float = Field(default=1.0, gt=0, le=1)
 
 

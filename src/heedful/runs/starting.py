@@ -1,9 +1,9 @@
 """Going on from another run: its tokenizers and its pictures' mean, its weights, how fast they may change."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,13 +13,54 @@ from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
 from heedful.runs.folder import RunFolder, read_entry
 from heedful.runs.recipe import Recipe
+from heedful.runs.yaml import read_yaml
 from heedful.tasks.pictures import PictureReader
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
 from heedful.training.weights import named_tensors, read_tensors
 
 HEADS = "heads."
+ENCODER = ("source_embedding.", "encoder.")
 TABLES = ("embedding.", "source_embedding.", "target_embedding.")
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """The weights of another run's model, under the names that they have in one's own.
+
+    Args:
+        tensors: by name.
+        afresh: how the names of parts begin that the other model lacks, besides heads.
+        left: what of the other model has no place, for people.
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    afresh: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+Adopt = Callable[[Mapping[str, torch.Tensor]], Adopted]
+"""Names and tensors of another run's model -> those of one's own."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of the weights of another run.
+
+    Args:
+        fresh: names of heads, and of other parts, that begin afresh.
+        left: what was not taken.
+    """
+
+    fresh: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """For people, behind the name of the run."""
+        heads = "heads" if all(name.startswith(HEADS) for name in self.fresh) else "parts"
+        names = ", ".join(name.removeprefix(HEADS) for name in self.fresh)
+        fresh = f"; these {heads} begin afresh: {names}" if names else ""
+        return fresh + (f"; these stay behind: {', '.join(self.left)}" if self.left else "")
 
 
 def folder_of(recipe: Recipe) -> RunFolder | None:
@@ -57,9 +98,25 @@ def tokenizer_of(recipe: Recipe, *names: str) -> Tokenizer | None:
     raise RequestError(f"start.run: {folder.path} has no tokenizer of the {names[0]}: its task is another")
 
 
+def starts_with_texts(recipe: Recipe) -> bool:
+    """Whether the run that the recipe starts from reads texts; not so without such a run."""
+    folder = folder_of(recipe)
+    return folder is not None and "tokenizer" in _saved(folder)
+
+
+def starting_model(recipe: Recipe) -> str | None:
+    """The kind of the model of the run that the recipe starts from, or None."""
+    folder = folder_of(recipe)
+    return None if folder is None else _saved(folder)["model"]["kind"]
+
+
+def _saved(folder: RunFolder) -> Any:
+    return read_yaml(folder.recipe.read_text(encoding="utf-8"), str(folder.recipe)).data
+
+
 def own_tokenizer(recipe: Any, name: str, texts: Iterable[str]) -> Tokenizer:
-    """That of the run that the recipe starts from (`tokenizer_of`), or one that is trained on the texts."""
-    found, settings = tokenizer_of(recipe, name), recipe.tokenizer
+    """That of the run that the recipe starts from (`tokenizer_of`), if it has one; or one of these texts."""
+    found, settings = tokenizer_of(recipe, name) if starts_with_texts(recipe) else None, recipe.tokenizer
     return train_tokenizer(settings.subwords, texts, settings.text) if found is None else found
 
 
@@ -82,36 +139,31 @@ def reader_of(recipe: Recipe, size: int, channels: int) -> PictureReader | None:
     return replace(reader, size=size, first="")
 
 
-class Taken(NamedTuple):
-    """What weights were not taken over, by the names of heads.
-
-    Args:
-        fresh: those that the run has not: they begin afresh.
-        left: those that only the run has.
-    """
-
-    fresh: list[str]
-    left: list[str]
-
-    def __str__(self) -> str:
-        fresh = f"; these heads begin afresh: {', '.join(self.fresh)}" if self.fresh else ""
-        return fresh + (f"; these stay behind: {', '.join(self.left)}" if self.left else "")
-
-
-def take_weights(recipe: Recipe, model: nn.Module) -> Taken:
+def take_weights(recipe: Recipe, model: nn.Module, adopt: Adopt = Adopted) -> Taken:
     """Give the model the weights of the run that the recipe starts from, by their names.
 
+    Args:
+        recipe: with a start, or without one: then nothing is done.
+        model: is given the weights.
+        adopt: says which names they have here.
+
+    Returns:
+        What begins afresh, and what was left behind.
+
     Raises:
-        RequestError: the run's model has no such part, or one of another size.
+        RequestError: the run's model has no such part, or one of another size; or what begins afresh is to
+            stay as it is.
     """
     folder = folder_of(recipe)
     if folder is None:
-        return Taken([], [])
-    held, aliases = read_tensors(folder.weights)
-    held |= {name: held[other] for name, other in aliases.items()}
-    own, tied = named_tensors(model)
-    held |= dict(_other_grids(held, model))
+        return Taken()
+    theirs, aliases = read_tensors(folder.weights)
+    theirs |= {name: theirs[other] for name, other in aliases.items()}
+    adopted, (own, tied) = adopt(theirs), named_tensors(model)
+    _refuse_frozen_afresh(recipe, adopted)
+    held = {**adopted.tensors, **dict(_other_grids(adopted.tensors, model))}
     fresh = {name for name in own if name.startswith(HEADS) and _differs(held, name, own)}
+    fresh |= {name for name in own if name.startswith(adopted.afresh)}
     wrong = [name for name in own if name not in fresh and _differs(held, name, own)]
     if wrong:
         name = wrong[0]
@@ -124,7 +176,34 @@ def take_weights(recipe: Recipe, model: nn.Module) -> Taken:
         for name, tensor in own.items():
             if name not in fresh:
                 tensor.copy_(held[name])
-    return Taken(_heads(fresh), sorted({*_heads(held)} - {*_heads([*own, *tied])}))
+    heads = sorted(_heads(held) - _heads([*own, *tied]))
+    return Taken(sorted({_part(name) for name in fresh}), [*adopted.left, *_unused(held, model), *heads])
+
+
+def _part(name: str) -> str:
+    """The head, or the part of the model, that a tensor belongs to."""
+    head = HEADS if name.startswith(HEADS) else ""
+    return head + name.removeprefix(head).split(".")[0]
+
+
+def _heads(names: Iterable[str]) -> set[str]:
+    """The heads that some of these tensors belong to."""
+    return {_part(name).removeprefix(HEADS) for name in names if name.startswith(HEADS)}
+
+
+def _refuse_frozen_afresh(recipe: Any, adopted: Adopted) -> None:
+    frozen = recipe.start.frozen
+    if adopted.afresh and frozen in {"embedding", "body"}:
+        parts = " and ".join(name.removesuffix(".") for name in adopted.afresh)
+        raise RequestError(
+            f"start.frozen={frozen}: {parts} begin afresh and must learn; encoder keeps what was taken"
+        )
+
+
+def _unused(held: Mapping[str, torch.Tensor], model: nn.Module) -> list[str]:
+    """Parts of a body that have no place in the model: blocks above its last, say."""
+    names = {name for name in held if not name.startswith(HEADS)} - model.state_dict().keys()
+    return sorted({".".join(name.split(".")[:3]) for name in names})
 
 
 def _other_grids(held: Mapping[str, torch.Tensor], model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -137,11 +216,6 @@ def _other_grids(held: Mapping[str, torch.Tensor], model: nn.Module) -> Iterator
         side = math.isqrt(max(0, len(table) - first))
         if side**2 == len(table) - first:
             yield key, resize_positions(table, (side, side), grid_of(*part.size, part.patches.patch))
-
-
-def _heads(names: Iterable[str]) -> list[str]:
-    """The heads that some of these tensors belong to."""
-    return sorted({name.removeprefix(HEADS).split(".")[0] for name in names if name.startswith(HEADS)})
 
 
 def _differs(held: Mapping[str, torch.Tensor], name: str, own: Mapping[str, torch.Tensor]) -> bool:
@@ -162,8 +236,14 @@ def freeze(recipe: Recipe, model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         in_table, in_head = name.startswith(TABLES), name.startswith(HEADS)
         parameter.requires_grad_(
-            not ((frozen == "embedding" and in_table) or (frozen == "body" and not in_head))
+            not (
+                (frozen == "embedding" and in_table)
+                or (frozen == "body" and not in_head)
+                or (frozen == "encoder" and name.startswith(ENCODER))
+            )
         )
+    if frozen == "encoder" and all(parameter.requires_grad for parameter in model.parameters()):
+        raise RequestError("start.frozen=encoder: this model has no encoder below a decoder")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise RequestError(
             f"start.frozen={frozen}: nothing would be left to train: the heads of this model have no weights "

@@ -151,7 +151,7 @@ def build_step(recipe: Recipe, codec: Any, device: torch.device, say: Say | None
     """
     step = new_step(recipe, codec.sizes, device)
     if say is not None:
-        taken = take_weights(recipe, step.model)
+        taken = take_weights(recipe, step.model, kind_of(recipe).adopting(recipe))
         if recipe.start is not None:
             say(f"starting from the weights of {recipe.start.run}{taken}")
         kind_of(recipe).begin(recipe, codec, step.model, say)

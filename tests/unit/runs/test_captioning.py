@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter
 
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.corpora.scenes import caption, pixels, scene
-from heedful.data.sources import CaptionedFolderSource, JsonlSource, TsvSource
+from heedful.data.pictures import Picture
+from heedful.data.sources import CaptionedFolderSource, JsonlSource, Located, TsvSource, Where
 from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
 from heedful.runs.captioning.augmenting import augmenting
+from heedful.runs.captioning.scoring import by_picture
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.folder import RunFolder
 from heedful.runs.kinds import kind_of
@@ -318,6 +321,18 @@ def test_a_picture_is_written_for_once_and_scored_against_all_of_its_captions(ru
     assert (second["reference"], second["text"]) == ("all green", "all green")
     # Of its words 4/5, clipped to one reference each, of pairs 4/4, of triples 2/3, of fours 0/2 (as 1/4).
     assert first["scores"]["BLEU"] == pytest.approx(100 * (4 / 5 * 4 / 4 * 2 / 3 * 1 / 4) ** (1 / 4))
+
+
+def test_pictures_without_a_path_are_one_where_they_are_alike():
+    """Arrays and bytes, as other libraries give them; two files are two pictures, whatever they hold."""
+    black, white = np.zeros((3, 3), np.uint8), np.full((3, 3), 255, np.uint8)
+    given = [black, white, b"bytes", black.copy(), b"bytes", Path("a.png"), Path("b.png"), Path("a.png")]
+    rows = [
+        Located({"picture": Picture.of(picture), "caption": str(n)}, Where("t", n))
+        for n, picture in enumerate(given, 1)
+    ]
+    found = [(row.row["caption"], row.where.line) for row in by_picture(rows)]
+    assert found == [(["1", "4"], 1), (["2"], 2), (["3", "5"], 3), (["6", "8"], 6), (["7"], 7)]
 
 
 def test_exact_matches_and_limits_count_pictures(run, folder):

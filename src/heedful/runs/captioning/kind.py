@@ -17,6 +17,7 @@ from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
 from heedful.objectives.terms import Objective
+from heedful.runs.captioning.adopting import VISION, encoder_weights, model_section
 from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.captioning.recipe import CaptioningRecipe
 from heedful.runs.captioning.scoring import Evaluation, by_picture, scored
@@ -25,7 +26,8 @@ from heedful.runs.kind import Kind, Prepared, Rows, Scoring, Trained
 from heedful.runs.pairs import Validator, planned
 from heedful.runs.recipe import Recipe
 from heedful.runs.references import REFERENCES
-from heedful.runs.starting import own_tokenizer
+from heedful.runs.starting import Adopt, Adopted, own_tokenizer, reader_of, starting_model
+from heedful.runs.trees import Tree
 from heedful.tasks.captioning import CAPTION, COLUMNS, CaptionCodec, Captioner
 from heedful.tasks.pictures import LEVELS
 from heedful.text.specials import SPECIALS
@@ -64,8 +66,23 @@ class Captioning(Kind):
         return [folder.tokenizer(CAPTION)]
 
     def learn(self, recipe: CaptioningRecipe, rows: Rows) -> CaptionCodec:
-        """A tokenizer for the captions."""
+        """A tokenizer for the captions; that of the run it starts from, if it is a captioner's."""
         return CaptionCodec(own_tokenizer(recipe, CAPTION, (row.row[CAPTION] for row in rows())))
+
+    adopts = (VISION,)
+
+    def adopted(self, model: Tree) -> Tree:
+        """Of a ViT, that of its encoder."""
+        theirs = model.find(("kind",))
+        return model_section(model) if theirs is not None and theirs.data == VISION else model
+
+    def adopting(self, recipe: CaptioningRecipe) -> Adopt:
+        """A ViT's weights become the encoder's."""
+        if starting_model(recipe) != VISION:
+            return Adopted
+        theirs = reader_of(recipe, recipe.model.picture_size, recipe.model.channels)
+        assert theirs is not None
+        return lambda held: encoder_weights(held, theirs, recipe.reader)
 
     def save(self, codec: CaptionCodec, folder: RunFolder) -> None:
         """The tokenizer."""

@@ -67,11 +67,12 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
         DataError: there is nothing to score; or a picture has no caption, or cannot be read, and is not to be
             left out.
     """
-    asked, filter = list(islice(by_picture(rows), how.limit)), run.recipe.data.filter
+    filter = run.recipe.data.filter
+    asked: list[Any] = list(islice(by_picture(rows), how.limit))
     if not asked:
         raise DataError(f"{split}: there is nothing to score")
     report = DataReport()
-    kept = list(keep(asked, Filter(empty=filter.empty), report, beside=(PICTURE,)))
+    kept: list[Any] = list(keep(asked, Filter(empty=filter.empty), report, beside=(PICTURE,)))
     inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
     answers = run.predict(inputs, decoding=how.decoding, progress=how.progress, precision=how.precision)
     read = answered(split, kept, answers, drop=filter.unreadable == "drop")
