@@ -25,33 +25,35 @@ def _run(field: Field, name: str, rounds: int) -> float | None:
         field.prepare()
     contender = field.find(name)
     try:
-        _reset()
-        before = _current()
+        reset()
+        before = current()
         work = contender.build()
         work(0)
         # The compiler's own memory is not the step's.
         if contender.compiled:
-            _reset()
+            reset()
         for number in range(rounds):
             work(number)
-        return (_peak() - before) / 2**20
+        return (peak() - before) / 2**20
     except Exception as error:
         print(f"{name}: {error}", file=sys.stderr)
         return None
 
 
-def _reset() -> None:
+def reset() -> None:
     """Forget the peak so far, where the system can."""
     clear = Path("/proc/self/clear_refs")
     if clear.exists():
         clear.write_text("5", encoding="ascii")
 
 
-def _peak() -> int:
+def peak() -> int:
+    """Bytes of this process, since `reset`."""
     return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _current() -> int:
+def current() -> int:
+    """Bytes of this process."""
     return _status("VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

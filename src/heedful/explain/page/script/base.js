@@ -75,7 +75,7 @@ const viewName = (map, view) => (map.rollout ? "Rollout through all layers" : `L
 
 function kindName(map) {
   if (map.rollout) return map.queries === map.keys ? `Rollout: where the ${map.queries} comes from` : `Rollout: what of the ${map.keys} arrives at the ${map.queries}`;
-  if (map.part) return `Causal self-attention from ${map.queries} to ${map.keys}, rows divided by their sums`;
+  if (map.part) return `Self-attention, ${map.queries} to ${map.keys}; rows rescaled to 1`;
   if (map.kind === "cross") return `Cross-attention: ${map.queries} looks at ${map.keys}`;
   return `${map.kind === "causal" ? "Causal self-attention" : "Self-attention"} of the ${map.queries}`;
 }
