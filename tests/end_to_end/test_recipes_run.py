@@ -42,6 +42,7 @@ WRITTEN = {
     "phrasebook-lm": WORDS,
     "phrasebook-questions": SUMS,
     "phrasebook-rnn": RECURS,
+    "phrasebook-rnn-heads": RECURS,
     "phrasebook-ta": HELD,
     "phrasebook-tags": SUMS,
     "repeats": ONE_TEXT,

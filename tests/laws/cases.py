@@ -723,8 +723,10 @@ MIXERS: dict[str, Mixer] = {
         lambda: SelfAttention(D, 3, d_k=5, d_v=7, causal=True, score=BilinearScore(5, 5)), KeyValueCache
     ),
     "causal, additive": Mixer(
-        lambda: SelfAttention(D, 3, d_k=5, d_v=7, causal=True, score=AdditiveScore(5, 5, 11)), KeyValueCache
+        lambda: SelfAttention(D, 3, d_k=5, d_v=7, causal=True, score=AdditiveScore(5, 5, 11, n_heads=3)),
+        KeyValueCache,
     ),
+    "causal, block additive": _attention(causal=True, block=2, score=AdditiveScore(5, 5, 11, n_heads=3)),
     "causal, cosine": Mixer(
         lambda: SelfAttention(D, 3, d_k=5, d_v=7, causal=True, score=CosineScore(3.0)), KeyValueCache
     ),
@@ -747,7 +749,7 @@ MIXERS: dict[str, Mixer] = {
     "all, alibi block": _attention(block=3, score_bias=Alibi(3)),
     "compressed": _compressed(),
     "compressed, grouped": _compressed(factor=2, n_kv_heads=1, qkv_bias=False),
-    "compressed, additive": _compressed(score=AdditiveScore(5, 5, 11)),
+    "compressed, additive": _compressed(score=AdditiveScore(5, 5, 11, n_heads=3)),
     "parameter-free": Mixer(ParameterFree),
     "fourier": Mixer(FourierMixer),
     "position mlp": Mixer(lambda: PositionMLP(D, 11, 5)),
@@ -787,7 +789,7 @@ every_cached_mixer_and_kernel = with_kernels([n for n, m in MIXERS.items() if m.
 CROSS: dict[str, Callable[[], dict[str, Any]]] = {
     "cross": lambda: {"qkv_bias": True},
     "cross, grouped": lambda: {"n_kv_heads": 1},
-    "cross, additive": lambda: {"score": AdditiveScore(5, 5, 7)},
+    "cross, additive": lambda: {"score": AdditiveScore(5, 5, 7, n_heads=3)},
     "cross, cosine": lambda: {"score": CosineScore(3.0)},
 }
 every_cross = pytest.mark.parametrize("name", CROSS)

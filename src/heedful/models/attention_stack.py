@@ -48,8 +48,8 @@ class StackConfig(Config):
         n_layers: blocks, one after another.
         d_k, d_v: widths of a key and of a value of one head; null: d_model / n_heads.
         score: how a query and a key are compared; ``scaled-dot`` is the Transformer's. What a score learns
-            serves all heads, on top of each head's own projections; additive attention with a vector for
-            each head is that of recurrent decoders (``multi-head-additive``).
+            serves all heads, on top of each head's own projections; but of ``additive`` each head has its
+            own last vector, v.
         attention_bias: whether the projections of attention have biases.
         feed_forward_bias: whether the two layers of a feed-forward have biases.
         activation: of the feed-forwards; ``gelu-tanh`` is GPT-2's approximation of ``gelu``
@@ -210,12 +210,12 @@ _NORMS: dict[str, Callable[[StackConfig], nn.Module]] = {
     "power": lambda c: PowerNorm(c.d_model, c.norm_warmup, eps=c.norm_eps),
 }
 
-_SCORES: dict[str, Callable[[int], Score]] = {
-    "scaled-dot": lambda d_k: ScaledDotScore(),
-    "dot": lambda d_k: DotScore(),
-    "bilinear": lambda d_k: BilinearScore(d_k, d_k),
-    "additive": lambda d_k: AdditiveScore(d_k, d_k, d_k),
-    "cosine": lambda d_k: CosineScore(key_strength=math.sqrt(d_k)),
+_SCORES: dict[str, Callable[[StackConfig], Score]] = {
+    "scaled-dot": lambda c: ScaledDotScore(),
+    "dot": lambda c: DotScore(),
+    "bilinear": lambda c: BilinearScore(c.key_width, c.key_width),
+    "additive": lambda c: AdditiveScore(c.key_width, c.key_width, c.key_width, n_heads=c.n_heads),
+    "cosine": lambda c: CosineScore(key_strength=math.sqrt(c.key_width)),
 }
 
 _POSITIONS: dict[str, Callable[[int, int], Positions]] = {
@@ -242,7 +242,7 @@ def _heads(config: StackConfig) -> HeadOptions:
         "d_k": config.d_k,
         "d_v": config.d_v,
         "n_kv_heads": config.n_kv_heads,
-        "score": _SCORES[config.score](config.key_width),
+        "score": _SCORES[config.score](config),
         "qkv_bias": config.attention_bias,
         "out_bias": config.attention_bias,
         "dropout": config.attention_dropout,

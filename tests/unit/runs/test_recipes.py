@@ -1,6 +1,7 @@
 """Every shipped recipe is read whole, and says where its data come from."""
 
 import os
+import re
 
 import pytest
 
@@ -16,6 +17,7 @@ from heedful.data.sources import (
 )
 from heedful.errors import RequestError
 from heedful.models.registry import PRESETS, SIZES, build_model
+from heedful.nn.attention.recurrent_heads import resolutions
 from heedful.runs.building import on_device
 from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import rows_of
@@ -121,6 +123,18 @@ def test_the_commented_recipe_says_something_of_every_section(name):
     for section in set(tree) - {"description"}:
         at = next(i for i, line in enumerate(lines) if line.startswith(f"{section}:"))
         assert lines[at - 1].startswith("#"), f"{section} has no comment above it"
+
+
+def test_the_other_attentions_that_a_comment_names_can_be_had():
+    name = "phrasebook-rnn-heads"
+    written = re.findall(
+        r"^ *# +(model\.attention)='(.*)'$", shipped_recipes()[name].read_text("utf-8"), re.M
+    )
+    configs = [read_recipe(name, [f"{key}={value}"])[0].model.attention for key, value in written]
+    assert [config.score for config in configs] == ["multi-head-location", "multi-head-multi-resolution"]
+    shipped = read_recipe(name)[0].model.attention
+    assert {(c.n_heads, c.d_k, c.d_v) for c in configs} == {(shipped.n_heads, shipped.d_k, shipped.d_v)}
+    assert resolutions(configs[1].half_width, configs[1].n_heads) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def show_beside(
         own = queries if heads is None else queries[:, list(heads)]
         shared = keys if heads is None and groups == 1 else keys[:, [head // groups for head in chosen]]
         if not is_product:  # it has weights of the type of the queries
-            return score(own, shared)
+            return (score if heads is None else score.of_heads(heads))(own, shared)
         with torch.autocast(queries.device.type, enabled=False):
             return score(own.to(wide), shared.to(wide))
 

@@ -79,9 +79,9 @@ class MultiHeadAdditiveAttention(nn.Module):
     It is called as `RecurrentAttention` is; its weights have an axis for heads, ``[N, H, S]``. With a
     location, those weights are its history.
 
-    `CrossAttention` with an `AdditiveScore` is its parallel relative: there one g, W_q and W_k serve all
-    heads, on top of each head's own projections. The two agree where those are identities, g is divided by
-    sqrt(d_k), and all g_h are equal; with a location there is no such form.
+    `CrossAttention` with an `AdditiveScore` that has a vector for each head is its parallel relative: there
+    one W_q and W_k serve all heads, on top of each head's own projections. The two agree where those are
+    identities and every g_h is divided by sqrt(d_k); with a location there is no such form.
 
     Args:
         d_query: width of s.

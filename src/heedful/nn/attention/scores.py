@@ -15,6 +15,8 @@ serves ``[B, Q, d]`` (one head) and ``[B, H, Q, d]``.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -39,6 +41,10 @@ class Score(nn.Module, ABC):
     def prepare(self, keys: Float[Tensor, "*axes d_k"]) -> Float[Tensor, "*axes d_p"]:
         """What depends on the keys alone, to be computed once for each memory; the keys themselves here."""
         return keys
+
+    def of_heads(self, heads: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
+        """What `forward` does, where only the queries and keys of these heads are given."""
+        return self
 
     @abstractmethod
     def forward(
@@ -126,7 +132,7 @@ class BilinearScore(Score):
 
 
 class AdditiveScore(Score):
-    """score(q, k) = vᵀ tanh(W_q q + W_k k).
+    """score(q, k) = vᵀ tanh(W_q q + W_k k), where several heads may have a v each: v_hᵀ tanh(W_q q + W_k k).
 
     This is lecture S0's concat form vᵀ tanh(W [q; k]) with W = [W_q W_k] side by side, and its
     V_aᵀ tanh(U s + W h) with U = W_q and W = W_k: one score under two names.
@@ -134,7 +140,9 @@ class AdditiveScore(Score):
     Memory: the sums and their tanh are ``[..., Q, K, d_attention]`` each, so it suits one query at a
     time (a recurrent decoder) better than all positions at once.
 
-    Matrices start Xavier uniform, v as the one-row matrix that it is. (Bahdanau et al. start v at
+    With several heads, W_q and W_k serve all of them, on top of each head's own projections.
+
+    Matrices start Xavier uniform, each v as the one-row matrix that it is. (Bahdanau et al. start v at
     zero, which leaves W_q and W_k without a gradient in the first update.)
 
     Source: Bahdanau et al. 2015, section A.1.2.
@@ -144,15 +152,17 @@ class AdditiveScore(Score):
         d_k: width of the keys.
         d_attention: width of the sum.
         bias: add a learned vector inside the tanh (it is part of the prepared keys).
+        n_heads: of which each has a v, on the axis ``[..., n_heads, Q, d]``; 1: one for whatever there is.
     """
 
-    def __init__(self, d_q: int, d_k: int, d_attention: int, bias: bool = False) -> None:
+    def __init__(self, d_q: int, d_k: int, d_attention: int, bias: bool = False, *, n_heads: int = 1) -> None:
         super().__init__()
+        self.n_heads = n_heads
         self.query = nn.Linear(d_q, d_attention, bias=False)
         self.key = nn.Linear(d_k, d_attention, bias=bias)
-        self.vector = nn.Linear(d_attention, 1, bias=False)
-        for part in (self.query, self.key, self.vector):
-            nn.init.xavier_uniform_(part.weight)
+        self.vector = nn.Linear(d_attention, n_heads, bias=False)
+        for matrix in (self.query.weight, self.key.weight, *self.vector.weight.split(1)):
+            nn.init.xavier_uniform_(matrix.data)
         if bias:
             nn.init.zeros_(self.key.bias)
 
@@ -164,8 +174,18 @@ class AdditiveScore(Score):
         self, queries: Float[Tensor, "*axes Q d_q"], keys: Float[Tensor, "*keyaxes K d_a"]
     ) -> Float[Tensor, "*out Q K"]:
         """vᵀ tanh(W_q q + prepared key) for every pair."""
-        sums = self.query(queries)[..., :, None, :] + keys[..., None, :, :]
-        return self.vector(torch.tanh(sums)).squeeze(-1)
+        return self._compare(self.vector.weight, queries, keys)
+
+    def of_heads(self, heads: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
+        """With the v of each."""
+        weight = self.vector.weight
+        return self if self.n_heads == 1 else partial(self._compare, weight[list(heads)])
+
+    def _compare(self, vectors: Float[Tensor, "H d_a"], queries: Tensor, keys: Tensor) -> Tensor:
+        units = torch.tanh(self.query(queries)[..., :, None, :] + keys[..., None, :, :])
+        if self.n_heads == 1:
+            return functional.linear(units, vectors).squeeze(-1)
+        return (units.flatten(-3, -2) @ vectors[..., None]).view(units.shape[:-1])
 
 
 class CosineScore(Score):

@@ -66,8 +66,24 @@ def _additive(score: AdditiveScore, compared: Compared, walk: Walk) -> list[Line
     return [
         linear("W_q of the score", score.query, queries, ("d_q", "d_a"), keeps=False),
         linear("W_k of the score", score.key, keys, ("d_k", "d_a"), keeps=compared.heads == 1),
-        linear("v of the score", score.vector, walk.over(compared.pairs), ("d_a", "1")),
+        _vectors(score, compared, walk),
     ]
+
+
+def _vectors(score: AdditiveScore, compared: Compared, walk: Walk) -> Line:
+    """One v for all, or one for each head, which its own pairs are multiplied by."""
+    if score.n_heads == 1:
+        return linear("v of the score", score.vector, walk.over(compared.pairs), ("d_a", "1"))
+    d_a, first = score.vector.in_features, walk.first(score.vector.weight)
+    how = formula("n_heads * d_a", n_heads=score.n_heads, d_a=d_a)
+    units = compared.pairs * d_a
+    return Line(
+        "v of the score",
+        str(how) if first else "shared",
+        own=how.value * first,
+        own_flops=2 * units,
+        own_kept=units,
+    )
 
 
 @score_entries.register

@@ -42,18 +42,19 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring,
         raise DataError(f"{split}: there is nothing to score")
     maskings: Maskings = make(run.recipe, run.codec, ids, seed=0)
     found: Counter[str] = Counter()
+    nats = {"token": 0.0, "boundary": 0.0}
     model: Any = run.model
     device = next(model.parameters()).device
     for samples in plan(maskings.lengths, tokens_per_update=TOKENS, seed=0, epoch=0, shuffle=False):
         batch = maskings(samples.tolist(), 0).to(device)
         hidden = model(batch.inputs)
         log_probs = model.heads["token"](batch.picked(hidden)).float().log_softmax(-1)
-        found["nll"] -= log_probs.gather(1, batch.targets[:, None]).double().sum().item()
+        nats["token"] -= log_probs.gather(1, batch.targets[:, None]).double().sum().item()
         found["right"] += int((log_probs.argmax(-1) == batch.targets).sum())
         found["tokens"] += len(batch.targets)
         if "boundary" in model.heads:
             (boundary,) = SpanBoundary(run.recipe.objective.chunk)(hidden, model.heads, batch)
-            found["boundary nll"] += boundary.sum.double().item()
+            nats["boundary"] += boundary.sum.double().item()
             found["boundary tokens"] += boundary.count
         if batch.classes is not None:
             logits = class_logits(hidden, model.heads, batch.inputs.layout, "next")
@@ -66,11 +67,11 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring,
     of_tokenizer = f"{signature}|tok:{run.codec.fingerprint[:12]}"
     counts = {"tokens": found["tokens"]}
     scores = [
-        Score("masked perplexity", _perplexity(found["nll"], found["tokens"]), of_tokenizer, {}, counts),
+        Score("masked perplexity", _perplexity(nats["token"], found["tokens"]), of_tokenizer, {}, counts),
         Score("masked accuracy", found["right"] / found["tokens"], signature, {}, counts),
     ]
     if n := found["boundary tokens"]:
-        perplexity = _perplexity(found["boundary nll"], n)
+        perplexity = _perplexity(nats["boundary"], n)
         scores.append(Score("boundary perplexity", perplexity, of_tokenizer, {}, {"tokens": n}))
     if found["pairs"]:
         accuracy = found["next right"] / found["pairs"]
@@ -84,10 +85,11 @@ def _perplexity(nll: float, n: int) -> float:
 
 def _signature(recipe: MaskedLanguageModellingRecipe, maskings: Maskings) -> str:
     """What was hidden, and of which texts."""
-    settings, hide = recipe.objective, recipe.objective.hide
+    settings = recipe.objective
+    hidden = f"hide:{settings.hide}"
     if settings.spans is not None:
-        hide += f"|span_p:{settings.span_p}|longest_span:{settings.longest_span}"
-    return f"hide:{hide}|rate:{settings.rate}|length:{recipe.model.max_length}|seed:0{_pairing(maskings)}"
+        hidden += f"|span_p:{settings.span_p}|longest_span:{settings.longest_span}"
+    return f"{hidden}|rate:{settings.rate}|length:{recipe.model.max_length}|seed:0{_pairing(maskings)}"
 
 
 def _pairing(maskings: Maskings) -> str:

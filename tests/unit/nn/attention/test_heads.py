@@ -22,13 +22,14 @@ SCORES = {
     "dot": DotScore,
     "bilinear": lambda: BilinearScore(5, 5),
     "additive": lambda: AdditiveScore(5, 5, 11),
+    "additive, a vector each": lambda: AdditiveScore(5, 5, 11, n_heads=3),
     "cosine": lambda: CosineScore(2.5),
 }
 every_score = pytest.mark.parametrize("score", SCORES)
 
 
-def score_of(name, score, q, k):
-    """One query and one key, as plain numbers."""
+def score_of(name, score, q, k, head):
+    """One query and one key of a head, as plain numbers."""
     dot = sum(float(a) * float(b) for a, b in zip(q, k))
     if name == "scaled dot":
         return dot / math.sqrt(len(q))
@@ -36,9 +37,9 @@ def score_of(name, score, q, k):
         return dot
     if name == "bilinear":
         return float(q @ score.key.weight @ k)
-    if name == "additive":
+    if name.startswith("additive"):
         hidden = torch.tanh(score.query.weight @ q + score.key.weight @ k)
-        return float(score.vector.weight[0] @ hidden)
+        return float(score.vector.weight[0 if name == "additive" else head] @ hidden)
     norms = math.sqrt(float(q @ q)) * math.sqrt(float(k @ k))
     return float(score.key_strength) * dot / norms
 
@@ -51,8 +52,8 @@ def loop(queries, sources, w_q, w_k, w_v, part, score):
     rows = []
     for x, seen in zip(queries, sources):
         heads = []
-        for q_of, k_of, v_of in zip(w_q, w_k, w_v, strict=True):
-            e = [math.exp(score_of(score, part.score, x @ q_of, y @ k_of)) for y in seen]
+        for h, (q_of, k_of, v_of) in enumerate(zip(w_q, w_k, w_v, strict=True)):
+            e = [math.exp(score_of(score, part.score, x @ q_of, y @ k_of, h)) for y in seen]
             heads.append(sum(weight / sum(e) * (y @ v_of) for weight, y in zip(e, seen)))
         rows.append(torch.cat(heads) @ part.out.weight.T)
     return torch.stack(rows)

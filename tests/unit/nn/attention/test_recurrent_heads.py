@@ -232,18 +232,16 @@ def test_every_matrix_of_a_head_starts_as_the_matrix_it_is():
 
 @torch.no_grad()
 def test_without_a_location_it_is_cross_attention_with_an_additive_score():
-    """There one g serves all heads and W_q, W_k stand on the projections: here they are identities."""
+    """There W_q and W_k stand on each head's projections: here they are identities."""
     part = attention("additive")
-    part.vector.copy_(part.vector[:1].expand(H, -1, -1).clone())
-    cross = CrossAttention(
-        D_Q, H, d_memory=D_A, d_k=D_K, d_v=D_V, score=AdditiveScore(D_K, D_K, D_K), qkv_bias=True
-    )
+    score = AdditiveScore(D_K, D_K, D_K, n_heads=H)
+    cross = CrossAttention(D_Q, H, d_memory=D_A, d_k=D_K, d_v=D_V, score=score, qkv_bias=True)
     part.out = cross.out
     cross.q.load_state_dict(part.query.state_dict())
     cross.kv.weight.copy_(torch.cat([part.key.weight, part.value.weight]))
     cross.score.query.weight.copy_(torch.eye(D_K))
     cross.score.key.weight.copy_(torch.eye(D_K))
-    cross.score.vector.weight.copy_(part.vector[0].T / math.sqrt(D_K))
+    cross.score.vector.weight.copy_(part.vector[:, :, 0] / math.sqrt(D_K))
     source, steps = encoded(), queries(4)
     wanted = run(part, source, steps)[0].transpose(0, 1).flatten(0, 1)
     x, layout = steps.transpose(0, 1).flatten(0, 1), Layout.of([STEPS] * 4)

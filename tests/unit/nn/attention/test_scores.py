@@ -93,6 +93,28 @@ def test_additive_is_the_concat_form_with_both_matrices_side_by_side(bias):
     torch.testing.assert_close(part(q, part.prepare(k)), expected)
 
 
+def test_every_head_is_compared_by_its_own_vector_and_so_is_each_that_is_asked_for():
+    part = AdditiveScore(D_Q, D_K, D_A, n_heads=3)
+    q, k = torch.randn(2, 3, 5, D_Q), torch.randn(2, 3, 4, D_K)
+    found = part(q, part.prepare(k))
+    for head in range(3):
+        one = AdditiveScore(D_Q, D_K, D_A)
+        state = part.state_dict()
+        one.load_state_dict({**state, "vector.weight": state["vector.weight"][head : head + 1]})
+        torch.testing.assert_close(found[:, head], one(q[:, head], one.prepare(k[:, head])))
+    some = [2, 0]
+    torch.testing.assert_close(part.of_heads(some)(q[:, some], part.prepare(k)[:, some]), found[:, some])
+    assert DotScore().of_heads(some)(q[:, some], q[:, some]).shape == (2, 2, 5, 5)
+
+
+def test_the_vector_of_every_head_starts_as_the_matrix_it_is():
+    torch.manual_seed(1)
+    weight = AdditiveScore(2, 3, 500, n_heads=9).vector.weight.detach()
+    bound = math.sqrt(6 / 501)
+    assert (weight.abs().amax(1) <= bound).all()
+    assert (weight.abs().amax(1) > 0.95 * bound).all()
+
+
 def test_parameter_counts():
     def count(part):
         return sum(p.numel() for p in part.parameters())
@@ -101,6 +123,7 @@ def test_parameter_counts():
     assert count(BilinearScore(D_Q, D_K)) == D_Q * D_K
     assert count(AdditiveScore(D_Q, D_K, D_A)) == D_A * (D_Q + D_K + 1)
     assert count(AdditiveScore(D_Q, D_K, D_A, bias=True)) == D_A * (D_Q + D_K + 2)
+    assert count(AdditiveScore(D_Q, D_K, D_A, n_heads=7)) == D_A * (D_Q + D_K + 7)
     assert count(CosineScore(2.0)) == 1
 
 
