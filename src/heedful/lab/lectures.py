@@ -74,6 +74,7 @@ class Entry(Config):
         recipes: shipped recipes that train it.
         tests: that hold it, ``tests/path.py::test_name``.
         experiments: of the lab, that show it.
+        no_experiment: why none does, where there is none.
         not_here: what of it heedful leaves out, and why.
     """
 
@@ -85,12 +86,17 @@ class Entry(Config):
     recipes: tuple[Text, ...] = ()
     tests: tuple[Test, ...] = ()
     experiments: tuple[Text, ...] = ()
+    no_experiment: Text | None = None
     not_here: Text | None = None
 
     @model_validator(mode="after")
     def _is_somewhere(self) -> "Entry":
         if not self.symbols and self.not_here is None:
             raise ValueError("a row without symbols needs a reason: not_here")
+        if not self.experiments and self.no_experiment is None:
+            raise ValueError("a row without experiments needs a reason: no_experiment")
+        if self.experiments and self.no_experiment is not None:
+            raise ValueError("no_experiment is for rows without, and this one has some")
         for names in (self.symbols, self.presets, self.recipes, self.tests, self.experiments):
             if twice := [name for name in names if names.count(name) > 1]:
                 raise ValueError(f"{twice[0]} is named twice")

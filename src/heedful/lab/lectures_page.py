@@ -123,6 +123,8 @@ def _row(entry: Entry, index: Index, errors: Sequence[Correction], known: Mappin
     sections.append(
         _listed("Experiments", (f"`{e.name}`: {plain(e.stated)} **{e.expected[0]}**" for e in shown))
     )
+    if entry.no_experiment is not None:
+        sections.append(f"**No experiment:** {plain(entry.no_experiment)}\n")
     if entry.not_here is not None:
         sections.append(f"**Not here:** {plain(entry.not_here)}\n")
     return "\n".join(section for section in sections if section)

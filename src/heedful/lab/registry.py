@@ -31,6 +31,8 @@ MODULES: tuple[str, ...] = (
     "patterns",
     "links",
     "mixing",
+    "convolutions",
+    "experts",
     "data_size",
     "distances",
     "shapes",

@@ -17,6 +17,7 @@ from heedful.data.batch import Batch
 from heedful.explain.patterns import Census, census
 from heedful.explain.view import INPUT, Explanation, Kind, Map, Side
 from heedful.nn.layout import Tokens
+from heedful.nn.patches import Pictures
 from heedful.nn.taps import watching
 from heedful.objectives.terms import Objective
 from heedful.training.optimizers import OptimizerConfig, build_optimizer, gradient_norm, set_rate
@@ -49,7 +50,7 @@ def attention_taps(name: str, n_layers: int) -> list[str]:
 
 
 @torch.no_grad()
-def attention_weights(model: Any, inputs: Tokens) -> Float[Tensor, "L n H T T"]:
+def attention_weights(model: Any, inputs: Tokens | Pictures) -> Float[Tensor, "L n H T T"]:
     """Of all layers of a model, what every token of sequences of one length gives to every other."""
     names = attention_taps("weights", len(model.stack.blocks))
     with watching(model, dict.fromkeys(names)) as seen:

@@ -94,9 +94,11 @@ rows:
     title: First thing
     lectures: {S0: {equations: [first, second], figures: [figure 1]}}
     symbols: [heedful.nn.cells.Cell]
+    experiments: [made-up]
   - row: 2
     title: Second thing (of two)
     lectures: {S4: {claims: [It is there.]}}
+    no_experiment: It is no claim.
     not_here: Nobody needs it.
 """
 
@@ -111,7 +113,7 @@ def test_an_index_is_read(tmp_path):
     index = index_of(tmp_path, GOOD)
     assert [each.title for each in index.rows] == ["First thing", "Second thing (of two)"]
     assert index.rows[0].lectures["S0"].equations == ("first", "second")
-    assert index.rows[1].not_here == "Nobody needs it."
+    assert (index.rows[1].no_experiment, index.rows[1].not_here) == ("It is no claim.", "Nobody needs it.")
 
 
 @pytest.mark.parametrize(
@@ -128,6 +130,12 @@ def test_an_index_is_read(tmp_path):
             "there is no figure of S0 called 'figure 2'",
         ),
         ("    symbols: [heedful.nn.cells.Cell]\n", "", "index.yaml:6: .*needs a reason: not_here"),
+        ("    no_experiment: It is no claim.\n", "", "index.yaml:11: .*needs a reason: no_experiment"),
+        (
+            "experiments: [made-up]",
+            "experiments: [made-up]\n    no_experiment: It is no claim.",
+            "index.yaml:11: .*no_experiment is for rows without",
+        ),
         ("symbols: [heedful.nn.cells.Cell]", "symbols: [torch.nn.LSTMCell]", "text that matches"),
         ("[heedful.nn.cells.Cell]", "[heedful.nn.cells.Cell, heedful.nn.cells.Cell]", "Cell is named twice"),
         ("claims: [It is there.]", "claims: []", "name an equation, a figure or a claim"),
@@ -137,7 +145,7 @@ def test_an_index_is_read(tmp_path):
             "there is no lecture S4",
         ),
         ("title: First thing", "title: First — thing", "title: expected text that matches"),
-        ("not_here: Nobody", "not_hear: Nobody", "index.yaml:13: .*unknown key .did you mean 'not_here'"),
+        ("not_here: Nobody", "not_hear: Nobody", "index.yaml:15: .*unknown key .did you mean 'not_here'"),
     ],
 )
 def test_an_index_that_does_not_hold_together_is_refused(tmp_path, old, new, message):

@@ -105,6 +105,14 @@ def test_a_row_has_all_that_is_known_of_it():
     ]
 
 
+def test_a_row_without_experiments_says_why():
+    (row,) = SMALL.rows
+    without = row.model_copy(update={"experiments": (), "no_experiment": "It is no claim."})
+    _, _, made = page(SMALL.model_copy(update={"rows": (without,)}), ERRORS, {}).partition("### 1. First")
+    assert "**No experiment:** It is no claim.\n" in made
+    assert "**Experiments" not in made
+
+
 def test_a_lecture_has_its_formulas_figures_and_rows():
     made = page(SMALL, ERRORS, {"made-up": made_up()})
     assert "| [S2](#lecture-s2) | A title | A | slides | 1 | 1 | 1 | 1 |\n" in made

@@ -34,7 +34,8 @@ def test_chains_grow_with_tokens_in_a_recurrence_and_with_layers_in_attention():
     assert growth["attention"] == pytest.approx(0, abs=1e-9)
     for cell in ("RNN", "LSTM"):
         assert growth[cell] == pytest.approx(round(growth[cell]), abs=1e-6)
-    assert 3 <= growth["RNN"] < growth["LSTM"]
+    # Of a plain RNN a product and a tanh; gates come to it in an LSTM.
+    assert 2 <= round(growth["RNN"]) < growth["LSTM"]
     one, two, three = (waiting.depth(waiting._attention_encoder(8, n)) for n in (1, 2, 3))
     assert two - one == three - two == value("serial-encoder", "further operations in a row for each layer")
 

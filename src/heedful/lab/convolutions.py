@@ -1,0 +1,173 @@
+"""Convolutions over text, beside an LSTM: what they foretell, and what that takes.
+
+Item 88 of the lectures. Texts are the English of the built-in phrasebook (`heedful.lab.transfer`); language
+models that differ in their mixer alone learn to foretell the next words of them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from heedful.data.batch import Batch
+from heedful.lab.drawing import Bars, Curves
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.seeds import seeded
+from heedful.lab.tiny import Training, n_parameters, train
+from heedful.lab.transfer import BATCH, END, START, data
+from heedful.models.encoder_decoder import embedding_table, token_head
+from heedful.models.language_model import LanguageModel
+from heedful.nn.blocks import EncoderBlock, EncoderStack
+from heedful.nn.cells import LSTMCell
+from heedful.nn.embeddings import TokenEmbedding
+from heedful.nn.feedforward import FeedForward
+from heedful.nn.layout import Layout
+from heedful.nn.mixers import Convolution
+from heedful.nn.norms import LayerNorm
+from heedful.nn.positions import Added, NoPositions
+from heedful.nn.recurrent import Recurrence
+from heedful.nn.residual import PreNorm
+from heedful.objectives.cross_entropy import NextToken
+from heedful.training.optimizers import AdamConfig
+from heedful.training.schedules import Constant
+
+# Models
+
+D = 48
+LSTM = "LSTM"
+MIXERS: dict[str, Callable[[], nn.Module]] = {
+    LSTM: lambda: Recurrence(LSTMCell(D, D)),
+    "convolution of 5": lambda: Convolution(D, 5, causal=True),
+    "convolution of 1": lambda: Convolution(D, 1, causal=True),
+}
+
+
+def model_of(mixer: str) -> LanguageModel:
+    """One block of a mixer and a feed-forward; order is known by the mixer, or not at all."""
+    with seeded(0):
+        table = embedding_table(data().n_ids, D)
+        block = EncoderBlock(
+            PreNorm(MIXERS[mixer](), LayerNorm(D)), PreNorm(FeedForward(D, 2 * D), LayerNorm(D))
+        )
+        embedding = TokenEmbedding(table, Added(NoPositions(D)), scale=math.sqrt(D))
+        return LanguageModel(
+            embedding, EncoderStack([block], LayerNorm(D)), token_head(D, data().n_ids, table)
+        )
+
+
+def part_of(model: LanguageModel) -> nn.Module:
+    """Its mixer."""
+    blocks: Any = model.stack.blocks
+    part: nn.Module = blocks[0].mixing.part
+    return part
+
+
+@torch.no_grad()
+def operations(mixer: str, n: int) -> float:
+    """FLOPs of a mixer alone, for each of so many words."""
+    with FlopCounterMode(display=False) as counter:
+        part_of(model_of(mixer))(torch.zeros(n, D), Layout.of([n]))
+    return counter.get_total_flops() / n
+
+
+# Training
+
+RATE, UPDATES = 0.01, {"short": 150, "long": 600}
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a training came to.
+
+    Args:
+        training: how it went.
+        nats: of a word of new sentences.
+        right: share of their words that were expected first.
+    """
+
+    training: Training
+    nats: float
+    right: float
+
+
+@cache
+def learned(mixer: str, updates: int) -> Learned:
+    """Train a model, and hold it against new sentences."""
+    model, generator = model_of(mixer), torch.Generator().manual_seed(0)
+    known = data().plain
+    chosen = (torch.randint(len(known), (BATCH,), generator=generator).tolist() for _ in range(updates))
+    batches = (Batch.forced(None, [known[i] for i in each], start=START, end=END) for each in chosen)
+    training = train(model, NextToken(), batches, AdamConfig(), Constant(RATE, warmup=10))
+    new = Batch.forced(None, [ids for ids, _ in data().tested], start=START, end=END)
+    with torch.no_grad():
+        scores = model.heads["token"](model(new.inputs)).log_softmax(-1)
+    nats = -scores.gather(1, new.targets[:, None]).mean().item()
+    return Learned(training, nats, (scores.argmax(-1) == new.targets).float().mean().item())
+
+
+# The experiment
+
+NEAR = 0.05
+"""So much more of nats, as a share, counts as near."""
+
+
+def _compared(size: Size, judged: str) -> Outcome:
+    """An LSTM and a convolution in its place."""
+    found = {mixer: learned(mixer, UPDATES[size]) for mixer in (LSTM, judged)}
+    flops = {mixer: operations(mixer, 16) for mixer in found}
+    near = found[judged].nats < (1 + NEAR) * found[LSTM].nats
+    return Outcome(
+        "holds with conditions" if near else "is wrong",
+        "A convolution that sees a few words at once foretells the next one about as well as an LSTM, with "
+        "fewer operations, of which none waits for the word before. These are sentences of eight words: what "
+        "lies beyond its kernel a layer of convolution does not see at all, and with a kernel of one word "
+        "nothing is left but that word.",
+        [
+            *(Measured(f"nats a word, {mixer}", found[mixer].nats) for mixer in (judged, LSTM)),
+            *(Measured(f"right words, {mixer}", 100 * found[mixer].right, "%") for mixer in (judged, LSTM)),
+            *(Measured(f"operations a word, {mixer}", flops[mixer], "FLOPs") for mixer in (judged, LSTM)),
+        ],
+        [
+            {
+                "mixer": mixer,
+                "nats a word": each.nats,
+                "right words": each.right,
+                "operations a word": flops[mixer],
+                "parameters": n_parameters(part_of(model_of(mixer))),
+            }
+            for mixer, each in found.items()
+        ],
+        [
+            Curves(
+                "Loss in training",
+                "update",
+                "nats a word",
+                {
+                    mixer: (range(1, len(each.training.losses) + 1), each.training.losses)
+                    for mixer, each in found.items()
+                },
+            ),
+            Bars("Operations of the mixer", "", "FLOPs a word", flops),
+        ],
+    )
+
+
+EXPERIMENTS = [
+    Experiment(
+        "convolution-or-lstm",
+        "A convolution over text in place of an LSTM",
+        "One-dimensional ConvNets are a natural way to process sequences of vectors; on text their "
+        "performance is close to that of LSTMs.",
+        "S1, ways of processing sequences of vectors; Kim 2014; Gehring et al. 2017",
+        (88,),
+        run=partial(_compared, judged="convolution of 5"),
+        control=partial(_compared, judged="convolution of 1"),
+        changed="The kernel is one word wide.",
+        expected=("holds with conditions", "is wrong"),
+    ),
+]
