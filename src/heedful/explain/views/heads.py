@@ -146,4 +146,5 @@ def _name(kind: str, queries: str, keys: str) -> str:
 
 
 def _title(stack: Mapping[str, Any]) -> str:
-    return f"how sharply each head looks: {_name(stack['kind'], stack['queries'], stack['keys'])}"
+    name = _name(stack["kind"], stack["queries"], stack["keys"])
+    return f"how sharply each head looks (1: each token at a single one): {name}"

@@ -80,7 +80,9 @@ def test_in_words_layers_are_lines_and_on_the_page_they_open(explained):
     seen = look(run, given, views=["heads"])
     values = seen.more["heads"]
     lines = maker("heads").lines(seen, values)
-    assert lines[0] == "how sharply each head looks: self-attention of the input"
+    assert (
+        lines[0] == "how sharply each head looks (1: each token at a single one): self-attention of the input"
+    )
     for line, layer in zip(lines[2:], values["stacks"][0]["layers"], strict=True):
         sharp = layer["sharpness"]
         assert line.split() == [f"{layer['layer']}", f"{np.mean(sharp):.2f}", *(f"{v:.2f}" for v in sharp)]
