@@ -13,6 +13,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,17 @@ def _jsonl(source: Any, folder: Path, rows: Sequence[Row]) -> None:
     _write(folder, source.paths, "".join(json.dumps(record(row)) + os.linesep for row in rows))
 
 
+def _conll(source: Any, folder: Path, rows: Sequence[Row]) -> None:
+    """A word a line with its fields, and a blank line between sentences."""
+    columns = {field: column for column, field in source.columns.items()}
+    fields = range(max(columns) + 1)
+    sentences = []
+    for row in rows:
+        words = [row[columns[field]].split() if field in columns else [] for field in fields]
+        sentences.append("".join("\t".join(each) + "\n" for each in zip_longest(*words, fillvalue="_")))
+    _write(folder, source.paths, "\n".join(sentences))
+
+
 def _idx(source: Any, folder: Path, rows: Sequence[Row]) -> None:
     """Arrays of bytes behind a header: their type, their axes, how long these are."""
     for column, path in source.columns.items():
@@ -272,5 +284,6 @@ WRITERS: dict[str, Write] = {
     "idx": _idx,
     "folder": _folder,
     "captioned-folder": _captioned_folder,
+    "conll": _conll,
     "built-in": lambda source, folder, rows: None,
 }

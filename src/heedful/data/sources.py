@@ -10,6 +10,7 @@ from pydantic import Field
 from heedful.data.beside import put_beside
 from heedful.data.builtin import BuiltInSource, open_built_in
 from heedful.data.captioned_folder import CaptionedFolderSource, open_captioned_folder
+from heedful.data.conll import ConllSource, open_conll
 from heedful.data.files import FilesSource, open_files
 from heedful.data.folder import FolderSource, open_folder
 from heedful.data.hub import DatasetsSource, open_datasets
@@ -24,6 +25,7 @@ __all__ = [
     "BuiltInSource",
     "CaptionedFolderSource",
     "ChainSource",
+    "ConllSource",
     "DatasetsSource",
     "FilesSource",
     "FolderSource",
@@ -44,6 +46,7 @@ _OneSource = (
     | TextSource
     | TsvSource
     | JsonlSource
+    | ConllSource
     | DatasetsSource
     | BuiltInSource
     | IdxSource
@@ -95,6 +98,7 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "text": open_text,
     "tsv": open_tsv,
     "jsonl": open_jsonl,
+    "conll": open_conll,
     "datasets": open_datasets,
     "built-in": open_built_in,
     "idx": open_idx,

@@ -4,16 +4,15 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from heedful.data.conll import ConllSource, Index
 from heedful.data.files import Paths, find_all
 from heedful.data.lines import Located, Row, TextFile, Where, lines
 from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
-
-Index = Annotated[int, Field(ge=0)]
 
 SEPARATORS = ("\t", ",", ";", "|")
 """Those in use, for messages."""
@@ -70,18 +69,23 @@ class JsonlSource(Ranged):
         return self
 
 
-def own_table(path: Path, columns: Sequence[str], like: object = None) -> TsvSource | JsonlSource:
+def own_table(
+    path: Path, columns: Sequence[str], like: object = None
+) -> TsvSource | JsonlSource | ConllSource:
     """A user's file with the columns under their own names: JSON lines, or fields with a header.
 
     Args:
         path: of the file.
         columns: that are wanted.
         like: where it is a `TsvSource`, fields are read as it reads them: by the names of such a header if
-            there is one, else by its own; unless they stand under such a header between tabs.
+            there is one, else by its own; unless they stand under such a header between tabs. Where it is a
+            `ConllSource`, so is the file.
     """
     where, named = str(path.resolve()), {column: column for column in columns}
     if path.name.removesuffix(".gz").endswith(".jsonl"):
         return JsonlSource(paths=where, columns=named)
+    if isinstance(like, ConllSource):
+        return like.model_copy(update={"paths": where, "skip": 0, "limit": None})
     plain = TsvSource(paths=where, columns={**named}, header=True)
     if isinstance(like, TsvSource) and path.is_file():
         own = like.model_copy(update={"paths": where, "skip": 0, "limit": None})

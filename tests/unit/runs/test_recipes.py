@@ -8,6 +8,7 @@ import pytest
 from heedful.data.sources import (
     BuiltInSource,
     CaptionedFolderSource,
+    ConllSource,
     FilesSource,
     FolderSource,
     IdxSource,
@@ -28,9 +29,9 @@ from heedful.runs.trees import Mark, Tree
 from heedful.runs.yaml import dump_yaml, read_yaml
 
 NAMES = list(shipped_recipes())
-OWN = ["my-own-files", "my-own-text", "my-own-labels", "my-own-pictures", "my-own-captions"]
+OWN = ["my-own-files", "my-own-text", "my-own-labels", "my-own-tags", "my-own-pictures", "my-own-captions"]
 KINDS = BuiltInSource | FilesSource | TextSource | TsvSource | JsonlSource | IdxSource | FolderSource
-KINDS |= CaptionedFolderSource
+KINDS |= CaptionedFolderSource | ConllSource
 
 
 def sources(recipe: Recipe):
@@ -56,6 +57,7 @@ def test_the_promised_recipes_are_there():
         "shakespeare-char-cpu",
         "scenes",
         "my-own-captions",
+        "my-own-tags",
     }
     assert promised <= set(NAMES)
 

@@ -185,6 +185,21 @@ def test_scores_are_those_of_the_predictions_with_their_spans(run):
     assert sum(r["correct"] for r in records) == sum(a == b for a, b in pairs)
 
 
+def test_files_with_a_word_a_line_are_learned_from_and_scored(tmp_path):
+    def put(name, n, seed):
+        sentences = (zip(words.split(), tags.split(), strict=True) for words, tags in rows(n, seed))
+        text = "\n".join("".join(f"{word} {tag}\n" for word, tag in each) for each in sentences)
+        (tmp_path / name).write_text(text)
+        return {"kind": "conll", "paths": name, "columns": {"words": 0, "tags": 1}}
+
+    data = {"train": put("train", 97, 0), "valid": put("valid", 23, 1), "test": {}}
+    into(tmp_path, data=data, training={"max_updates": 3})
+    own = load(tmp_path / "run", device="cpu")
+    put("own", 7, 5)
+    ((name, source),) = chosen_splits(own, "test", [tmp_path / "own"]).items()
+    assert evaluate(own, name, source).scores[0].counts["sentences"] == 7
+
+
 @pytest.mark.parametrize("kind", ["tsv", "jsonl"])
 def test_a_users_own_table_is_scored(run, tmp_path, kind):
     path = tmp_path / f"own.{kind}"

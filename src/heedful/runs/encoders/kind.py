@@ -11,7 +11,7 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded, Filter, keep
-from heedful.data.sources import JsonlSource, Located, Row, TsvSource
+from heedful.data.sources import ConllSource, JsonlSource, Located, Row, TsvSource
 from heedful.data.store import TokenStore
 from heedful.data.tables import own_table
 from heedful.errors import RequestError
@@ -124,8 +124,11 @@ class EncoderKind(Kind):
         make = self.batches(recipe, prepared.codec, prepared.valid)
         return Validator(step, make, micro_batch(recipe), self.measures)
 
-    def source_of(self, recipe: Any, files: Sequence[Path]) -> TsvSource | JsonlSource:
-        """A table with a header, or one like that to train on, or JSON lines, with the task's columns."""
+    def source_of(self, recipe: Any, files: Sequence[Path]) -> TsvSource | JsonlSource | ConllSource:
+        """A table with a header, or one like that to train on, or JSON lines, with the task's columns.
+
+        Of a run that learned from CoNLL's form, a file of that form.
+        """
         if len(files) != 1:
             raise RequestError(
                 f"a run of the task {recipe.task.kind} is scored on one table (--table FILE), "

@@ -1,0 +1,82 @@
+"""Sentences with a word a line, in the form of CoNLL's shared tasks and of Universal Dependencies."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from heedful.data.files import Paths, find_all
+from heedful.data.lines import Located, Row, TextFile, Where, lines
+from heedful.data.range import Ranged
+from heedful.errors import DataError
+
+Index = Annotated[int, Field(ge=0)]
+
+DOCUMENT = "-DOCSTART-"
+"""The first field of a line that only says where a document begins."""
+
+NO_WORD = re.compile(r"\d+[-.]\d+")
+"""In CoNLL-U the first field of what is no word: several words that are written as one, or an empty node."""
+
+
+class ConllSource(Ranged):
+    """A word a line with its tags in fields, a blank line between sentences; a row for each sentence.
+
+    Args:
+        paths: one file or several, read one after another; plain or ``.gz``.
+        columns: for each column the number of its field, from 0: ``{words: 0, tags: 3}`` for CoNLL-2003,
+            ``{words: 1, tags: 3}`` for the parts of speech of CoNLL-U.
+        universal: CoNLL-U: tabs between fields, lines that begin with ``#`` are comments, and ranges
+            (``1-2``) and empty nodes (``1.1``) are no words. Otherwise fields are separated by tabs or blanks, and
+            lines of ``-DOCSTART-`` are left out.
+    """
+
+    kind: Literal["conll"] = "conll"
+    paths: Paths
+    columns: dict[str, Index] = Field(min_length=1)
+    universal: bool = False
+
+
+def open_conll(config: ConllSource, root: Path) -> Iterator[Located[Row]]:
+    """Rows that hold a list of texts, one for each word, in each column. A row is located by its first word.
+
+    Raises:
+        DataError: a file is missing (at once) or unreadable, or a line has too few fields.
+    """
+    return _in_turn(find_all(config.paths, root), config)
+
+
+def _in_turn(files: Iterable[TextFile], config: ConllSource) -> Iterator[Located[Row]]:
+    for file in files:
+        sentence: list[Located[Row]] = []
+        for number, line in enumerate(lines(file), start=1):
+            if line.strip():
+                sentence += _word(line, Where(file.name, number), config)
+            elif sentence:
+                yield _joined(sentence)
+                sentence = []
+        if sentence:
+            yield _joined(sentence)
+
+
+def _word(line: str, where: Where, config: ConllSource) -> Iterator[Located[Row]]:
+    """The fields of a line, if it is a word's."""
+    fields = line.split("\t") if config.universal else line.split()
+    if config.universal and (line.startswith("#") or NO_WORD.fullmatch(fields[0])):
+        return
+    if not config.universal and fields[0] == DOCUMENT:
+        return
+    needed = max(config.columns.values())
+    if len(fields) <= needed:
+        raise DataError(
+            f"{where}: {len(fields)} field{'s' * (len(fields) > 1)}, but field number {needed} (from 0) is "
+            "wanted"
+        )
+    yield Located({column: fields[number] for column, number in config.columns.items()}, where)
+
+
+def _joined(words: list[Located[Row]]) -> Located[Row]:
+    columns = words[0].row
+    return Located({column: [word.row[column] for word in words] for column in columns}, words[0].where)
