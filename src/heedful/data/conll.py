@@ -29,8 +29,8 @@ class ConllSource(Ranged):
         columns: for each column the number of its field, from 0: ``{words: 0, tags: 3}`` for CoNLL-2003,
             ``{words: 1, tags: 3}`` for the parts of speech of CoNLL-U.
         universal: CoNLL-U: tabs between fields, lines that begin with ``#`` are comments, and ranges
-            (``1-2``) and empty nodes (``1.1``) are no words. Otherwise fields are separated by tabs or blanks, and
-            lines of ``-DOCSTART-`` are left out.
+            (``1-2``) and empty nodes (``1.1``) are no words. Otherwise fields are separated by tabs or
+            blanks, and lines of ``-DOCSTART-`` are left out.
     """
 
     kind: Literal["conll"] = "conll"

@@ -69,9 +69,11 @@ class JsonlSource(Ranged):
         return self
 
 
-def own_table(
-    path: Path, columns: Sequence[str], like: object = None
-) -> TsvSource | JsonlSource | ConllSource:
+OwnTable = TsvSource | JsonlSource | ConllSource
+"""What a user's own file can be read by."""
+
+
+def own_table(path: Path, columns: Sequence[str], like: object = None) -> OwnTable:
     """A user's file with the columns under their own names: JSON lines, or fields with a header.
 
     Args:

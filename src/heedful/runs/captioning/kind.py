@@ -11,8 +11,8 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.data.pictures import PICTURE
 from heedful.data.report import DataReport, Encoded, keep
-from heedful.data.sources import CaptionedFolderSource, JsonlSource, Located, Row, TsvSource, Where
-from heedful.data.tables import own_table
+from heedful.data.sources import CaptionedFolderSource, Located, Row, Where
+from heedful.data.tables import OwnTable, own_table
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
@@ -162,9 +162,7 @@ class Captioning(Kind):
         """Captions."""
         return Captioner(model, codec, decoding, recipe.pairing, inference=inference)
 
-    def source_of(
-        self, recipe: CaptioningRecipe, files: Sequence[Path]
-    ) -> CaptionedFolderSource | TsvSource | JsonlSource:
+    def source_of(self, recipe: CaptioningRecipe, files: Sequence[Path]) -> CaptionedFolderSource | OwnTable:
         """A folder of pictures with captions; or a table with a header, or JSON lines, with their paths."""
         if len(files) != 1:
             raise RequestError(

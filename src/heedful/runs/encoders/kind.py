@@ -11,9 +11,9 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded, Filter, keep
-from heedful.data.sources import ConllSource, JsonlSource, Located, Row, TsvSource
+from heedful.data.sources import Located, Row
 from heedful.data.store import TokenStore
-from heedful.data.tables import own_table
+from heedful.data.tables import OwnTable, own_table
 from heedful.errors import RequestError
 from heedful.models.registry import build_reader
 from heedful.runs.kind import Kind, Prepared, Rows
@@ -124,7 +124,7 @@ class EncoderKind(Kind):
         make = self.batches(recipe, prepared.codec, prepared.valid)
         return Validator(step, make, micro_batch(recipe), self.measures)
 
-    def source_of(self, recipe: Any, files: Sequence[Path]) -> TsvSource | JsonlSource | ConllSource:
+    def source_of(self, recipe: Any, files: Sequence[Path]) -> OwnTable:
         """A table with a header, or one like that to train on, or JSON lines, with the task's columns.
 
         Of a run that learned from CoNLL's form, a file of that form.

@@ -13,9 +13,9 @@ from heedful.data.batch import Batch
 from heedful.data.pictures import PICTURE
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import FolderSource, JsonlSource, Located, Row, TsvSource
+from heedful.data.sources import FolderSource, Located, Row
 from heedful.data.store import TokenStore
-from heedful.data.tables import own_table
+from heedful.data.tables import OwnTable, own_table
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
@@ -170,7 +170,7 @@ class PictureClassification(Kind):
 
     def source_of(
         self, recipe: PictureClassificationRecipe, files: Sequence[Path]
-    ) -> FolderSource | TsvSource | JsonlSource:
+    ) -> FolderSource | OwnTable:
         """A folder with one for each class, or a table with paths and labels."""
         if len(files) != 1:
             raise RequestError(
