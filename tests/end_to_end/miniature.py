@@ -243,6 +243,17 @@ def _conll(source: Any, folder: Path, rows: Sequence[Row]) -> None:
     _write(folder, source.paths, "\n".join(sentences))
 
 
+def _squad(source: Any, folder: Path, rows: Sequence[Row]) -> None:
+    """A paragraph and a question a row, whose answer is a word of the paragraph."""
+    paragraphs = []
+    for row in rows:
+        answer = {"text": row["passage"].split()[-1]}
+        answer["answer_start"] = row["passage"].rindex(answer["text"])
+        asked = {"question": row["question"], "answers": [answer]}
+        paragraphs.append({"context": row["passage"], "qas": [asked]})
+    _write(folder, source.paths, json.dumps({"data": [{"paragraphs": paragraphs}]}))
+
+
 def _idx(source: Any, folder: Path, rows: Sequence[Row]) -> None:
     """Arrays of bytes behind a header: their type, their axes, how long these are."""
     for column, path in source.columns.items():
@@ -285,5 +296,6 @@ WRITERS: dict[str, Write] = {
     "folder": _folder,
     "captioned-folder": _captioned_folder,
     "conll": _conll,
+    "squad": _squad,
     "built-in": lambda source, folder, rows: None,
 }

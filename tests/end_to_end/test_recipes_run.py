@@ -37,6 +37,7 @@ WRITTEN = {
     "my-own-files": HELD,
     "my-own-labels": SUMS,
     "my-own-pictures": POOLS,
+    "my-own-questions": SUMS,
     "my-own-tags": SUMS,
     "my-own-text": HELD,
     "phrasebook-de": HELD,

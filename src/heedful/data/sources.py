@@ -17,6 +17,7 @@ from heedful.data.hub import DatasetsSource, open_datasets
 from heedful.data.idx import IdxSource, open_idx
 from heedful.data.lines import Located, Row, Where
 from heedful.data.range import Ranged, ranged
+from heedful.data.squad import SquadSource, open_squad
 from heedful.data.tables import JsonlSource, TsvSource, open_jsonl, open_tsv
 from heedful.data.text import TextSource, open_text
 
@@ -34,6 +35,7 @@ __all__ = [
     "Located",
     "Row",
     "SourceConfig",
+    "SquadSource",
     "TextSource",
     "TsvSource",
     "Where",
@@ -47,6 +49,7 @@ _OneSource = (
     | TsvSource
     | JsonlSource
     | ConllSource
+    | SquadSource
     | DatasetsSource
     | BuiltInSource
     | IdxSource
@@ -99,6 +102,7 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
     "tsv": open_tsv,
     "jsonl": open_jsonl,
     "conll": open_conll,
+    "squad": open_squad,
     "datasets": open_datasets,
     "built-in": open_built_in,
     "idx": open_idx,

@@ -2,17 +2,18 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from heedful.data.conll import ConllSource, Index
 from heedful.data.files import Paths, find_all
 from heedful.data.lines import Located, Row, TextFile, Where, lines
 from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
+
+Index = Annotated[int, Field(ge=0)]
 
 SEPARATORS = ("\t", ",", ";", "|")
 """Those in use, for messages."""
@@ -67,41 +68,6 @@ class JsonlSource(Ranged):
         if twice := self.columns.keys() & self.lists.keys():
             raise ValueError(f"the column {min(twice)!r} stands under columns and under lists")
         return self
-
-
-OwnTable = TsvSource | JsonlSource | ConllSource
-"""What a user's own file can be read by."""
-
-
-def own_table(path: Path, columns: Sequence[str], like: object = None) -> OwnTable:
-    """A user's file with the columns under their own names: JSON lines, or fields with a header.
-
-    Args:
-        path: of the file.
-        columns: that are wanted.
-        like: where it is a `TsvSource`, fields are read as it reads them: by the names of such a header if
-            there is one, else by its own; unless they stand under such a header between tabs. Where it is a
-            `ConllSource`, so is the file.
-    """
-    where, named = str(path.resolve()), {column: column for column in columns}
-    if path.name.removesuffix(".gz").endswith(".jsonl"):
-        return JsonlSource(paths=where, columns=named)
-    if isinstance(like, ConllSource):
-        return like.model_copy(update={"paths": where, "skip": 0, "limit": None})
-    plain = TsvSource(paths=where, columns={**named}, header=True)
-    if isinstance(like, TsvSource) and path.is_file():
-        own = like.model_copy(update={"paths": where, "skip": 0, "limit": None})
-        if _heads(path, own, columns):
-            return own.model_copy(update={"columns": named, "header": True})
-        if not _heads(path, plain, columns):
-            return own
-    return plain
-
-
-def _heads(path: Path, like: TsvSource, columns: Sequence[str]) -> bool:
-    """Whether the first line of a file names the columns."""
-    _, first = next(records_of(TextFile(path, path.name), like))
-    return set(columns) <= set(first)
 
 
 def open_tsv(config: TsvSource, root: Path) -> Iterator[Located[Row]]:

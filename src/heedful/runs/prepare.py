@@ -16,7 +16,19 @@ from heedful.runs.kind import Kind, Prepared, Say
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
 
-_OF_FILES = {"files", "text", "tsv", "jsonl", "conll", "idx", "folder", "captioned-folder", "beside", "chain"}
+_OF_FILES = {
+    "files",
+    "text",
+    "tsv",
+    "jsonl",
+    "conll",
+    "squad",
+    "idx",
+    "folder",
+    "captioned-folder",
+    "beside",
+    "chain",
+}
 """Sources whose files are looked for when they are opened, and cost nothing until they are read."""
 
 

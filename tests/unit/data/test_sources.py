@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
+from heedful.data.own_table import own_table
 from heedful.data.sources import OPENERS, SourceConfig, TsvSource, open_source
-from heedful.data.tables import own_table
 from heedful.errors import DataError
 
 ADAPTER = TypeAdapter(SourceConfig)

@@ -141,6 +141,27 @@ def test_of_several_right_answers_the_nearest_counts_and_the_first_is_learned(tm
     assert [r["answer"] for r in found.rows()] == [r["answer"] for r in tested]
 
 
+def test_files_of_squads_form_are_learned_from_and_scored(tmp_path):
+    def put_squad(name, n, seed):
+        paragraphs = [
+            {
+                "context": r["passage"],
+                "qas": [{"question": r["question"], "answers": [{"text": r["answer"], "answer_start": 0}]}],
+            }
+            for r in rows(n, seed)
+        ]
+        (tmp_path / name).write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+        return {"kind": "squad", "paths": name}
+
+    write(tmp_path)
+    data = {"train": put_squad("train.json", 40, 1), "valid": put_squad("valid.json", 9, 2), "test": {}}
+    into(tmp_path, data=data, training={"max_updates": 3})
+    own = load(tmp_path / "run", device="cpu")
+    put_squad("own.json", 7, 5)
+    ((name, source),) = chosen_splits(own, "test", [tmp_path / "own.json"]).items()
+    assert evaluate(own, name, source).scores[0].counts["questions"] == 7
+
+
 def test_long_passages_are_trained_and_answered_in_windows(tmp_path):
     write(tmp_path)
     records = list(rows(40, 4))

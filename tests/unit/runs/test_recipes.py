@@ -13,6 +13,7 @@ from heedful.data.sources import (
     FolderSource,
     IdxSource,
     JsonlSource,
+    SquadSource,
     TextSource,
     TsvSource,
 )
@@ -29,9 +30,17 @@ from heedful.runs.trees import Mark, Tree
 from heedful.runs.yaml import dump_yaml, read_yaml
 
 NAMES = list(shipped_recipes())
-OWN = ["my-own-files", "my-own-text", "my-own-labels", "my-own-tags", "my-own-pictures", "my-own-captions"]
+OWN = [
+    "my-own-files",
+    "my-own-text",
+    "my-own-labels",
+    "my-own-tags",
+    "my-own-questions",
+    "my-own-pictures",
+    "my-own-captions",
+]
 KINDS = BuiltInSource | FilesSource | TextSource | TsvSource | JsonlSource | IdxSource | FolderSource
-KINDS |= CaptionedFolderSource | ConllSource
+KINDS |= CaptionedFolderSource | ConllSource | SquadSource
 
 
 def sources(recipe: Recipe):
@@ -58,6 +67,7 @@ def test_the_promised_recipes_are_there():
         "scenes",
         "my-own-captions",
         "my-own-tags",
+        "my-own-questions",
     }
     assert promised <= set(NAMES)
 

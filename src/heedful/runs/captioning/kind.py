@@ -9,10 +9,10 @@ import numpy as np
 from torch import nn
 
 from heedful.data.batch import Batch
+from heedful.data.own_table import OwnTable, own_table
 from heedful.data.pictures import PICTURE
 from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import CaptionedFolderSource, Located, Row, Where
-from heedful.data.tables import OwnTable, own_table
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference

@@ -9,11 +9,11 @@ import numpy as np
 from torch import nn
 
 from heedful.data.batch import Batch
+from heedful.data.own_table import OwnTable, own_table
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded, Filter, keep
 from heedful.data.sources import Located, Row
 from heedful.data.store import TokenStore
-from heedful.data.tables import OwnTable, own_table
 from heedful.errors import RequestError
 from heedful.models.registry import build_reader
 from heedful.runs.kind import Kind, Prepared, Rows

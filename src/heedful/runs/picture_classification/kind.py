@@ -10,12 +10,12 @@ from torch import nn
 
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.batch import Batch
+from heedful.data.own_table import OwnTable, own_table
 from heedful.data.pictures import PICTURE
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import FolderSource, Located, Row
 from heedful.data.store import TokenStore
-from heedful.data.tables import OwnTable, own_table
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
