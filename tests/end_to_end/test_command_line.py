@@ -24,7 +24,7 @@ VERBS = {
     },
     "explain": {
         "run", "input", "--inputs", "--pair", "--target", "--layer", "--head", "--kind", "--view",
-        "--decoding", "--alternative", "--tokens", "--limit", "--out", "--json", "--device",
+        "--decoding", "--alternative", "--exact", "--tokens", "--limit", "--out", "--json", "--device",
     },
     "recipes": {"name", "--json"},
     "demo": {"--language", "--out", "--quick", "--device", "--json"},

@@ -159,7 +159,7 @@ def test_a_page_is_what_the_page_maker_gives(transformer, tmp_path, monkeypatch)
     from heedful.cli.main import app
 
     module = types.ModuleType("heedful.explain.page")
-    module.page = lambda seen: f"<!doctype html>\n<title>{seen.run} {len(seen.maps)}</title>\n"
+    module.page = lambda seen, exact: f"<!doctype html>\n<title>{seen.run} {len(seen.maps)}</title>\n"
     monkeypatch.setitem(sys.modules, "heedful.explain.page", module)
     out = tmp_path / "x.html"
     outcome = CliRunner().invoke(app, ["explain", str(transformer), "red", "--out", str(out)])
