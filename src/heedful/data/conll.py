@@ -1,18 +1,17 @@
 """Sentences with a word a line, in the form of CoNLL's shared tasks and of Universal Dependencies."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from heedful.data.files import Paths, find_all
+from heedful.data.files import Paths, in_turn
 from heedful.data.lines import Located, Row, TextFile, Where, lines
 from heedful.data.range import Ranged
+from heedful.data.tables import Index, too_few
 from heedful.errors import DataError
-
-Index = Annotated[int, Field(ge=0)]
 
 DOCUMENT = "-DOCSTART-"
 """The first field of a line that only says where a document begins."""
@@ -45,20 +44,19 @@ def open_conll(config: ConllSource, root: Path) -> Iterator[Located[Row]]:
     Raises:
         DataError: a file is missing (at once) or unreadable, or a line has too few fields.
     """
-    return _in_turn(find_all(config.paths, root), config)
+    return in_turn(config.paths, root, lambda file: _sentences(file, config))
 
 
-def _in_turn(files: Iterable[TextFile], config: ConllSource) -> Iterator[Located[Row]]:
-    for file in files:
-        sentence: list[Located[Row]] = []
-        for number, line in enumerate(lines(file), start=1):
-            if line.strip():
-                sentence += _word(line, Where(file.name, number), config)
-            elif sentence:
-                yield _joined(sentence)
-                sentence = []
-        if sentence:
+def _sentences(file: TextFile, config: ConllSource) -> Iterator[Located[Row]]:
+    sentence: list[Located[Row]] = []
+    for number, line in enumerate(lines(file), start=1):
+        if line.strip():
+            sentence += _word(line, Where(file.name, number), config)
+        elif sentence:
             yield _joined(sentence)
+            sentence = []
+    if sentence:
+        yield _joined(sentence)
 
 
 def _word(line: str, where: Where, config: ConllSource) -> Iterator[Located[Row]]:
@@ -70,10 +68,7 @@ def _word(line: str, where: Where, config: ConllSource) -> Iterator[Located[Row]
         return
     needed = max(config.columns.values())
     if len(fields) <= needed:
-        raise DataError(
-            f"{where}: {len(fields)} field{'s' * (len(fields) > 1)}, but field number {needed} (from 0) is "
-            "wanted"
-        )
+        raise DataError(too_few(where, fields, needed))
     yield Located({column: fields[number] for column, number in config.columns.items()}, where)
 
 

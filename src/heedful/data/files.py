@@ -1,7 +1,7 @@
 """Line-aligned plain text: each column in a file of its own."""
 
-from collections.abc import Iterator
-from itertools import zip_longest
+from collections.abc import Callable, Iterator
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,6 +28,13 @@ class FilesSource(Ranged):
 def find_all(paths: Paths, root: Path) -> list[TextFile]:
     """Each of one or several paths, found (see `lines.find`)."""
     return [find(path, root) for path in ([paths] if isinstance(paths, str) else paths)]
+
+
+def in_turn(
+    paths: Paths, root: Path, read: Callable[[TextFile], Iterator[Located[Row]]]
+) -> Iterator[Located[Row]]:
+    """The rows of each of one or several files, which are found at once and read when reached."""
+    return chain.from_iterable(map(read, find_all(paths, root)))
 
 
 def open_files(config: FilesSource, root: Path) -> Iterator[Located[Row]]:

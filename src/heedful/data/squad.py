@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from heedful.data.files import Paths, find_all
+from heedful.data.files import Paths, in_turn
 from heedful.data.lines import Located, Row, TextFile, Where, read_text
 from heedful.data.range import Ranged
 from heedful.data.tables import field_at, texts_at
@@ -32,7 +32,7 @@ def open_squad(config: SquadSource, root: Path) -> Iterator[Located[Row]]:
     Raises:
         DataError: a file is missing (at once), or is not such a file (when reached).
     """
-    return (row for file in find_all(config.paths, root) for row in _rows(file))
+    return in_turn(config.paths, root, _rows)
 
 
 def _rows(file: TextFile) -> Iterator[Located[Row]]:

@@ -2,13 +2,13 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from heedful.data.files import Paths, find_all
+from heedful.data.files import Paths, in_turn
 from heedful.data.lines import Located, Row, TextFile, Where, lines
 from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
@@ -76,7 +76,7 @@ def open_tsv(config: TsvSource, root: Path) -> Iterator[Located[Row]]:
     Raises:
         DataError: a file is missing or unreadable, a line has too few fields, or the header lacks one.
     """
-    return _in_turn(find_all(config.paths, root), lambda file: _tsv_rows(file, config))
+    return in_turn(config.paths, root, lambda file: _tsv_rows(file, config))
 
 
 def open_jsonl(config: JsonlSource, root: Path) -> Iterator[Located[Row]]:
@@ -85,14 +85,7 @@ def open_jsonl(config: JsonlSource, root: Path) -> Iterator[Located[Row]]:
     Raises:
         DataError: a file is missing or unreadable, or a line is not an object with the fields wanted.
     """
-    return _in_turn(find_all(config.paths, root), lambda file: _jsonl_rows(file, config))
-
-
-def _in_turn(
-    files: list[TextFile], read: Callable[[TextFile], Iterator[Located[Row]]]
-) -> Iterator[Located[Row]]:
-    for file in files:
-        yield from read(file)
+    return in_turn(config.paths, root, lambda file: _jsonl_rows(file, config))
 
 
 def _tsv_rows(file: TextFile, config: TsvSource) -> Iterator[Located[Row]]:
@@ -102,11 +95,15 @@ def _tsv_rows(file: TextFile, config: TsvSource) -> Iterator[Located[Row]]:
     needed = max(fields.values()) + 1
     for where, record in records:
         if len(record) < needed:
-            raise DataError(
-                f"{where}: {len(record)} field{'s' * (len(record) > 1)}, but field number {needed - 1} "
-                f"(from 0) is wanted{_other_separator(record, config)}"
-            )
+            raise DataError(too_few(where, record, needed - 1) + _other_separator(record, config))
         yield Located({column: record[number] for column, number in fields.items()}, where)
+
+
+def too_few(where: Where, record: Sequence[str], number: int) -> str:
+    """What is wrong with a record that has no field of this number."""
+    return (
+        f"{where}: {len(record)} field{'s' * (len(record) > 1)}, but field number {number} (from 0) is wanted"
+    )
 
 
 def _number(field: int | str, header: list[str], file: TextFile, config: TsvSource) -> int:

@@ -147,10 +147,7 @@ def _compared(size: Size, judged: str) -> Outcome:
                 "Loss in training",
                 "update",
                 "nats a word",
-                {
-                    mixer: (range(1, len(each.training.losses) + 1), each.training.losses)
-                    for mixer, each in found.items()
-                },
+                {mixer: each.training.curve for mixer, each in found.items()},
             ),
             Bars("Operations of the mixer", "", "FLOPs a word", flops),
         ],

@@ -203,10 +203,7 @@ def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
                 "Which half has more symbols? Loss in training",
                 "update",
                 "nats a sequence",
-                {
-                    mixer: (range(1, len(each.training.losses) + 1), each.training.losses)
-                    for mixer, each in results.items()
-                },
+                {mixer: each.training.curve for mixer, each in results.items()},
             ),
             Bars("Right classes of new sequences", "", "share", right, levels={"chance": 0.5}),
         ],

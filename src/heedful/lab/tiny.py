@@ -38,6 +38,11 @@ class Training:
     norms: Sequence[float]
 
     @property
+    def curve(self) -> tuple[Sequence[float], Sequence[float]]:
+        """The losses over the updates, from 1, to be drawn."""
+        return range(1, len(self.losses) + 1), self.losses
+
+    @property
     def end(self) -> float:
         """The mean of the last ten losses; infinite where one is no number."""
         last = [loss if math.isfinite(loss) else math.inf for loss in self.losses[-10:]]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from heedful.data.batch import Batch
+from heedful.data.captioned_folder import CAPTION
 from heedful.data.pictures import PICTURE, Picture
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import Located, Row
@@ -30,7 +31,6 @@ from heedful.tasks.writing import DECODING_BUDGET, Writer
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
-CAPTION = "caption"
 COLUMNS = (PICTURE, CAPTION)
 
 

@@ -29,6 +29,11 @@ SOURCE, TARGET = COLUMNS = ("source", "target")
 MAX_SOURCE = 1024
 
 
+def cut_note(whole: Sequence[int], kept: Sequence[int]) -> str:
+    """What is told of a source of which less was read."""
+    return f"source cut from {len(whole)} to {len(kept)} tokens"
+
+
 @dataclass(frozen=True)
 class Tokenizers:
     """One tokenizer for each side; both may share a subword model."""
@@ -111,8 +116,7 @@ class Translator:
             for i, ids, hypotheses in zip(group, cut, answers, strict=True):
                 prediction = self._prediction(ids, hypotheses, alignment)
                 if len(sources[i]) > self.max_source:
-                    note = f"source cut from {len(sources[i])} to {self.max_source} tokens"
-                    prediction = replace(prediction, note=note)
+                    prediction = replace(prediction, note=cut_note(sources[i], ids))
                 results[i] = prediction
             progress(len(group))
         return results

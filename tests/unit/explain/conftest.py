@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from heedful.data.pictures import Picture
+from heedful.explain.picture import save
 from heedful.runs.run import Run, load
 
 WORDS = {"subwords": {"kind": "word"}}
@@ -226,3 +227,31 @@ def pytest_generate_tests(metafunc: Any) -> None:
         metafunc.parametrize("seeing", SEEING)
     if "every" in metafunc.fixturenames:
         metafunc.parametrize("every", list(RUNS))
+
+
+# Figures ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """The bytes of a figure, saved to a file with this ending."""
+
+    def write(figure, suffix):
+        save(figure, tmp_path / f"x{suffix}")
+        return (tmp_path / f"x{suffix}").read_bytes()
+
+    return write
+
+
+@pytest.fixture
+def drawn_on_white():
+    """The pixels of a figure, of which nothing reaches the edge."""
+
+    def draw(figure):
+        figure.canvas.draw()
+        drawn = np.asarray(figure.canvas.buffer_rgba())
+        for edge in (drawn[0], drawn[-1], drawn[:, 0], drawn[:, -1]):
+            assert (edge == 255).all()
+        return drawn
+
+    return draw

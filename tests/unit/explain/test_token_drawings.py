@@ -6,7 +6,7 @@ from matplotlib.colors import to_rgba
 
 from heedful.errors import RequestError
 from heedful.explain.canvas import shortened
-from heedful.explain.picture import MOST_CELLS, colours, save
+from heedful.explain.picture import MOST_CELLS, colours
 from heedful.explain.token_drawings import COST, GIVEN, check_rows, cost_bars, depth_table, signed_bars
 
 TOKENS = ["naan", "$x$", "<sep>", "a\x07"]
@@ -27,20 +27,13 @@ FIGURES = {
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 @pytest.mark.parametrize("name", FIGURES)
-def test_equal_figures_give_equal_bytes(name, suffix, tmp_path):
-    files = [tmp_path / f"{n}{suffix}" for n in "ab"]
-    for file in files:
-        save(FIGURES[name](), file)
-    assert files[0].read_bytes() == files[1].read_bytes()
+def test_equal_figures_give_equal_bytes(name, suffix, saved):
+    assert saved(FIGURES[name](), suffix) == saved(FIGURES[name](), suffix)
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_all_of_it_is_on_the_page_on_white(name):
-    figure = FIGURES[name]()
-    figure.canvas.draw()
-    drawn = np.asarray(figure.canvas.buffer_rgba())
-    for edge in (drawn[0], drawn[-1], drawn[:, 0], drawn[:, -1]):
-        assert (edge == 255).all()
+def test_all_of_it_is_on_the_page_on_white(name, drawn_on_white):
+    drawn_on_white(FIGURES[name]())
 
 
 # What tokens cost

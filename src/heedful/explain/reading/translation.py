@@ -13,6 +13,7 @@ from heedful.explain.sides import text_side
 from heedful.explain.view import Side
 from heedful.tasks.pairing import OneAfterTheOther
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.translation import cut_note
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -27,8 +28,7 @@ def read_pair(run: "Run", given: Any, asked: Asked) -> Reading:
     refuse_empty(source)
     answer, target = answered(run, given, asked, run.codec.target, len(source))
     if asked.target is not None and len(whole) > len(source):
-        cut = f"source cut from {len(whole)} to {len(source)} tokens"
-        answer = replace(answer, note=f"{answer.note}; {cut}")
+        answer = replace(answer, note=f"{answer.note}; {cut_note(whole, source)}")
     if isinstance(run.recipe.pairing, OneAfterTheOther):
         return _one_text(run, text_of(run, given), source, target, answer, asked)
     side = text_side(run.codec.source, [*source, SPECIALS.end], [text_of(run, given)])
