@@ -93,6 +93,10 @@ class Browser:
         """Load a document from a file; its address."""
         path = self.folder / "page.html"
         path.write_text(document, encoding="utf-8")
+        return self.visit(path)
+
+    def visit(self, path: Path) -> str:
+        """Load a file; its address."""
         self._ask("POST", "/url", {"url": path.as_uri()})
         return path.as_uri()
 
@@ -139,6 +143,10 @@ class Browser:
         self.devtools("Emulation.setEmulatedMedia", features=[scheme, still])
         size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False}
         self.devtools("Emulation.setDeviceMetricsOverride", **size)
+
+    def address(self) -> str:
+        """That of the page that is shown."""
+        return self._ask("GET", "/url")
 
     def picture(self) -> bytes:
         """The window as a PNG."""

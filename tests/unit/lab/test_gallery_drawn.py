@@ -1,0 +1,127 @@
+"""The gallery in a real Chromium: pictures are there, words can be read, keys lead everywhere."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import Browser, missing
+from made_up import made_up
+
+from heedful.lab.gallery import write_gallery
+from heedful.lab.result import perform
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")
+
+NAMES = ("first", "second", "third")
+# WCAG 2.2, criterion 1.4.3: of text of ordinary size.
+CONTRAST = 4.5
+# Of every element with words of its own, their colour and the nearest painted ground below them.
+COLOURS = """
+const ground = (node) => {
+  for (; node; node = node.parentElement) {
+    const colour = getComputedStyle(node).backgroundColor;
+    if (!/^rgba.*, 0\\)$/.test(colour)) return colour;
+  }
+  return "rgb(255, 255, 255)";
+};
+const own = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+return [...document.body.querySelectorAll("*")].filter(own).map(
+  (node) => [node.textContent, getComputedStyle(node).color, ground(node)]);
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    verdicts = ("holds", "holds with conditions", "is wrong")
+    shown = [
+        made_up(name, expected=(verdict, "is wrong"), comes=(verdict, "is wrong"))
+        for name, verdict in zip(NAMES, verdicts, strict=True)
+    ]
+    folder = tmp_path_factory.mktemp("gallery")
+    write_gallery([perform(each, "short", control=control) for each in shown for control in (0, 1)], folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    made = Browser(tmp_path_factory.mktemp("chromium"))
+    yield made
+    made.close()
+
+
+def pages(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.html"))
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``rgb(r, g, b)``, as WCAG defines it."""
+    signs = np.array([float(part) for part in colour.strip("rgba()").split(",")[:3]]) / 255
+    linear = np.where(signs <= 0.04045, signs / 12.92, ((signs + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
+
+
+def test_every_picture_is_drawn_and_nothing_else_is_asked_for(browser, folder):
+    browser.log("browser"), browser.log("performance")
+    for path in pages(folder):
+        browser.visit(path)
+        sizes = browser.run(
+            "for (const image of document.images) image.loading = 'eager';"
+            "return Promise.all([...document.images].map((image) => image.decode())).then(() =>"
+            "[...document.images].map((i) => [i.naturalWidth, i.naturalHeight, +i.getAttribute('width'),"
+            "+i.getAttribute('height')]))"
+        )
+        assert all(size[:2] == size[2:] for size in sizes)
+        assert len(sizes) == {"index.html": 3, "errors.html": 0}.get(path.name, 1)
+    assert browser.log("browser") == []
+    files = {path.as_uri() for path in folder.iterdir()}
+    assert {url for url in browser.requested() if not url.startswith("data:")} <= files
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_all_words_stand_out_from_their_ground(browser, folder, dark):
+    browser.show(dark=dark)
+    grounds = set()
+    for path in pages(folder):
+        browser.visit(path)
+        for text, colour, ground in browser.run(COLOURS):
+            light, deep = sorted((luminance(colour), luminance(ground)), reverse=True)
+            assert (light + 0.05) / (deep + 0.05) >= CONTRAST, text
+            grounds.add(luminance(ground))
+    assert (max(grounds) < 0.1) if dark else (min(grounds) > 0.8)
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_no_page_is_wider_than_the_window(browser, folder, width):
+    browser.show(width=width)
+    for path in pages(folder):
+        browser.visit(path)
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+
+
+def test_keys_lead_from_card_to_card_and_from_page_to_page(browser, folder):
+    browser.show()
+    browser.visit(folder / "index.html")
+    browser.run("document.querySelector('a').focus()")
+    reached = []
+    for _ in NAMES:
+        browser.press("Tab")
+        reached.append(browser.run("return document.activeElement.getAttribute('href')"))
+    assert reached == [f"{name}.html" for name in NAMES]
+    browser.press("Enter")
+    assert browser.address() == (folder / "third.html").as_uri()
+    browser.run("document.querySelector('a').focus()")
+    browser.press("Tab", "Enter")  # from all experiments to the one before
+    assert browser.address() == (folder / "second.html").as_uri()
+
+
+def test_figures_stand_in_columns(browser, folder):
+    """Numbers end at one edge, below their headings; words begin at one."""
+    browser.show()
+    browser.visit(folder / "second.html")
+    aligned = browser.run(
+        "return [...document.querySelectorAll('tr')].map((row) => [...row.cells].map("
+        "(cell) => [getComputedStyle(cell).textAlign, cell.matches('.number')]))"
+    )
+    cells = [cell for row in aligned for cell in row]
+    assert {tuple(cell) for cell in cells} == {("left", False), ("right", True)}
