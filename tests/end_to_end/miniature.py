@@ -68,11 +68,16 @@ class Miniature:
         return "test" if self.recipe.data.test else "valid"
 
     def inputs(self) -> list[dict[str, str]]:
-        """What it may be asked: the inputs of some rows, with gaps where they may be filled; and nothing."""
+        """What it may be asked: the inputs of some rows, with gaps where they may be filled; and nothing.
+
+        Where a second text may stand beside an input, some have one.
+        """
         kind = kind_of(self.recipe)
-        keys, more = kind.inputs(self.recipe), " [MASK]" if "gap" in kind.options else ""
-        rows = [{key: row[key] + more for key in keys} for row in self.rows[:3]]
-        return rows if "picture" in keys else [*rows, dict.fromkeys(keys, "")]
+        keys, more = kind.inputs(self.recipe), kind.optional(self.recipe)
+        gap = " [MASK]" if "gap" in kind.options else ""
+        rows = [{key: row[key] + gap for key in keys} for row in self.rows[:3]]
+        both = [dict.fromkeys((*keys, *more), row[keys[0]]) for row in rows[:2]] if more else []
+        return rows if "picture" in keys else [*rows, *both, dict.fromkeys(keys, "")]
 
 
 def miniature(name: str, folder: Path) -> Miniature:

@@ -194,14 +194,14 @@ def _inputs(run: "Run", given: Sequence[str], file: str | None, pair: str | None
     if not texts:
         what = f"{file}: there is no input in it" if file else "no input: give INPUT, or --inputs FILE"
         raise RequestError(what)
-    keys = run.kind.inputs(run.recipe)
+    most = len(run.kind.inputs(run.recipe)) + len(run.kind.optional(run.recipe))
     if pair is not None:
-        if len(keys) == 1:
+        if most == 1:
             raise RequestError(f"--pair: a run of the task {run.recipe.task.kind} reads one text")
         if len(texts) > 1:
             raise RequestError("--pair: of several inputs, write both texts of each with a tab between")
         return [(texts[0], pair)]
-    return texts if len(keys) == 1 else [tuple(text.split("\t")) for text in texts]
+    return texts if most == 1 else [tuple(text.split("\t")) if "\t" in text else text for text in texts]
 
 
 def _lines(file: str) -> Iterator[str]:
@@ -280,6 +280,8 @@ def _show(seen: "Explanation", tokens: bool) -> None:
     result(f"{seen.task}: {one_line(str(seen.answer.get('text', '')))}")
     if note := seen.answer.get("note"):
         result(f"  ({note})")
+    if (follows := seen.answer.get("follows")) is not None:
+        result(f"  (the second text follows the first: probability {follows:.2f})")
     result("")
     if seen.maps:
         _show_maps(seen, tokens)

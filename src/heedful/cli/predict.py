@@ -92,9 +92,9 @@ def predict(
         if stream:
             _stream(loaded, lines, asked)
             return
-        keys, listed = loaded.kind.inputs(loaded.recipe), loaded.kind.reads_words
-        is_json = structured and not is_picture
-        records = _records(lines, file, keys, listed) if is_json else _fields(lines, file, keys)
+        keys, more = loaded.kind.inputs(loaded.recipe), loaded.kind.optional(loaded.recipe)
+        is_json, listed = structured and not is_picture, loaded.kind.reads_words
+        records = _records(lines, file, keys, more, listed) if is_json else _fields(lines, file, keys, more)
         # At a terminal, every line is answered at once.
         size = 1 if file == "-" and sys.stdin.isatty() else BLOCK
         blocks = _blocks(records, size, (lambda: True) if piped is None else piped.ready)
@@ -237,19 +237,23 @@ def _standard_input(stream: Iterable[bytes]) -> Iterator[str]:
         yield line.removeprefix("\ufeff") if number == 1 else line
 
 
-def _fields(lines: Iterable[str], file: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """A line is a text, or texts that belong together with tabs between them."""
-    if len(keys) == 1:
+def _fields(
+    lines: Iterable[str], file: str, keys: Sequence[str], more: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """A line is a text, or texts that belong together with tabs between them; ``more`` may be left out."""
+    every = (*keys, *more)
+    if len(every) == 1:
         yield from ({keys[0]: line} for line in lines)
         return
     for number, line in enumerate(lines, 1):
         texts = line.split("\t")
-        if len(texts) != len(keys):
+        if not len(keys) <= len(texts) <= len(every):
+            wanted = f"{len(keys)} or {len(every)}" if more else str(len(keys))
             raise DataError(
-                f"{_named(file)}:{number}: {len(texts)} texts, but this run reads {len(keys)} "
-                f"({', '.join(keys)}) with a tab between them"
+                f"{_named(file)}:{number}: {len(texts)} texts, but this run reads {wanted} "
+                f"({', '.join(every)}) with a tab between them"
             )
-        yield dict(zip(keys, texts, strict=True))
+        yield dict(zip(every, texts, strict=False))
 
 
 def _named(file: str) -> str:
@@ -257,11 +261,11 @@ def _named(file: str) -> str:
 
 
 def _records(
-    lines: Iterable[str], file: str, keys: Sequence[str], listed: bool = False
+    lines: Iterable[str], file: str, keys: Sequence[str], more: Sequence[str] = (), listed: bool = False
 ) -> Iterator[dict[str, Any]]:
     """One JSON object a line, with a text under each of ``keys``; other keys are handed through.
 
-    With ``listed``, a list of texts may stand for a text.
+    Under those of ``more`` there is a text or nothing. With ``listed``, a list of texts may stand for a text.
     """
     name = _named(file)
     for number, line in enumerate(lines, 1):
@@ -271,7 +275,8 @@ def _records(
             value = _EXAMPLES.get(keys[0], "A man sleeps.")
             example = f'with --jsonl every line is an object such as {{"{keys[0]}": "{value}"}}'
             raise DataError(f"{name}:{number}: not JSON ({error}); {example}") from None
-        for key in keys:
+        given = record if isinstance(record, dict) else {}
+        for key in (*keys, *(key for key in more if key in given)):
             texts = _texts(record.get(key), listed) if isinstance(record, dict) else None
             if texts is None:
                 raise DataError(f'{name}:{number}: expected an object with a text under "{key}"')

@@ -34,9 +34,10 @@ def inputs_of(kind: Kind, recipe: Any, given: Any) -> list[Any]:
         )
     inputs = list(given)
     if not pictures:
-        names = kind.inputs(recipe)
+        names, more = kind.inputs(recipe), kind.optional(recipe)
         for number, each in enumerate(inputs, 1):
-            _check(each, names, f"input {number}", words=kind.reads_words)
+            own = (*names, *more) if more and isinstance(each, list | tuple) else names
+            _check(each, own, f"input {number}", words=kind.reads_words)
     return inputs
 
 

@@ -199,9 +199,13 @@ class Kind(ABC):
     def inputs(self, recipe: Any) -> tuple[str, ...]:
         """What the texts of an input are called in JSON lines: most tasks have one."""
 
+    def optional(self, recipe: Any) -> tuple[str, ...]:
+        """What texts are called that may stand beside an input, and need not."""
+        return ()
+
     def input_of(self, recipe: Any, row: Mapping[str, Any]) -> Any:
         """What `Predictor.predict` takes of a row: the input, or those that belong together."""
-        keys = self.inputs(recipe)
+        keys = (*self.inputs(recipe), *(key for key in self.optional(recipe) if key in row))
         return row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
 
     def training_columns(self, recipe: Any) -> tuple[str, ...]:

@@ -2,15 +2,18 @@
 
 text -> token ids, documents end to end -> `Windows` -> hidden tokens -> model -> loss     `Maskings`
 text with gaps -> token ids -> hidden states -> ids for the gaps -> text                  `Filler.predict`
+(or two texts, of which may be told, too, whether the second follows the first)
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.data.masking import Draw, Masking
@@ -19,9 +22,11 @@ from heedful.data.sentences import Sentences
 from heedful.data.windows import Windows, ring
 from heedful.errors import RequestError, WorkError
 from heedful.nn.layout import Tokens
+from heedful.objectives.classification import class_logits
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.language_modelling import TextCodec
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.texts import WITH_CLASS, fitted
 from heedful.text.gaps import around_gaps
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
@@ -29,6 +34,9 @@ from heedful.text.tokenizer import Tokenizer
 
 GAP = "[MASK]"
 """What stands for a gap in an input, unless said otherwise."""
+
+BETWEEN = "\t"
+"""What stands between the two texts of a pair."""
 
 # Tokens that are read together: of the rectangle [texts, longest].
 BUDGET = 8192
@@ -142,23 +150,29 @@ def word_beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Gapped:
-    """A text with gaps, as ids.
+    """A text with gaps, or a pair of them, as ids.
 
     Args:
-        ids: with a mask at each gap.
-        gaps: the places of its gaps.
+        texts: of each text its ids, with a mask at each gap.
         spaced: of each gap whether its filling begins with a space.
         n_cut: tokens beyond those that are read.
     """
 
-    ids: list[int]
-    gaps: list[int]
+    texts: list[list[int]]
     spaced: list[bool]
     n_cut: int
+
+    @property
+    def n_gaps(self) -> int:
+        """How many there are in all."""
+        return len(self.spaced)
 
 
 class Filler:
     """A model with its tokenizer: texts with gaps in, the texts with the gaps filled out.
+
+    An input may be a pair of texts, ``<cls> a <sep> b <sep>``; the answer has a tab between them then, and
+    says how probable it is that the second follows the first, where the model has learned that.
 
     Each gap is filled by one token. A prediction's ``tokens`` and ``log_probs`` are those of the gaps, its
     ``score`` is their sum: gaps are filled independently of each other. A text without a gap comes back as it
@@ -195,7 +209,7 @@ class Filler:
     @torch.inference_mode()
     def predict(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str | tuple[str, str]],
         *,
         alignment: bool = False,
         first: int = 0,
@@ -204,58 +218,76 @@ class Filler:
         """Fill the gaps.
 
         Args:
-            texts: with gaps.
+            texts: with gaps; or pairs of texts.
             alignment: refused: nothing is written that could be aligned.
             first: not used: nothing is drawn.
             progress: called with the number of texts just done.
         """
         if alignment:
             raise RequestError("a masked language model reads no source, so there is no alignment")
-        gapped = [self.gapped(text) for text in texts]
+        parts = [(given,) if isinstance(given, str) else given for given in texts]
+        gapped = [self.gapped(own) for own in parts]
         results = [
-            Prediction(text, note=self._unfilled(text, own)) for text, own in zip(texts, gapped, strict=True)
+            Prediction(BETWEEN.join(own), note=self._unfilled(own, found))
+            for own, found in zip(parts, gapped, strict=True)
         ]
         for group in self._groups(gapped):
-            rows = [[SPECIALS.classify, *gapped[i].ids, SPECIALS.separate] for i in group]
-            tokens = Tokens.of(rows, device=self.device)
-            offsets = tokens.layout.offsets.tolist()
-            places = [
-                offset + 1 + gap for offset, i in zip(offsets, group, strict=False) for gap in gapped[i].gaps
-            ]
-            logits = self.model.heads["token"](self.model(tokens)[places]).float()
-            log_probs = logits.log_softmax(-1)
-            log_probs[:, : len(SPECIALS)] = float("-inf")
-            spaced = torch.tensor([own for i in group for own in gapped[i].spaced], device=self.device)
-            log_probs[spaced[:, None] & self._without_space] = float("-inf")
-            each = iter(log_probs.cpu().split([len(gapped[i].gaps) for i in group]))
-            for i in group:
-                results[i] = self._prediction(gapped[i], next(each))
+            inputs = framed([gapped[i] for i in group]).to(self.device)
+            hidden = self.model(inputs)
+            each = iter(self._of_gaps(inputs, hidden, [gapped[i] for i in group]))
+            follows = self._follows(inputs, hidden)
+            for n, i in enumerate(group):
+                own = next(each)
+                made = self._prediction(gapped[i], own) if gapped[i].n_gaps else results[i]
+                results[i] = replace(made, follows=follows[n] if len(parts[i]) > 1 else None)
             progress(len(group))
         return results
 
-    def gapped(self, text: str) -> Gapped:
-        """The ids of a text, cut where it is too long, and the places of its gaps."""
-        around = around_gaps(self.codec.text, text.split(self.gap))
-        ids, gaps = list(around.parts[0]), []
-        for part in around.parts[1:]:
-            gaps.append(len(ids))
-            ids += [SPECIALS.mask, *part]
-        room = self.longest - 2
-        gaps = [gap for gap in gaps if gap < room]
-        return Gapped(ids[:room], gaps, around.spaced[: len(gaps)], max(0, len(ids) - room))
+    def _of_gaps(self, inputs: Tokens, hidden: Tensor, group: Sequence[Gapped]) -> Sequence[Tensor]:
+        """Of each input the log-probabilities ``[gaps, V]`` of what may stand in its gaps."""
+        logits = self.model.heads["token"](hidden[inputs.ids == SPECIALS.mask]).float()
+        log_probs = logits.log_softmax(-1)
+        log_probs[:, : len(SPECIALS)] = float("-inf")
+        spaced = torch.tensor([own for each in group for own in each.spaced], device=self.device)
+        log_probs[spaced.bool()[:, None] & self._without_space] = float("-inf")
+        return log_probs.cpu().split([each.n_gaps for each in group])
 
-    def _unfilled(self, text: str, gapped: Gapped) -> str:
-        """Why nothing was filled."""
-        if gapped.n_cut and self.gap in text:
-            return f"{self.gap} lies beyond the {len(gapped.ids)} tokens that are read"
+    def _follows(self, inputs: Tokens, hidden: Tensor) -> Sequence[float | None]:
+        """How probable it is that the second text follows; None of a model that has not learned it."""
+        heads = self.model.heads
+        if "next" not in heads:
+            return [None] * inputs.layout.n_sequences
+        logits = class_logits(hidden, heads, inputs.layout, "next")
+        return logits.softmax(-1)[:, FOLLOWS].tolist()
+
+    def gapped(self, texts: Sequence[str]) -> Gapped:
+        """The ids of a text or a pair, cut where they are too long, with masks for the gaps."""
+        around = [around_gaps(self.codec.text, text.split(self.gap)) for text in texts]
+        whole = [list(chain.from_iterable(_between(own.parts, [SPECIALS.mask]))) for own in around]
+        kept = [list(ids) for ids in fitted(whole, self.longest)]
+        # No text spells a special token, so masks are gaps, and those that are kept are the first ones.
+        spaced = [own.spaced[: ids.count(SPECIALS.mask)] for own, ids in zip(around, kept, strict=True)]
+        n_cut = sum(map(len, whole)) - sum(map(len, kept))
+        return Gapped(kept, list(chain.from_iterable(spaced)), n_cut)
+
+    def _unfilled(self, texts: Sequence[str], gapped: Gapped) -> str | None:
+        """Why nothing was filled; nothing of a pair, which is asked for another answer too."""
+        if gapped.n_cut and any(self.gap in text for text in texts):
+            return f"{self.gap} lies beyond the {sum(map(len, gapped.texts))} tokens that are read"
+        if len(texts) > 1 and "next" in self.model.heads:
+            return f"cut by {gapped.n_cut} tokens" if gapped.n_cut else None
         return f"there is no {self.gap} to fill"
 
     def _groups(self, gapped: Sequence[Gapped]) -> Iterator[list[int]]:
-        """Indices of texts with gaps, longest first, cut into groups of bounded size."""
-        lengths = {i: len(text.ids) + 2 for i, text in enumerate(gapped) if text.gaps}
+        """Indices of what is asked something, longest first, cut into groups of bounded size."""
+        lengths = {
+            i: sum(map(len, own.texts)) + 1 + len(own.texts)
+            for i, own in enumerate(gapped)
+            if own.n_gaps or (len(own.texts) > 1 and "next" in self.model.heads)
+        }
         return longest_first(lengths, self.budget)
 
-    def _prediction(self, text: Gapped, log_probs: torch.Tensor) -> Prediction:
+    def _prediction(self, text: Gapped, log_probs: Tensor) -> Prediction:
         values, numbers = log_probs.sort(dim=-1, descending=True, stable=True)
         best: list[tuple[float, list[int], list[float]]] = [(0.0, [], [])]
         for row, ids in zip(
@@ -278,10 +310,27 @@ class Filler:
     def _filled(
         self, text: Gapped, score: float, chosen: Sequence[int], log_probs: list[float]
     ) -> Prediction:
-        ids = list(text.ids)
-        for gap, i in zip(text.gaps, chosen, strict=True):
-            ids[gap] = i
+        fillings = iter(chosen)
+        texts = [[next(fillings) if i == SPECIALS.mask else i for i in ids] for ids in text.texts]
         tokenizer = self.codec.text
         return Prediction(
-            tokenizer.decode(ids), score, tokenizer.tokens(chosen), log_probs, ids=tuple(chosen)
+            BETWEEN.join(tokenizer.decode(ids) for ids in texts),
+            score,
+            tokenizer.tokens(chosen),
+            log_probs,
+            ids=tuple(chosen),
         )
+
+
+def framed(group: Sequence[Gapped]) -> Tokens:
+    """Texts and pairs as the model reads them."""
+    inputs = WITH_CLASS([each.texts for each in group]).inputs
+    assert isinstance(inputs, Tokens)
+    return inputs
+
+
+def _between(parts: Sequence[list[int]], mask: list[int]) -> Iterator[list[int]]:
+    """The parts with a mask between each and the next."""
+    for number, part in enumerate(parts):
+        yield from ([mask] if number else [])
+        yield part

@@ -23,6 +23,8 @@ class Prediction:
         error: why there is no answer: the input could not be read. ``text`` is empty then.
         grid: rows and columns of squares, where an alignment with a picture is given: its tokens are the
             squares, row by row.
+        follows: how probable it is that the second text of a pair follows the first, of a masked language
+            model that learned it.
         ids: the numbers of ``tokens`` in the vocabulary; pieces that look alike may have several. Not told
             in JSON.
     """
@@ -37,6 +39,7 @@ class Prediction:
     note: str | None = None
     error: str | None = None
     grid: tuple[int, int] | None = None
+    follows: float | None = None
     ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:

@@ -152,6 +152,11 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         "the mat",
     ),
     "masked": (_recipe("masked-language-modelling", PIECES, ENCODER), TEXTS, "the [MASK] sat on [MASK] log"),
+    "masked pairs": (
+        _recipe({"kind": "masked-language-modelling", "next_sentence": True}, PIECES, ENCODER),
+        TEXTS,
+        ("the [MASK] sat", "the log [MASK]"),
+    ),
     "classification": (_classifier(), SINGLE, "the cat lay"),
     "pairs": (
         _recipe({"kind": "classification", "pairs": True}, PIECES, {**ENCODER, "pooling": "mean"}),

@@ -62,6 +62,19 @@ def test_pairs_stand_behind_a_tab_or_an_option(command):
         command("pairs", "the cat")
 
 
+def test_a_masked_language_model_reads_one_text_or_two(command):
+    both = json.loads(command("masked pairs", "the [MASK] sat", "--pair", "the log", "--json"))
+    assert both == json.loads(command("masked pairs", "the [MASK] sat\tthe log", "--json"))
+    (side,) = both["sides"]
+    assert side["tokens"].count("<sep>") == 2
+    shown = command("masked pairs", "the [MASK] sat", "--pair", "the log")
+    assert f"the second text follows the first: probability {both['answer']['follows']:.2f}" in shown
+    one = json.loads(command("masked pairs", "the [MASK] sat", "--json"))
+    assert "follows" not in one["answer"]
+    with pytest.raises(RequestError, match="reads 2 texts together"):
+        command("masked pairs", "the\tcat\tsat")
+
+
 def test_the_json_of_a_file_and_of_the_output_is_that_of_the_whole(command, explained, tmp_path):
     run, given = explained("classification")
     shown = command("classification", given, "--json", "--out", tmp_path / "x.json")

@@ -127,7 +127,7 @@ def test_an_input_that_is_no_text_is_refused_with_its_number(made, name, bad):
     refused(made(name), RUNS[name][2][0], bad, "surrogate" if bad == "\ud800" else "reads a text")
 
 
-@pytest.mark.parametrize("name", [name for name in OF_TEXTS if name != "tagging"])
+@pytest.mark.parametrize("name", [name for name in OF_TEXTS if name not in {"tagging", "masked"}])
 @pytest.mark.parametrize("bad", [("a", "b"), ["a"], []], ids=repr)
 def test_several_texts_are_not_one(made, name, bad):
     refused(made(name), RUNS[name][2][0], bad, f"reads a text, not a {type(bad).__name__} of {len(bad)}")
@@ -136,6 +136,14 @@ def test_several_texts_are_not_one(made, name, bad):
 @pytest.mark.parametrize("bad", [["a", None], ["a", ["b"]], ("a", 3)], ids=repr)
 def test_words_are_texts(made, bad):
     refused(made("tagging"), "a b", bad, "word 2")
+
+
+@pytest.mark.parametrize("bad", [["a"], [], ("a", "b", "c"), ("a", None)], ids=repr)
+def test_a_text_beside_which_another_may_stand_is_one_or_two(made, bad):
+    refused(made("masked"), "a [MASK] c", bad, "reads a")
+    alone, both = made("masked").predict(["a [MASK]", ("a [MASK]", "c")])
+    assert both.text.split("\t")[1:] == ["c"]
+    assert alone == made("masked").predict(["a [MASK]"])[0]
 
 
 @pytest.mark.parametrize("name", OF_PAIRS)

@@ -383,6 +383,39 @@ def test_several_gaps_are_ranked_together(codec):
     assert found == pytest.approx(sums.tolist(), abs=1e-5)
 
 
+def test_pairs_are_read_with_their_segments_whatever_else_is_read(codec):
+    """Gaps of both texts are filled, and it is told whether the second follows; singles are as they were."""
+    model, width = encoder(codec.text.vocab_size), 23
+    model.heads["next"] = torch.nn.Linear(model.heads["token"].transform[0].in_features, 2)
+    pair = ("one [MASK] three", "five [MASK]")
+    inputs = [pair, "one [MASK]", ("two", "six seven"), "", ("", "")]
+    found = Filler(model, codec, longest=width, n_best=2, budget=9).predict(inputs)
+    whole = [[CLS, *codec.text.encode("one"), MASK, *codec.text.encode("three"), SEP]]
+    whole.append([*codec.text.encode("five"), MASK, SEP])
+    segments = torch.tensor([0] * 5 + [1] * 3)
+    tokens = replace(Tokens.of([whole[0] + whole[1]]), segments=segments)
+    with torch.no_grad():
+        hidden = model(tokens)
+        best = FIRST + model.heads["token"](hidden)[:, FIRST:].argmax(-1)
+        pooled = model.heads["pooled"](hidden, tokens.layout)
+        follows = model.heads["next"](pooled).softmax(-1)[0, FOLLOWS].item()
+    (second,), (fifth,) = codec.text.tokens([best[2]]), codec.text.tokens([best[6]])
+    assert found[0].text == f"one {second} three\tfive {fifth}"
+    assert found[0].follows == pytest.approx(follows, abs=1e-6)
+    assert [each.follows is None for each in found] == [False, True, False, True, False]
+    assert found[1] == Filler(model, codec, longest=width, n_best=2).predict([inputs[1]])[0]
+    assert (found[2].text, found[2].note) == ("two\tsix seven", None)
+
+
+def test_a_pair_is_cut_where_it_is_longer(codec):
+    filler = Filler(encoder(codec.text.vocab_size), codec, longest=9)
+    (found,) = filler.predict([("[MASK] " + "one " * 9 + "[MASK]", "two [MASK]")])
+    assert found.note == "cut by 7 tokens"  # 4 + 2 of 13 beside three special tokens
+    assert len(found.tokens) == 2
+    assert found.text.split("\t")[0].split()[1:] == ["one"] * 3
+    assert found.follows is None  # it never learned that
+
+
 def test_another_text_may_stand_for_a_gap(codec):
     model = encoder(codec.text.vocab_size)
     one, other = (Filler(model, codec, longest=23, gap=gap) for gap in ("[MASK]", "___"))

@@ -227,6 +227,8 @@ def _facts(explanation: Explanation) -> str:
         facts.append(("Answer", _answered(answer, explanation.task)))
     if answer.get("note"):
         facts.append(("Note", _escaped(answer["note"])))
+    if answer.get("follows") is not None:
+        facts.append(("The second text follows the first", f"probability {_number(answer['follows'])}"))
     if links := alignment_of(explanation):
         facts.append(("Word alignment", f'<span title="source-target, from 0">{_escaped(links)}</span>'))
     others = answer.get("alternatives", ())[:ALTERNATIVES]

@@ -9,7 +9,7 @@ input, the sides that stand along the axes, and the `Questions` that were answer
 | translation, summarisation | source, target, prefix | every token of the target, and its end |
 | the same by a language model | input: ``<s> x <sep> y </s>`` | every token of y, and the end |
 | language modelling | input: prompt and completion | every token but the first; the prompt's are *given* |
-| masked language modelling | input: ``<cls> x <sep>`` | what stands in each gap |
+| masked language modelling, of pairs too | input: ``<cls> a <sep> b <sep>`` | what stands in each gap |
 | classification, of pairs too | input: ``<cls> a <sep> b <sep>`` | the class |
 | the same by a language model | input: ``</s> a </s> b </s>`` | the class |
 | regression | as of classes | the number (no probability) |

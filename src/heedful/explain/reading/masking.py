@@ -7,9 +7,16 @@ import torch
 from heedful.data.batch import Batch
 from heedful.explain.points import INPUT
 from heedful.explain.reading.questions import Asked, Reading
-from heedful.explain.reading.shared import predicted, refuse_empty, refuse_target, text_of, tokens_of
+from heedful.explain.reading.shared import (
+    ids_in,
+    predicted,
+    refuse_empty,
+    refuse_target,
+    texts_of,
+    tokens_of,
+)
 from heedful.explain.sides import text_side
-from heedful.nn.layout import Tokens
+from heedful.tasks.masking import framed
 from heedful.text.specials import SPECIALS
 
 if TYPE_CHECKING:
@@ -17,19 +24,15 @@ if TYPE_CHECKING:
 
 
 def read_gaps(run: "Run", given: Any, asked: Asked) -> Reading:
-    """Masked language modelling: what stands in the gaps; the side shows them as gaps."""
+    """Masked language modelling, of pairs too: what stands in the gaps; the side shows them as gaps."""
     refuse_target(run, asked, "write the words into the gaps instead")
     tokenizer = run.codec.text
     filler: Any = run.predictor()
-    gapped = filler.gapped(text_of(run, given))
-    refuse_empty(gapped.ids)
+    gapped = filler.gapped(texts_of(run, given))
+    refuse_empty(*gapped.texts)
     answer = predicted(run, given, asked)
-    ids = [SPECIALS.classify, *gapped.ids, SPECIALS.separate]
-    places = [gap + 1 for gap in gapped.gaps]
-    batch = Batch(
-        Tokens.of([ids]),
-        torch.tensor(answer.ids, dtype=torch.int64),
-        rows=torch.tensor(places, dtype=torch.int64),
-    )
-    questions = tokens_of(run, tokenizer, batch, INPUT, places)
-    return Reading(batch, {INPUT: text_side(tokenizer, ids)}, answer, questions)
+    inputs = framed([gapped])
+    places = (inputs.ids == SPECIALS.mask).nonzero().flatten()
+    batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=places)
+    questions = tokens_of(run, tokenizer, batch, INPUT, places.tolist())
+    return Reading(batch, {INPUT: text_side(tokenizer, ids_in(batch))}, answer, questions)

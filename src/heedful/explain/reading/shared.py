@@ -39,6 +39,8 @@ def texts_of(run: "Run", given: Any) -> list[str]:
         RequestError: other things, or another number of texts.
     """
     keys = run.kind.inputs(run.recipe)
+    if not isinstance(given, str):
+        keys += run.kind.optional(run.recipe)
     if len(keys) == 1:
         return [text_of(run, given)]
     is_list = isinstance(given, Sequence) and not isinstance(given, str)

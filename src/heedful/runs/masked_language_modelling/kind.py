@@ -32,6 +32,7 @@ from heedful.runs.masked_language_modelling.scoring import scored
 from heedful.runs.measuring import means, micro_batch
 from heedful.tasks.language_modelling import TextCodec
 from heedful.tasks.masking import Filler, Maskings, word_beginnings
+from heedful.tasks.texts import PAIR
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
 from heedful.training.feed import PlannedData
@@ -59,6 +60,10 @@ class MaskedLanguageModelling(Kind):
     def inputs(self, recipe: MaskedLanguageModellingRecipe) -> tuple[str, ...]:
         """The text with gaps."""
         return (TEXT,)
+
+    def optional(self, recipe: MaskedLanguageModellingRecipe) -> tuple[str, ...]:
+        """A second text, where the model tells two apart."""
+        return (PAIR,) if recipe.model.segments > 1 else ()
 
     def model(self, recipe: MaskedLanguageModellingRecipe, sizes: Sequence[int]) -> nn.Module:
         """The encoder, with heads for hidden tokens and whatever else is asked."""
