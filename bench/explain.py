@@ -26,7 +26,7 @@ SENTENCE = "I enjoyed the film transformers"
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "dog", "lay", "by", "red", "log")
 SHAPE = {"d_model": 768, "d_ff": 3072, "n_heads": 12, "n_layers": 12}
 QUICK = {"d_model": 48, "d_ff": 64, "n_heads": 12, "n_layers": 2}
-DRIVER = Path(__file__).parents[1] / "tests" / "unit" / "explain" / "page" / "browser.py"
+DRIVER = Path(__file__).parents[1] / "tests" / "support" / "browser.py"
 DRAWN = """addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(
     () => { window.drawnAfter = performance.now(); })));"""
 
