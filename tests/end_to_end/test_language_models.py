@@ -174,7 +174,7 @@ def test_a_translator_has_no_options_of_language_models(heedful, transformer, tm
     for options, message in (
         (["--max-new-tokens", "3"], "max_new_tokens: a run of the task translation has no such option"),
         (["--stop", "x"], "stop: a run of the task translation has no such option"),
-        (["--stream"], "a run of the task translation cannot be watched while it writes"),
+        (["--stream", "--beam", "2"], "stream with a beam of 1 (--beam 1)"),
     ):
         done = heedful("predict", transformer, *options, cwd=tmp_path, stdin="red\n")
         assert (done.status, message in done.err) == (2, True), done.err

@@ -19,6 +19,8 @@ from heedful.files import is_unicode
 if TYPE_CHECKING:
     from heedful.runs.kind import Predictor
     from heedful.runs.run import Run
+    from heedful.tasks.prediction import Prediction
+    from heedful.tasks.streaming import Pieces, Streaming
 
 # What stands under a key in messages, where it is no text.
 _EXAMPLES = {"picture": "cat.png"}
@@ -90,7 +92,9 @@ def predict(
         if is_picture:
             lines = iter([file])
         if stream:
-            _stream(loaded, lines, asked)
+            from heedful.runs.asking import streaming
+
+            _stream(streaming(predictor, loaded.recipe.task.kind), lines)
             return
         keys, listed = loaded.kind.inputs(loaded.recipe), loaded.kind.reads_words
         is_json = structured and not is_picture
@@ -128,19 +132,48 @@ def _answer_all(
             if prediction.error:
                 failed += 1
                 say(f"heedful: {prediction.error}")
-            if prediction.note:
-                say(f"heedful: {prediction.note}: {record[key][:60]!r}…")
+            _remark(prediction, record[key])
     if failed:
         raise WorkError(f"{failed} of {first} inputs could not be read")
 
 
-def _stream(run: "Run", lines: Iterable[str], asked: dict[str, Any]) -> None:
-    """Answer the inputs one by one; each answer appears as it is written, and ends its line."""
-    for number, line in enumerate(lines):
-        for piece in run.stream(line, first=number, **asked):
-            sys.stdout.write(piece)
-            sys.stdout.flush()
+def _remark(prediction: "Prediction", given: str) -> None:
+    """What was out of the ordinary with an input."""
+    if prediction.note:
+        say(f"heedful: {prediction.note}: {given[:60]!r}…")
+
+
+def _stream(predictor: "Streaming", lines: Iterable[str]) -> None:
+    """Answer the inputs one by one; each answer appears as it is written, and ends its line.
+
+    Raises:
+        WorkError: an input could not be read; the others are answered all the same.
+    """
+    n, failed = 0, 0
+    for line in lines:
+        try:
+            prediction = _shown(predictor.stream(line, ordinal=n))
+        except DataError as error:
+            failed += 1
+            say(f"heedful: {error}")
+        else:
+            _remark(prediction, line)
+        n += 1
         result("")
+    if failed:
+        raise WorkError(f"{failed} of {n} inputs could not be read")
+
+
+def _shown(pieces: "Pieces") -> "Prediction":
+    """What the pieces make together, shown as they come."""
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            prediction: Prediction = end.value
+            return prediction
+        sys.stdout.write(piece)
+        sys.stdout.flush()
 
 
 def changed_decoding(base: Any, overrides: list[str]) -> Any:
