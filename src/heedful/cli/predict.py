@@ -57,6 +57,11 @@ def predict(
     stop: list[str] = typer.Option(
         None, metavar="TEXT", help="End a completion where this would come; may be repeated."
     ),
+    prefix: str = typer.Option(
+        None,
+        metavar="FILE",
+        help="A text to read before every input, as it stands: a task with examples, say (language models).",
+    ),
     gap: str = typer.Option(
         None, metavar="TEXT", help="What stands for a gap in the inputs (masked models). [default: [MASK]]"
     ),
@@ -84,6 +89,7 @@ def predict(
         loaded = load(run, device=device)
         asked: dict[str, Any] = {"beam": beam, "n_best": n_best, "precision": precision, "gap": gap}
         asked |= {"max_new_tokens": max_new_tokens, "stop": stop or None}
+        asked["prefix"] = None if prefix is None else _text_of(prefix)
         asked["decoding"] = changed_decoding(loaded.recipe.decoding, decoding or [])
         predictor = loaded.predictor(**asked)
         if asked["decoding"] is not None:
@@ -202,6 +208,13 @@ def _lines(file: str, stack: ExitStack) -> Iterator[str]:
     # A data file without a line is a mistake, but nothing to predict is no reason to fail.
     is_empty = found.path.is_file() and found.path.stat().st_size == 0
     return iter(()) if is_empty else lines(found)
+
+
+def _text_of(file: str) -> str:
+    """All of a file."""
+    from heedful.data.lines import find, read_text
+
+    return read_text(find(file, Path()))
 
 
 class Piped:

@@ -73,7 +73,8 @@ class Run:
             progress: called with the number of texts just done.
             precision: of the weights while decoding: fp32, bf16, int8, or auto, which is fp32
                 (`heedful.inference.choosing`).
-            **options: of a language model, ``max_new_tokens`` and ``stop`` (a list of texts).
+            **options: of a language model, ``max_new_tokens``, ``stop`` (a list of texts) and ``prefix``, a
+                text that is read before every prompt.
 
         A classifier's answer is a label, with its log-probability as the score; a tagger's has ``words`` and
         ``tags`` too (its input may be a list of words), a regression's a ``value``, and an answer that is cut

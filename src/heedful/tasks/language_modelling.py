@@ -16,6 +16,7 @@ from heedful.data.text import TEXT
 from heedful.decoding.config import BeamConfig, DecodingConfig, decode
 from heedful.decoding.protocol import Hypothesis
 from heedful.errors import RequestError
+from heedful.files import is_unicode
 from heedful.inference.choosing import Inference
 from heedful.tasks.continuing import Continuation, Stops
 from heedful.tasks.generation import n_hypotheses
@@ -101,12 +102,13 @@ class Completer(Streaming):
         codec: of the text.
         decoding: how to decode.
         context: the most tokens that the model reads at once.
+        prefix: a text that is read before every prompt, as one text with it: a task with examples, say.
         limits: where a completion ends.
         budget: tokens of the rectangle that is decoded together; bounds the memory.
         inference: the model made ready for decoding; by default it is made so here.
 
     Raises:
-        RequestError: the decoding speaks of a source.
+        RequestError: the decoding speaks of a source, or the prefix fills the context.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Completer(Streaming):
         decoding: DecodingConfig,
         *,
         context: int,
+        prefix: str = "",
         limits: Limits = Limits(),
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
@@ -124,7 +127,20 @@ class Completer(Streaming):
         self.context, self.limits, self.budget = context, limits, budget
         self.stops = Stops(codec.text, tuple(limits.stop))
         refuse_source(decoding)
+        self.prefix = self._checked(prefix)
         self.inference = inference or Inference(self.model)
+
+    def _checked(self, prefix: str) -> str:
+        """A prefix that leaves room for a prompt."""
+        if not isinstance(prefix, str) or not is_unicode(prefix):
+            raise RequestError(f"prefix: a text is wanted, not {prefix!r}")
+        n = sum(map(len, encode_long(self.codec.text, prefix)))
+        if n >= self.context:
+            raise RequestError(
+                f"prefix: has {n:,} tokens, and the model reads {self.context:,} at once, "
+                "those of the prompt among them: make it shorter"
+            )
+        return prefix
 
     @torch.inference_mode()
     def predict(
@@ -147,7 +163,7 @@ class Completer(Streaming):
         """
         if alignment:
             raise RequestError("a language model has no source, so there is no alignment")
-        prompts = self.codec.text.encode_batch(list(texts))
+        prompts = self.codec.text.encode_batch([self.prefix + text for text in texts])
         results: list[Prediction] = [Prediction("") for _ in texts]
         for group in self._groups(prompts):
             answers = self._decode([prompts[i] for i in group], [first + i for i in group], on_text)
@@ -192,8 +208,9 @@ class Completer(Streaming):
     def _prediction(self, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
         first, *others = [self._one(prompt, h) for h in hypotheses]
         if len(prompt) > self.context:
-            note = f"of the prompt's {len(prompt)} tokens, the last {self.context} were read"
-            first = replace(first, note=note)
+            n = len(prompt)
+            whole = f"the {n} tokens of prefix and prompt" if self.prefix else f"the prompt's {n} tokens"
+            first = replace(first, note=f"of {whole}, the last {self.context} were read")
         return replace(first, alternatives=others)
 
     def _one(self, prompt: Sequence[int], hypothesis: Hypothesis) -> Prediction:
