@@ -127,7 +127,9 @@ class CaptionCodec:
                 except DataError as error:
                     if not drop:
                         advice = "`unreadable: drop` leaves such rows out"
-                        raise DataError(f"{row.where}: {error} ({advice})") from None
+                        # A picture without a name of its own is called by its row.
+                        called = "" if str(row.row[PICTURE]) == str(row.where) else f"{row.where}: "
+                        raise DataError(f"{called}{error} ({advice})") from None
                     report.rows += 1
                     report.drop("unreadable", row.where)
                     continue
