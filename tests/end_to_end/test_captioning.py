@@ -122,7 +122,7 @@ def test_a_run_is_described(heedful, folder):
 @pytest.mark.parametrize(
     "command, message",
     [
-        (["predict", "run", "--stream"], "cannot be watched"),
+        (["predict", "run", "--stream", "--beam", "2"], "stream with a beam of 1 (--beam 1)"),
         (["predict", "run", "--precision", "int8"], "needs the native engine"),
         (["predict", "run", "--jsonl"], 'an object with a text under "picture"'),
         (

@@ -12,7 +12,7 @@ VERBS = {
     },
     "predict": {
         "run", "file", "--jsonl", "--beam", "--n-best", "--decoding", "--alignment", "--device",
-        "--max-new-tokens", "--stop", "--gap", "--stream", "--whole", "--precision",
+        "--max-new-tokens", "--stop", "--prefix", "--gap", "--stream", "--whole", "--precision",
     },
     "evaluate": {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",

@@ -105,6 +105,14 @@ def test_a_file_may_be_one_prompt(heedful, model):
     assert whole == json.loads(answer)["text"].replace("\n", "\\n") + "\n"
 
 
+def test_a_text_may_be_read_before_every_prompt(heedful, model):
+    (model.parent / "before").write_text("the dog ", "utf-8")
+    with_prefix = predict(heedful, model, "--prefix", "before", stdin="sat\n\n").out
+    assert with_prefix == predict(heedful, model, stdin="the dog sat\nthe dog \n").out
+    streamed = predict(heedful, model, "--prefix", "before", "--stream", stdin="sat\n\n").out
+    assert streamed == with_prefix.replace("\\n", "\n")
+
+
 def test_evaluation_is_one_object_and_a_record_for_each_document(heedful, model):
     done = heedful("evaluate", model, "--json", "--output", "rows.jsonl", cwd=model.parent)
     check("evaluation", found := done.json())
@@ -151,6 +159,8 @@ def test_a_run_is_resumed_and_described(heedful, tmp_path):
         (["--decoding", "max_length.cap=9"], "set completion.max_new_tokens instead"),
         (["--stream", "--decoding", "kind=beam"], "a beam search has no token to show before its end"),
         (["--stream", "--jsonl"], "leave --jsonl away"),
+        (["--prefix", "corpus/1.txt"], "prefix: has 294 tokens, and the model reads 16 at once"),
+        (["--prefix", "corpora/1.txt"], "corpora/1.txt"),
         (["--stop", ""], "stop: give a list of texts, none of them empty"),
         (["--max-new-tokens", "0"], "--max-new-tokens"),
     ],
@@ -171,10 +181,12 @@ def test_json_lines_of_another_task_are_told_what_they_lack(heedful, model):
 
 
 def test_a_translator_has_no_options_of_language_models(heedful, transformer, tmp_path):
+    (tmp_path / "words").write_text("red", "utf-8")
     for options, message in (
         (["--max-new-tokens", "3"], "max_new_tokens: a run of the task translation has no such option"),
         (["--stop", "x"], "stop: a run of the task translation has no such option"),
-        (["--stream"], "a run of the task translation cannot be watched while it writes"),
+        (["--prefix", "words"], "prefix: a run of the task translation has no such option"),
+        (["--stream", "--beam", "2"], "stream with a beam of 1 (--beam 1)"),
     ):
         done = heedful("predict", transformer, *options, cwd=tmp_path, stdin="red\n")
         assert (done.status, message in done.err) == (2, True), done.err

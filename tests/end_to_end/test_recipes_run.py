@@ -36,6 +36,7 @@ WRITTEN = {
     "multi30k-ende-tiny": HELD,
     "my-own-files": HELD,
     "my-own-labels": SUMS,
+    "my-own-numbers": SUMS,
     "my-own-pictures": POOLS,
     "my-own-questions": SUMS,
     "my-own-tags": SUMS,

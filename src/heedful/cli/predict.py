@@ -19,6 +19,8 @@ from heedful.files import is_unicode
 if TYPE_CHECKING:
     from heedful.runs.kind import Predictor
     from heedful.runs.run import Run
+    from heedful.tasks.prediction import Prediction
+    from heedful.tasks.streaming import Pieces, Streaming
 
 # What stands under a key in messages, where it is no text.
 _EXAMPLES = {"picture": "cat.png"}
@@ -55,6 +57,11 @@ def predict(
     stop: list[str] = typer.Option(
         None, metavar="TEXT", help="End a completion where this would come; may be repeated."
     ),
+    prefix: str = typer.Option(
+        None,
+        metavar="FILE",
+        help="A text to read before every input, as it stands: a task with examples, say (language models).",
+    ),
     gap: str = typer.Option(
         None, metavar="TEXT", help="What stands for a gap in the inputs (masked models). [default: [MASK]]"
     ),
@@ -82,6 +89,7 @@ def predict(
         loaded = load(run, device=device)
         asked: dict[str, Any] = {"beam": beam, "n_best": n_best, "precision": precision, "gap": gap}
         asked |= {"max_new_tokens": max_new_tokens, "stop": stop or None}
+        asked["prefix"] = None if prefix is None else _text_of(prefix)
         asked["decoding"] = changed_decoding(loaded.recipe.decoding, decoding or [])
         predictor = loaded.predictor(**asked)
         if asked["decoding"] is not None:
@@ -90,7 +98,9 @@ def predict(
         if is_picture:
             lines = iter([file])
         if stream:
-            _stream(loaded, lines, asked)
+            from heedful.runs.asking import streaming
+
+            _stream(streaming(predictor, loaded.recipe.task.kind), lines)
             return
         keys, more = loaded.kind.inputs(loaded.recipe), loaded.kind.optional(loaded.recipe)
         is_json, listed = structured and not is_picture, loaded.kind.reads_words
@@ -128,19 +138,48 @@ def _answer_all(
             if prediction.error:
                 failed += 1
                 say(f"heedful: {prediction.error}")
-            if prediction.note:
-                say(f"heedful: {prediction.note}: {record[key][:60]!r}…")
+            _remark(prediction, record[key])
     if failed:
         raise WorkError(f"{failed} of {first} inputs could not be read")
 
 
-def _stream(run: "Run", lines: Iterable[str], asked: dict[str, Any]) -> None:
-    """Answer the inputs one by one; each answer appears as it is written, and ends its line."""
-    for number, line in enumerate(lines):
-        for piece in run.stream(line, first=number, **asked):
-            sys.stdout.write(piece)
-            sys.stdout.flush()
+def _remark(prediction: "Prediction", given: str) -> None:
+    """What was out of the ordinary with an input."""
+    if prediction.note:
+        say(f"heedful: {prediction.note}: {given[:60]!r}…")
+
+
+def _stream(predictor: "Streaming", lines: Iterable[str]) -> None:
+    """Answer the inputs one by one; each answer appears as it is written, and ends its line.
+
+    Raises:
+        WorkError: an input could not be read; the others are answered all the same.
+    """
+    n, failed = 0, 0
+    for line in lines:
+        try:
+            prediction = _shown(predictor.stream(line, ordinal=n))
+        except DataError as error:
+            failed += 1
+            say(f"heedful: {error}")
+        else:
+            _remark(prediction, line)
+        n += 1
         result("")
+    if failed:
+        raise WorkError(f"{failed} of {n} inputs could not be read")
+
+
+def _shown(pieces: "Pieces") -> "Prediction":
+    """What the pieces make together, shown as they come."""
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            prediction: Prediction = end.value
+            return prediction
+        sys.stdout.write(piece)
+        sys.stdout.flush()
 
 
 def changed_decoding(base: Any, overrides: list[str]) -> Any:
@@ -169,6 +208,13 @@ def _lines(file: str, stack: ExitStack) -> Iterator[str]:
     # A data file without a line is a mistake, but nothing to predict is no reason to fail.
     is_empty = found.path.is_file() and found.path.stat().st_size == 0
     return iter(()) if is_empty else lines(found)
+
+
+def _text_of(file: str) -> str:
+    """All of a file."""
+    from heedful.data.lines import find, read_text
+
+    return read_text(find(file, Path()))
 
 
 class Piped:

@@ -160,11 +160,11 @@ def _images(config: DatasetsSource, dataset: Any) -> set[str]:
 
 
 def _picture(stored: Any, where: Where) -> Picture:
-    """An image as it is stored: the bytes of a file, or the path of one."""
-    if stored is None:
-        raise DataError(f"{where}: there is no picture")
-    content = stored["bytes"]
-    return Picture(Path(stored["path"]) if content is None else content, str(where))
+    """An image as it is stored: the bytes of a file, or the path of one, or nothing."""
+    content, path = (stored["bytes"], stored["path"]) if stored else (None, None)
+    if content is None and path is not None:
+        content = Path(path)
+    return Picture.missing(where) if content is None else Picture(content, str(where))
 
 
 def _text(record: Any, field: str, label: Any, where: Where) -> str | list[str]:

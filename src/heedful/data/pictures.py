@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import UInt8
 
-from heedful.data.lines import Located, Row
+from heedful.data.lines import Located, Row, Where
 from heedful.errors import DataError
 
 if TYPE_CHECKING:
@@ -69,6 +69,11 @@ class Picture:
             )
         return cls(given, name)
 
+    @classmethod
+    def missing(cls, where: Where) -> "Picture":
+        """What stands for a picture that a row should have and has not; it cannot be read."""
+        return cls(b"", str(where))
+
     def pixels(self, size: int, channels: int) -> UInt8[np.ndarray, "C H W"]:
         """The picture as a model reads it, ``[channels, size, size]``, 0 to 255.
 
@@ -113,8 +118,13 @@ class Picture:
 
     @property
     def identity(self) -> Path | bytes:
-        """Alike for the same picture alone: the path of its file, or a hash where there is none."""
-        return self.content if isinstance(self.content, Path) else sha256(self.encoded()).digest()
+        """Alike for the same picture alone: the path of its file, or a hash where there is none.
+
+        Two missing pictures are not the same.
+        """
+        if isinstance(self.content, Path):
+            return self.content
+        return sha256(self.encoded() or self.name.encode()).digest()
 
     def __str__(self) -> str:
         return self.name
@@ -131,6 +141,8 @@ class Picture:
         from PIL import Image
 
         held = self.content
+        if isinstance(held, bytes) and not held:
+            raise DataError(f"{self.name}: there is no picture")
         with _telling(self.name):
             if isinstance(held, np.ndarray):
                 return use(Image.fromarray(held[..., 0] if held.shape[2:] == (1,) else held))
@@ -200,7 +212,7 @@ def _on_white(image: "Image", mode: str) -> "Image":
 
 
 def opened(row: Located[Row], columns: Sequence[str], root: Path) -> Located[Row]:
-    """The row with a `Picture` where it had a path.
+    """The row with a `Picture` where it had a path; without one, the picture is missing.
 
     A relative path in a table starts at the table's folder.
 
@@ -213,5 +225,8 @@ def opened(row: Located[Row], columns: Sequence[str], root: Path) -> Located[Row
     if not written:
         return row
     folder = (root / row.where.name).parent
-    pictures = {column: Picture(folder / path, path) for column, path in written.items()}
+    pictures = {
+        column: Picture(folder / path, path) if path else Picture.missing(row.where)
+        for column, path in written.items()
+    }
     return Located({**row.row, **pictures}, row.where)

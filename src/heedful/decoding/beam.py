@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.decoding.probabilities import check_request, no_token_left
-from heedful.decoding.protocol import DecodingState, Hypothesis, StepFunction, StepOutput
+from heedful.decoding.protocol import DecodingState, Hypothesis, OnToken, StepFunction, StepOutput
 from heedful.decoding.running import NEVER, Candidates, Running, candidates_of
 from heedful.decoding.scoring import CoveragePenalty, LengthPenalty, NoPenalty, score
 
@@ -30,6 +30,7 @@ def beam_search(
     coverage: CoveragePenalty | None = None,
     attention: Float[Tensor, "B S"] | None = None,
     source_lengths: Sequence[int] | None = None,
+    on_token: OnToken | None = None,
 ) -> list[list[Hypothesis]]:
     """Keep the ``beam`` most probable unfinished hypotheses of each sentence at every step.
 
@@ -60,6 +61,7 @@ def beam_search(
             every step.
         attention: the weights over the source with which ``logits`` were computed.
         source_lengths: how many positions of each sentence's source are real.
+        on_token: told of every token as soon as it is chosen; with a ``beam`` of 1 only.
 
     Returns:
         For each sentence, in their order, up to ``n_best`` hypotheses: finished ones by falling
@@ -71,6 +73,8 @@ def beam_search(
     """
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best must lie in 1 .. beam ({beam}), not {n_best}")
+    if on_token is not None and beam > 1:
+        raise ValueError("which tokens of several hypotheses are written is known in the end alone")
     banned = check_request(logits, end, max_lengths, forbidden)
     rules = _Rules(end, beam, n_best, length or NoPenalty(), coverage)
     found = [_Found(rules, most) for most in max_lengths]
@@ -87,6 +91,8 @@ def beam_search(
         _collect_finished(running, candidates, found, rules)
         extended, parents = running.extend(candidates, beam, end)
         still = _unsettled(extended, found)
+        if on_token is not None:
+            _tell(extended, found, on_token)
         if still:
             output = _advance(step, output.state, extended, parents, still, logits.device)
         running = extended.keep(still)
@@ -191,6 +197,13 @@ def _collect_unfinished(running: Running, i: int, found: _Found) -> None:
     for row in np.flatnonzero(running.sums[i] > NEVER).tolist():
         ids, log_probs = running.ids[i, row].tolist(), running.log_probs[i, row].tolist()
         found.add(found.rules.hypothesis(ids, log_probs, False, running.attended_of(i, row)))
+
+
+def _tell(running: Running, found: list[_Found], on_token: OnToken) -> None:
+    """The newest token of each sentence whose only hypothesis has not just finished."""
+    for b, token in zip(running.sentences, running.ids[:, 0, -1].tolist(), strict=True):
+        if not found[b].finished:
+            on_token(b, token)
 
 
 def _advance(

@@ -190,10 +190,27 @@ def decode(
         WorkError: the logits hold no distribution, or leave only forbidden tokens possible.
         RequestError: the model or the request lacks what the configuration needs.
     """
+    if on_token is not None:
+        check_streaming(config)
     request = _Request(
         logits, state, step, end, max_lengths, forbidden, attention, source_lengths, ordinals, on_token
     )
     return _DECODERS[config.kind](config, request)
+
+
+def check_streaming(config: GreedyConfig | BeamConfig | SampleConfig) -> None:
+    """See that tokens are final as soon as they are chosen, so that they can be shown then.
+
+    Raises:
+        RequestError: which answer it will be is only known in the end.
+    """
+    if isinstance(config, BeamConfig) and config.beam > 1:
+        raise RequestError(
+            f"a beam search has no token to show before its end, and beam is {config.beam}; "
+            "stream with a beam of 1 (--beam 1), or with kind 'greedy' or 'sample' (--decoding kind=sample)"
+        )
+    if isinstance(config, SampleConfig) and config.n > 1:
+        raise RequestError("the tokens of several samples cannot be streamed; set 'n' to 1")
 
 
 def _greedy(config: GreedyConfig, r: _Request) -> list[list[Hypothesis]]:
@@ -205,21 +222,15 @@ def _greedy(config: GreedyConfig, r: _Request) -> list[list[Hypothesis]]:
 
 
 def _beam(config: BeamConfig, r: _Request) -> list[list[Hypothesis]]:
-    if r.on_token is not None:
-        raise RequestError(
-            "a beam search has no token to show before its end; stream with kind 'greedy' or 'sample'"
-        )
     return beam_search(
         r.logits, r.state, r.step, end=r.end, max_lengths=r.max_lengths, forbidden=r.forbidden,
         beam=config.beam, n_best=config.n_best, length=config.length_penalty.build(),
         coverage=CoveragePenalty(config.coverage) if config.coverage else None,
-        attention=r.attention, source_lengths=r.source_lengths,
+        attention=r.attention, source_lengths=r.source_lengths, on_token=r.on_token,
     )  # fmt: skip
 
 
 def _sample(config: SampleConfig, r: _Request) -> list[list[Hypothesis]]:
-    if r.on_token is not None and config.n > 1:
-        raise RequestError("the tokens of several samples cannot be streamed; set 'n' to 1")
     return sample(
         r.logits, r.state, r.step, end=r.end, max_lengths=r.max_lengths, forbidden=r.forbidden,
         temperature=config.temperature, top_k=config.top_k, top_p=config.top_p, min_p=config.min_p,

@@ -8,12 +8,13 @@ from operator import index
 from typing import Any, SupportsIndex
 
 from heedful.config import Config
-from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig
+from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
 from heedful.errors import RequestError
 from heedful.files import is_unicode
-from heedful.runs.kind import Kind
+from heedful.runs.kind import Kind, Predictor
 from heedful.runs.problems import validate
 from heedful.runs.trees import Mark, Tree
+from heedful.tasks.streaming import Streaming
 
 THE_REQUEST = Mark("the request")
 
@@ -129,6 +130,18 @@ def with_beam(decoding: Any, beam: int | None, n_best: int | None) -> Any:
     plain = decoding.model_dump(mode="json")
     plain |= {key: value for key, value in changes.items() if value is not None}
     return decoding_from(Tree.of({"decoding": plain}, THE_REQUEST))
+
+
+def streaming(predictor: Predictor, task: str) -> Streaming:
+    """The predictor, as one that can be watched.
+
+    Raises:
+        RequestError: it writes nothing, or what it writes is only known in the end.
+    """
+    if not isinstance(predictor, Streaming):
+        raise RequestError(f"a run of the task {task} cannot be watched while it writes")
+    check_streaming(predictor.decoding)
+    return predictor
 
 
 class _Decoding(Config):

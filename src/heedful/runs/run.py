@@ -1,6 +1,6 @@
 """A run: a folder with everything needed to predict, score and explain, on any machine."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.inference.choosing import Inference
 from heedful.memory import room_for
-from heedful.runs.asking import at_least_one, decoding_of, inputs_of, with_beam
+from heedful.runs.asking import at_least_one, decoding_of, inputs_of, streaming, with_beam
 from heedful.runs.environment import choose_device
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Predictor
@@ -17,6 +17,7 @@ from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
 from heedful.runs.saved import saved_recipe
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.streaming import Pieces
 from heedful.training import checkpoints
 from heedful.training.averaging import final_weights
 from heedful.training.weights import fit, load_weights
@@ -72,7 +73,8 @@ class Run:
             progress: called with the number of texts just done.
             precision: of the weights while decoding: fp32, bf16, int8, or auto, which is fp32
                 (`heedful.inference.choosing`).
-            **options: of a language model, ``max_new_tokens`` and ``stop`` (a list of texts).
+            **options: of a language model, ``max_new_tokens``, ``stop`` (a list of texts) and ``prefix``, a
+                text that is read before every prompt.
 
         A classifier's answer is a label, with its log-probability as the score; a tagger's has ``words`` and
         ``tags`` too (its input may be a list of words), a regression's a ``value``, and an answer that is cut
@@ -113,23 +115,24 @@ class Run:
         inference = self.inference(precision)
         return self.kind.predictor(self.recipe, self.codec, self.model, settings, inference, **given)
 
-    def stream(self, text: str, *, first: int = 0, **asked: Any) -> Iterator[str]:
-        """The answer to one text, a piece at a time, as soon as it is written.
+    def stream(self, text: Any, *, first: int = 0, **asked: Any) -> Pieces:
+        """The answer to one input, a piece at a time, as soon as it is written.
+
+        The pieces together are the text that `predict` answers; in the end, the generator returns the whole
+        prediction.
 
         Args:
             text: the input.
             first: its number; see `predict`.
-            **asked: as of `predictor`.
+            **asked: as of `predictor`; of a search, a ``beam`` of 1.
 
         Raises:
             RequestError: the task, or the decoding, shows nothing before it is done.
+            DataError: the input, a picture, cannot be read.
         """
         (text,) = inputs_of(self.kind, self.recipe, [text])
-        predictor: Any = self.predictor(**asked)
-        if not hasattr(predictor, "stream"):
-            raise RequestError(f"a run of the task {self.recipe.task.kind} cannot be watched while it writes")
-        pieces: Iterator[str] = predictor.stream(text, ordinal=first)
-        return pieces
+        predictor = streaming(self.predictor(**asked), self.recipe.task.kind)
+        return predictor.stream(text, ordinal=first)
 
     def inference(self, precision: str = "auto") -> Inference:
         """The model made ready for decoding; kept for the next call.

@@ -27,6 +27,7 @@ from heedful.tasks.generation import Generator
 from heedful.tasks.pairing import Lengths
 from heedful.tasks.pictures import PictureReader
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.streaming import OnText, Streaming
 from heedful.tasks.writing import DECODING_BUDGET, Writer
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -126,7 +127,9 @@ class CaptionCodec:
                 except DataError as error:
                     if not drop:
                         advice = "`unreadable: drop` leaves such rows out"
-                        raise DataError(f"{row.where}: {error} ({advice})") from None
+                        # A picture without a name of its own is called by its row.
+                        called = "" if str(row.row[PICTURE]) == str(row.where) else f"{row.where}: "
+                        raise DataError(f"{called}{error} ({advice})") from None
                     report.rows += 1
                     report.drop("unreadable", row.where)
                     continue
@@ -134,7 +137,7 @@ class CaptionCodec:
                 yield Located({PICTURE: numbers, CAPTION: caption}, row.where)
 
 
-class Captioner:
+class Captioner(Streaming):
     """A model with its tokenizer: pictures in, captions out, as many and in the same order.
 
     Args:
@@ -156,7 +159,7 @@ class Captioner:
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
-        self.pairing, self.budget = pairing, budget
+        self.decoding, self.pairing, self.budget = decoding, pairing, budget
         self.writer = Writer(model, codec.tokenizer, decoding, pairing, inference)
 
     @torch.inference_mode()
@@ -167,6 +170,7 @@ class Captioner:
         alignment: bool = False,
         first: int = 0,
         progress: Callable[[int], None] = lambda n: None,
+        on_text: OnText | None = None,
     ) -> list[Prediction]:
         """Caption pictures; one that cannot be read has an empty caption, and an error that says why.
 
@@ -175,13 +179,14 @@ class Captioner:
             alignment: also return the attention over the squares of every layer and head.
             first: the number of the first picture; sampling draws for each number on its own.
             progress: called with the number of pictures just done.
+            on_text: told of the caption of a single picture while it is written.
         """
         results: list[Prediction] = []
         size = max(1, self.budget // (self.pairing.n_tokens * self.writer.width))
         for begin in range(0, len(texts), size):
             group = self._read(texts[begin : begin + size])
             sources = {begin + i: source for i, source in enumerate(group) if not isinstance(source, str)}
-            answers = self._written(sources, first, alignment)
+            answers = self._written(sources, first, alignment, on_text)
             for i, source in enumerate(group, begin):
                 results.append(Prediction("", error=source) if isinstance(source, str) else answers[i])
             progress(len(group))
@@ -197,11 +202,13 @@ class Captioner:
                 read.append(str(error))
         return read
 
-    def _written(self, sources: dict[int, Any], first: int, alignment: bool) -> dict[int, Prediction]:
+    def _written(
+        self, sources: dict[int, Any], first: int, alignment: bool, on_text: OnText | None
+    ) -> dict[int, Prediction]:
         if not sources:
             return {}
         lengths = [self.pairing.n_tokens] * len(sources)
-        answers = self.writer.write(list(sources.values()), lengths, [first + i for i in sources])
+        answers = self.writer.write(list(sources.values()), lengths, [first + i for i in sources], on_text)
         return {
             i: self._prediction(source, hypotheses, alignment)
             for (i, source), hypotheses in zip(sources.items(), answers, strict=True)

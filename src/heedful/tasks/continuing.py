@@ -44,10 +44,10 @@ class Stops:
         places = [place for stop in self.texts if (place := text.find(stop)) >= 0]
         return text[: min(places)] if places else text
 
-    def settled(self, text: str) -> int:
-        """How much of a text that goes on can be no part of a stop string that is yet to be completed."""
+    def certain(self, text: str) -> str:
+        """The beginning of ``before(text + more)`` that is the same whatever more is."""
         ends = [n for stop in self.texts for n in range(1, len(stop)) if text.endswith(stop[:n])]
-        return len(text) - max(ends, default=0)
+        return self.before(text)[: len(text) - max(ends, default=0)]
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,8 @@ text -> token ids, documents end to end -> `Windows` -> `Batch` -> model -> loss
 prompt -> token ids -> state and step -> chosen ids -> text                         `Completer.predict`
 """
 
-import codecs
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -19,11 +16,13 @@ from heedful.data.text import TEXT
 from heedful.decoding.config import BeamConfig, DecodingConfig, decode
 from heedful.decoding.protocol import Hypothesis
 from heedful.errors import RequestError
+from heedful.files import is_unicode
 from heedful.inference.choosing import Inference
 from heedful.tasks.continuing import Continuation, Stops
 from heedful.tasks.generation import n_hypotheses
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.streaming import OnText, Spelling, Streaming, telling
 from heedful.text.long import encode_long
 from heedful.text.tokenizer import Tokenizer
 
@@ -91,7 +90,7 @@ class Limits:
             raise RequestError("stop: give a list of texts, none of them empty")
 
 
-class Completer:
+class Completer(Streaming):
     """A language model with its tokenizer: prompts in, their continuations out, as many and in order.
 
     A prompt is read as it is. An empty one is begun with the end token, which in training stands before
@@ -103,12 +102,13 @@ class Completer:
         codec: of the text.
         decoding: how to decode.
         context: the most tokens that the model reads at once.
+        prefix: a text that is read before every prompt, as one text with it: a task with examples, say.
         limits: where a completion ends.
         budget: tokens of the rectangle that is decoded together; bounds the memory.
         inference: the model made ready for decoding; by default it is made so here.
 
     Raises:
-        RequestError: the decoding speaks of a source.
+        RequestError: the decoding speaks of a source, or the prefix fills the context.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class Completer:
         decoding: DecodingConfig,
         *,
         context: int,
+        prefix: str = "",
         limits: Limits = Limits(),
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
@@ -126,7 +127,20 @@ class Completer:
         self.context, self.limits, self.budget = context, limits, budget
         self.stops = Stops(codec.text, tuple(limits.stop))
         refuse_source(decoding)
+        self.prefix = self._checked(prefix)
         self.inference = inference or Inference(self.model)
+
+    def _checked(self, prefix: str) -> str:
+        """A prefix that leaves room for a prompt."""
+        if not isinstance(prefix, str) or not is_unicode(prefix):
+            raise RequestError(f"prefix: a text is wanted, not {prefix!r}")
+        n = sum(map(len, encode_long(self.codec.text, prefix)))
+        if n >= self.context:
+            raise RequestError(
+                f"prefix: has {n:,} tokens, and the model reads {self.context:,} at once, "
+                "those of the prompt among them: make it shorter"
+            )
+        return prefix
 
     @torch.inference_mode()
     def predict(
@@ -136,6 +150,7 @@ class Completer:
         alignment: bool = False,
         first: int = 0,
         progress: Callable[[int], None] = lambda n: None,
+        on_text: OnText | None = None,
     ) -> list[Prediction]:
         """Continue the prompts; the answers do not repeat them.
 
@@ -144,51 +159,18 @@ class Completer:
             alignment: refused: there is no source to align to.
             first: the number of the first text; sampling draws for each number on its own.
             progress: called with the number of prompts just done.
+            on_text: told of the answer to a single prompt while it is written.
         """
         if alignment:
             raise RequestError("a language model has no source, so there is no alignment")
-        prompts = self.codec.text.encode_batch(list(texts))
+        prompts = self.codec.text.encode_batch([self.prefix + text for text in texts])
         results: list[Prediction] = [Prediction("") for _ in texts]
         for group in self._groups(prompts):
-            answers = self._decode([prompts[i] for i in group], [first + i for i in group])
+            answers = self._decode([prompts[i] for i in group], [first + i for i in group], on_text)
             for i, hypotheses in zip(group, answers, strict=True):
                 results[i] = self._prediction(prompts[i], hypotheses)
             progress(len(group))
         return results
-
-    def stream(self, text: str, *, ordinal: int = 0) -> Iterator[str]:
-        """Continue one prompt, a piece of text at a time, as soon as it is certain.
-
-        Together the pieces are the text that `predict` gives. The work is done in a thread of its own,
-        which ends when the iterator is closed; whoever is attached to a tap in another is not told.
-
-        Raises:
-            RequestError: the decoding chooses among several hypotheses in the end.
-        """
-        queue: SimpleQueue[int | BaseException | None] = SimpleQueue()
-        left = threading.Event()
-
-        def told(sentence: int, token: int) -> None:
-            if left.is_set():
-                raise _LeftError
-            queue.put(token)
-
-        def work() -> None:
-            try:
-                with torch.inference_mode():
-                    self._decode([prompt], [ordinal], told)
-                queue.put(None)
-            except BaseException as error:  # told to whoever reads the stream
-                queue.put(error)
-
-        (prompt,) = self.codec.text.encode_batch([text])
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        try:
-            yield from _shown(iter(queue.get, None), self.codec.text, self.stops, begun=bool(prompt))
-        finally:
-            left.set()
-            thread.join()
 
     def _groups(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Indices of prompts, longest first, cut into groups of bounded size."""
@@ -200,45 +182,45 @@ class Completer:
         self,
         prompts: Sequence[Sequence[int]],
         ordinals: Sequence[int],
-        on_token: Callable[[int, int], None] | None = None,
+        on_text: OnText | None,
     ) -> list[list[Hypothesis]]:
         specials = self.codec.text.specials
         device = next(self.model.parameters()).device
         step = Continuation(self.inference.ready(), self.context, self.stops, specials.end, device)
         first = step.prefill([prompt or [specials.end] for prompt in prompts])
-        return decode(
-            self.decoding,
-            first.logits,
-            first.state,
-            step.step,
-            end=specials.end,
-            max_lengths=[self.limits.max_new_tokens] * len(prompts),
-            forbidden=specials.never_written,
-            ordinals=ordinals,
-            on_token=on_token,
-        )
+        with telling(self._spelling(prompts[0]), on_text) as on_token:
+            return decode(
+                self.decoding,
+                first.logits,
+                first.state,
+                step.step,
+                end=specials.end,
+                max_lengths=[self.limits.max_new_tokens] * len(prompts),
+                forbidden=specials.never_written,
+                ordinals=ordinals,
+                on_token=on_token,
+            )
+
+    def _spelling(self, prompt: Sequence[int]) -> Spelling:
+        """Of the answer to a prompt."""
+        return Spelling(self.codec.text, self.stops.before, self.stops.certain, begun=bool(prompt))
 
     def _prediction(self, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
         first, *others = [self._one(prompt, h) for h in hypotheses]
         if len(prompt) > self.context:
-            note = f"of the prompt's {len(prompt)} tokens, the last {self.context} were read"
-            first = replace(first, note=note)
+            n = len(prompt)
+            whole = f"the {n} tokens of prefix and prompt" if self.prefix else f"the prompt's {n} tokens"
+            first = replace(first, note=f"of {whole}, the last {self.context} were read")
         return replace(first, alternatives=others)
 
     def _one(self, prompt: Sequence[int], hypothesis: Hypothesis) -> Prediction:
-        tokenizer = self.codec.text
-        spelled = b"".join(tokenizer.spelled(hypothesis.ids, begun=bool(prompt)))
         return Prediction(
-            text=self.stops.before(spelled.decode("utf-8", "replace")),
+            text=self._spelling(prompt).text(hypothesis.ids),
             score=hypothesis.score,
-            tokens=tokenizer.tokens(hypothesis.ids),
+            tokens=self.codec.text.tokens(hypothesis.ids),
             log_probs=list(hypothesis.log_probs),
             ids=tuple(hypothesis.ids),
         )
-
-
-class _LeftError(Exception):
-    """Nobody reads the stream any more."""
 
 
 def refuse_source(decoding: DecodingConfig) -> None:
@@ -254,25 +236,3 @@ def refuse_source(decoding: DecodingConfig) -> None:
         )
     if isinstance(decoding, BeamConfig) and decoding.coverage:
         raise RequestError("decoding.coverage: a language model has no source that could be covered")
-
-
-def _shown(
-    tokens: Iterable[int | BaseException | None], tokenizer: Tokenizer, stops: Stops, *, begun: bool
-) -> Iterator[str]:
-    """The text of tokens as they come: no half character, nothing of a stop string or after it."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text, done = "", 0
-    for token in tokens:
-        if isinstance(token, BaseException):
-            raise token
-        assert token is not None
-        (spelled,) = tokenizer.spelled([token], begun=begun)
-        begun = True
-        text += decoder.decode(spelled)
-        settled = min(stops.settled(text), len(stops.before(text)))
-        if settled > done:
-            yield text[done:settled]
-            done = settled
-    whole = stops.before(text + decoder.decode(b"", final=True))
-    if len(whole) > done:
-        yield whole[done:]

@@ -20,6 +20,7 @@ from heedful.inference.choosing import Inference
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.pairing import TWO_SIDES, Pairing
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.streaming import OnText, Streaming
 from heedful.tasks.writing import DECODING_BUDGET, Writer
 from heedful.text.tokenizer import Tokenizer
 
@@ -61,7 +62,7 @@ class Tokenizers:
                 yield Located({SOURCE: source, TARGET: target}, row.where)
 
 
-class Translator:
+class Translator(Streaming):
     """A model with its tokenizers: texts in, predictions out, as many and in the same order.
 
     Args:
@@ -85,7 +86,7 @@ class Translator:
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
-        self.model, self.tokenizers = model.eval(), tokenizers
+        self.model, self.tokenizers, self.decoding = model.eval(), tokenizers, decoding
         self.pairing, self.max_source, self.budget = pairing, max_source, budget
         self.writer = Writer(model, tokenizers.target, decoding, pairing, inference)
 
@@ -97,6 +98,7 @@ class Translator:
         alignment: bool = False,
         first: int = 0,
         progress: Callable[[int], None] = lambda n: None,
+        on_text: OnText | None = None,
     ) -> list[Prediction]:
         """Translate; an input without a token gives an empty prediction.
 
@@ -105,6 +107,7 @@ class Translator:
             alignment: also return the attention over the source of every layer and head.
             first: the number of the first text; sampling draws for each number on its own.
             progress: called with the number of sentences just done.
+            on_text: told of the answer to a single text while it is written.
         """
         if alignment and not self.model.alignment_taps:
             raise RequestError("this model has no attention from target to source, so there is no alignment")
@@ -112,7 +115,8 @@ class Translator:
         results: list[Prediction] = [Prediction("") for _ in texts]
         for group in self._groups(sources):
             cut = [sources[i][: self.max_source] for i in group]
-            answers = self.writer.write(cut, [len(ids) for ids in cut], [first + i for i in group])
+            lengths, ordinals = [len(ids) for ids in cut], [first + i for i in group]
+            answers = self.writer.write(cut, lengths, ordinals, on_text)
             for i, ids, hypotheses in zip(group, cut, answers, strict=True):
                 prediction = self._prediction(ids, hypotheses, alignment)
                 if len(sources[i]) > self.max_source:

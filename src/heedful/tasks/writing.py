@@ -13,6 +13,7 @@ from heedful.tasks.forced import forced
 from heedful.tasks.generation import Generator, n_hypotheses
 from heedful.tasks.pairing import Pairing
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.streaming import OnText, Spelling, telling
 from heedful.text.tokenizer import Tokenizer
 
 # What is decoded together: so many tokens of the rectangle [sources, beams, longest].
@@ -41,6 +42,8 @@ class Writer:
         self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding
         self.pairing, self.inference = pairing, inference or Inference(self.model)
         self.device = next(model.parameters()).device
+        side = tokenizer.preprocessing.build()
+        self.spelling = Spelling(tokenizer, side.undo, side.certain)
 
     @property
     def width(self) -> int:
@@ -48,7 +51,11 @@ class Writer:
         return n_hypotheses(self.decoding)
 
     def write(
-        self, sources: Sequence[Any], lengths: Sequence[int], ordinals: Sequence[int]
+        self,
+        sources: Sequence[Any],
+        lengths: Sequence[int],
+        ordinals: Sequence[int],
+        on_text: OnText | None = None,
     ) -> list[list[Hypothesis]]:
         """The answers to each source, best first.
 
@@ -56,23 +63,26 @@ class Writer:
             sources: as the pairing takes them.
             lengths: their tokens, by which the decoding measures how much may be written.
             ordinals: their numbers; sampling draws for each number on its own.
+            on_text: told of the answer to a single source while it is written.
         """
         specials = self.tokenizer.specials
         coverage = isinstance(self.decoding, BeamConfig) and self.decoding.coverage > 0
         generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
         first, read = self.pairing.begin(generator, sources, self.device)
-        return decode(
-            self.decoding,
-            first.logits,
-            first.state,
-            generator.step,
-            end=specials.end,
-            max_lengths=[self._most(n) for n in lengths],
-            forbidden=specials.never_written,
-            attention=first.attention,
-            source_lengths=None if read is None else read.layout.lengths,
-            ordinals=ordinals,
-        )
+        with telling(self.spelling, on_text) as on_token:
+            return decode(
+                self.decoding,
+                first.logits,
+                first.state,
+                generator.step,
+                end=specials.end,
+                max_lengths=[self._most(n) for n in lengths],
+                forbidden=specials.never_written,
+                attention=first.attention,
+                source_lengths=None if read is None else read.layout.lengths,
+                ordinals=ordinals,
+                on_token=on_token,
+            )
 
     def _most(self, source_length: int) -> int:
         """The most tokens to write."""
@@ -86,7 +96,7 @@ class Writer:
 
     def _one(self, hypothesis: Hypothesis) -> Prediction:
         return Prediction(
-            text=self.tokenizer.decode(hypothesis.ids),
+            text=self.spelling.text(hypothesis.ids),
             score=hypothesis.score,
             tokens=self.tokenizer.tokens(hypothesis.ids),
             log_probs=list(hypothesis.log_probs),

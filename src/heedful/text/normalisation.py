@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 Form = Literal["none", "nfc", "nfkc"]
 
+HYPHEN = "@-@"
+"""How Moses writes a hyphen at which it cut a word."""
+
 
 @dataclass(frozen=True)
 class Moses:
@@ -35,6 +38,20 @@ class Moses:
     def detokenise(self, text: str) -> str:
         """Join tokens to natural text; punctuation that was normalised stays so."""
         return str(self.detokenizer.detokenize(text.split(), unescape=False))
+
+    def certain(self, text: str) -> str:
+        """The beginning of ``detokenise(text + more)`` that is the same whatever more is.
+
+        The last token may go on, and ``@-@`` makes one of both its neighbours. What stands before them has
+        its form from what stands before it; but Czech is joined otherwise where a text ends in a number.
+        """
+        if self.detokenizer.lang == "cs":
+            return ""
+        tokens = text.split()
+        n = len(tokens) - 1
+        while n > 0 and (HYPHEN.startswith(tokens[n]) or tokens[n - 1] == HYPHEN):
+            n -= 1
+        return self.detokenise(" ".join(tokens[: max(n, 0)]))
 
 
 @lru_cache(maxsize=16)
@@ -88,6 +105,10 @@ class Preprocessing:
     def undo(self, text: str) -> str:
         """Natural text again: tokens are joined; case and normalisation are not brought back."""
         return moses(self.moses).detokenise(text) if self.moses else text
+
+    def certain(self, text: str) -> str:
+        """The beginning of ``undo(text + more)`` that is the same whatever more is."""
+        return moses(self.moses).certain(text) if self.moses else text
 
     def _normalise(self, text: str) -> str:
         match self.normalization:

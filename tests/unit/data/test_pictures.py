@@ -146,3 +146,9 @@ def test_a_path_in_a_table_starts_at_the_tables_folder(tmp_path):
     assert str(picture) == "x/1.png"
     ready = Located({"picture": Picture(b"", "a")}, Where("f"))
     assert opened(ready, ["picture"], tmp_path) is ready
+
+
+def test_an_empty_path_of_a_table_is_a_missing_picture(tmp_path):
+    row = opened(Located({"picture": "", "label": "a"}, Where("t.tsv", 4)), ["picture"], tmp_path)
+    with pytest.raises(DataError, match=r"^t\.tsv:4: there is no picture$"):
+        row.row["picture"].pixels(3, 1)

@@ -282,13 +282,20 @@ class TestDatasets:
             assert np.array_equal(row["picture"].pixels(4, 3), expected.transpose(2, 0, 1))
             assert (row["label"], str(row["picture"])) == (label, str(where))
 
-    def test_a_missing_image_is_named(self, tmp_path):
+    def test_a_missing_image_is_a_picture_that_cannot_be_read_and_is_named(self, tmp_path):
         import datasets
 
-        table = datasets.Dataset.from_dict({"image": [None]}, datasets.Features({"image": datasets.Image()}))
+        images = [None, Image.new("L", (3, 3)), None]
+        table = datasets.Dataset.from_dict({"image": images}, datasets.Features({"image": datasets.Image()}))
         table.save_to_disk(tmp_path / "saved")
-        with pytest.raises(DataError, match=r"saved\[train\]:1: there is no picture"):
-            list(rows_of(tmp_path, kind="datasets", path="saved", columns={"picture": "image"}))
+        rows = rows_of(tmp_path, kind="datasets", path="saved", columns={"picture": "image"})
+        first, second, third = (row["picture"] for row, _ in rows)
+        assert second.pixels(3, 1).shape == (1, 3, 3)
+        for number, missing in ((1, first), (3, third)):
+            for read in (lambda: missing.pixels(3, 1), lambda: missing.kind):  # noqa: B023
+                with pytest.raises(DataError, match=rf"^saved\[train\]:{number}: there is no picture$"):
+                    read()
+        assert first.identity != third.identity
 
     def test_a_saved_dictionary_has_splits(self, tmp_path, saved):
         import datasets

@@ -46,10 +46,10 @@ def test_coverage_of_zero_needs_no_attention(toy):
 def test_streaming_where_it_makes_sense(toy):
     model, told = toy(7, 3), []
     given = model.arguments([1], [6], on_token=lambda s, i: told.append(i))
-    for kind in ("greedy", "sample"):
+    for config in ({"kind": "greedy"}, {"kind": "sample"}, {"kind": "beam", "beam": 1}):
         told.clear()
-        assert tuple(told) != decode(READ({"kind": kind}), **given)[0][0].ids == tuple(told)
-    with pytest.raises(RequestError, match="stream with"):
+        assert tuple(told) != decode(READ(config), **given)[0][0].ids == tuple(told)
+    with pytest.raises(RequestError, match=r"stream with a beam of 1 \(--beam 1\)"):
         decode(READ({"kind": "beam"}), **given)
     with pytest.raises(RequestError, match="'n' to 1"):
         decode(READ({"kind": "sample", "n": 2}), **given)

@@ -264,8 +264,9 @@ def test_n_best_sampling_and_alignment(run, folder):
     assert len(first.alternatives) == 2
     assert first.grid == (2, 2)
     assert len(first.alignment[0][0][0]) == 4
-    with pytest.raises(RequestError, match="cannot be watched"):
-        next(run.stream(path))
+    with pytest.raises(RequestError, match="stream with a beam of 1"):
+        run.stream(path, beam=3)
+    assert "".join(run.stream(path, beam=1)) == run.predict([path], beam=1)[0].text
 
 
 # Several captions of a picture ---------------------------------------------------------------------------

@@ -281,7 +281,23 @@ def test_a_run_completes_as_it_is_asked_to(run):
     assert len(run.predict(["the"], decoding=beam)[0].alternatives) == 1
 
 
+def test_a_prefix_is_read_before_every_prompt_and_is_no_part_of_the_answer(run):
+    texts, whole = ["cat", "", "a"], ["the cat", "the ", "the a"]
+    found = run.predict(texts, prefix="the ")
+    assert found == run.predict(whole)
+    assert len({p.text for p in found}) > 1
+    assert "".join(run.stream("cat", prefix="the ")) == found[0].text
+    (long,) = run.predict(["on the mat"], prefix="the cat sat ", max_new_tokens=2)
+    assert long.note == "of the 22 tokens of prefix and prompt, the last 13 were read"
+    assert long.text == run.predict(["the cat sat on the mat"[-13:]], max_new_tokens=2)[0].text
+
+
 def test_what_a_run_cannot_do_is_refused(run):
+    with pytest.raises(RequestError, match="prefix: has 13 tokens, and the model reads 13 at once"):
+        run.predict(["the"], prefix="the cat sat o")
+    for prefix in (7, "\ud800"):
+        with pytest.raises(RequestError, match="prefix: a text is wanted"):
+            run.predict(["the"], prefix=prefix)
     with pytest.raises(RequestError, match="max_tokens: a run of the task language-modelling has no such"):
         run.predict(["the"], max_tokens=4)
     with pytest.raises(RequestError, match=r"completion\.max_new_tokens"):

@@ -224,6 +224,24 @@ def test_what_cannot_be_read_is_named_or_dropped_and_counted(tmp_path):
         evaluate(run, "test", chosen_splits(run, "test", None)["test"])
 
 
+def test_missing_images_of_a_table_are_left_out_and_counted(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    images = [None if n == 4 else Image.new("L", (6, 6), 20 * n) for n in range(9)]
+    table = datasets.Dataset.from_dict({"image": images, "label": [n % 2 for n in range(9)]}, features)
+    table.save_to_disk(str(tmp_path / "saved"))
+    source = {"kind": "datasets", "path": "saved", "columns": {"picture": "image", "label": "label"}}
+    data = {"train": source, "valid": source, "test": {"test": source}}
+    with pytest.raises(DataError, match=r"saved\[train\]:5: there is no picture"):
+        into(tmp_path, data=data)
+    run = into(tmp_path, data={**data, "filter": {"unreadable": "drop"}})
+    report = json.loads((tmp_path / "run" / "data.json").read_text())["train"]
+    assert report["dropped"] == {"unreadable": {"count": 1, "examples": ["saved[train]:5"]}}
+    found = evaluate(run, "test", run.recipe.data.test["test"])
+    assert found.scores[0].counts == {"examples": 8, "classes": 2, "unreadable": 1}
+
+
 def test_a_picture_with_a_label_that_training_has_not_seen_counts_as_wrong(run, tmp_path):
     for label in ("flat", "slant"):
         (tmp_path / "own" / label).mkdir(parents=True)

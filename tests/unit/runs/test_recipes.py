@@ -34,6 +34,8 @@ OWN = [
     "my-own-files",
     "my-own-text",
     "my-own-labels",
+    "my-own-numbers",
+    "my-own-summaries",
     "my-own-tags",
     "my-own-questions",
     "my-own-pictures",
@@ -68,6 +70,8 @@ def test_the_promised_recipes_are_there():
         "my-own-captions",
         "my-own-tags",
         "my-own-questions",
+        "my-own-numbers",
+        "my-own-summaries",
     }
     assert promised <= set(NAMES)
 

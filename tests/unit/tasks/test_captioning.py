@@ -106,6 +106,16 @@ def test_an_unreadable_picture_is_refused_by_name_or_left_out_and_counted(tmp_pa
     assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}
 
 
+def test_a_missing_picture_is_one_that_cannot_be_read_and_has_the_name_of_its_row():
+    (good,) = arrays(1)
+    rows = located(Picture.of(good), Picture.missing(Where("t", 2)))
+    codec, report = CaptionCodec(tokenizer()), DataReport()
+    with pytest.raises(DataError, match=r"^t:2: there is no picture \(`unreadable: drop`"):
+        list(codec.encode(rows, READER, report, drop=False))
+    assert len(list(codec.encode(rows, READER, report, drop=True))) == 1
+    assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}
+
+
 # Captions ------------------------------------------------------------------------------------------------
 
 DECODINGS = [

@@ -221,7 +221,7 @@ def test_a_stop_string_in_the_prompt_ends_nothing():
     assert completer(n=5, stop=["cat", "the cat" + text[:1]]).predict(["the cat"])[0].text == text
 
 
-def test_stops_look_at_whole_tokens_and_tell_what_is_settled():
+def test_stops_look_at_whole_tokens_and_tell_what_is_certain():
     own = codec("bpe").text
     stops = Stops(own, ("ab", "bcd", "ß"))
     assert stops.reached(own.encode("x ab"))
@@ -230,7 +230,8 @@ def test_stops_look_at_whole_tokens_and_tell_what_is_settled():
     assert not Stops(own).reached(own.encode("x ab"))
     assert stops.before("xbcdab") == "x"
     assert stops.before("none") == "none"
-    assert [stops.settled(text) for text in ("xa", "xab", "xbc", "xbce", "")] == [1, 2, 1, 4, 0]
+    texts = ("xa", "xab", "xbc", "xbce", "")
+    assert [stops.certain(text) for text in texts] == ["x", "x", "x", "xbce", ""]
     with pytest.raises(ValueError, match="empty stop string"):
         Stops(own, ("",))
 

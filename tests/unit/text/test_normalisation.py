@@ -1,13 +1,36 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import RequestError
 from heedful.text.normalisation import Preprocessing, moses, tokenise_for_bleu
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+# What Moses joins in ways of their own, and plain words.
+SIGNS = [
+    "a",
+    "l'",
+    "'s",
+    "'",
+    '"',
+    "„",
+    "“",
+    "(",
+    "$",
+    ",",
+    "%",
+    ".",
+    ":",
+    "EU:",
+    "n",
+    "1",
+    "12",
+    "li",
+    "ein",
+]
+SIGNS += ["@-@", "@", "-", "日", "本", "한", "\u00a0"]
 
 
 @given(TEXT)
@@ -97,3 +120,25 @@ def test_the_heavy_objects_are_made_once():
 def test_an_unknown_language_is_refused_by_name():
     with pytest.raises(RequestError, match=r"moses.*'xx'.*de"):
         Preprocessing(moses="xx").apply("a")
+
+
+@settings(max_examples=25)
+@given(st.lists(st.sampled_from(SIGNS), max_size=9))
+@pytest.mark.parametrize("language", ["cs", "de", "en", "fi", "fr", "ga", "it", "ko", None])
+def test_what_is_certain_of_a_text_stays_however_it_goes_on(language, tokens):
+    prepared = Preprocessing(moses=language)
+    text = " ".join(tokens)
+    whole = prepared.undo(text)
+    found = [prepared.certain(text[:n]) for n in range(len(text) + 1)]
+    assert all(whole.startswith(each) for each in found)
+    assert [len(each) for each in found] == sorted(len(each) for each in found)
+
+
+def test_how_much_is_certain_by_hand():
+    assert Preprocessing().certain("ein t") == "ein t"
+    german, czech = Preprocessing(moses="de"), Preprocessing(moses="cs")
+    texts = ["", "ein", "ein t", "ein t @-", "ein t @-@ shirt", "ein t @-@ shirt .", "( ein t"]
+    assert [german.certain(text) for text in texts] == ["", "", "ein", "ein", "ein", "ein t-shirt", "(ein"]
+    # Where a text ends in "1 .", every number is joined to what stands before it.
+    assert czech.undo("na 2 a 3 1 .") != czech.undo("na 2 a 3 1 . a")[: len(czech.undo("na 2 a 3 1 ."))]
+    assert czech.certain("na 2 a 3") == ""

@@ -40,7 +40,7 @@ class LanguageModelling(Kind):
     scored_by_writing = False
     own_data = "--text FILE"
     shorter = "lower model.context"
-    options = ("max_new_tokens", "stop")
+    options = ("max_new_tokens", "stop", "prefix")
     strides = True
 
     def columns(self, recipe: LanguageModellingRecipe) -> tuple[str, ...]:
@@ -120,12 +120,20 @@ class LanguageModelling(Kind):
         model: Any,
         decoding: Any,
         inference: Inference,
+        *,
+        prefix: str = "",
         **options: Any,
     ) -> Completer:
         """Completes; ``max_new_tokens`` and ``stop`` stand before those of the recipe."""
-        limits = replace(recipe.completion.limits, **options)
-        context = recipe.model.context
-        return Completer(model, codec, decoding, context=context, limits=limits, inference=inference)
+        return Completer(
+            model,
+            codec,
+            decoding,
+            context=recipe.model.context,
+            prefix=prefix,
+            limits=replace(recipe.completion.limits, **options),
+            inference=inference,
+        )
 
     def source_of(self, recipe: LanguageModellingRecipe, files: Sequence[Path]) -> TextSource:
         """Files of text, each a document."""

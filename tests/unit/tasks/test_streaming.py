@@ -1,0 +1,146 @@
+"""Answers shown while they are written: the very text of the prediction, whatever writes it."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
+from heedful.errors import DataError, RequestError
+from heedful.models.captioner import CaptionerConfig
+from heedful.models.captioner import build as build_captioner
+from heedful.models.language_model import LanguageModelConfig
+from heedful.models.registry import build_model
+from heedful.models.transformer import TransformerConfig
+from heedful.tasks.captioning import CaptionCodec, Captioner, PictureAndCaption
+from heedful.tasks.pairing import OneAfterTheOther
+from heedful.tasks.pictures import PictureReader
+from heedful.tasks.streaming import Growing, Spelling
+from heedful.tasks.translation import Tokenizers, Translator
+from heedful.text.configuration import (
+    BpeConfig,
+    ByteBpeConfig,
+    ByteConfig,
+    CharacterConfig,
+    PreprocessingConfig,
+    WordConfig,
+    WordPieceConfig,
+)
+from heedful.text.training import train_tokenizer
+
+TEXT = "l' eau ( « ein t @-@ shirt » ) , Ä weiße Maus & 3 € ! ' s"
+SOURCES = ["eau", "", "Ä weiße Maus", "t @-@ shirt ( ein ) ,"]
+MOST = MaxLength(ratio=0.0, extra=24)
+DECODINGS = [GreedyConfig(max_length=MOST), SampleConfig(seed=3, temperature=2.0, max_length=MOST)]
+DECODINGS += [BeamConfig(beam=1, max_length=MOST)]
+KINDS = {
+    "character": CharacterConfig(kind="character"),
+    "byte": ByteConfig(kind="byte"),
+    "bpe": BpeConfig(kind="bpe", merges=12),
+    "byte-bpe": ByteBpeConfig(kind="byte-bpe", merges=9),
+    "word": WordConfig(kind="word", split="space"),
+    "wordpiece": WordPieceConfig(kind="wordpiece", vocab_size=60),
+}
+
+
+@cache
+def tokenizer(kind, moses=None):
+    return train_tokenizer(KINDS[kind], [TEXT], PreprocessingConfig(moses=moses))
+
+
+def noisy(model):
+    """The model with weights under which it writes all kinds of things."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return model
+
+
+def translator(decoding, kind="word", moses=None, *, one_text=False):
+    torch.manual_seed(7)
+    own, sizes = tokenizer(kind, moses), {"d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1}
+    if one_text:
+        model = build_model(LanguageModelConfig(**sizes, context=99), own.vocab_size)
+        return Translator(
+            noisy(model), Tokenizers(own, own), decoding, pairing=OneAfterTheOther(99), max_source=40
+        )
+    model = build_model(TransformerConfig(**sizes), own.vocab_size, own.vocab_size)
+    return Translator(noisy(model), Tokenizers(own, own), decoding)
+
+
+def captioner(decoding):
+    torch.manual_seed(7)
+    codec = CaptionCodec(tokenizer("bpe"))
+    config = CaptionerConfig(picture_size=12, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=1)
+    pairing = PictureAndCaption(PictureReader(12, 3, (0.5,) * 3, (0.5,) * 3), (3, 3))
+    return Captioner(noisy(build_captioner(config, *codec.sizes)), codec, decoding, pairing)
+
+
+def watched(pieces):
+    """The pieces, and the prediction that comes after them."""
+    found = []
+    while True:
+        try:
+            found.append(next(pieces))
+        except StopIteration as end:
+            return found, end.value
+
+
+def check_streams(it, inputs):
+    """The law: the pieces are the prediction's text, and the prediction follows them. Tells the pieces."""
+    shown = []
+    for number, given in enumerate(inputs):
+        pieces, prediction = watched(it.stream(given, ordinal=number))
+        assert [prediction] == it.predict([given], first=number)
+        assert "".join(pieces) == prediction.text
+        assert all(pieces)
+        shown.append(pieces)
+    return shown
+
+
+@pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: d.kind)
+@pytest.mark.parametrize("one_text", [False, True], ids=["two sides", "one text"])
+@pytest.mark.parametrize(
+    "kind, moses", [*((kind, None) for kind in KINDS), ("word", "fr"), ("bpe", "en"), ("byte", "cs")]
+)
+def test_what_is_streamed_is_the_text_of_the_prediction(decoding, one_text, kind, moses):
+    shown = check_streams(translator(decoding, kind, moses, one_text=one_text), SOURCES)
+    assert shown[1] == []
+    if moses is None or kind == "word":
+        assert max(map(len, shown)) > 2
+
+
+@pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: d.kind)
+def test_captions_are_streamed_too(decoding):
+    pictures = list(np.random.default_rng(3).integers(256, size=(2, 12, 12, 3), dtype=np.uint8))
+    assert max(map(len, check_streams(captioner(decoding), pictures))) > 2
+
+
+def test_a_picture_that_cannot_be_read_is_told_to_whoever_reads_the_stream(tmp_path):
+    with pytest.raises(DataError, match=r"gone\.png: no such file"):
+        next(captioner(GreedyConfig()).stream(tmp_path / "gone.png"))
+
+
+def test_what_is_out_of_the_ordinary_is_told_with_the_prediction():
+    it = translator(GreedyConfig(max_length=MOST), one_text=True)
+    _, prediction = watched(it.stream("eau " * 50))
+    assert prediction.note == "source cut from 50 to 40 tokens"
+
+
+def test_several_answers_cannot_be_streamed_and_it_is_said_before_any_work():
+    with pytest.raises(RequestError, match=r"beam is 3; stream with a beam of 1 \(--beam 1\)"):
+        translator(BeamConfig(beam=3)).stream("")
+    with pytest.raises(RequestError, match="several samples"):
+        captioner(SampleConfig(n=2)).stream("no picture")
+    with pytest.raises(ValueError, match="one answer is told at a time"):
+        translator(DECODINGS[0]).predict(["eau", "ein"], on_text=lambda piece: None)
+
+
+def test_a_character_is_shown_with_its_last_byte_and_what_is_none_when_that_is_certain():
+    own, told = tokenizer("byte"), []
+    growing = Growing(Spelling(own, str, str), told.append)
+    for value in b"a\xc3\xa4\xe2\x82\xac\xe2(\xf0\x9f":
+        growing(0, value + len(own.specials))
+    growing.end()
+    assert told == ["a", "", "ä", "", "", "€", "", "\ufffd(", "", "", "\ufffd"]
