@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from tokenizers import AddedToken, Regex, decoders, models, normalizers
+from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as Library
 
 from heedful.errors import DamagedError, RequestError
@@ -22,6 +22,7 @@ from heedful.interop.tokenizer_files import (
     SETTINGS,
     TOKENIZER,
     all_ids,
+    once_taken_away,
     read_library,
     refuse_other_ids,
     spelling,
@@ -267,7 +268,5 @@ def _library(model: models.Model, config: Any) -> Library:
     library.decoder = decoders.ByteLevel()
     if space := first_space(config):
         library.normalizer = normalizers.Prepend(space)
-        # As an expression: taken away once, and at the beginning alone.
-        once = decoders.Replace(Regex(rf"\A{space}"), "")
-        library.decoder = decoders.Sequence([library.decoder, once])
+        library.decoder = decoders.Sequence([library.decoder, *once_taken_away(space)])
     return library

@@ -13,7 +13,6 @@ heedful drops out embeddings at the rate of the residual sums, so embd_pdrop mus
 lost; it changes training alone. The tokenizer travels along (`heedful.interop.byte_bpe`).
 """
 
-import json
 from typing import Any, ClassVar
 
 from heedful.errors import RequestError
@@ -23,7 +22,7 @@ from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
 from heedful.interop.format import Found, Written
 from heedful.interop.names import Numbering, Pair, Rows, Table, Transposed, give, linear, pair, take
 from heedful.interop.refusing import refuse_other_heads, refuse_others
-from heedful.interop.tokenizer_files import SETTINGS, TOKENIZER
+from heedful.interop.tokenizer_files import TOKENIZER, settings_file
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.runs.run import Run
 from heedful.tasks.language_modelling import TextCodec
@@ -106,17 +105,7 @@ class GPT2:
             take(table(config, numbering), run.model),
             {
                 TOKENIZER: content,
-                SETTINGS: json.dumps(
-                    {
-                        "tokenizer_class": "PreTrainedTokenizerFast",
-                        "model_max_length": config.context,
-                        "clean_up_tokenization_spaces": False,
-                        "bos_token": end,
-                        "eos_token": end,
-                        "unk_token": end,
-                    },
-                    indent=2,
-                ),
+                **settings_file(config.context, dict.fromkeys(("bos_token", "eos_token", "unk_token"), end)),
             },
             [f"the rows of {', '.join(lost)} stay behind: no text has these tokens, and none is written"],
         )
