@@ -74,6 +74,8 @@ def settings_file(longest: int, spelled: Mapping[str, str], **more: Any) -> dict
     content = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,
+        # Told, or older versions give segments too, which a GPT-2 would add to its tokens.
+        "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **spelled,
         **more,
