@@ -184,6 +184,12 @@ class Batch:
         return cls(tokens, nothing, None, tuple(samples), rows)
 
     @classmethod
+    def bare(cls, texts: Sequence[Ids], samples: Sequence[int] = ()) -> "Batch":
+        """Texts of which none is empty, with nothing around them; no answer yet."""
+        nothing = torch.zeros(0, dtype=torch.int64)
+        return cls(Tokens.of(texts), nothing, None, tuple(samples), nothing)
+
+    @classmethod
     def labelled(
         cls,
         parts: Sequence[Sequence[Ids]],

@@ -27,10 +27,11 @@ from torch import Tensor
 
 from heedful.errors import RequestError
 from heedful.interop.activations import ACTIVATIONS, WRITTEN
-from heedful.interop.bert_heads import HEADS, Head, head_of
+from heedful.interop.bert_heads import HEADS, head_of
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
 from heedful.interop.encoders import epsilon_of, fresh, recipe_of, sizes_of, written_sizes
 from heedful.interop.format import Found, Written
+from heedful.interop.heads import Head
 from heedful.interop.names import Numbering, Pair, Rows, Table, give, linear, pair, take
 from heedful.interop.refusing import refuse_other_heads, refuse_others
 from heedful.interop.wordpiece import read_wordpiece, write_wordpiece

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from tokenizers import AddedToken, Regex, decoders, models, normalizers
+from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Library
 
 from heedful.errors import DamagedError, RequestError
@@ -22,6 +22,7 @@ from heedful.interop.tokenizer_files import (
     SETTINGS,
     TOKENIZER,
     all_ids,
+    once_taken_away,
     read_library,
     refuse_other_ids,
     spelling,
@@ -33,7 +34,7 @@ from heedful.text.subwords import pre_tokenizer as words_of
 from heedful.text.tokenizer import Tokenizer
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
-END = "<|endoftext|>"
+END, PAD = "<|endoftext|>", "<|pad|>"
 SPLITS: tuple[ByteSplit, ...] = get_args(ByteSplit)
 
 _BYTES = ByteBpeConfig(kind="byte-bpe", merges=1, split="gpt2")
@@ -62,6 +63,8 @@ class _Read:
         added: the spellings of tokens that are found in text before it is cut into words.
         roles: the spellings of those that pad, begin or stand for what is unknown, where they are told.
         split: where words end.
+        around: the tokens that stand around an empty text, and around two.
+        behind: what puts them there.
     """
 
     path: Path
@@ -70,20 +73,29 @@ class _Read:
     added: frozenset[str]
     roles: dict[str, str]
     split: ByteSplit
+    around: tuple[list[int], list[int]] = ([], [])
+    behind: str = ""
 
 
-def read_byte_bpe(checkpoint: Checkpoint, config: Settings) -> tuple[Tokenizer, Numbering]:
-    """The tokenizer of a folder, and which of its ids became which.
+def read_byte_bpe(
+    checkpoint: Checkpoint, config: Settings, *, answers: bool = False
+) -> tuple[Tokenizer, Numbering, bool]:
+    """The tokenizer of a folder, which of its ids became which, and whether end tokens stand around texts.
 
     Args:
         checkpoint: the folder.
         config: its configuration, which says how many tokens there are and which ends a text.
+        answers: whether the model answers to whole texts, so that end tokens may stand around them.
 
     Raises:
         RequestError: heedful has no such tokenizer, or it is not the one of the weights.
         DamagedError: a file is damaged.
     """
     read = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_parts(checkpoint)
+    if any(read.around) and not answers:
+        raise RequestError(
+            f"{read.path}: post_processor: {read.behind!r} adds tokens to every text; heedful adds none"
+        )
     refuse_other_ids(read.path, read.ids, config, 50257)
     names = sorted(read.ids, key=read.ids.__getitem__)
     specials = _specials(read, names, config)
@@ -95,7 +107,22 @@ def read_byte_bpe(checkpoint: Checkpoint, config: Settings) -> tuple[Tokenizer, 
     except Exception as error:  # the library raises plain exceptions
         raise DamagedError(f"{read.path}: the merges do not fit the vocabulary: {error}") from None
     theirs = [*(specials.get(our) for our in range(len(SPECIALS))), *(read.ids[name] for name in learned)]
-    return Tokenizer(build(shape, library_data(shape, model))), Numbering(tuple(theirs))
+    framed = _is_framed(read, specials[SPECIALS.end])
+    return Tokenizer(build(shape, library_data(shape, model))), Numbering(tuple(theirs)), framed
+
+
+def _is_framed(read: _Read, end: int) -> bool:
+    """Whether an end token stands before a text, and one behind it, and of a pair behind the second too.
+
+    Raises:
+        RequestError: others stand there.
+    """
+    if any(read.around) and read.around != ([end] * 2, [end] * 3):
+        raise RequestError(
+            f"{read.path}: post_processor: {read.behind!r} adds tokens to every text; heedful adds an end "
+            "token before it and one behind each, or none"
+        )
+    return any(read.around)
 
 
 def _from_library(checkpoint: Checkpoint) -> _Read:
@@ -107,12 +134,12 @@ def _from_library(checkpoint: Checkpoint) -> _Read:
     for key, good in _PLAIN.items():
         if model.get(key) not in good:
             raise RequestError(f"{path}: model.{key}: {model[key]!r} is not known to heedful")
-    if library.num_special_tokens_to_add(is_pair=False):
-        kind = whole["post_processor"]["type"]
-        raise RequestError(f"{path}: post_processor: {kind!r} adds tokens to every text; heedful adds none")
     merges = [(left, right) for left, right in model["merges"]]
     added = frozenset(token["content"] for token in whole["added_tokens"])
-    return _Read(path, all_ids(whole), merges, added, _roles(checkpoint), _split(path, whole))
+    around = (library.encode("").ids, library.encode("", "").ids)
+    behind = (whole["post_processor"] or {}).get("type", "")
+    split = _split(path, whole)
+    return _Read(path, all_ids(whole), merges, added, _roles(checkpoint), split, around, behind)
 
 
 def _roles(checkpoint: Checkpoint) -> dict[str, str]:
@@ -223,14 +250,21 @@ def _refuse_strange(read: _Read, learned: Iterable[str]) -> None:
 # Writing -------------------------------------------------------------------------------------------------
 
 
-def write_byte_bpe(tokenizer: Tokenizer) -> tuple[str, str, Numbering]:
+def write_byte_bpe(
+    tokenizer: Tokenizer, *, answers: bool = False, framed: bool = False
+) -> tuple[str, dict[str, str], Numbering]:
     """A tokenizer as the content of tokenizer.json.
 
-    The entries come in their order, and after them the end token, as GPT-2 has it. The other specials have
-    no place there: a language model neither reads nor writes them.
+    The entries come in their order, and after them the end token, as GPT-2 has it, and where texts are
+    answered one that pads. The other specials have no place there: nothing reads or writes them.
+
+    Args:
+        tokenizer: of the run.
+        answers: whether the model answers to whole texts.
+        framed: whether end tokens stand around these.
 
     Returns:
-        The content, how the end token is spelt, and which of their ids ours have.
+        The content, how the special tokens are spelt, and which of their ids ours have.
 
     Raises:
         RequestError: the tokenizer is of another kind, or changes text before it is encoded.
@@ -252,11 +286,25 @@ def write_byte_bpe(tokenizer: Tokenizer) -> tuple[str, str, Numbering]:
         merges = [(left, right) for left, right in data["model"]["merges"]]
     # No piece has a space in it: the second name is always free.
     end = END if END not in names else "<|end of text|>"
-    library = _library(models.BPE(as_vocabulary([*names, end]), merges), config)
-    library.add_special_tokens([AddedToken(end, normalized=False, special=True)])
+    pad = PAD if PAD not in names else "<|pads a text|>"
+    added = {end: SPECIALS.end} | ({pad: SPECIALS.pad} if answers else {})
+    library = _library(models.BPE(as_vocabulary([*names, *added]), merges), config)
+    library.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in added])
     theirs: list[int | None] = [None] * len(SPECIALS) + [*range(len(names))]
-    theirs[SPECIALS.end] = len(names)
-    return library.to_str(pretty=True), end, Numbering(tuple(theirs))
+    for number, ours in enumerate(added.values(), len(names)):
+        theirs[ours] = number
+    if framed:
+        library.post_processor = processors.TemplateProcessing(
+            single="<end> $A <end>",
+            pair="<end> $A <end> $B <end>",
+            special_tokens=[{"id": "<end>", "ids": [len(names)], "tokens": [end]}],
+        )
+    spelled = dict.fromkeys(("bos_token", "eos_token", "unk_token"), end)
+    return (
+        library.to_str(pretty=True),
+        spelled | ({"pad_token": pad} if answers else {}),
+        Numbering(tuple(theirs)),
+    )
 
 
 def _library(model: models.Model, config: Any) -> Library:
@@ -267,7 +315,5 @@ def _library(model: models.Model, config: Any) -> Library:
     library.decoder = decoders.ByteLevel()
     if space := first_space(config):
         library.normalizer = normalizers.Prepend(space)
-        # As an expression: taken away once, and at the beginning alone.
-        once = decoders.Replace(Regex(rf"\A{space}"), "")
-        library.decoder = decoders.Sequence([library.decoder, once])
+        library.decoder = decoders.Sequence([library.decoder, *once_taken_away(space)])
     return library

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from heedful.errors import RequestError
 from heedful.files import write_bytes
-from heedful.interop.checkpoint import write_checkpoint
+from heedful.interop.checkpoint import CONFIG, write_checkpoint
 from heedful.interop.formats import FORMATS, format_called
 from heedful.interop.importing import refuse_full
 from heedful.runs.kind import Say
@@ -46,7 +46,8 @@ def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda l
         say(f"note: {note}")
     with nothing_half_made(folder, resume=False):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            for name in (CONFIG, *written.files):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RequestError(f"{folder}: the folder cannot be made ({error.strerror})") from None
         for name, content in written.files.items():

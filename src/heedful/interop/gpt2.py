@@ -10,24 +10,29 @@
 | tie_word_embeddings | tie |
 
 heedful drops out embeddings at the rate of the residual sums, so embd_pdrop must be resid_pdrop, or is
-lost; it changes training alone. The tokenizer travels along (`heedful.interop.byte_bpe`).
+lost; it changes training alone. The tokenizer travels along (`heedful.interop.byte_bpe`). A folder with a
+head that answers (`heedful.interop.gpt2_heads`) becomes a run of its task, any other one that writes.
 """
 
-import json
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from heedful.errors import RequestError
 from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.byte_bpe import read_byte_bpe, write_byte_bpe
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
+from heedful.interop.encoders import fresh, recipe_of
 from heedful.interop.format import Found, Written
+from heedful.interop.gpt2_heads import HEADS, head_of, refuse_other_pad, with_bias, without_bias
+from heedful.interop.heads import Head
 from heedful.interop.names import Numbering, Pair, Rows, Table, Transposed, give, linear, pair, take
 from heedful.interop.refusing import refuse_other_heads, refuse_others
-from heedful.interop.tokenizer_files import SETTINGS, TOKENIZER
+from heedful.interop.tokenizer_files import TOKENIZER, settings_file
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.runs.run import Run
 from heedful.tasks.language_modelling import TextCodec
 from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
 
 # What transformers takes where a key is missing.
 _DEFAULTS = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}
@@ -40,8 +45,16 @@ _HARMLESS = HARMLESS | {
 }  # fmt: skip
 
 
-def table(config: LanguageModelConfig, numbering: Numbering) -> Table:
-    """The names of all tensors. GPT-2's matrices multiply from the right: they are transposed."""
+def table(
+    config: LanguageModelConfig, numbering: Numbering, answering: Sequence[Pair] | None = None
+) -> Table:
+    """The names of all tensors. GPT-2's matrices multiply from the right: they are transposed.
+
+    Args:
+        config: of the model.
+        numbering: of the tokens.
+        answering: the lines of a head that answers; None: the model writes.
+    """
     rows, own = Rows(numbering), "transformer."
     pairs = [
         pair("embedding.weight", f"{own}wte.weight", form=rows),
@@ -58,11 +71,11 @@ def table(config: LanguageModelConfig, numbering: Numbering) -> Table:
             *_from_the_right(f"{ours}.feed_forward.part.up", f"{theirs}.mlp.c_fc"),
             *_from_the_right(f"{ours}.feed_forward.part.down", f"{theirs}.mlp.c_proj"),
         ]
-    if not config.tie:
+    if answering is None and not config.tie:
         pairs.append(pair("heads.token.weight", "lm_head.weight", form=rows))
     return Table(
-        pairs,
-        copies={"lm_head.weight": f"{own}wte.weight"} if config.tie else {},
+        [*pairs, *(answering or ())],
+        copies={"lm_head.weight": f"{own}wte.weight"} if answering is None and config.tie else {},
         # The causal mask, and the number that hidden scores were given.
         derived=[r"transformer\.h\.\d+\.attn\.(bias|masked_bias)"],
         prefix=own,
@@ -80,46 +93,55 @@ class GPT2:
     """See `heedful.interop.format.Format`."""
 
     name: ClassVar[str] = "gpt2"
-    loaders: ClassVar[dict[str, str]] = {"language-modelling": "transformers.AutoModelForCausalLM"}
+    loaders: ClassVar[dict[str, str]] = {
+        "language-modelling": "transformers.AutoModelForCausalLM",
+        **{task: f"transformers.{head.architecture}" for task, head in HEADS.items()},
+    }
 
     def read(self, checkpoint: Checkpoint) -> Found:
-        """A run that completes text."""
-        settings = checkpoint.config
+        """A run that completes text, or one that answers to it."""
+        settings, held = checkpoint.config, checkpoint.tensors()
+        head = head_of(settings, held)
         config, notes = _configuration(settings)
-        tokenizer, numbering = read_byte_bpe(checkpoint, settings)
+        tokenizer, numbering, framed = read_byte_bpe(checkpoint, settings, answers=head is not None)
+        if head is None:
+            plain, codec = _recipe(checkpoint, config, tokenizer.model.config), TextCodec(tokenizer)
+            model, lines = build(config, tokenizer.vocab_size), None
+        else:
+            refuse_other_pad(settings, numbering, framed=framed)
+            plain, codec = _answering(checkpoint, head, config, tokenizer, framed=framed)
+            model, lines = fresh(plain, checkpoint, codec.sizes), head.lines(codec)
+            n = 1 if head.task == "regression" else len(codec.labels)
+            held = with_bias(held, n, str(checkpoint.weights))
         if unread := settings.unread(_HARMLESS):
             notes.append(f"{settings.source}: keys that heedful does not know: {', '.join(unread)}")
-        model = build(config, tokenizer.vocab_size)
-        give(table(config, numbering), checkpoint.tensors(), model, str(checkpoint.weights))
+        give(table(config, numbering, lines), held, model, str(checkpoint.weights))
         made = [SPECIALS.names[our] for our in range(len(SPECIALS)) if numbering.theirs[our] is None]
         notes.append(f"{', '.join(made)} have no row in the source: they got its mean, and are never written")
-        return Found(_recipe(checkpoint, config, tokenizer.model.config), TextCodec(tokenizer), model, notes)
+        return Found(plain, codec, model, notes)
 
     def write(self, run: Run) -> Written:
-        """GPT2LMHeadModel with its tokenizer."""
+        """GPT2LMHeadModel, or the class of the head that answers, with its tokenizer."""
         config: LanguageModelConfig = run.recipe.model
+        head = HEADS.get(run.recipe.task.kind)
         _refuse(config)
-        content, end, numbering = write_byte_bpe(run.codec.text)
+        tokenizer = run.codec.tokenizer if head else run.codec.text
+        framed = head is not None and run.recipe.task.framed
+        content, spelled, numbering = write_byte_bpe(tokenizer, answers=head is not None, framed=framed)
         lost = [name for our, name in enumerate(SPECIALS.names) if numbering.theirs[our] is None]
-        return Written(
-            _written(config, numbering),
-            take(table(config, numbering), run.model),
-            {
-                TOKENIZER: content,
-                SETTINGS: json.dumps(
-                    {
-                        "tokenizer_class": "PreTrainedTokenizerFast",
-                        "model_max_length": config.context,
-                        "clean_up_tokenization_spaces": False,
-                        "bos_token": end,
-                        "eos_token": end,
-                        "unk_token": end,
-                    },
-                    indent=2,
-                ),
-            },
-            [f"the rows of {', '.join(lost)} stay behind: no text has these tokens, and none is written"],
-        )
+        notes = [f"the rows of {', '.join(lost)} stay behind: no text has these tokens, and none is written"]
+        written = _written(config, numbering)
+        tensors = take(table(config, numbering, head.lines(run.codec) if head else None), run.model)
+        if head:
+            written |= {
+                **head.write(run),
+                "architectures": [head.architecture],
+                "pad_token_id": numbering.theirs[SPECIALS.pad],
+            }
+            if without_bias(tensors):
+                notes.append("the head's bias went into that of the last norm: GPT-2's head has none")
+        files = {TOKENIZER: content, **settings_file(config.context, spelled)}
+        return Written(written, tensors, files, notes)
 
 
 def _configuration(settings: Settings) -> tuple[LanguageModelConfig, list[str]]:
@@ -176,6 +198,25 @@ def _recipe(checkpoint: Checkpoint, config: LanguageModelConfig, subwords: Any) 
     }
 
 
+def _answering(
+    checkpoint: Checkpoint, head: Head, config: LanguageModelConfig, tokenizer: Tokenizer, *, framed: bool
+) -> tuple[dict[str, Any], Any]:
+    """The recipe and the codec of a run that answers."""
+    found = head.read(checkpoint.config, tokenizer)
+    data = {"kind": "jsonl", "paths": "{}.jsonl", "columns": {column: column for column in found.columns}}
+    sections = {
+        "tokenizer": {"subwords": tokenizer.model.config.model_dump(mode="json")},
+        "model": config.model_dump(mode="json"),
+    }
+    task = {**found.task, "framed": framed}
+    if found.task["pairs"] and not framed:
+        raise RequestError(
+            f"{checkpoint.path}: reads pairs, and its tokenizer puts nothing between two texts: heedful puts "
+            "an end token before them and one behind each"
+        )
+    return recipe_of("A GPT-2", checkpoint, task, data, **sections), found.codec
+
+
 def _refuse(config: LanguageModelConfig) -> None:
     """Refuse what GPT-2 has not.
 
@@ -183,6 +224,7 @@ def _refuse(config: LanguageModelConfig) -> None:
         RequestError: naming the key.
     """
     others = {
+        "kind": ("language-model", "each of its tokens sees those before it alone"),
         "norm": ("layer", "its norms are layer norms"),
         "norm_placement": ("pre", "its norms stand before its parts"),
         "positions": ("learned", "its positions are learned"),

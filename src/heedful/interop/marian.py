@@ -26,6 +26,7 @@ from heedful.interop.marian_config import (
     written,
 )
 from heedful.interop.names import Numbering, Pair, Rows, Table, give, linear, pair, take
+from heedful.interop.own_tokenizers import write_same_ids
 from heedful.interop.sentencepieces import (
     UNKNOWN,
     VOCABULARY,
@@ -37,7 +38,7 @@ from heedful.interop.sentencepieces import (
 )
 from heedful.models.transformer import TransformerConfig, build
 from heedful.runs.run import Run
-from heedful.tasks.translation import COLUMNS, Tokenizers
+from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -158,9 +159,8 @@ class Marian:
                 notes.append("the rows of special tokens that Marian has not stay behind")
         else:
             numberings = Numberings(*(Numbering(tuple(range(size))) for size in run.codec.sizes))
-            sides = zip(OWN_TOKENIZERS, COLUMNS, strict=True)
-            files = {name: run.folder.tokenizer(side).read_text("utf-8") for name, side in sides}
-            notes.append("the tokenizers are heedful's: transformers reads the model, and is given ids")
+            files, told = _write_own(run, config.max_length)
+            notes.append(told)
         tensors = take(table(config, numberings), model)
         tensors.setdefault(BIAS, torch.zeros(1, len(numberings.target.ours)))
         specials = specials_of(numberings.target)
@@ -193,6 +193,28 @@ def _own(checkpoint: Checkpoint, settings: Settings, sizes: tuple[int, int]) -> 
             raise settings.wrong(key, f"{found} is not {ours}, which it is in heedful's tokenizers")
     settings.get("pad_token_id", int)
     return codec, Numberings(*(Numbering(tuple(range(size))) for size in sizes))
+
+
+def _write_own(run: Run, longest: int) -> tuple[dict[str, str | bytes], str]:
+    """heedful's tokenizers, as they are and as transformers reads them; and what a person should know."""
+    codec = run.codec
+    sides = zip(OWN_TOKENIZERS, COLUMNS, strict=True)
+    files: dict[str, str | bytes] = {
+        name: run.folder.tokenizer(side).read_text("utf-8") for name, side in sides
+    }
+    try:
+        written = {
+            side: write_same_ids(getattr(codec, side), longest, f"tokenizer.{side}") for side in COLUMNS
+        }
+    except RequestError as error:
+        return files, f"the tokenizers stay here: transformers reads the model, and is given ids ({error})"
+    if codec.source.fingerprint == codec.target.fingerprint:
+        return files | written[SOURCE], "AutoTokenizer gives both sides the ids that they have here"
+    files |= {f"{side}/{name}": content for side, each in written.items() for name, content in each.items()}
+    return files, (
+        "there is a tokenizer for each side, with the ids that it has here: give AutoTokenizer the folders "
+        f"{SOURCE} and {TARGET}"
+    )
 
 
 def _recipe(checkpoint: Checkpoint, config: TransformerConfig, codec: Tokenizers) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Regex, decoders
 from tokenizers import Tokenizer as Library
 
 from heedful.errors import DamagedError, RequestError
@@ -57,3 +58,32 @@ def refuse_other_ids(path: Path, ids: Mapping[str, int], config: Settings, defau
             "vocab_size", f"{n}, and {path.name} has {len(ids):,} entries: they belong to "
             "different models, or the weights have rows that no token uses"
         )  # fmt: skip
+
+
+def settings_file(longest: int, spelled: Mapping[str, str], **more: Any) -> dict[str, str]:
+    """tokenizer_config.json beside a tokenizer.json that says all else.
+
+    Args:
+        longest: tokens that the model can read.
+        spelled: the special tokens by their keys (``eos_token``).
+        more: keys that this tokenizer needs.
+
+    Returns:
+        The content, by the file's name.
+    """
+    content = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": longest,
+        # Told, or older versions give segments too, which a GPT-2 would add to its tokens.
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        **spelled,
+        **more,
+    }
+    return {SETTINGS: json.dumps(content, indent=2, ensure_ascii=False) + "\n"}
+
+
+def once_taken_away(space: str) -> list[decoders.Decoder]:
+    """What a decoder does last where a space was put before every text: nothing, if there was none."""
+    # As an expression: taken away once, and at the beginning alone.
+    return [decoders.Replace(Regex(rf"\A{space}"), "")] if space else []

@@ -6,7 +6,6 @@ words (`heedful.text.configuration.CleaningConfig`). heedful owns the ids 0 to 6
 the one text that transformers encodes in another way.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from heedful.interop.tokenizer_files import (
     all_ids,
     read_library,
     refuse_other_ids,
+    settings_file,
     spelling,
 )
 from heedful.text.configuration import CleaningConfig, WordPieceConfig
@@ -211,17 +211,16 @@ def write_wordpiece(tokenizer: Tokenizer, longest: int) -> tuple[dict[str, str],
         theirs[ours] = number
     numbering = Numbering((*theirs, *range(len(specials), len(specials) + len(names))))
     content = _library([*specials.values(), *names], config).to_str(pretty=True)
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": longest,
+    settings = settings_file(
+        longest,
+        specials,
         # Told, or pairs come without their segments.
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-        **specials,
-        "do_lower_case": config.cleaning.lowercase,
-        "strip_accents": config.cleaning.strip_accents,
-        "tokenize_chinese_chars": config.cleaning.chinese,
-    }
-    return {TOKENIZER: content, SETTINGS: json.dumps(settings, indent=2) + "\n"}, numbering
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        do_lower_case=config.cleaning.lowercase,
+        strip_accents=config.cleaning.strip_accents,
+        tokenize_chinese_chars=config.cleaning.chinese,
+    )
+    return {TOKENIZER: content, **settings}, numbering
 
 
 def _library(names: list[str], config: WordPieceConfig) -> Library:

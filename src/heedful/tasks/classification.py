@@ -1,11 +1,11 @@
 """Classification: a label for a text, or for a pair of texts.
 
-row -> token ids, number of the label -> `Batch.labelled` -> model -> loss     `LabelCodec`
+row -> token ids, number of the label -> `Batch` -> model -> loss              `LabelCodec`
 text -> token ids -> hidden states -> class -> label                           `Classifier.predict`
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -62,7 +62,8 @@ class LabelCodec:
         frame: Frame = WITH_CLASS,
     ) -> Batch:
         """A batch of the given texts, in such a frame."""
-        return Batch.labelled(parts, labels, classify=frame.first, separate=frame.last, samples=samples)
+        classes = torch.tensor(list(labels), dtype=torch.int64)
+        return replace(frame(parts, samples), classes=classes)
 
 
 class Classifier(Reader):

@@ -58,10 +58,13 @@ class ClassificationTask(_Labelling):
 
     Args:
         pairs: whether two texts have a label together.
+        framed: whether special tokens stand around the texts; false, of language models and single texts:
+            the text alone, as GPT-2's classifiers in other libraries read it.
     """
 
     kind: Literal["classification"] = "classification"
     pairs: bool = False
+    framed: bool = True
 
 
 class PictureClassificationTask(_Labelling):
@@ -95,10 +98,13 @@ class RegressionTask(Config):
 
     Args:
         pairs: whether two texts have a number together.
+        framed: whether special tokens stand around the texts; false, of language models and single texts:
+            the text alone, as GPT-2's classifiers in other libraries read it.
     """
 
     kind: Literal["regression"] = "regression"
     pairs: bool = False
+    framed: bool = True
 
 
 class CaptioningTask(Config):

@@ -31,14 +31,22 @@ class Frame:
     Args:
         first: the id that stands before all.
         last: the id that ends each text.
+        stands: whether they stand there. If not, a text is its own tokens, an empty one the last id alone.
     """
 
     first: int
     last: int
+    stands: bool = True
 
     def __call__(self, parts: Sequence[Sequence[Ids]], samples: Sequence[int] = ()) -> Batch:
         """A batch of texts or pairs; no answer yet."""
+        if not self.stands:
+            return Batch.bare([text if len(text) else [self.last] for (text,) in parts], samples)
         return Batch.framed(parts, classify=self.first, separate=self.last, samples=samples)
+
+    def n_specials(self, n_texts: int) -> int:
+        """How many stand around so many texts that are read together."""
+        return 1 + n_texts if self.stands else 0
 
 
 WITH_CLASS = Frame(SPECIALS.classify, SPECIALS.separate)
@@ -49,6 +57,9 @@ AS_DOCUMENTS = Frame(SPECIALS.end, SPECIALS.end)
 
 Radford et al. 2018 (section 3.3) have a start, a delimiter and an end that begin afresh.
 """
+
+BARE = Frame(SPECIALS.end, SPECIALS.end, stands=False)
+"""``a``: the tokens of one text alone, as GPT-2's classifiers in other libraries read them."""
 
 
 def text_columns(pairs: bool) -> tuple[str, ...]:
@@ -67,9 +78,9 @@ def encoded(
             yield row, dict(zip(columns, ids, strict=True))
 
 
-def fitted(texts: Sequence[Ids], longest: int) -> list[Ids]:
+def fitted(texts: Sequence[Ids], longest: int, frame: Frame = WITH_CLASS) -> list[Ids]:
     """The texts cut, the longer one first, so that they and their special tokens are ``longest`` together."""
-    room = longest - N_SPECIALS - (len(texts) - 1)
+    room = longest - frame.n_specials(len(texts))
     kept = [len(text) for text in texts]
     while sum(kept) > room:
         most = max(range(len(kept)), key=lambda i: kept[i])
@@ -114,7 +125,7 @@ class TextReader:
         ids = [self.tokenizer.encode_batch(part) for part in parts]
         results: list[tuple[Tensor, str | None]] = [(torch.zeros(0), None)] * len(ids)
         for group in self._groups(ids):
-            batch = self.frame([fitted(ids[i], self.longest) for i in group]).to(self.device)
+            batch = self.frame([fitted(ids[i], self.longest, self.frame) for i in group]).to(self.device)
             answers = self.answer(self.model(batch.inputs), self.model.heads, batch.inputs.layout).cpu()
             for i, row in zip(group, answers, strict=True):
                 results[i] = row, self._note(sum(map(len, ids[i])), len(ids[i]))
@@ -123,11 +134,11 @@ class TextReader:
 
     def _groups(self, ids: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[int]]:
         """Indices of inputs, longest first, cut into groups of bounded size."""
-        sizes = (sum(map(len, parts)) + N_SPECIALS + 1 for parts in ids)
-        return longest_first({i: min(n, self.longest) for i, n in enumerate(sizes)}, self.budget)
+        sizes = (sum(map(len, parts)) + self.frame.n_specials(len(parts)) for parts in ids)
+        return longest_first({i: min(max(n, 1), self.longest) for i, n in enumerate(sizes)}, self.budget)
 
     def _note(self, n_tokens: int, n_texts: int) -> str | None:
-        room = self.longest - N_SPECIALS - (n_texts - 1)
+        room = self.longest - self.frame.n_specials(n_texts)
         if n_tokens == 0:
             return "the input is empty"
         return f"cut from {n_tokens} to {room} tokens" if n_tokens > room else None

@@ -38,7 +38,7 @@ def read(folder, library, **config):
     settings = {"vocab_size": Library.from_str(content).get_vocab_size(), **config}
     (folder / "config.json").write_text(json.dumps(settings), "utf-8")
     checkpoint = Checkpoint(folder)
-    return read_byte_bpe(checkpoint, checkpoint.config)
+    return read_byte_bpe(checkpoint, checkpoint.config)[:2]
 
 
 def changed(library, change):
@@ -101,8 +101,9 @@ def test_vocab_and_merges_are_the_same_tokenizer(make_tokenizer, tmp_path):
     (folder / "vocab.json").write_text(json.dumps({**vocabulary, "<|endoftext|>": end}), "utf-8")
     (folder / "config.json").write_text(json.dumps({"vocab_size": end + 1}), "utf-8")
     checkpoint = Checkpoint(folder)
-    parts, same = read_byte_bpe(checkpoint, checkpoint.config)
+    parts, same, framed = read_byte_bpe(checkpoint, checkpoint.config)
     assert parts.content == whole.content
+    assert not framed
     assert same == numbering
 
 
@@ -228,8 +229,8 @@ def own(request):
     else:
         config = ByteBpeConfig(kind="byte-bpe", merges=60, min_frequency=1, split=request.param)
     tokenizer = train_tokenizer(config, TEXT)
-    content, end, numbering = write_byte_bpe(tokenizer)
-    return tokenizer, content, end, numbering
+    content, spelled, numbering = write_byte_bpe(tokenizer)
+    return tokenizer, content, spelled["eos_token"], numbering
 
 
 @settings(max_examples=200, deadline=None)
@@ -265,8 +266,8 @@ def test_what_is_written_is_read_again(own, tmp_path):
 def test_an_end_token_that_a_piece_spells_gets_another_name():
     config = ByteBpeConfig(kind="byte-bpe", merges=60, min_frequency=1, split="space")
     tokenizer = train_tokenizer(config, ["x\n" + "<|endoftext|>"] * 9)
-    content, end, _ = write_byte_bpe(tokenizer)
-    assert end == "<|end of text|>"
+    content, spelled, _ = write_byte_bpe(tokenizer)
+    assert spelled["eos_token"] == "<|end of text|>"
     library = Library.from_str(content)
     library.encode_special_tokens = True
     assert library.decode(library.encode("x <|endoftext|>").ids) == "x <|endoftext|>"

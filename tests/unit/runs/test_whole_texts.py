@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
+from heedful.explain.look import look
 from heedful.interop.exporting import export_run
 from heedful.models.language_model import build
 from heedful.runs.evaluate import evaluate
@@ -30,7 +31,7 @@ def recipe(root=".", task=None, pairs=False, training=None, **model):
         "task": {"kind": "classification", **(task or {}), "pairs": pairs},
         "data": {part: {**source, "paths": f"{part}.tsv"} for part in ("train", "valid")},
         "tokenizer": {"subwords": {"kind": "word", "split": "space"}},
-        "model": {**MODEL, **model},
+        "model": {key: value for key, value in {**MODEL, **model}.items() if value is not None},
         "schedule": {"kind": "constant", "peak": 1e-2},
         "training": {**TRAINING, "precision": "fp32", **(training or {})},
     }
@@ -92,6 +93,41 @@ def test_texts_lie_before_it_as_documents(tmp_path):
     batch = kind_of(run.recipe).example(run.recipe, run.codec.sizes, 3, 8, 0)
     sequences = [part.tolist() for part in batch.inputs.ids.split(list(batch.inputs.layout.lengths))]
     assert [[ids[0], ids.count(2), ids[-1]] for ids in sequences] == [[2, 3, 2]] * 3
+
+
+def test_texts_may_lie_bare_before_it(tmp_path):
+    """With nothing around them, in training as in use; of an empty one the end token stands there."""
+    write(tmp_path, one_text)
+    run = into(tmp_path, task={"framed": False}, training={"max_updates": 2, "validate_every": 2})
+    seen = []
+    run.model.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].ids.tolist()))
+    x, y = (run.codec.tokenizer.encode(word)[0] for word in "xy")
+    for text, wanted, note in [
+        ("x x y", [x, x, y], None),
+        ("", [2], "the input is empty"),
+        (" ".join("x" * 20), [x] * 11, "cut from 20 to 11 tokens"),
+    ]:
+        (answer,) = run.predict([text])
+        assert (seen.pop(), answer.note) == (wanted, note)
+    batch = kind_of(run.recipe).example(run.recipe, run.codec.sizes, 3, 8, 0)
+    assert set(batch.inputs.layout.lengths) == {7, 8, 9}
+    events = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
+    (score, *_) = evaluate(run, "valid", run.recipe.data.valid).scores
+    assert score.value == pytest.approx(events[-1]["metrics"]["accuracy"])
+    (found, *_) = look(run, "x x y").maps
+    assert found.weights.shape[-2:] == (3, 3)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"pairs": True}, "nothing would tell the two texts of a pair apart"),
+        ({"kind": "encoder", "context": None, "max_length": 11}, "an encoder needs its token for the class"),
+    ],
+)
+def test_what_must_be_framed_is_refused_bare(changes, message):
+    with pytest.raises(RequestError, match=rf"task\.framed=false: {message}"):
+        recipe(task={"framed": False}, **changes)
 
 
 def test_a_number_for_a_text(tmp_path):

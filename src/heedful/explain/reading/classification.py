@@ -65,7 +65,7 @@ def _framed(run: "Run", given: Any) -> tuple[Batch, dict[str, Side]]:
     texts = texts_of(run, given)
     ids = tokenizer.encode_batch(texts)
     refuse_empty(*ids)
-    batch = run.recipe.frame([fitted(ids, run.recipe.model.longest)])
+    batch = run.recipe.frame([fitted(ids, run.recipe.model.longest, run.recipe.frame)])
     return batch, {INPUT: text_side(tokenizer, ids_in(batch), texts)}
 
 

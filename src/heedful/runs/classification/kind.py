@@ -100,7 +100,9 @@ class Classification(EncoderKind):
     def batches(self, recipe: ClassificationRecipe, codec: LabelCodec, store: TokenStore) -> TextBatches:
         """Texts with the numbers of their labels."""
         collate = partial(_collate, codec, recipe.frame)
-        return TextBatches(store, self.texts(recipe), self.answer, recipe.model.longest, collate)
+        return TextBatches(
+            store, self.texts(recipe), self.answer, recipe.model.longest, recipe.frame, collate
+        )
 
     def example(
         self, recipe: ClassificationRecipe, sizes: Sequence[int], n: int, length: int, source_length: int

@@ -19,7 +19,7 @@ from heedful.models.registry import build_reader
 from heedful.runs.kind import Kind, Prepared, Rows
 from heedful.runs.measuring import Batches, Validator, micro_batch
 from heedful.runs.starting import own_tokenizer
-from heedful.tasks.texts import N_SPECIALS, TEXT, WITH_CLASS, Frame, fitted
+from heedful.tasks.texts import TEXT, WITH_CLASS, Frame, fitted
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.feed import PlannedData
@@ -145,6 +145,7 @@ class TextBatches:
         columns: of the texts.
         answer: the column of the answer.
         longest: the most tokens of a sequence.
+        frame: the special tokens around the texts.
         collate: makes a batch of texts, the ids of their answers, and the numbers of the samples.
     """
 
@@ -154,27 +155,31 @@ class TextBatches:
         columns: Sequence[str],
         answer: str,
         longest: int,
+        frame: Frame,
         collate: Callable[[Sequence[Any], Sequence[Any], Sequence[int]], Batch],
     ) -> None:
         self.store, self.columns, self.answer = store, columns, answer
-        self.longest, self.collate = longest, collate
+        self.longest, self.frame, self.collate = longest, frame, collate
         tokens = sum(store.lengths(column) for column in columns)
-        self.lengths: Lengths = np.minimum(tokens + N_SPECIALS + len(columns) - 1, longest)
+        self.lengths: Lengths = np.clip(tokens + frame.n_specials(len(columns)), 1, longest)
 
     def __call__(self, samples: Sequence[int], epoch: int) -> Batch:
         """The batch of some rows."""
         rows = self.store.gather(samples)
         texts = zip(*(rows[column] for column in self.columns), strict=True)
-        return self.collate([fitted(parts, self.longest) for parts in texts], rows[self.answer], samples)
+        return self.collate(
+            [fitted(parts, self.longest, self.frame) for parts in texts], rows[self.answer], samples
+        )
 
 
 def made_up(vocab_size: int, n: int, length: int, n_texts: int, frame: Frame = WITH_CLASS) -> Batch:
     """``n`` sequences of about ``length`` tokens, with as many texts each, for timing."""
     draw = np.random.default_rng(0)
-    shares = [max(0, length - 1 - n_texts + (0, -1, 1)[i % 3]) for i in range(n)]
+    around = frame.n_specials(n_texts)
+    shares = [max(0, length - around + (0, -1, 1)[i % 3]) for i in range(n)]
     parts = [
         fitted(
-            [draw.integers(len(SPECIALS), vocab_size, -(-share // n_texts))] * n_texts, share + n_texts + 1
+            [draw.integers(len(SPECIALS), vocab_size, -(-share // n_texts))] * n_texts, share + around, frame
         )
         for share in shares
     ]

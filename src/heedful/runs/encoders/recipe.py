@@ -9,7 +9,7 @@ from heedful.data.report import Filter
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.runs import recipe
-from heedful.tasks.texts import AS_DOCUMENTS, N_SPECIALS, WITH_CLASS, Frame
+from heedful.tasks.texts import AS_DOCUMENTS, BARE, WITH_CLASS, Frame
 
 
 class DataConfig(recipe.DataConfig):
@@ -73,7 +73,7 @@ class ReadingRecipe(recipe.Recipe):
     @property
     def room(self) -> int:
         """Tokens that the texts of a row may have together."""
-        return int(self.model.longest) - N_SPECIALS - self.pairs
+        return int(self.model.longest) - self.frame.n_specials(1 + self.pairs)
 
     @model_validator(mode="after")
     def _has_room(self) -> "ReadingRecipe":
@@ -95,3 +95,16 @@ class WholeTextRecipe(ReadingRecipe):
     """One that asks for a whole text: a language model has read it at its last token."""
 
     model: Annotated[EncoderConfig | LanguageModelConfig, Field(discriminator="kind")]
+
+    @property
+    def frame(self) -> Frame:
+        """The special tokens around the texts; of a language model, as the task says."""
+        return super().frame if self.task.framed else BARE
+
+    @model_validator(mode="after")
+    def _can_be_bare(self) -> "WholeTextRecipe":
+        if not self.task.framed and isinstance(self.model, EncoderConfig):
+            raise ValueError("task.framed=false: an encoder needs its token for the class before a text")
+        if not self.task.framed and self.pairs:
+            raise ValueError("task.framed=false: nothing would tell the two texts of a pair apart")
+        return self

@@ -99,7 +99,9 @@ class Regression(EncoderKind):
     def batches(self, recipe: RegressionRecipe, codec: NumberCodec, store: TokenStore) -> TextBatches:
         """Texts with their numbers."""
         collate = partial(codec.collate, frame=recipe.frame)
-        return TextBatches(store, self.texts(recipe), self.answer, recipe.model.longest, collate)
+        return TextBatches(
+            store, self.texts(recipe), self.answer, recipe.model.longest, recipe.frame, collate
+        )
 
     def example(
         self, recipe: RegressionRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
