@@ -43,7 +43,8 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 # Local and compressed layers, with experts in the middle one and without; blocks that short texts fill.
 ALTERNATING = {"n_layers": 5, "block": 8}
-SHORT = {"max_updates": 4, "validate_every": 2, "save_every": 2, "tokens_per_update": 400}
+# An epoch is more than two updates.
+SHORT = {"max_updates": 4, "validate_every": 2, "save_every": 2, "log_every": 1, "tokens_per_update": 60}
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,8 @@ def _files(source: Any, folder: Path, rows: Sequence[Row]) -> None:
 
 
 def _text(source: Any, folder: Path, rows: Sequence[Row]) -> None:
-    _write(folder, source.paths, "".join(f"{row['text']}\n" for row in rows))
+    """Long enough for the windows of several updates."""
+    _write(folder, source.paths, "".join(f"{row['text']}\n" for row in rows) * 20)
 
 
 def _tsv(source: Any, folder: Path, rows: Sequence[Row]) -> None:

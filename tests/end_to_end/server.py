@@ -4,7 +4,7 @@ Each line on standard input is a request, ``{"argv", "cwd", "env", "stdin", "std
 with paths for the streams, and is followed by a line that asks to wait. The answers are ``{"pid"}`` when
 the process runs, and ``{"status"}`` when it has ended, as subprocess counts it: negative for a signal.
 Nothing is computed here before the fork, so the child is what ``python -m heedful`` would be after its
-imports.
+imports; but it times no more updates than it must.
 """
 
 import gc
@@ -20,8 +20,9 @@ import torch
 import torch._dynamo
 
 import heedful.runs.evaluate
+import heedful.runs.timing
 import heedful.runs.train
-import heedful.training.listeners  # noqa: F401
+import heedful.training.listeners
 from heedful.cli.main import main
 
 
@@ -57,6 +58,7 @@ def status_of_main() -> int:
 
 
 def serve() -> None:
+    heedful.runs.timing.SECONDS = heedful.runs.timing.PATIENCE = 0.0
     requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     gc.freeze()
     for line in requests:

@@ -1,6 +1,7 @@
 """Every shipped recipe trains in miniature, and every verb answers for the run that it made."""
 
 import json
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from miniature import Miniature, miniature, model_of, overrides, parts
 
+from heedful.files import sha256
 from heedful.interop.formats import FORMATS
 from heedful.runs.reading import read_recipe
 from heedful.runs.resolve import shipped_recipes
@@ -15,6 +17,8 @@ from heedful.runs.resolve import shipped_recipes
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 # Verbs that are not about a run, or are swept by tests of their own.
 ELSEWHERE = {"demo", "recipes", "lab", "compare"}
+# Files of a run that tell the time.
+TIMED = {"environment.json", "metrics.jsonl", "run.json"}
 SWEPT = {"train", "predict", "evaluate", "explain", "describe", "export", "import"}
 
 HELD = ""
@@ -76,13 +80,14 @@ class Trained:
     made: Miniature
     folder: Path
     command: object
+    recipe: str
 
     def lines(self):
         """What it is asked, a line an input."""
         return "".join("\t".join(texts.values()) + "\n" for texts in self.made.inputs())
 
     def __call__(self, *arguments, status=0, **settings):
-        env = {"HEEDFUL_DATA": str(self.folder / "data")}
+        env = {"HEEDFUL_DATA": str(self.folder / "data"), **settings.pop("env", {})}
         done = self.command(*arguments, cwd=self.folder, env=env, **settings)
         assert done.status == status, done.err
         assert "Traceback" not in done.err
@@ -94,12 +99,10 @@ def run(request, heedful, tmp_path_factory):
     """The recipe as a user starts it; those that read a user's own files are copied first, as they say."""
     folder = tmp_path_factory.mktemp(request.param)
     made = miniature(request.param, folder)
-    trained = Trained(made, folder, heedful)
-    what = made.name
-    if what.startswith("my-own"):
-        what = "mine.yaml"
-        (folder / what).write_text(trained("recipes", made.name).out, "utf-8")
-    done = trained("train", what, *made.overrides, "--out", "run", "--json")
+    trained = Trained(made, folder, heedful, "mine.yaml" if made.name.startswith("my-own") else made.name)
+    if trained.recipe != made.name:
+        (folder / trained.recipe).write_text(trained("recipes", made.name).out, "utf-8")
+    done = trained("train", trained.recipe, *made.overrides, "--out", "run", "--json")
     assert done.json()["updates"] == 4
     return trained
 
@@ -203,6 +206,40 @@ def test_it_is_written_in_another_format_and_comes_back_or_is_refused_as_the_tab
 def test_the_table_of_formats_has_lines_for_recipes_that_some_format_may_hold():
     tasks = {task for form in FORMATS.values() for task in form.loaders}
     assert {*WRITTEN} == {name for name in shipped_recipes() if read_recipe(name)[0].task.kind in tasks}
+
+
+def timeless(value):
+    """Figures without how long it took."""
+    if not isinstance(value, dict):
+        return value
+    return {key: timeless(each) for key, each in value.items() if key not in ("seconds", "elapsed")}
+
+
+def made(run):
+    """Hashes of all files that a run is made of and goes on from, and its figures; no times."""
+    files = [*run.glob("*"), *run.glob("checkpoints/*/*.safetensors")]
+    hashes = {
+        str(path.relative_to(run)): sha256(path)
+        for path in files
+        if path.is_file() and path.name not in TIMED
+    }
+    states = [json.loads(path.read_text("utf-8")) for path in sorted(run.glob("checkpoints/*/state.json"))]
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    figures = [line for line in lines if line["event"] in ("updated", "validated")]
+    return hashes, [timeless(each) for each in (*states, *figures)]
+
+
+def test_another_run_of_its_seed_that_is_killed_and_resumed_is_bit_for_bit_the_same(run):
+    """Laws 5 and 9: it goes on in the middle of an epoch, from before an update that was lost."""
+    start = ["train", run.recipe, *run.made.overrides, "--out", "again"]
+    run(*start, env={"HEEDFUL_FAULT": "after-update:3"}, status=-signal.SIGKILL)
+    state = run.folder / "again" / "checkpoints" / "step-00000002" / "state.json"
+    assert json.loads(state.read_text("utf-8"))["training"]["cursor"]["segments"]
+    run(*start, "--resume")
+    hashes, figures = made(run.folder / "run")
+    assert {"weights.safetensors", "checkpoints/step-00000004/optimizer.safetensors"} <= hashes.keys()
+    assert [each["update"] for each in figures if each.get("event") == "updated"] == [1, 2, 3, 4]
+    assert made(run.folder / "again") == (hashes, figures)
 
 
 def test_a_finished_run_is_not_trained_further(run):

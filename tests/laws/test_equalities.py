@@ -18,7 +18,6 @@ from cases import (
     every_model,
     every_model_and_kernel,
     hidden_of,
-    in_fresh_process,
     keeping,
     mixer_of,
     model_of,
@@ -32,7 +31,6 @@ from heedful.nn.attention import kernels
 from heedful.nn.attention.heads import MultiHead
 from heedful.nn.layout import Layout
 from heedful.nn.taps import recording
-from heedful.training.compilation import find_compiler
 
 # Batched and single, in any order -------------------------------------------------------------------------
 
@@ -131,19 +129,3 @@ def test_training_mode_without_dropout_equals_evaluation_mode(name):
     model = model_of(name)
     evaluated = hidden_of(model, SOURCES, TARGETS)
     same(hidden_of(model.train(), SOURCES, TARGETS), evaluated)
-
-
-@pytest.mark.slow
-def test_compiled_equals_eager():
-    """In a process of its own: the compiler cannot see through the checks of shapes in these tests."""
-    in_fresh_process("compiled.py", "additive", "aot_eager", "luong, fed", "eager")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)  # four minutes of two idle cores
-def test_blocks_compiled_as_in_training_equal_eager_whatever_the_lengths():
-    """Graphs by the compiler's front end; of one model, machine code too."""
-    graphs = ("pre-norm", "additive", "language model", "language model, modern", "language model, alibi")
-    machine_code = find_compiler(torch.device("cpu")) is not None
-    last = ("transformer", "blocks:inductor" if machine_code else "blocks:aot_eager")
-    in_fresh_process("compiled.py", *(a for name in graphs for a in (name, "blocks:aot_eager")), *last)

@@ -42,6 +42,9 @@ class ResNet(nn.Module):
     lowers: ClassVar[bool] = False
     """Filters are standardised from all bits of their weights: bf16 is for the convolutions alone."""
 
+    eager: ClassVar[bool] = True
+    """It has no stack of blocks, which is what training compiles (`heedful.nn.declarations`)."""
+
     alignment_taps: tuple[str, ...] = ()
     """There is no source to look at."""
 

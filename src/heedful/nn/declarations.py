@@ -12,7 +12,7 @@ validation of recipes, documentation) asks the functions here.
 | ``lifts_tokens`` | rows of its parameters that only add one number to all features of a token |
 | ``lifts_from`` | features of its inputs that only add one number to all features of a token |
 | ``removes_token_mean`` | (norms) of every token, the mean over its features is subtracted |
-| ``eager`` | what it does depends on single lengths or ids: a graph compiled for one batch serves no other |
+| ``eager`` | not compiled: it reads single lengths or ids, a graph would serve one batch; or has no stack |
 | ``carries_state`` | a state is carried over many steps, and would wear out in bf16 |
 
 Rows are indices along a parameter's first axis.

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from heedful.cli import describe
 from heedful.errors import RequestError
+from heedful.runs import timing
 from heedful.runs.reading import read_recipe
 from heedful.runs.resolve import shipped_recipes
 from heedful.text.specials import SPECIALS
@@ -35,6 +36,12 @@ def verb():
     app.callback()(lambda: None)  # with it, one command alone keeps its name
     describe.register(app)
     return app
+
+
+@pytest.fixture(autouse=True)
+def _few_updates_are_timed(monkeypatch):
+    for limit in ("SECONDS", "PATIENCE"):
+        monkeypatch.setattr(timing, limit, 0.0)
 
 
 def invoke(*arguments):
@@ -234,16 +241,17 @@ def test_what_was_timed_is_told_below_the_table(tmp_path):
         assert words in last
 
 
-def test_a_recipe_whose_data_are_at_hand_is_timed_on_them(tmp_path):
+def test_a_recipe_whose_data_are_at_hand_is_timed_on_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(timing, "FEWEST", 8)  # two epochs
     for name in ("a.en", "a.de", "b.en", "b.de"):
         (tmp_path / name).write_text("abc abd\nbca\n" * 300)
     small = recipe(tmp_path, "{kind: character}")
     value = answer(small, "--time", "--device", "cpu")
     Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
-    timing = value["timing"]
-    assert timing["own_data"]
+    timed = value["timing"]
+    assert timed["own_data"]
     # An epoch is 3,600 tokens: three updates that are nearly full, and what is left.
-    assert 3600 / 4 - 8 <= timing["tokens"] <= 1010
+    assert 3600 / 4 - 8 <= timed["tokens"] <= 1010
     # Its five characters, and not the vocabulary that is assumed of texts nobody has read.
     source = next(row for row in value["lines"] if row["name"] == "source embedding")
     assert source["parameters"] == (len(SPECIALS) + 5) * 128
