@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
+from heedful.cli.options import changed_decoding
 from heedful.cli.output import json_result, one_line, result, say, standard_input
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.files import is_unicode
@@ -90,7 +91,7 @@ def predict(
         asked: dict[str, Any] = {"beam": beam, "n_best": n_best, "precision": precision, "gap": gap}
         asked |= {"max_new_tokens": max_new_tokens, "stop": stop or None}
         asked["prefix"] = None if prefix is None else _text_of(prefix)
-        asked["decoding"] = changed_decoding(loaded.recipe.decoding, decoding or [])
+        asked["decoding"] = changed_decoding(loaded.recipe.decoding, decoding)
         predictor = loaded.predictor(**asked)
         if asked["decoding"] is not None:
             say(f"heedful: decoding in {loaded.inference(precision).chosen}")
@@ -180,22 +181,6 @@ def _shown(pieces: "Pieces") -> "Prediction":
             return prediction
         sys.stdout.write(piece)
         sys.stdout.flush()
-
-
-def changed_decoding(base: Any, overrides: list[str]) -> Any:
-    """The recipe's decoding with ``key=value`` changes."""
-    if not overrides:
-        return base
-    if base is None:
-        raise RequestError(f"--decoding {overrides[0]}: this run writes nothing, so nothing is decoded")
-    from heedful.runs.asking import decoding_from
-    from heedful.runs.resolve import overrides_tree
-    from heedful.runs.trees import COMMAND_LINE, Mark, Tree, merge
-
-    own = Tree.of({"decoding": base.model_dump(mode="json")}, Mark("the run's recipe"))
-    over = overrides_tree([f"decoding.{text}" for text in overrides])
-    assert over.mark == Mark(COMMAND_LINE)
-    return decoding_from(merge(own, over))
 
 
 def _lines(file: str, stack: ExitStack) -> Iterator[str]:
