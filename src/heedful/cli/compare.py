@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from heedful.cli.options import Json
 from heedful.cli.output import check_out, columns, json_result, result, say
 from heedful.errors import RequestError
 
@@ -34,7 +35,7 @@ def compare(
     out: Path = typer.Option(
         None, metavar="FILE", help="Draw the curves, over updates and over minutes: .svg or .png."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    as_json: Json = False,
 ) -> None:
     """Put runs side by side: settings that differ, validation scores, learning curves."""
     from heedful.runs.comparing import compare as read

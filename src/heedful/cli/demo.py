@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from heedful.cli.options import Device, Json
 from heedful.cli.output import json_result, result, say
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ def demo(
     language: str = typer.Option("ta", help="Translate English to ta (Tamil) or de (German)."),
     out: Path = typer.Option(None, help="The run's folder. [default: runs/demo-LANGUAGE]"),
     quick: bool = typer.Option(False, "--quick", help="Train for seconds, only to see that all works."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Train a small translator, offline; translate, score it, and see where it looks."""
     from heedful.runs.demo import QUICK_SENTENCES, compare, language_of

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from heedful.cli.options import Json
 from heedful.cli.output import json_result, result, say
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def describe(
         "hand and no sizes or lengths are given; else on made-up tokens.",
     ),
     device: str = typer.Option("auto", help="Where to make them: auto, cpu, cuda or cuda:N."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    as_json: Json = False,
 ) -> None:
     """Count parameters, FLOPs and memory, line by line, as a lecture would; with --time, time an update."""
     from heedful.runs.ledger.ledger import describe as counted

@@ -1,16 +1,19 @@
 """``heedful evaluate``."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heedful.cli import options
+from heedful.cli.options import Decoding, Device, Json, grouped
 from heedful.cli.output import json_result, json_text, result, say, whole_file
+from heedful.errors import RequestError
 
 if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
@@ -27,125 +30,110 @@ class Links(StrEnum):
     both = "both"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("evaluate", short_help="Score a run on test data.")(evaluate)
+@dataclass(frozen=True)
+class Sources:
+    """Which data: a data set of the recipe, or the user's own files."""
 
+    split: Annotated[
+        str, typer.Option(help="test (all test sets), valid, train, or one test set's name.")
+    ] = "test"
+    data: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="SOURCE TARGET", help="Score on these two aligned files instead."),
+    ] = None
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Score a language model, masked or not, on this file instead; may be repeated.",
+        ),
+    ] = None
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Score a classifier (tagger, captioner …) on a table like the recipe's, on one whose first "
+            "line names the columns, or on JSON lines.",
+        ),
+    ] = None
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Score a classifier of pictures on this folder, with a folder for each label; or a "
+            "captioner.",
+        ),
+    ] = None
 
-def evaluate(
-    run: Path = typer.Argument(..., metavar="RUN", help="A run's folder."),
-    split: str = typer.Option("test", help="test (all test sets), valid, train, or one test set's name."),
-    data: tuple[Path, Path] = typer.Option(
-        None, metavar="SOURCE TARGET", help="Score on these two aligned files instead."
-    ),
-    text: list[Path] = typer.Option(
-        None,
-        metavar="FILE",
-        help="Score a language model, masked or not, on this file instead; may be repeated.",
-    ),
-    table: Path = typer.Option(
-        None,
-        metavar="FILE",
-        help="Score a classifier (tagger, captioner …) on a table like the recipe's, on one whose first line "
-        "names the columns, or on JSON lines.",
-    ),
-    folder: Path = typer.Option(
-        None,
-        metavar="FOLDER",
-        help="Score a classifier of pictures on this folder, with a folder for each label; or a captioner.",
-    ),
-    alignments: str = typer.Option(
-        None,
-        metavar="GOLD",
-        help="Score the attention instead: word alignments, a line for each sentence pair (1-1 2p3).",
-    ),
-    first_word: int = typer.Option(0, min=0, max=1, help="What GOLD calls the first word: 0 or 1."),
-    dev: int = typer.Option(
-        0, min=0, help="Choose the head by the first so many pairs, and report it on the others."
-    ),
-    head: str = typer.Option(
-        None, metavar="LAYER.HEAD", help="Report this head, from 1; LAYER alone: the mean of its heads."
-    ),
-    links: Links = typer.Option(
-        Links.target,
-        help="target: each target word with the source word that it looks at most; source: each source word "
-        "with the target word that looks at it most; both: what is linked both ways.",
-    ),
-    stride: int = typer.Option(
-        None, min=1, help="Also read a text in windows that move on by so many tokens (language models)."
-    ),
-    output: Path = typer.Option(
-        None, help="Write every sentence or document with its scores, as JSON lines; or the links found."
-    ),
-    limit: int = typer.Option(None, min=1, help="Score only the first so many sentences or documents."),
-    beam: int = typer.Option(None, min=1, help="Hypotheses kept in the search; 1 is greedy."),
-    decoding: list[str] = typer.Option(
-        None, metavar="KEY=VALUE", help="Change the decoding; may be repeated."
-    ),
-    precision: str = typer.Option("auto", help="Weights while decoding: auto (fp32), fp32, bf16 or int8."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
-) -> None:
-    """Score a run on test data, with what is needed to compare the scores."""
-    from heedful.cli.predict import changed_decoding
-    from heedful.runs.asking import with_beam
-    from heedful.runs.run import load
+    def check(self) -> None:
+        """Refuse files for several tasks."""
+        if len(named := self._named()) > 1:
+            raise RequestError(f"{' and '.join(named)}: give one of them")
 
-    tables, folders = [table] if table else None, [folder] if folder else None
-    files = _own_files({"--data": data, "--text": text, "--table": tables, "--folder": folders})
-    judging = _Judging(alignments, first_word, dev, head, links)
-    given = precision if precision != "auto" else None
-    judging.refuse_mixed({"--beam": beam, "--decoding": decoding, "--stride": stride, "--precision": given})
-    loaded = load(run, device=device)
-    if judging.gold is None:
-        settings = with_beam(changed_decoding(loaded.recipe.decoding, decoding or []), beam, None)
-        how = {"decoding": settings, "limit": limit, "stride": stride, "precision": precision}
-        if loaded.kind.scored_by_writing:
-            say(f"heedful: decoding in {loaded.inference(precision).chosen}")
-        found = _scored(loaded, split, files, output, shown=not as_json, **how)
-    else:
-        found = [_judged(loaded, split, files, output, judging, limit, shown=not as_json)]
-    if as_json:
-        json_result({"version": 1, "run": str(run), "splits": [each.to_dict() for each in found]})
+    def chosen(self, run: "Run") -> "dict[str, SourceConfig]":
+        """The data sets by their names."""
+        from heedful.runs.evaluate import chosen_splits
 
+        return chosen_splits(run, self.split, next(iter(self._named().values()), None))
 
-def _own_files(given: Mapping[str, Sequence[Path] | None]) -> Sequence[Path] | None:
-    """The files to score on instead of the recipe's, from the options that can name them; None without."""
-    from heedful.errors import RequestError
-
-    named = {option: files for option, files in given.items() if files}
-    if len(named) > 1:
-        raise RequestError(f"{' and '.join(named)}: give one of them")
-    return next(iter(named.values()), None)
+    def _named(self) -> dict[str, Sequence[Path]]:
+        """The files to score on instead of the recipe's, by the option that names them."""
+        table, folder = [self.table] if self.table else None, [self.folder] if self.folder else None
+        given = {"--data": self.data, "--text": self.text, "--table": table, "--folder": folder}
+        return {option: files for option, files in given.items() if files}
 
 
 @dataclass(frozen=True)
-class _Judging:
-    """Whether and how attention is held against gold alignments: the options that say so."""
+class Judging:
+    """Whether and how attention is held against gold alignments."""
 
-    gold: str | None
-    first_word: int
-    dev: int
-    head: str | None
-    links: Links
+    alignments: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GOLD",
+            help="Score the attention instead: word alignments, a line for each sentence pair (1-1 2p3).",
+        ),
+    ] = None
+    first_word: Annotated[int, typer.Option(min=0, max=1, help="What GOLD calls the first word: 0 or 1.")] = 0
+    dev: Annotated[
+        int,
+        typer.Option(min=0, help="Choose the head by the first so many pairs, and report it on the others."),
+    ] = 0
+    head: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYER.HEAD", help="Report this head, from 1; LAYER alone: the mean of its heads."
+        ),
+    ] = None
+    links: Annotated[
+        Links,
+        typer.Option(
+            help="target: each target word with the source word that it looks at most; source: each source "
+            "word with the target word that looks at it most; both: what is linked both ways."
+        ),
+    ] = Links.target
 
-    def refuse_mixed(self, decoded: Mapping[str, Any]) -> None:
+    def check(self, decoding: Decoding, stride: int | None) -> None:
         """Refuse options that say nothing about what is to be scored.
 
-        Args:
-            decoded: those without meaning for alignments: nothing is decoded, and there are no windows.
+        Of alignments nothing is decoded, and there are no windows.
         """
-        from heedful.errors import RequestError
-
         own = {
             "--first-word": self.first_word,
             "--dev": self.dev,
             "--head": self.head,
             "--links": self.links != Links.target,
         }
-        for option, value in (own if self.gold is None else decoded).items():
+        decoded = {
+            "--beam": decoding.beam,
+            "--decoding": decoding.decoding,
+            "--stride": stride,
+            "--precision": decoding.precision != "auto",
+        }
+        for option, value in (own if self.alignments is None else decoded).items():
             if value:
-                why = "is for --alignments GOLD" if self.gold is None else "has no meaning with --alignments"
+                alone = "is for --alignments GOLD"
+                why = alone if self.alignments is None else "has no meaning with --alignments"
                 raise RequestError(f"{option} {why}")
 
     def evaluation(
@@ -155,12 +143,12 @@ class _Judging:
         from heedful.explain.alignment import Choice
         from heedful.explain.error_rates import evaluate_alignments
 
-        assert self.gold is not None
+        assert self.alignments is not None
         return evaluate_alignments(
             run,
             split,
             source,
-            self.gold,
+            self.alignments,
             first=self.first_word,
             development=self.dev,
             choice=None if self.head is None else Choice.parse(self.head, "--head"),
@@ -177,28 +165,65 @@ class _Judging:
             say(f"{found.chosen.choice} is now the one that heedful explain shows first")
 
 
-def _judged(
-    run: "Run",
-    split: str,
-    files: Sequence[Path] | None,
-    output: Path | None,
-    judging: _Judging,
-    limit: int | None,
-    *,
-    shown: bool,
-) -> "Evaluation":
-    """Score the attention of one data set, show the table of all heads, and write the links of the chosen."""
-    from heedful.errors import RequestError
-    from heedful.runs.evaluate import chosen_splits
+@dataclass(frozen=True)
+class Extent:
+    """How much is scored, and where its single scores go."""
 
-    sources = chosen_splits(run, split, files)
-    if len(sources) > 1:
-        known = ", ".join(sources)
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Also read a text in windows that move on by so many tokens (language models)."
+        ),
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write every sentence or document with its scores, as JSON lines; or the links found."
+        ),
+    ] = None
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Score only the first so many sentences or documents.")
+    ] = None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("evaluate", short_help="Score a run on test data.")(grouped(evaluate))
+
+
+def evaluate(
+    run: options.Run,
+    sources: Sources,
+    judging: Judging,
+    extent: Extent,
+    decoding: Decoding,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Score a run on test data, with what is needed to compare the scores."""
+    from heedful.runs.run import load
+
+    sources.check()
+    judging.check(decoding, extent.stride)
+    loaded = load(run, device=device)
+    if judging.alignments is None:
+        found = _scored(loaded, sources, extent, decoding, shown=not as_json)
+    else:
+        found = [_judged(loaded, sources, extent, judging, shown=not as_json)]
+    if as_json:
+        json_result({"version": 1, "run": str(run), "splits": [each.to_dict() for each in found]})
+
+
+def _judged(run: "Run", sources: Sources, extent: Extent, judging: Judging, *, shown: bool) -> "Evaluation":
+    """Score the attention of one data set, show the table of all heads, and write the links of the chosen."""
+    chosen = sources.chosen(run)
+    if len(chosen) > 1:
+        known = ", ".join(chosen)
         raise RequestError(f"--alignments are of one data set: give --data, or --split with one of {known}")
-    ((name, source),) = sources.items()
-    with _to(output) as write:
+    ((name, source),) = chosen.items()
+    with _to(extent.output) as write:
         say(f"{name}: reading the attention")
-        found = judging.evaluation(run, name, source, limit)
+        found = judging.evaluation(run, name, source, extent.limit)
         write(found.pharaoh())
     if judging.head is None:
         judging.remember(run, found)
@@ -211,15 +236,18 @@ def _judged(
 
 
 def _scored(
-    run: "Run", split: str, files: Sequence[Path] | None, output: Path | None, *, shown: bool, **how: Any
+    run: "Run", sources: Sources, extent: Extent, decoding: Decoding, *, shown: bool
 ) -> "list[Evaluation]":
     """Score one data set after the other, show each, and write what was scored in it."""
-    from heedful.runs.evaluate import chosen_splits
     from heedful.runs.evaluate import evaluate as score
 
+    how: dict[str, Any] = {"decoding": decoding.settings(run.recipe.decoding)}
+    how |= {"limit": extent.limit, "stride": extent.stride, "precision": decoding.precision}
+    if run.kind.scored_by_writing:
+        say(f"heedful: decoding in {run.inference(decoding.precision).chosen}")
     evaluations = []
-    with _to(output) as write:
-        for name, source in chosen_splits(run, split, files).items():
+    with _to(extent.output) as write:
+        for name, source in sources.chosen(run).items():
             say(f"{name}: {run.kind.scoring}")
             found = score(run, name, source, **how)
             evaluations.append(found)

@@ -2,13 +2,16 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heedful.cli import options
+from heedful.cli.options import Device, Json, changed_decoding, grouped
 from heedful.cli.output import (
     check_out,
     one_line,
@@ -18,7 +21,6 @@ from heedful.cli.output import (
     standard_input,
     whole_file,
 )
-from heedful.cli.predict import changed_decoding
 from heedful.errors import DataError, RequestError
 from heedful.explain.classes import MEANINGS
 from heedful.explain.views import ALL, VIEWS, check_names, maker
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 PAGE = ".html"
-SUFFIXES = (PAGE, ".svg", ".png", ".json")
+PICTURES = (".svg", ".png")
+SUFFIXES = (PAGE, *PICTURES, ".json")
 GIB = 2**30
 WIDEST = 120
 """Rows or columns of a heat map in the terminal."""
@@ -46,102 +49,233 @@ EPILOG = "\n\n".join(
 """Below the options."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is looked at: inputs, and an answer in place of the run's own."""
+
+    input: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="INPUT...",
+            help="A text, two texts with a tab between, or a picture's path. - is standard input. Several "
+            "are for views that look at all of them together; the first is explained.",
+        ),
+    ] = None
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Inputs of a file too, one a line; empty lines are none. - is standard input.",
+        ),
+    ] = None
+    pair: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The second text, of runs that read pairs.")
+    ] = None
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Look at this answer (text, or label) instead of the run's own."),
+    ] = None
+
+    def read(self, run: "Run") -> list[Any]:
+        """All inputs as the run takes them: those that were given, then those of the file.
+
+        Raises:
+            RequestError: there are none, or a second text of several first ones.
+        """
+        texts = self._texts()
+        most = len(run.kind.inputs(run.recipe)) + len(run.kind.optional(run.recipe))
+        if self.pair is not None:
+            if most == 1:
+                raise RequestError(f"--pair: a run of the task {run.recipe.task.kind} reads one text")
+            if len(texts) > 1:
+                raise RequestError("--pair: of several inputs, write both texts of each with a tab between")
+            return [(texts[0], self.pair)]
+        if most == 1:
+            return list(texts)
+        return [tuple(text.split("\t")) if "\t" in text else text for text in texts]
+
+    def _texts(self) -> list[str]:
+        given = self.input or []
+        if self.inputs == "-" and "-" in given:
+            raise RequestError("--inputs -: standard input is an INPUT already")
+        texts = [_standard_input() if text == "-" else text for text in given]
+        if self.inputs is not None:
+            texts += _lines(self.inputs)
+        if not texts:
+            file = self.inputs
+            what = f"{file}: there is no input in it" if file else "no input: give INPUT, or --inputs FILE"
+            raise RequestError(what)
+        return texts
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Whose attention is shown, and which views besides; layers and heads are counted from 1."""
+
+    layer: Annotated[list[int] | None, typer.Option(min=1, help="Only this layer; may be repeated.")] = None
+    head: Annotated[
+        list[int] | None, typer.Option(min=1, help="Only this head of each layer; may be repeated.")
+    ] = None
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Only this attention: self, causal or cross; may be repeated."),
+    ] = None
+    view: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"Add a view (below): {', '.join(VIEWS)}; may be repeated. {ALL}: those that this run and "
+            "input have.",
+        ),
+    ] = None
+
+    @property
+    def views(self) -> list[str]:
+        """Their names."""
+        return self.view or []
+
+    def chosen(self, run: "Run") -> dict[str, Any]:
+        """As `heedful.explain.look.look` takes it."""
+        from heedful.explain.points import points
+
+        kinds = self.kind or None
+        # A model without attention still has the views that are asked for.
+        if self.views and not kinds and not points(run.model):
+            kinds = []
+        layers, heads = ([n - 1 for n in given] if given else None for given in (self.layer, self.head))
+        return {"layers": layers, "heads": heads, "kinds": kinds, "views": self.views}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How the run writes its answer, and which of its answers is looked at."""
+
+    decoding: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Change how the answer is written; may be repeated."),
+    ] = None
+    alternative: Annotated[int, typer.Option(min=0, help="Which of the run's answers; 0 is the best.")] = 0
+
+
+@dataclass(frozen=True)
+class Form:
+    """In which form it is shown, and how much of it."""
+
+    exact: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LAYER.HEAD",
+            help="Have every weight of this head in the page (LAYER: of all its heads); may be repeated. A "
+            "page of long inputs otherwise has the strongest links of each row.",
+        ),
+    ] = None
+    tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens, and not whole words.")] = False
+    limit: Annotated[float, typer.Option(metavar="GIB", help="Memory that attention weights may take.")] = 1.0
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page (.html), a picture (.svg, .png: of the view, else of attention) or data "
+            "(.json).",
+        ),
+    ] = None
+    as_json: Json = False
+
+    @property
+    def memory(self) -> int:
+        """In bytes.
+
+        Raises:
+            RequestError: it is no number of GiB, or none is left.
+        """
+        if not 0 < self.limit * GIB < inf:
+            raise RequestError(f"--limit {self.limit:g}: expected a number of GiB above 0")
+        return int(self.limit * GIB)
+
+    @property
+    def every_weight(self) -> "list[Choice]":
+        """The heads of which a page has every weight.
+
+        Raises:
+            RequestError: no page is written, or a name is none.
+        """
+        if not self.exact:
+            return []
+        if self.out is None or self.out.suffix.lower() != PAGE:
+            raise RequestError(f"--exact: it is for pages (--out NAME{PAGE}); data (.json) has every weight")
+        from heedful.explain.alignment import Choice
+
+        return [Choice.parse(name, "--exact") for name in self.exact]
+
+    def check(self, views: Sequence[str]) -> None:
+        """See, before anything is looked at, that it can be shown so.
+
+        Raises:
+            RequestError: a picture of several views.
+        """
+        is_picture = self.out is not None and self.out.suffix.lower() in PICTURES
+        several = list(dict.fromkeys(views))
+        if is_picture and (len(several) > 1 or ALL in several):
+            what = " and ".join(several)
+            raise RequestError(
+                f"--view {what}: a picture ({self.out}) is of one view; ask for one of them, or take {PAGE}"
+            )
+
+
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     command = app.command(
         "explain", short_help="Show where a run looks while it answers an input.", epilog=EPILOG
     )
-    command(explain)
+    command(grouped(explain))
 
 
 def explain(
-    run: Path = typer.Argument(..., metavar="RUN", help="A run's folder."),
-    input: list[str] = typer.Argument(
-        None,
-        metavar="INPUT...",
-        help="A text, two texts with a tab between, or a picture's path. - is standard input. Several are "
-        "for views that look at all of them together; the first is explained.",
-    ),
-    inputs: str = typer.Option(
-        None,
-        metavar="FILE",
-        help="Inputs of a file too, one a line; empty lines are none. - is standard input.",
-    ),
-    pair: str = typer.Option(None, metavar="TEXT", help="The second text, of runs that read pairs."),
-    target: str = typer.Option(
-        None, metavar="TEXT", help="Look at this answer (text, or label) instead of the run's own."
-    ),
-    layer: list[int] = typer.Option(None, min=1, help="Only this layer; may be repeated."),
-    head: list[int] = typer.Option(None, min=1, help="Only this head of each layer; may be repeated."),
-    kind: list[str] = typer.Option(
-        None, metavar="KIND", help="Only this attention: self, causal or cross; may be repeated."
-    ),
-    view: list[str] = typer.Option(
-        None,
-        metavar="NAME",
-        help=f"Add a view (below): {', '.join(VIEWS)}; may be repeated. {ALL}: those that this run and "
-        "input have.",
-    ),
-    decoding: list[str] = typer.Option(
-        None, metavar="KEY=VALUE", help="Change how the answer is written; may be repeated."
-    ),
-    alternative: int = typer.Option(0, min=0, help="Which of the run's answers; 0 is the best."),
-    exact: list[str] = typer.Option(
-        None,
-        metavar="LAYER.HEAD",
-        help="Have every weight of this head in the page (LAYER: of all its heads); may be repeated. A page "
-        "of long inputs otherwise has the strongest links of each row.",
-    ),
-    tokens: bool = typer.Option(False, "--tokens", help="Show tokens, and not whole words."),
-    limit: float = typer.Option(1.0, metavar="GIB", help="Memory that attention weights may take."),
-    out: Path = typer.Option(
-        None,
-        help="Write a page (.html), a picture (.svg, .png: of the view, else of attention) or data (.json).",
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
+    run: options.Run,
+    asked: Asked,
+    attention: Attention,
+    answer: Answer,
+    form: Form,
+    device: Device = "auto",
 ) -> None:
     """Show where a run looks while it answers an input: layers and heads are counted from 1."""
-    check_out(out, SUFFIXES)
-    memory, whole = _memory(limit), _exact(exact or [], out)
-    names = view or []
-    check_names(names)
-    from heedful.explain.look import look
-    from heedful.explain.points import points
+    check_out(form.out, SUFFIXES)
+    memory, exact = form.memory, form.every_weight
+    check_names(attention.views)
+    form.check(attention.views)
     from heedful.runs.run import load
 
-    loaded = load(run, device=device)
-    # A model without attention still has the views that are asked for.
-    kinds: list[str] | None = kind or None
-    if names and not kind and not points(loaded.model):
-        kinds = []
-    first, *others = _inputs(loaded, input or [], inputs, pair)
-    if others:
-        say(f"heedful: looking at {1 + len(others):,} inputs")
-    seen = look(
-        loaded,
-        first,
-        layers=[number - 1 for number in layer] if layer else None,
-        heads=[number - 1 for number in head] if head else None,
-        kinds=kinds,
-        decoding=changed_decoding(loaded.recipe.decoding, decoding or []),
-        target=target,
-        alternative=alternative,
-        views=names,
-        others=others,
-        limit=memory,
-    )
-    if ALL in names:
+    seen = _seen(load(run, device=device), asked, attention, answer, memory)
+    if ALL in attention.views:
         _tell_left_out(seen)
-    if out is not None:
-        _write(seen, out, tokens, whole)
-        say(f"written: {out}")
-    if as_json:
+    if form.out is not None:
+        _write(seen, form.out, form.tokens, exact)
+        say(f"written: {form.out}")
+    if form.as_json:
         from heedful.explain.jsonable import pieces
 
         result_in_pieces(pieces(seen))
     else:
-        _show(seen, tokens)
+        _show(seen, form.tokens)
+
+
+def _seen(run: "Run", asked: Asked, attention: Attention, answer: Answer, memory: int) -> "Explanation":
+    """The explanation of the first input; maps may take so many bytes of memory."""
+    from heedful.explain.look import look
+
+    chosen = attention.chosen(run)
+    first, *others = asked.read(run)
+    if others:
+        say(f"heedful: looking at {1 + len(others):,} inputs")
+    return look(
+        run,
+        first,
+        **chosen,
+        decoding=changed_decoding(run.recipe.decoding, answer.decoding),
+        target=asked.target,
+        alternative=answer.alternative,
+        others=others,
+        limit=memory,
+    )
 
 
 def _tell_left_out(seen: "Explanation") -> None:
@@ -151,57 +285,7 @@ def _tell_left_out(seen: "Explanation") -> None:
             say(f"heedful: the view {name} is left out: {seen.absent.get(name, f'it needs {view.needs}')}")
 
 
-def _memory(limit: float) -> int:
-    """In bytes.
-
-    Raises:
-        RequestError: it is no number of GiB, or none is left.
-    """
-    if not 0 < limit * GIB < inf:
-        raise RequestError(f"--limit {limit:g}: expected a number of GiB above 0")
-    return int(limit * GIB)
-
-
-def _exact(names: Sequence[str], out: Path | None) -> "list[Choice]":
-    """The heads of which a page has every weight.
-
-    Raises:
-        RequestError: no page is written, or a name is none.
-    """
-    if not names:
-        return []
-    if out is None or out.suffix.lower() != PAGE:
-        raise RequestError(f"--exact: it is for pages (--out NAME{PAGE}); data (.json) has every weight")
-    from heedful.explain.alignment import Choice
-
-    return [Choice.parse(name, "--exact") for name in names]
-
-
 # Inputs ----------------------------------------------------------------------------------------------------
-
-
-def _inputs(run: "Run", given: Sequence[str], file: str | None, pair: str | None) -> list[Any]:
-    """All inputs as the run takes them: those that were given, then those of the file.
-
-    Raises:
-        RequestError: there are none, or a second text of several first ones.
-    """
-    if file == "-" and "-" in given:
-        raise RequestError("--inputs -: standard input is an INPUT already")
-    texts = [_standard_input() if text == "-" else text for text in given]
-    if file is not None:
-        texts += _lines(file)
-    if not texts:
-        what = f"{file}: there is no input in it" if file else "no input: give INPUT, or --inputs FILE"
-        raise RequestError(what)
-    most = len(run.kind.inputs(run.recipe)) + len(run.kind.optional(run.recipe))
-    if pair is not None:
-        if most == 1:
-            raise RequestError(f"--pair: a run of the task {run.recipe.task.kind} reads one text")
-        if len(texts) > 1:
-            raise RequestError("--pair: of several inputs, write both texts of each with a tab between")
-        return [(texts[0], pair)]
-    return texts if most == 1 else [tuple(text.split("\t")) if "\t" in text else text for text in texts]
 
 
 def _lines(file: str) -> Iterator[str]:
@@ -229,7 +313,7 @@ def _standard_input() -> str:
 
 def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
     """The explanation in the form that the name's ending says; a page with all weights of some heads."""
-    if out.suffix.lower() in {".svg", ".png"}:
+    if out.suffix.lower() in PICTURES:
         from heedful.explain.figure import figure_of
         from heedful.explain.picture import save
 

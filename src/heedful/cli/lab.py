@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from heedful.cli.options import Json
 from heedful.cli.output import json_result, result, say
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def lab(
     out: Path = typer.Option(
         None, metavar="FOLDER", help="Make the controls too, and write pages with pictures: open index.html."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    as_json: Json = False,
 ) -> None:
     """Check what the lectures claim: each experiment prints a claim, what it measured, and a verdict on it.
 

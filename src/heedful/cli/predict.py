@@ -6,12 +6,14 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heedful.cli import options
+from heedful.cli.options import Beam, Device, Precision, changed_decoding, grouped
 from heedful.cli.output import json_result, one_line, result, say, standard_input
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.files import is_unicode
@@ -31,84 +33,154 @@ PATIENCE = 0.05
 """Seconds that a pipe may be silent before what has come is answered; whoever fills it is faster by far."""
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What is answered, and in which form it comes."""
+
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="Inputs (texts, or paths of pictures), one a line, or JSON lines; or one picture. "
+            "- is standard input.",
+        ),
+    ] = "-"
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="JSON lines in and out; so for files named .jsonl.")
+    ] = False
+
+    @property
+    def structured(self) -> bool:
+        """Whether answers are JSON lines."""
+        return self.jsonl or self.file.endswith((".jsonl", ".jsonl.gz"))
+
+    def is_picture(self, run: "Run") -> bool:
+        """Whether the file is a picture itself, and no list of such."""
+        from heedful.data.pictures import SUFFIXES
+
+        return bool(run.kind.pictures(run.recipe)) and self.file.lower().endswith(SUFFIXES)
+
+    def records(self, run: "Run", lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """The inputs that stand in lines, by what the run calls them."""
+        keys, more = run.kind.inputs(run.recipe), run.kind.optional(run.recipe)
+        if self.structured and not self.is_picture(run):
+            return _records(lines, self.file, keys, more, run.kind.reads_words)
+        return _fields(lines, self.file, keys, more)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of the run besides: how it decodes, and what single tasks can do."""
+
+    beam: Beam = None
+    n_best: Annotated[
+        int | None, typer.Option("--n-best", min=1, help="Answers for each input (with --jsonl).")
+    ] = None
+    decoding: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Change the decoding, for example kind=sample; may be repeated."
+        ),
+    ] = None
+    alignment: Annotated[
+        bool, typer.Option("--alignment", help="Add attention over the source (--jsonl).")
+    ] = False
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option("--max-new-tokens", min=1, help="The most tokens of a completion (language models)."),
+    ] = None
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="End a completion where this would come; may be repeated."),
+    ] = None
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A text to read before every input, as it stands: a task with examples, say (language "
+            "models).",
+        ),
+    ] = None
+    gap: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="What stands for a gap in the inputs (masked models). [default: [MASK]]",
+        ),
+    ] = None
+
+    def check(self, structured: bool) -> None:
+        """Refuse what plain lines have no place for."""
+        if (self.alignment or self.n_best) and not structured:
+            raise RequestError("--n-best and --alignment have no place in plain lines: add --jsonl")
+
+    def predictor(self, run: "Run", precision: str) -> "Predictor":
+        """What answers so."""
+        decoding = changed_decoding(run.recipe.decoding, self.decoding)
+        predictor = run.predictor(
+            beam=self.beam,
+            n_best=self.n_best,
+            decoding=decoding,
+            precision=precision,
+            max_new_tokens=self.max_new_tokens,
+            stop=self.stop or None,
+            prefix=None if self.prefix is None else _text_of(self.prefix),
+            gap=self.gap,
+        )
+        if decoding is not None:
+            say(f"heedful: decoding in {run.inference(precision).chosen}")
+        return predictor
+
+
+@dataclass(frozen=True)
+class Plain:
+    """How plain text is read and shown."""
+
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Show answers while they are written, line ends and all.")
+    ] = False
+    whole: Annotated[bool, typer.Option("--whole", help="FILE is one input, line ends and all.")] = False
+
+    def check(self, structured: bool) -> None:
+        """Refuse what JSON lines have no place for."""
+        if (self.stream or self.whole) and structured:
+            raise RequestError("--stream and --whole are for plain text: leave --jsonl away")
+
+
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("predict", short_help="Give the run's answer to each input.")(predict)
+    app.command("predict", short_help="Give the run's answer to each input.")(grouped(predict))
 
 
 def predict(
-    run: Path = typer.Argument(..., metavar="RUN", help="A run's folder."),
-    file: str = typer.Argument(
-        "-",
-        metavar="FILE",
-        help="Inputs (texts, or paths of pictures), one a line, or JSON lines; or one picture. "
-        "- is standard input.",
-    ),
-    jsonl: bool = typer.Option(False, "--jsonl", help="JSON lines in and out; so for files named .jsonl."),
-    beam: int = typer.Option(None, min=1, help="Hypotheses kept in the search; 1 is greedy."),
-    n_best: int = typer.Option(None, "--n-best", min=1, help="Answers for each input (with --jsonl)."),
-    decoding: list[str] = typer.Option(
-        None, metavar="KEY=VALUE", help="Change the decoding, for example kind=sample; may be repeated."
-    ),
-    alignment: bool = typer.Option(False, "--alignment", help="Add attention over the source (--jsonl)."),
-    max_new_tokens: int = typer.Option(
-        None, "--max-new-tokens", min=1, help="The most tokens of a completion (language models)."
-    ),
-    stop: list[str] = typer.Option(
-        None, metavar="TEXT", help="End a completion where this would come; may be repeated."
-    ),
-    prefix: str = typer.Option(
-        None,
-        metavar="FILE",
-        help="A text to read before every input, as it stands: a task with examples, say (language models).",
-    ),
-    gap: str = typer.Option(
-        None, metavar="TEXT", help="What stands for a gap in the inputs (masked models). [default: [MASK]]"
-    ),
-    stream: bool = typer.Option(
-        False, "--stream", help="Show answers while they are written, line ends and all."
-    ),
-    whole: bool = typer.Option(False, "--whole", help="FILE is one input, line ends and all."),
-    precision: str = typer.Option("auto", help="Weights while decoding: auto (fp32), fp32, bf16 or int8."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
+    run: options.Run,
+    inputs: Inputs,
+    asked: Asked,
+    plain: Plain,
+    precision: Precision = "auto",
+    device: Device = "auto",
 ) -> None:
     """Give the run's answer to each input: one output for each, always, in order."""
-    structured = jsonl or file.endswith((".jsonl", ".jsonl.gz"))
-    if (alignment or n_best) and not structured:
-        raise RequestError("--n-best and --alignment have no place in plain lines: add --jsonl")
-    if (stream or whole) and structured:
-        raise RequestError("--stream and --whole are for plain text: leave --jsonl away")
-    with ExitStack() as stack:
-        piped = Piped.of(standard_input()) if file == "-" else None
-        lines = _lines(file, stack) if piped is None else _standard_input(piped)
-        if whole:
-            lines = iter(["\n".join(lines)])
-        from heedful.data.pictures import SUFFIXES
-        from heedful.runs.run import load
+    asked.check(inputs.structured)
+    plain.check(inputs.structured)
+    piped = Piped.of(standard_input()) if inputs.file == "-" else None
+    lines = _lines(inputs.file) if piped is None else _standard_input(piped)
+    if plain.whole:
+        lines = iter(["\n".join(lines)])
+    from heedful.runs.asking import streaming
+    from heedful.runs.run import load
 
-        loaded = load(run, device=device)
-        asked: dict[str, Any] = {"beam": beam, "n_best": n_best, "precision": precision, "gap": gap}
-        asked |= {"max_new_tokens": max_new_tokens, "stop": stop or None}
-        asked["prefix"] = None if prefix is None else _text_of(prefix)
-        asked["decoding"] = changed_decoding(loaded.recipe.decoding, decoding or [])
-        predictor = loaded.predictor(**asked)
-        if asked["decoding"] is not None:
-            say(f"heedful: decoding in {loaded.inference(precision).chosen}")
-        is_picture = bool(loaded.kind.pictures(loaded.recipe)) and file.lower().endswith(SUFFIXES)
-        if is_picture:
-            lines = iter([file])
-        if stream:
-            from heedful.runs.asking import streaming
-
-            _stream(streaming(predictor, loaded.recipe.task.kind), lines)
-            return
-        keys, more = loaded.kind.inputs(loaded.recipe), loaded.kind.optional(loaded.recipe)
-        is_json, listed = structured and not is_picture, loaded.kind.reads_words
-        records = _records(lines, file, keys, more, listed) if is_json else _fields(lines, file, keys, more)
-        # At a terminal, every line is answered at once.
-        size = 1 if file == "-" and sys.stdin.isatty() else BLOCK
-        blocks = _blocks(records, size, (lambda: True) if piped is None else piped.ready)
-        _answer_all(loaded, predictor, blocks, alignment=alignment, structured=structured)
+    loaded = load(run, device=device)
+    predictor = asked.predictor(loaded, precision)
+    if inputs.is_picture(loaded):
+        lines = iter([inputs.file])
+    if plain.stream:
+        _stream(streaming(predictor, loaded.recipe.task.kind), lines)
+        return
+    # At a terminal, every line is answered at once.
+    size = 1 if inputs.file == "-" and sys.stdin.isatty() else BLOCK
+    blocks = _blocks(inputs.records(loaded, lines), size, (lambda: True) if piped is None else piped.ready)
+    _answer_all(loaded, predictor, blocks, alignment=asked.alignment, structured=inputs.structured)
 
 
 def _answer_all(
@@ -182,23 +254,7 @@ def _shown(pieces: "Pieces") -> "Prediction":
         sys.stdout.flush()
 
 
-def changed_decoding(base: Any, overrides: list[str]) -> Any:
-    """The recipe's decoding with ``key=value`` changes."""
-    if not overrides:
-        return base
-    if base is None:
-        raise RequestError(f"--decoding {overrides[0]}: this run writes nothing, so nothing is decoded")
-    from heedful.runs.asking import decoding_from
-    from heedful.runs.resolve import overrides_tree
-    from heedful.runs.trees import COMMAND_LINE, Mark, Tree, merge
-
-    own = Tree.of({"decoding": base.model_dump(mode="json")}, Mark("the run's recipe"))
-    over = overrides_tree([f"decoding.{text}" for text in overrides])
-    assert over.mark == Mark(COMMAND_LINE)
-    return decoding_from(merge(own, over))
-
-
-def _lines(file: str, stack: ExitStack) -> Iterator[str]:
+def _lines(file: str) -> Iterator[str]:
     """Lines without their ends; only a newline ends a line."""
     from heedful.data.lines import find, lines
 

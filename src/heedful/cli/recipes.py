@@ -5,6 +5,7 @@ from typing import Any
 
 import typer
 
+from heedful.cli.options import Json
 from heedful.cli.output import columns, json_result, result, say
 
 # What stands where nothing is known yet.
@@ -19,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 def recipes(
     name: str = typer.Argument(None, metavar="[NAME]", help="Print this one, comments and all, to copy it."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object."),
+    as_json: Json = False,
 ) -> None:
     """List the shipped recipes: what each trains, on what, how large, how long, and what it should reach."""
     from heedful.errors import RequestError, nearest

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from heedful.cli.options import Device
 from heedful.cli.output import json_result, result, say
 from heedful.errors import RequestError
 
@@ -39,7 +40,7 @@ def train(
     overrides: list[str] = typer.Argument(None, metavar="KEY=VALUE", help="Changes to the recipe."),
     out: Path = typer.Option(None, help="The run's folder. [default: runs/NAME]"),
     resume: bool = typer.Option(False, "--resume", help="Go on from the newest checkpoint, bit for bit."),
-    device: str = typer.Option("auto", help="auto, cpu, cuda or cuda:N."),
+    device: Device = "auto",
     print_recipe: bool = typer.Option(False, "--print", help="Print the merged recipe and leave."),
     tensorboard: bool = typer.Option(False, "--tensorboard", help="Also write TensorBoard's event files."),
     as_json: bool = typer.Option(False, "--json", help="Print the outcome as one JSON object."),

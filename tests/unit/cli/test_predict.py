@@ -31,9 +31,7 @@ def test_only_what_is_typed_is_answered_line_by_line(monkeypatch, tmp_path, type
     monkeypatch.setattr("sys.stdin", Input(typed))
     (tmp_path / "inputs.txt").write_text("a\nb\n")
     monkeypatch.chdir(tmp_path)
-    options = {"jsonl": False, "alignment": False, "stream": False, "whole": False, "device": "cpu"}
-    options |= dict.fromkeys(["n_best", "beam", "decoding", "max_new_tokens", "stop", "prefix", "gap"])
-    module.predict(tmp_path, name, precision="auto", **options)
+    module.predict(tmp_path, module.Inputs(name), module.Asked(), module.Plain(), device="cpu")
     assert seen == [size]
 
 
