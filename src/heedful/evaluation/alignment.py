@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
+from math import nan
 from typing import NamedTuple
 
 from heedful.data.links import Link, Links, check_links, read_links
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError
 from heedful.evaluation.score import Score, check_lengths
 
 _COLUMNS = re.compile(r"([0-9]+)\s+([0-9]+)\s+([0-9]+)(?:\s+([SP]))?(?:\s+[0-9.]+)?", re.ASCII)
@@ -132,20 +133,19 @@ def alignment_error_rate(found: Sequence[Set[Link]], gold: Sequence[Alignment]) 
         AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 
     A are the links found, S the sure ones, and P the possible ones, which hold the sure ones too. The
-    details give precision |A ∩ P| / |A| and recall |A ∩ S| / |S|, None where they divide by nothing.
+    details give precision |A ∩ P| / |A| and recall |A ∩ S| / |S|, None where they divide by nothing. Where no
+    link was found and none is sure, the rate divides by nothing too: it is not a number.
 
     Args:
         found: for each sentence pair its links as (source, target), from 0.
         gold: what they are held against.
 
     Raises:
-        RequestError: no pairs, unequal numbers of them, or neither a link found nor a sure one.
+        RequestError: no pairs, or unequal numbers of them.
     """
     check_lengths(found, gold, "alignments", "gold alignments")
     pairs = list(zip(found, gold, strict=True))
     n_found, n_sure = sum(len(a) for a in found), sum(len(g.sure) for g in gold)
-    if n_found + n_sure == 0:
-        raise RequestError("there is nothing to score: no link was found, and no gold link is sure")
     hit_sure = sum(len(a & g.sure) for a, g in pairs)
     hit_possible = sum(len(a & g.possible) for a, g in pairs)
     details = {
@@ -155,5 +155,5 @@ def alignment_error_rate(found: Sequence[Set[Link]], gold: Sequence[Alignment]) 
     n_possible = sum(len(g.possible) for g in gold)
     counts = {"sentences": len(gold), "links": n_found, "sure": n_sure, "possible": n_possible}
     signature = f"possible:{'yes' if n_possible > n_sure else 'no'}"
-    value = 1 - (hit_sure + hit_possible) / (n_found + n_sure)
+    value = 1 - (hit_sure + hit_possible) / (n_found + n_sure) if n_found + n_sure else nan
     return Score("alignment error rate", value, signature, details, counts)

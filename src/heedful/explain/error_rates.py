@@ -8,6 +8,7 @@ word of the file, whatever pre-processing makes of it: it may be in lower case, 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,8 @@ class Rated:
         """For JSON: layers and heads from 1; ``head`` is null for the mean of a layer's heads."""
         return {
             **named(self.choice),
-            "development": None if self.development is None else self.development.value,
-            "value": self.score.value,
+            "development": None if self.development is None else _finite(self.development.value),
+            "value": _finite(self.score.value),
             **self.score.details,
         }
 
@@ -94,11 +95,11 @@ class Evaluation(kind.Evaluation):
         yield f"  layer  head  {first if self.development else '':>12}       AER  precision  recall"
         for rated in self.table:
             layer, head = rated.choice.layer + 1, rated.choice.head
-            before = "" if rated.development is None else f"{rated.development.value:.4f}"
-            parts = (rated.score.details[name] for name in ("precision", "recall"))
-            shown = ["-" if part is None else f"{part:.4f}" for part in parts]
+            before = "" if rated.development is None else _shown(rated.development.value)
+            precision, recall = (rated.score.details[name] for name in ("precision", "recall"))
             name, mark = "mean" if head is None else head + 1, "  *" if rated is self.chosen else ""
-            rates = f"{before:>12}  {rated.score.value:>8.4f}  {shown[0]:>9}  {shown[1]:>6}"
+            rate = _shown(rated.score.value)
+            rates = f"{before:>12}  {rate:>8}  {_shown(precision):>9}  {_shown(recall):>6}"
             yield f"  {layer:>5}  {name:>4}  {rates}{mark}"
 
 
@@ -246,12 +247,12 @@ def rated(found: Found, gold: Sequence[Alignment], development: int = 0) -> list
         development: how many pairs, the first ones, are to choose by.
 
     Raises:
-        RequestError: there are no pairs, or no links to score.
+        RequestError: there are no pairs, or no rate to choose by is defined (`most_accurate`).
     """
     if not found:
         raise RequestError("there is no sentence pair to judge heads by")
     own, rest = slice(0, development), slice(development, None)
-    return [
+    table = [
         Rated(
             choice,
             alignment_error_rate(each[own], gold[own]) if development else None,
@@ -259,14 +260,32 @@ def rated(found: Found, gold: Sequence[Alignment], development: int = 0) -> list
         )
         for choice, each in found.items()
     ]
+    most_accurate(table)  # refuses what has no rate at all
+    return table
 
 
 def most_accurate(table: Sequence[Rated]) -> Rated:
     """The layer (mean of its heads) or head with the lowest rate; of equals, the first.
 
-    Report its rate on other sentences than those that it was chosen on.
+    Report its rate on other sentences than those that it was chosen on. One that finds no link where none is
+    sure has no rate, and is not chosen.
+
+    Raises:
+        RequestError: none has a rate.
     """
-    return min(table, key=lambda each: each.rate)
+    defined = [each for each in table if not isnan(each.rate)]
+    if not defined:
+        raise RequestError("there is nothing to score: no head finds a link, and no gold link is sure")
+    return min(defined, key=lambda each: each.rate)
+
+
+def _finite(rate: float) -> float | None:
+    return None if isnan(rate) else rate
+
+
+def _shown(rate: float | None) -> str:
+    """A rate for reading; a dash where it is undefined."""
+    return "-" if rate is None or isnan(rate) else f"{rate:.4f}"
 
 
 def named(choice: Choice) -> dict[str, int | None]:

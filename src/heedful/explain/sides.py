@@ -7,7 +7,7 @@ import io
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, groupby
+from itertools import groupby
 
 import numpy as np
 from jaxtyping import UInt8
@@ -59,9 +59,10 @@ def _named(labels: Sequence[str], text: str) -> list[str]:
     return [mine if label == unknown else label for label, mine in pairs]
 
 
-def words_side(tokenizer: Tokenizer, words: Sequence[str], ids: Sequence[Sequence[int]]) -> Side:
-    """``<cls> words <sep>``, where the words are given, with the ids of each."""
-    flat = [SPECIALS.classify, *chain(*ids), SPECIALS.separate]
+def words_side(
+    tokenizer: Tokenizer, flat: Sequence[int], words: Sequence[str], ids: Sequence[Sequence[int]]
+) -> Side:
+    """Words between two special tokens: all ids, and of each word that is given its own."""
     numbers = [number for number, own in enumerate(ids) for _ in own]
     return Side(tuple(tokenizer.tokens(flat)), (NO_WORD, *numbers, NO_WORD), tuple(words))
 

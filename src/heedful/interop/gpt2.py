@@ -17,6 +17,8 @@ head that answers (`heedful.interop.gpt2_heads`) becomes a run of its task, any 
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from torch import nn
+
 from heedful.errors import RequestError
 from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.byte_bpe import read_byte_bpe, write_byte_bpe
@@ -106,7 +108,8 @@ class GPT2:
         tokenizer, numbering, framed = read_byte_bpe(checkpoint, settings, answers=head is not None)
         if head is None:
             plain, codec = _recipe(checkpoint, config, tokenizer.model.config), TextCodec(tokenizer)
-            model, lines = build(config, tokenizer.vocab_size), None
+            model: nn.Module = build(config, tokenizer.vocab_size)
+            lines = None
         else:
             refuse_other_pad(settings, numbering, framed=framed)
             plain, codec = _answering(checkpoint, head, config, tokenizer, framed=framed)

@@ -108,8 +108,12 @@ def _library(model: SubwordModel) -> Library:
 
 def _changes(config: PreprocessingConfig) -> list[normalizers.Normalizer]:
     """What is done to a text first (`heedful.text.normalisation.Preprocessing`)."""
-    forms = {"none": [], "nfc": [normalizers.NFC()], "nfkc": [normalizers.NFKC()]}
-    form: list[normalizers.Normalizer] = forms[config.normalization]
+    forms: dict[str, list[normalizers.Normalizer]] = {
+        "none": [],
+        "nfc": [normalizers.NFC()],
+        "nfkc": [normalizers.NFKC()],
+    }
+    form = forms[config.normalization]
     if not config.lowercase:
         return form
     return [*form, normalizers.Replace(Regex(_LAST_SIGMA), "ς"), normalizers.Lowercase(), *form]

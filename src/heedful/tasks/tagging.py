@@ -1,5 +1,7 @@
 """Tagging: a tag for every word, told at the word's first token (Devlin et al. 2019, section 5.3).
 
+A language model tells it at the word's last token: there it has read all of the word, and nothing behind it.
+
 words, tags -> ids of the words, a mark on each first one -> stretches -> `Batch.tagged` -> model -> loss
 words -> ids -> stretches -> hidden states of first tokens -> tags                        `Tagger.predict`
 """
@@ -11,18 +13,19 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded
 from heedful.data.sources import Located, Row, Where
 from heedful.errors import DataError
+from heedful.nn.layout import Ids
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.labels import Labels, number_of
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
-from heedful.tasks.texts import BUDGET, N_SPECIALS
-from heedful.text.specials import SPECIALS
+from heedful.tasks.texts import AS_DOCUMENTS, BUDGET, N_SPECIALS, WITH_CLASS, Frame
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
 
@@ -112,6 +115,45 @@ class TagCodec:
         return {WORDS: list(chain(*kept)), TAGS: list(chain(*marks))}
 
 
+@dataclass(frozen=True)
+class WordFrame:
+    """How words lie before a model, and at which of its tokens each is told its tag.
+
+    Args:
+        frame: the special tokens around them.
+        last: whether it is the last one, not the first.
+    """
+
+    frame: Frame
+    last: bool
+
+    def __call__(self, texts: Sequence[Ids], marks: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
+        """A batch of words.
+
+        Args:
+            texts: the ids of some words each.
+            marks: for each id 0, or where a word begins the number of its tag plus 1.
+            samples: the numbers of the samples.
+        """
+        framed = self.frame([[text] for text in texts], samples)
+        return framed.tagged([_at_last(own) for own in marks] if self.last else marks)
+
+
+BY_FIRST = WordFrame(WITH_CLASS, last=False)
+"""``<cls> a <sep>``, each token with all that stands around it."""
+
+BY_LAST = WordFrame(AS_DOCUMENTS, last=True)
+"""``</s> a </s>``, each token with those before it."""
+
+
+def _at_last(marks: Ids) -> Ids:
+    """The marks of words, each at the word's last token, not its first."""
+    own = np.asarray(marks, np.int64)
+    firsts, moved = np.flatnonzero(own), np.zeros_like(own)
+    moved[np.append(firsts[1:], len(own))[: len(firsts)] - 1] = own[firsts]
+    return moved
+
+
 def stretches(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
     """Cut a row of words of so many tokens into as few stretches of at most ``room`` tokens as possible.
 
@@ -152,13 +194,22 @@ class Tagger(Reader):
         model: has a head ``tag``; put into evaluation mode here.
         codec: of words and tags.
         longest: the most tokens of a sequence.
+        frame: how the words lie before the model.
         budget: tokens of the rectangle that is read together; bounds the memory.
     """
 
     unaligned = "a tagger writes nothing"
 
-    def __init__(self, model: Any, codec: TagCodec, *, longest: int, budget: int = BUDGET) -> None:
-        self.model, self.codec = model.eval(), codec
+    def __init__(
+        self,
+        model: Any,
+        codec: TagCodec,
+        *,
+        longest: int,
+        frame: WordFrame = BY_FIRST,
+        budget: int = BUDGET,
+    ) -> None:
+        self.model, self.codec, self.frame = model.eval(), codec, frame
         self.room, self.budget = longest - N_SPECIALS, budget
         self.device = next(model.parameters()).device
 
@@ -187,10 +238,7 @@ class Tagger(Reader):
     def _tags(self, pieces: Sequence[_Stretch], group: Sequence[int]) -> Iterator[list[tuple[int, float]]]:
         """For each piece the number and the log-probability of each of its words' tags."""
         some = [pieces[i] for i in group]
-        framed = Batch.framed(
-            [[piece.flat] for piece in some], classify=SPECIALS.classify, separate=SPECIALS.separate
-        )
-        batch = framed.tagged([piece.marks for piece in some]).to(self.device)
+        batch = self.frame([piece.flat for piece in some], [piece.marks for piece in some]).to(self.device)
         logits = self.model.heads["tag"](batch.picked(self.model(batch.inputs))).float()
         values, numbers = logits.log_softmax(-1).max(-1)
         every = iter(zip(numbers.tolist(), values.tolist(), strict=True))

@@ -1,5 +1,6 @@
 import gzip
 import os
+from math import isnan
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,15 @@ def test_unequal_and_empty_sets_are_refused():
         alignment_error_rate([{(0, 0)}], gold)
     with pytest.raises(RequestError, match="nothing to score"):
         alignment_error_rate([], [])
-    with pytest.raises(RequestError, match="no link was found, and no gold link is sure"):
-        alignment_error_rate([frozenset()], gold[1:])
+
+
+def test_without_a_link_found_and_a_sure_one_the_rate_is_undefined():
+    gold = read_alignments(["0p1"], "gold", first=0)
+    score = alignment_error_rate([frozenset()], gold)
+    assert isnan(score.value)
+    assert score.to_dict()["value"] is None
+    assert score.details == {"precision": None, "recall": None}
+    assert score.counts == {"sentences": 1, "links": 0, "sure": 0, "possible": 1}
 
 
 @pytest.mark.corpus

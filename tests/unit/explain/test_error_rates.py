@@ -12,6 +12,7 @@ from heedful.errors import DataError, RequestError
 from heedful.evaluation.alignment import Alignment
 from heedful.explain.alignment import Attention, Choice, links, teacher_forced
 from heedful.explain.error_rates import (
+    Evaluation,
     between_words,
     evaluate_alignments,
     links_of,
@@ -77,6 +78,28 @@ def test_the_most_accurate_head_is_the_one_that_has_the_gold_links():
     # FLAT links target 1 to source 0, and target 0 to none: AER = 1 - (1 + 1) / (1 + 2)
     assert rates[Choice(0, 1)] == pytest.approx(1 / 3)
     assert most_accurate([each for each in table if each.choice.layer == 0]).choice == Choice(0, 1)
+
+
+def test_a_head_without_links_has_no_rate_where_none_is_sure_and_the_others_stand():
+    gold = [Alignment(frozenset(), frozenset({(0, 0)}))] * 2
+    none, right = frozenset(), frozenset({(0, 0)})
+    found = {A: [none, none], B: [right, none], Choice(1, 0): [none, right]}
+    table = rated(found, gold)
+    assert [each.to_dict()["value"] for each in table] == [None, 0.0, 0.0]
+    assert most_accurate(table).choice == B
+    table = rated(found, gold, 1)
+    assert [each.to_dict()["development"] for each in table] == [None, 0.0, None]
+    assert [each.to_dict()["value"] for each in table] == [None, None, 0.0]
+    chosen = most_accurate(table)
+    assert chosen.choice == B
+    _, *lines = Evaluation("test", [chosen.score], table, chosen, 1, found[B]).lines()
+    assert [line.split() for line in lines] == [
+        ["1", "1", "-", "-", "-", "-"],
+        ["2", "mean", "0.0000", "-", "-", "-", "*"],
+        ["2", "1", "-", "0.0000", "1.0000", "-"],
+    ]
+    with pytest.raises(RequestError, match="no head finds a link, and no gold link is sure"):
+        rated({A: [none]}, gold[:1])
 
 
 def test_nothing_can_be_judged_without_pairs():

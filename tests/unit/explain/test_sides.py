@@ -82,7 +82,9 @@ def test_no_text_has_no_words(pieces):
 
 def test_given_words_keep_their_blanks(pieces):
     ids = [pieces.encode("low wider"), pieces.encode("newer")]
-    side = words_side(pieces, ["low wider", "newer"], ids)
+    side = words_side(
+        pieces, [SPECIALS.classify, *ids[0], *ids[1], SPECIALS.separate], ["low wider", "newer"], ids
+    )
     assert side.surface == ("low wider", "newer")
     assert side.words == (-1, *[0] * len(ids[0]), *[1] * len(ids[1]), -1)
 

@@ -1,16 +1,20 @@
 """Classifiers and regressions whose texts a language model reads to their end."""
 
+import json
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.look import look
 from heedful.interop.exporting import export_run
+from heedful.interop.importing import import_run
 from heedful.models.language_model import build
 from heedful.runs.evaluate import evaluate
 from heedful.runs.kinds import kind_of
 from heedful.runs.ledger.ledger import describe
-from heedful.runs.reading import recipe_from
+from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
@@ -137,6 +141,85 @@ def test_a_number_for_a_text(tmp_path):
     (*_, last) = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
     scores = {score.name: score.value for score in evaluate(run, "valid", run.recipe.data.valid).scores}
     assert scores["MSE"] == pytest.approx(last["metrics"]["loss"] * run.codec.deviation**2, rel=1e-4)
+
+
+TAGGING = {"kind": "tsv", "columns": {"words": 0, "tags": 1}}
+
+
+def tagged(folder, **sections):
+    """A run whose tags hang on the word before, and on the end of the word itself."""
+    for seed, (name, n) in enumerate({"train": 150, "valid": 40}.items()):
+        draw = np.random.default_rng(seed)
+        lines = []
+        for _ in range(n):
+            words = [str(word) for word in draw.choice(["xa", "xb", "yaa", "yab"], draw.integers(1, 4))]
+            tags = [f"{before[0]}{word[-1]}" for before, word in pairwise(["-", *words])]
+            lines.append(f"{' '.join(words)}\t{' '.join(tags)}\n")
+        (folder / f"{name}.tsv").write_text("".join(lines))
+    tree = {
+        "root": str(folder),
+        "task": {"kind": "tagging"},
+        "data": {part: {**TAGGING, "paths": f"{part}.tsv"} for part in ("train", "valid")},
+        "tokenizer": {"subwords": {"kind": "byte"}},
+        "model": {**MODEL, "context": 23},
+        "schedule": {"kind": "constant", "peak": 1e-2},
+        **sections,
+        "training": {**TRAINING, "precision": "fp32", **sections.get("training", {})},
+    }
+    made = recipe_from(Tree.of(tree, Mark("r")))
+    train_run(made, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+    return load(folder / "run", device="cpu")
+
+
+def test_a_language_model_tags_each_word_at_its_last_token(tmp_path):
+    training = {"max_updates": 90, "tokens_per_update": 400, "validate_every": 30, "save_every": 90}
+    run = tagged(tmp_path, training=training)
+    events = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
+    assert events[-1]["metrics"]["accuracy"] > 0.95
+    (score, *_) = evaluate(run, "valid", run.recipe.data.valid).scores
+    assert score.value == pytest.approx(events[-1]["metrics"]["accuracy"])
+    seen = []
+    run.model.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].ids.tolist()))
+    (alone,) = run.predict(["yab xa"])
+    assert seen == [[2, *run.codec.tokenizer.encode("yab xa"), 2]]
+    assert alone.tags == ["-b", "ya"]
+    # Nothing that follows changes a tag.
+    (longer,) = run.predict(["yab xa xb"])
+    assert longer.log_probs[:2] == pytest.approx(alone.log_probs, abs=1e-5)
+    (found, *_) = look(run, "yab xa").maps
+    assert found.weights.shape[-2:] == (8, 8)
+    assert describe(tmp_path / "run").parameters == sum(p.numel() for p in run.model.parameters())
+    batch = kind_of(run.recipe).example(run.recipe, run.codec.sizes, 2, 8, 0)
+    assert batch.inputs.ids[0] == 2
+
+
+def test_a_tagger_goes_on_from_a_language_model(tmp_path):
+    """With its weights, and its tokens: the blank before a word belongs to it."""
+    (tmp_path / "plain.txt").write_text("xa xb yaa yab\n" * 20)
+    source = {"kind": "text", "paths": "plain.txt"}
+    tree = {
+        "root": str(tmp_path),
+        "task": {"kind": "language-modelling"},
+        "data": {"train": source, "valid": source},
+        "tokenizer": {"subwords": {"kind": "byte-bpe", "merges": 9, "split": "gpt2"}},
+        "model": {**MODEL, "context": 23},
+        "training": {**TRAINING, "precision": "fp32"},
+    }
+    train_run(recipe_from(Tree.of(tree, Mark("r"))), tmp_path / "plain", device="cpu")
+    import_run(export_run(tmp_path / "plain", "gpt2"), tmp_path / "gpt2")
+    (tmp_path / "rows.tsv").write_text("xa yaab\tA B\n")
+    tree = {
+        "start": {"run": "gpt2"},
+        "task": {"kind": "tagging"},
+        "data": {part: {**TAGGING, "paths": "rows.tsv"} for part in ("train", "valid")},
+        "training": {**TRAINING, "precision": "fp32"},
+    }
+    first = []
+    (tmp_path / "fine.yaml").write_text(json.dumps(tree))
+    read, _ = read_recipe(str(tmp_path / "fine.yaml"))
+    train_run(read, tmp_path / "fine", device="cpu", say=first.append)
+    assert any("these heads begin afresh: tag; these stay behind: token" in line for line in first)
+    assert len(load(tmp_path / "fine").predict(["xa xb yaab"])[0].tags) == 3
 
 
 def test_it_is_described_with_its_head_and_without_an_output_layer(tmp_path):

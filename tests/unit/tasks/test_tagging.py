@@ -10,7 +10,7 @@ from heedful.data.sources import Located
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.tagging import TagCodec, Tagger, split, stretches
+from heedful.tasks.tagging import BY_LAST, TagCodec, Tagger, split, stretches
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
 from heedful.text.words import word_ids
@@ -51,6 +51,12 @@ def test_a_mark_stands_on_the_first_token_of_every_word(codec):
 def test_of_a_word_that_is_too_long_the_beginning_is_kept(codec):
     (encoded,) = codec.encode([row("seven one", "odd even")], room=2)
     assert encoded.row["tags"] == [1, 0, 2, 0]
+
+
+def test_a_language_model_has_it_on_the_last(codec):
+    batch = BY_LAST([[9, 8, 7], [6], []], [[2, 0, 3], [1], []])
+    assert batch.inputs.ids.tolist() == [2, 9, 8, 7, 2, 2, 6, 2, 2, 2]
+    assert (batch.rows.tolist(), batch.targets.tolist()) == ([2, 3, 6], [1, 2, 0])
 
 
 @pytest.mark.parametrize(

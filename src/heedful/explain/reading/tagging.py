@@ -4,16 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.explain.points import INPUT
 from heedful.explain.reading.questions import Asked, Questions, Reading
-from heedful.explain.reading.shared import in_chunks, predicted, refuse_empty, refuse_target, text_of
+from heedful.explain.reading.shared import ids_in, in_chunks, predicted, refuse_empty, refuse_target, text_of
 from heedful.explain.sides import words_side
 from heedful.objectives.tagging import TAG
 from heedful.tasks.tagging import split, stretches
 from heedful.tasks.texts import N_SPECIALS
-from heedful.text.specials import SPECIALS
 from heedful.text.words import word_ids
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 def read_tags(run: "Run", given: Any, asked: Asked) -> Reading:
     """Tagging; a list of words or a line of them."""
     refuse_target(run, asked, "its answer is a tag for every word")
-    codec, room = run.codec, run.recipe.model.max_length - N_SPECIALS
+    codec, room = run.codec, run.recipe.model.longest - N_SPECIALS
     words = split(given) if isinstance(given, str) else [text_of(run, word) for word in given]
     ids = [own[:room] for own in word_ids(codec.tokenizer, words)]
     refuse_empty(*ids)
@@ -36,8 +34,7 @@ def read_tags(run: "Run", given: Any, asked: Asked) -> Reading:
     answer: Any = predicted(run, given, asked)
     flat = [token for own in ids for token in own]
     marks = [int(i == 0) for own in ids for i in range(len(own))]
-    framed = Batch.framed([[flat]], classify=SPECIALS.classify, separate=SPECIALS.separate)
-    batch = framed.tagged([marks])
+    batch = run.recipe.words([flat], [marks])
     assert batch.rows is not None
     questions = Questions(
         INPUT,
@@ -46,4 +43,4 @@ def read_tags(run: "Run", given: Any, asked: Asked) -> Reading:
         in_chunks(run.model.heads[TAG], batch),
         lambda i, number: codec.tags[number],
     )
-    return Reading(batch, {INPUT: words_side(codec.tokenizer, words, ids)}, answer, questions)
+    return Reading(batch, {INPUT: words_side(codec.tokenizer, ids_in(batch), words, ids)}, answer, questions)

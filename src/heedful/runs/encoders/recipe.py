@@ -11,6 +11,9 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.runs import recipe
 from heedful.tasks.texts import AS_DOCUMENTS, BARE, WITH_CLASS, Frame
 
+AnyReader = Annotated[EncoderConfig | LanguageModelConfig, Field(discriminator="kind")]
+"""A model that reads a text: each token with all others, or with those before it."""
+
 
 class DataConfig(recipe.DataConfig):
     """Rows with texts and an answer, and what to do with those that cannot be used as they are.
@@ -94,7 +97,7 @@ class EncoderRecipe(ReadingRecipe):
 class WholeTextRecipe(ReadingRecipe):
     """One that asks for a whole text: a language model has read it at its last token."""
 
-    model: Annotated[EncoderConfig | LanguageModelConfig, Field(discriminator="kind")]
+    model: AnyReader
 
     @property
     def frame(self) -> Frame:

@@ -7,9 +7,8 @@ import numpy as np
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
 from heedful.data.store import TokenStore
-from heedful.tasks.tagging import TAGS, WORDS, stretches
+from heedful.tasks.tagging import TAGS, WORDS, WordFrame, stretches
 from heedful.tasks.texts import N_SPECIALS
-from heedful.text.specials import SPECIALS
 
 
 class TagBatches:
@@ -18,10 +17,11 @@ class TagBatches:
     Args:
         store: ids of words, and marks where words begin.
         longest: the most tokens of a sequence.
+        frame: how the words lie before the model.
     """
 
-    def __init__(self, store: TokenStore, longest: int) -> None:
-        self.store = store
+    def __init__(self, store: TokenStore, longest: int, frame: WordFrame) -> None:
+        self.store, self.frame = store, frame
         room, lengths = longest - N_SPECIALS, store.lengths(WORDS)
         found = [(row, *part) for row, n in enumerate(lengths.tolist()) for part in self._parts(row, n, room)]
         self.parts = np.array(found, dtype=np.int64).reshape(-1, 3)
@@ -33,13 +33,7 @@ class TagBatches:
         rows = self.store.gather(chosen[:, 0].tolist())
         cut = [slice(first, last) for _, first, last in chosen.tolist()]
         texts, marks = ([ids[part] for ids, part in zip(rows[c], cut, strict=True)] for c in (WORDS, TAGS))
-        framed = Batch.framed(
-            [[text] for text in texts],
-            classify=SPECIALS.classify,
-            separate=SPECIALS.separate,
-            samples=samples,
-        )
-        return framed.tagged(marks)
+        return self.frame(texts, marks, samples)
 
     def _parts(self, row: int, n_tokens: int, room: int) -> Iterator[tuple[int, int]]:
         """The first token of each stretch of a row, and the first one after it."""

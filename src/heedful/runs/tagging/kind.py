@@ -37,6 +37,7 @@ class Tagging(EncoderKind):
     listed = (WORDS, TAGS)
     scoring = "tagging"
     reads_words = True
+    shorter = "lower model.max_length, of a language model model.context"
     readable = (WORDS,)
     answer = TAGS
     measures = MEASURES
@@ -98,13 +99,13 @@ class Tagging(EncoderKind):
 
     def batches(self, recipe: TaggingRecipe, codec: TagCodec, store: TokenStore) -> TagBatches:
         """Rows, or stretches of long ones."""
-        return TagBatches(store, recipe.model.max_length)
+        return TagBatches(store, recipe.model.longest, recipe.words)
 
     def example(
         self, recipe: TaggingRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
     ) -> Batch:
         """Rows that differ by a token or two in length; two words of three are one token."""
-        batch = made_up(sizes[0], n, length, 1)
+        batch = made_up(sizes[0], n, length, 1, recipe.frame)
         marks = [
             [1 + i % sizes[-1] if i % 4 else 0 for i in range(k - 2)] for k in batch.inputs.layout.lengths
         ]
@@ -120,7 +121,7 @@ class Tagging(EncoderKind):
         **options: Any,
     ) -> Tagger:
         """Tags."""
-        return Tagger(inference.ready(), codec, longest=recipe.model.max_length, **options)
+        return Tagger(inference.ready(), codec, longest=recipe.model.longest, frame=recipe.words, **options)
 
     def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1 of words, and of spans where the tags say them."""

@@ -4,10 +4,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from heedful.models.language_model import LanguageModelConfig
 from heedful.objectives.registry import TAG, Losses
 from heedful.runs import recipe
-from heedful.runs.encoders.recipe import EncoderRecipe, WholeDataConfig
+from heedful.runs.encoders.recipe import AnyReader, ReadingRecipe, WholeDataConfig
 from heedful.tasks.registry import TaggingTask
+from heedful.tasks.tagging import BY_FIRST, BY_LAST, WordFrame
 
 
 class ObjectiveConfig(recipe.ObjectiveConfig):
@@ -22,11 +24,12 @@ class ObjectiveConfig(recipe.ObjectiveConfig):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
 
 
-class TaggingRecipe(EncoderRecipe):
-    """A whole recipe."""
+class TaggingRecipe(ReadingRecipe):
+    """A whole recipe; a language model tells the tag of a word before it has read what follows."""
 
     task: TaggingTask
     data: WholeDataConfig
+    model: AnyReader
     objective: ObjectiveConfig = ObjectiveConfig()
 
     rising_metrics: ClassVar[frozenset[str]] = frozenset({"accuracy"})
@@ -34,3 +37,8 @@ class TaggingRecipe(EncoderRecipe):
     def metrics(self) -> set[str]:
         """What validation measures, over words."""
         return {"loss", "accuracy"}
+
+    @property
+    def words(self) -> WordFrame:
+        """How words lie before the model."""
+        return BY_LAST if isinstance(self.model, LanguageModelConfig) else BY_FIRST
