@@ -52,6 +52,10 @@ class Loaded:
         def inputs(recipe):
             return ("text",)
 
+        @staticmethod
+        def optional(recipe):
+            return ()
+
     def predictor(self, **asked):
         return None
 
