@@ -297,7 +297,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "block": 3,
         "experts": {"n": 4, "k": 3, "layers": [1, 2]},
     },
-    "captioner": {**_C, "n_layers": 1, "n_decoder_layers": 3},
+    "captioner": {**_C, "n_layers": 1, "n_decoder_layers": 3, "patches": "convolution"},
     "captioner, post-norm": {**_C, "norm_placement": "post", "activation": "relu", "positions": "learned"},
     "captioner, untied": {
         **_C,
@@ -598,6 +598,7 @@ _N = {"kind": "resnet", "picture_size": 12, "channels": 2, "n_blocks": [1, 2], "
 PICTURES: dict[str, dict[str, Any]] = {
     "vit": _P,
     "vit, mean": {**_P, "pooling": "mean", "score": "dot", "attention_bias": False, "activation": "relu"},
+    "vit, convolution of squares": {**_P, "patches": "convolution"},
     "vit, post-norm": {**_P, "norm_placement": "post", "score": "bilinear", "activation": "gelu-tanh"},
     "vit, batch norm": {**_P, "norm": "batch", "score": "additive"},
     "vit, power norm": {**_P, "norm": "power", "score": "cosine"},

@@ -159,8 +159,8 @@ def test_every_part_of_nn_occurs():
     used = parts(mixer_of, MIXERS) | parts(cross_of, CROSS) | parts(plain_model, MODELS)
     used |= parts(labelled_model, LABELLED) | parts(lambda name: OBJECTIVES[name].heads(), OBJECTIVES)
     bases = {base for kind in known for base in kind.__mro__[1:]}
-    # These two no model offers: their unit tests hold them against what models have.
-    alone = ["ConvolutionPatches", "GroupScaling"]
+    # This one no model offers: its unit tests hold it against what models have.
+    alone = ["GroupScaling"]
     assert sorted(kind.__name__ for kind in known - used - bases) == alone
 
 

@@ -1,6 +1,7 @@
 """ViT of transformers: what it saves is imported, what is exported it loads, and both compute the same."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
 from heedful.nn.patches import Pictures
+from heedful.runs.kinds import kind_of
 from heedful.runs.run import load
 
 transformers = pytest.importorskip("transformers")
@@ -167,3 +169,15 @@ def test_training_on_own_pictures_begins_where_vit_is(tmp_path):
     assert tuned.losses[0] == pytest.approx(loss, rel=1e-5)
     assert tuned.losses[2] < tuned.losses[0]
     assert {answer.text for answer in tuned.run.predict(pictures)} <= {"round", "square"}
+
+
+def test_squares_by_a_convolution_are_the_same_model(tmp_path):
+    """Of a run with the other word the weights fit as they are, and compute what transformers does."""
+    model = make("ViTForImageClassification", tmp_path / "their")
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    config = run.recipe.model.model_copy(update={"patches": "convolution"})
+    recipe = run.recipe.model_copy(update={"model": config})
+    other = kind_of(recipe).model(recipe, run.codec.sizes).eval()
+    assert type(other.embedding.patches).__name__ == "ConvolutionPatches"
+    other.load_state_dict(run.model.state_dict())
+    agrees(SimpleNamespace(recipe=recipe, model=other), model)

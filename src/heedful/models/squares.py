@@ -1,5 +1,6 @@
 """Squares of pixels: the options and the embedding that encoders of pictures and captioners share."""
 
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import model_validator
@@ -7,7 +8,7 @@ from torch import nn
 
 from heedful.models.attention_stack import Positive, StackConfig, positions_of
 from heedful.models.encoder import STD
-from heedful.nn.patches import LinearPatches, PatchEmbedding
+from heedful.nn.patches import ConvolutionPatches, LinearPatches, PatchEmbedding
 from heedful.nn.positions import Added, LearnedPositions
 
 
@@ -18,11 +19,14 @@ class SquaresConfig(StackConfig):
         picture_size: pixels along each side.
         channels: numbers of a pixel: 3 for colours, 1 for grey.
         patch_size: pixels along each side of a square; it divides ``picture_size``.
+        patches: how squares become tokens: cut out and multiplied (``linear``), or by a convolution whose
+            stride is its kernel; both compute the same with the same weights, so a run goes on with either.
     """
 
     picture_size: Positive = 224
     channels: Positive = 3
     patch_size: Positive = 16
+    patches: Literal["linear", "convolution"] = "linear"
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
     norm_placement: Literal["post", "pre"] = "pre"
 
@@ -42,6 +46,12 @@ class SquaresConfig(StackConfig):
         return side, side
 
 
+_PATCHES: dict[str, Callable[[int, int, int], LinearPatches | ConvolutionPatches]] = {
+    "linear": LinearPatches,
+    "convolution": ConvolutionPatches,
+}
+
+
 def squares_of(config: SquaresConfig, positions: str, class_token: nn.Parameter | None) -> PatchEmbedding:
     """What makes tokens of a picture, freshly initialised: a table of positions as N(0, 0.02²).
 
@@ -51,7 +61,7 @@ def squares_of(config: SquaresConfig, positions: str, class_token: nn.Parameter 
         class_token: what stands before the squares, or None.
     """
     rows, columns = config.grid
-    patches = LinearPatches(config.channels, config.patch_size, config.d_model)
+    patches = _PATCHES[config.patches](config.channels, config.patch_size, config.d_model)
     places = positions_of(positions, rows * columns + (class_token is not None), config.d_model)
     if isinstance(places, LearnedPositions):
         nn.init.normal_(places.weight, std=STD)

@@ -91,24 +91,27 @@ class LinearPatches(nn.Module):
 class ConvolutionPatches(nn.Module):
     """A convolution with kernel and stride P: every square meets the same d filters, and none overlap.
 
+    The kernel is W of `LinearPatches`, seen as d x C x P x P: either part takes the other's parameters.
+
     Source: Dosovitskiy et al. 2021, released code. Arguments, parameters and first values as `LinearPatches`.
     """
 
     def __init__(self, channels: int, patch: int, d_model: int) -> None:
         super().__init__()
-        self.patch = patch
-        self.projection = nn.Conv2d(channels, d_model, patch, stride=patch)
+        self.channels, self.patch = channels, patch
+        self.projection = nn.Linear(channels * patch**2, d_model)
         _initialise(self.projection)
 
     def forward(self, pixels: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N d"]:
         """Project all squares of all pictures."""
         grid_of(pixels.shape[2], pixels.shape[3], self.patch)
-        return self.projection(pixels).flatten(2).mT
+        kernel = self.projection.weight.unflatten(1, (self.channels, self.patch, self.patch))
+        found = functional.conv2d(pixels, kernel, self.projection.bias, stride=self.patch)
+        return found.flatten(2).mT
 
 
-def _initialise(projection: nn.Linear | nn.Conv2d) -> None:
-    nn.init.normal_(projection.weight, std=projection.weight[0].numel() ** -0.5)
-    assert projection.bias is not None
+def _initialise(projection: nn.Linear) -> None:
+    nn.init.normal_(projection.weight, std=projection.in_features**-0.5)
     nn.init.zeros_(projection.bias)
 
 

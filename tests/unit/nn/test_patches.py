@@ -57,8 +57,7 @@ def test_both_parts_compute_the_same_and_so_do_their_gradients():
     linear, convolution = LinearPatches(C, P, D), ConvolutionPatches(C, P, D)
     nn.init.normal_(linear.projection.bias)
     with torch.no_grad():
-        convolution.projection.weight.copy_(linear.projection.weight.view(D, C, P, P))
-        convolution.projection.bias.copy_(linear.projection.bias)
+        convolution.load_state_dict(linear.state_dict())
     asked, results = torch.randn(B, N, D), []
     for part in (linear, convolution):
         x = pixels().requires_grad_()

@@ -36,7 +36,7 @@ from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.cells import LSTMCell, ResetAfterGRUCell
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
-from heedful.nn.patches import ConvolutionPatches, LinearPatches, Pictures
+from heedful.nn.patches import Pictures
 from heedful.nn.recurrent import Recurrence
 from heedful.runs.ledger.ledger import describe, ledger_of
 from heedful.runs.ledger.lines import formula
@@ -530,16 +530,17 @@ def of_pictures(model, d_model, n_tokens, channels, size):
     return model, Pictures.of(torch.randn(PAIRS, channels, size, size), n_tokens)
 
 
-@pytest.mark.parametrize("patches", [LinearPatches, ConvolutionPatches])
+@pytest.mark.parametrize("patches", ["linear", "convolution"])
 @pytest.mark.parametrize(
     "mixer, pooling",
     [("attention", "first"), ("mlp", "mean"), ("separable", "mean"), ("convolution", "mean")],
 )
 def test_models_of_squares_have_the_operations_that_torch_counts(mixer, pooling, patches):
     positions = "none" if mixer == "mlp" else "learned"
-    config = VisionConfig(mixer=mixer, pooling=pooling, positions=positions, **SMALL_PICTURES)
+    config = VisionConfig(
+        mixer=mixer, pooling=pooling, positions=positions, patches=patches, **SMALL_PICTURES
+    )
     model = build_model(config)
-    model.embedding.patches = patches(2, 4, 24)
     model, inputs = of_pictures(model, 24, config.n_tokens, 2, 12)
     ledger = ledger_of(model, length=config.n_tokens)
     assert PAIRS * ledger.total.flops == torch_counts(model, inputs)
