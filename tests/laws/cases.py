@@ -599,6 +599,7 @@ PICTURES: dict[str, dict[str, Any]] = {
     "vit": _P,
     "vit, mean": {**_P, "pooling": "mean", "score": "dot", "attention_bias": False, "activation": "relu"},
     "vit, convolution of squares": {**_P, "patches": "convolution"},
+    "vit, sinusoidal": {**_P, "d_model": 12, "positions": "sinusoidal"},
     "vit, post-norm": {**_P, "norm_placement": "post", "score": "bilinear", "activation": "gelu-tanh"},
     "vit, batch norm": {**_P, "norm": "batch", "score": "additive"},
     "vit, power norm": {**_P, "norm": "power", "score": "cosine"},

@@ -9,7 +9,7 @@ from torch import nn
 from heedful.models.attention_stack import Positive, StackConfig, positions_of
 from heedful.models.encoder import STD
 from heedful.nn.patches import ConvolutionPatches, LinearPatches, PatchEmbedding
-from heedful.nn.positions import Added, LearnedPositions
+from heedful.nn.positions import Added, GridPositions, LearnedPositions, Positions
 
 
 class SquaresConfig(StackConfig):
@@ -62,7 +62,12 @@ def squares_of(config: SquaresConfig, positions: str, class_token: nn.Parameter 
     """
     rows, columns = config.grid
     patches = _PATCHES[config.patches](config.channels, config.patch_size, config.d_model)
-    places = positions_of(positions, rows * columns + (class_token is not None), config.d_model)
+    before = int(class_token is not None)
+    places: Positions
+    if positions == "sinusoidal":
+        places = GridPositions(rows, columns, config.d_model, before)
+    else:
+        places = positions_of(positions, before + rows * columns, config.d_model)
     if isinstance(places, LearnedPositions):
         nn.init.normal_(places.weight, std=STD)
     size = (config.picture_size, config.picture_size)

@@ -36,7 +36,8 @@ class VisionConfig(SquaresConfig, MixingConfig):
     Args:
         mixer: what mixes across the squares (`heedful.models.mixing`). Convolutions and recurrence run along
             the row of all squares, where the end of one line of the picture touches the begin of the next.
-        positions: how the squares' places are known; the mixer ``mlp`` knows them without.
+        positions: how the squares' places are known: a learned table, or sines and cosines of row and column
+            (`heedful.nn.positions.GridPositions`); the mixer ``mlp`` knows them without.
         pooling: what one vector for the picture is made of; ``first`` puts a class token before the squares.
     """
 
@@ -45,8 +46,17 @@ class VisionConfig(SquaresConfig, MixingConfig):
     n_heads: Positive = 12
     n_layers: Positive = 12
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    positions: Literal["learned", "none"] = "learned"
+    positions: Literal["learned", "sinusoidal", "none"] = "learned"
     pooling: Literal["first", "mean"] = "first"
+
+    @model_validator(mode="after")
+    def _halves_are_pairs(self) -> "VisionConfig":
+        if self.positions == "sinusoidal" and self.d_model % 4:
+            raise ValueError(
+                "positions=sinusoidal: sines and cosines of rows and of columns need a d_model that is a "
+                f"multiple of 4, not {self.d_model}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _class_token_sees_all(self) -> "VisionConfig":

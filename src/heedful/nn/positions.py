@@ -125,6 +125,47 @@ class SinusoidalPositions(Positions):
         return f"{self.d}, base={self.base}, interleaved={self.interleaved}, offset={self.offset}"
 
 
+class GridPositions(Positions):
+    """Sinusoids of the places in a grid: the row's beside the column's, each of half the width.
+
+    PE[r C + c] = [S_r; S_c], with S the `SinusoidalPositions` of width d/2, and C columns. Hence the product
+    of two places is a sum over both directions, f(r - r') + f(c - c'), and depends on how they lie to each
+    other alone. Positions before the grid (of a class token) have zeros. Nothing is learned.
+
+    Source: Dosovitskiy et al. 2021, appendix D.4 (2-dimensional embeddings, learned there); fixed ones: Chen
+    et al. 2021 (MoCo v3), section 4.2.
+
+    Args:
+        rows: of the grid.
+        columns: of the grid, C.
+        d: width, a multiple of 4.
+        before: positions before the grid's first.
+    """
+
+    table: Tensor
+    max_length: int
+
+    def __init__(self, rows: int, columns: int, d: int, before: int = 0) -> None:
+        super().__init__()
+        if d < 4 or d % 4:
+            raise ValueError(f"sinusoids of rows and of columns: the width must be a multiple of 4, not {d}")
+        self.d, self.max_length = d, before + rows * columns
+        half = SinusoidalPositions(d // 2)
+        along, across = half(torch.arange(rows)), half(torch.arange(columns))
+        grid = torch.cat((along.repeat_interleave(columns, 0), across.repeat(rows, 1)), -1)
+        table = torch.cat((torch.zeros(before, d), grid))
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, positions: Int[Tensor, " T"], end: int | None = None) -> Float[Tensor, "T d"]:
+        """Look the positions up."""
+        self._refuse_beyond(positions, end)
+        return functional.embedding(positions, self.table)
+
+    def extra_repr(self) -> str:
+        """Sizes, for printing."""
+        return f"{self.max_length}, {self.d}"
+
+
 class LearnedPositions(Positions):
     """A learned vector for each of ``max_length`` positions. It cannot extrapolate.
 

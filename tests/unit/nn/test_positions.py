@@ -12,6 +12,7 @@ from heedful.nn.positions import (
     Added,
     Concatenated,
     ConstantPositions,
+    GridPositions,
     LearnedPositions,
     NoPositions,
     OneHotPositions,
@@ -30,6 +31,7 @@ def _double(d=512, **settings):
 def _all_parts():
     return [
         SinusoidalPositions(6),
+        GridPositions(3, 4, 8, before=1),
         LearnedPositions(13, 6),
         OneHotPositions(13),
         ConstantPositions(6),
@@ -138,6 +140,46 @@ def test_sinusoids_refuse_impossible_settings(settings):
         SinusoidalPositions(**settings)
 
 
+# A grid
+
+
+def test_places_of_a_grid_by_loop():
+    rows, columns, d, before = 3, 5, 12, 2
+    table = GridPositions(rows, columns, d, before)(torch.arange(before + rows * columns))
+    assert not table[:before].any()
+    for row in range(rows):
+        for column in range(columns):
+            found = table[before + row * columns + column].tolist()
+            for half, place in enumerate((row, column)):
+                for i in range(d // 4):
+                    angle = place / 10000 ** (2 * i / (d // 2))
+                    at = half * d // 2 + 2 * i
+                    assert found[at : at + 2] == pytest.approx([math.sin(angle), math.cos(angle)], abs=1e-6)
+
+
+def test_places_of_a_grid_know_how_they_lie_to_each_other_and_no_more():
+    rows, columns, d = 7, 11, 20
+    grid = (
+        GridPositions(rows, columns, d)(torch.arange(rows * columns)).double().unflatten(0, (rows, columns))
+    )
+    for down, right in [(0, 1), (1, 0), (2, 3), (3, -2)]:
+        moved = grid.roll((-down, -right), (0, 1))
+        inside = moved[: rows - down, max(0, -right) : columns - max(0, right)]
+        here = grid[: rows - down, max(0, -right) : columns - max(0, right)]
+        products = (here * inside).sum(-1)
+        torch.testing.assert_close(products, products[:1, :1].expand_as(products), rtol=0, atol=1e-5)
+    alike = (grid[0, 0] * grid).sum(-1)
+    assert alike.argmax() == 0
+    assert (alike.flatten()[1:] < alike[0, 0] - 0.01).all()
+
+
+def test_a_grid_needs_a_width_of_two_pairs():
+    with pytest.raises(ValueError, match="a multiple of 4, not 6"):
+        GridPositions(2, 3, 6)
+    with pytest.raises(RequestError, match="position 6 is beyond the 6 positions"):
+        GridPositions(2, 3, 8)(torch.tensor([6]))
+
+
 # The others
 
 
@@ -184,7 +226,7 @@ def test_no_positions_are_zero():
 
 @pytest.mark.parametrize("part", _all_parts(), ids=lambda part: type(part).__name__)
 def test_the_contract(part):
-    limits = {LearnedPositions: 13, OneHotPositions: 13}
+    limits = {GridPositions: 13, LearnedPositions: 13, OneHotPositions: 13}
     assert part.max_length == limits.get(type(part))
     y = part(SHUFFLED)
     assert y.shape == (len(SHUFFLED), part.d)
