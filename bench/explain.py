@@ -140,7 +140,7 @@ def drawn(module: Any, page: Path, rounds: int) -> list[float]:
                 browser.show()
                 browser.devtools("Page.addScriptToEvaluateOnNewDocument", source=DRAWN)
                 browser.open(page.read_text(encoding="utf-8"))
-                while (after := browser.run("return window.drawnAfter ?? null")) is None:
+                while (after := browser.execute("return window.drawnAfter ?? null")) is None:
                     time.sleep(0.02)
             finally:
                 browser.close()

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -98,9 +99,13 @@ class Browser:
     def visit(self, path: Path) -> str:
         """Load a file; its address."""
         self._ask("POST", "/url", {"url": path.as_uri()})
+        # A key that comes before the page has the focus is lost.
+        end = time.monotonic() + SECONDS
+        while not self.execute("return document.hasFocus()") and time.monotonic() < end:
+            time.sleep(0.05)
         return path.as_uri()
 
-    def run(self, script: str, *values: Any) -> Any:
+    def execute(self, script: str, *values: Any) -> Any:
         """What a function body returns; ``arguments`` are the values."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": [*values]})
 

@@ -31,7 +31,9 @@ def test_a_signal_is_noted(number):
 
 def program(body):
     """What a program prints to a file while it is asked to stop, and its status."""
-    lines = ["import os, signal, sys", "from heedful.training.signals import stop_signals", body]
+    # Whoever ran the tests may have it ignored (nohup), and programs inherit that.
+    heard = "signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+    lines = ["import os, signal, sys", "from heedful.training.signals import stop_signals", heard, body]
     return subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=200
     )
@@ -62,11 +64,11 @@ with stop_signals() as request:
     assert (done.returncode, done.stdout) == (0, "True\n")
 
 
-def test_an_ignored_hangup_stays_ignored():
+def test_an_ignored_hangup_stays_ignored(handlers):
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_signals() as request:
             os.kill(os.getpid(), signal.SIGHUP)
             assert not request.received
     finally:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, handlers[signal.SIGHUP])

@@ -85,7 +85,7 @@ def pixels(browser: Browser, selector: str, n: int = 0) -> np.ndarray:
         const {width, height} = canvas;
         return [height, width, Array.from(canvas.getContext("2d").getImageData(0, 0, width, height).data)];
     """
-    height, width, values = browser.run(script, selector, n)
+    height, width, values = browser.execute(script, selector, n)
     return np.array(values).reshape(height, width, 4)
 
 
@@ -104,7 +104,7 @@ def shaded(cells: np.ndarray, most: float) -> np.ndarray:
 
 
 def texts(browser: Browser, selector: str) -> list[str]:
-    return browser.run(
+    return browser.execute(
         "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", selector
     )
 
@@ -120,7 +120,7 @@ def tints_of(browser: Browser, selector: str) -> list[list[int] | None]:
         const chips = [...document.querySelectorAll(arguments[0])];
         return chips.map((chip) => numbers(chip.style.backgroundColor));
     """
-    return browser.run(script, selector)
+    return browser.execute(script, selector)
 
 
 def click(browser: Browser, selector: str, n: int = 0) -> None:
@@ -131,7 +131,7 @@ def click(browser: Browser, selector: str, n: int = 0) -> None:
         const box = found.getBoundingClientRect();
         return [box.x + box.width / 2, box.y + box.height / 2];
     """
-    browser.move(*browser.run(script, selector, n), click=True)
+    browser.move(*browser.execute(script, selector, n), click=True)
 
 
 def head(browser: Browser, number: int, view: int) -> None:
@@ -190,7 +190,7 @@ def test_the_cell_below_the_mouse_is_told(browser, opened):
         const {x, y, width, height} = field.getBoundingClientRect();
         return [x, y, width, height];
     """
-    x, y, width, height = browser.run(script)
+    x, y, width, height = browser.execute(script)
     for row, column in [(0, 0), (1, 4), (7, 6), (6, 1), (3, 5)]:
         browser.move(x + (column + 0.5) * width / len(source), y + (row + 0.5) * height / len(target))
         said = text(browser, "#readout")
@@ -245,13 +245,13 @@ def test_a_tokens_bars_are_its_weights_in_every_head_of_the_layer(browser, opene
     weights = np.concatenate([weights, weights.mean(axis=0, keepdims=True)])
     wanted = weights[:, 5, :] if direction == "out" else weights[:, :, 5]
     other = explanation.sides["source" if direction == "out" else "target"].tokens
-    found = browser.run(BARS)
+    found = browser.execute(BARS)
     assert [row[0] for row in found] == [*other]
     np.testing.assert_allclose([float(row[1]) for row in found], wanted[1], atol=SHOWN)
     np.testing.assert_allclose([[last_number(s) for s in row[3]] for row in found], wanted.T, atol=SHOWN)
     widths = np.array([row[2] for row in found])
     np.testing.assert_allclose(widths / widths.max(), wanted.T / wanted.max(), atol=0.03)
-    strokes = browser.run(
+    strokes = browser.execute(
         "return [...document.querySelectorAll('.fan path')]"
         ".map((path) => [+path.dataset.unit, +path.getAttribute('stroke-width')])"
     )
@@ -265,7 +265,7 @@ def test_a_side_that_looks_at_itself_keeps_its_token_when_turned_round(browser, 
     click(browser, "[role=listbox] .chip", 6)
     click(browser, "#directions span", 1)
     assert text(browser, "#token-title") == "ththen is looked at by"
-    found = [float(row[1]) for row in browser.run(BARS)]
+    found = [float(row[1]) for row in browser.execute(BARS)]
     # Tokens that no head looks from are not listed: the side is causal.
     listed = explanation.maps[2].weights[:, :, 6].max(axis=0) > SHOWN
     assert listed.tolist() == [False] * 6 + [True] * 2
@@ -293,7 +293,7 @@ def seen_squares(browser: Browser, selector: str, n: int = 0) -> np.ndarray:
         const {x, y, width, height} = found.getBoundingClientRect();
         return [x, y, width, height];
     """
-    x, y, width, height = browser.run(script, selector, n)
+    x, y, width, height = browser.execute(script, selector, n)
     window = np.asarray(Image.open(BytesIO(browser.picture())).convert("RGB"), dtype=float)
     rows, columns = GRID
     down = (y + (np.arange(rows) + 0.5) * height / rows).astype(int)
@@ -315,7 +315,7 @@ def bar_of(browser: Browser, selector: str) -> tuple[np.ndarray, float, str]:
         const bar = document.querySelector(arguments[0] + " canvas").getBoundingClientRect();
         return (mark.x + mark.width / 2 - bar.x) / bar.width;
     """
-    return colours, browser.run(script, selector), text(browser, selector)
+    return colours, browser.execute(script, selector), text(browser, selector)
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -328,7 +328,7 @@ def test_what_is_seen_of_a_picture_is_its_weights(browser, opened, dark):
     same_seen(seen_squares(browser, ".pair .frame", 1), looked[2], most, dark)
     for n in range(3):
         same_seen(seen_squares(browser, "#heads button .frame", n), looked[n], looked.max(), dark)
-    assert browser.run("return document.querySelector('.big img').naturalWidth") == GRID[1] * 12
+    assert browser.execute("return document.querySelector('.big img').naturalWidth") == GRID[1] * 12
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -371,9 +371,9 @@ def test_a_picture_whose_tokens_are_no_words_has_no_words_to_show(browser, opene
     plain = picture()
     side = plain.sides["input"]
     opened(replace(plain, sides={"input": replace(side, words=(-1,) * len(side.tokens))}))
-    assert browser.run("return document.getElementById('units').hidden")
+    assert browser.execute("return document.getElementById('units').hidden")
     opened(translation())
-    assert not browser.run("return document.getElementById('units').hidden")
+    assert not browser.execute("return document.getElementById('units').hidden")
 
 
 def test_a_square_is_chosen_by_mouse_and_by_keys(browser, opened):
@@ -384,7 +384,7 @@ def test_a_square_is_chosen_by_mouse_and_by_keys(browser, opened):
     for square, key in [(middle, None), (middle + GRID[1], "Down"), (middle + GRID[1] - 1, "Left")]:
         if key:
             browser.press(key)
-        said = browser.run("return document.activeElement.getAttribute('aria-label')")
+        said = browser.execute("return document.activeElement.getAttribute('aria-label')")
         row, column = divmod(square - 1, GRID[1])
         assert said.startswith(f"Picture of the input, square in row {row + 1}, column {column + 1}")
         assert last_number(said) == pytest.approx(weights[square, square], abs=SHOWN)
@@ -399,7 +399,7 @@ def test_where_each_word_of_a_caption_looked(browser, opened):
         same_seen(seen_squares(browser, "#strip button .frame", n), weights, looked.max())
     click(browser, "#strip button", 2)
     assert text(browser, "#token-title") == "disc looks at"
-    assert browser.run("return document.activeElement.textContent") == "disc"
+    assert browser.execute("return document.activeElement.textContent") == "disc"
 
 
 def test_probabilities_are_told_and_tinted(browser, opened):
@@ -439,9 +439,9 @@ def test_a_row_of_the_census_opens_its_head(browser, opened):
         (number,) = (i for i, each in enumerate(explanation.maps) if each.tap == heads[n]["tap"])
         weights = explanation.maps[number].head(heads[n]["head"] - 1)
         same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
-    browser.run("document.querySelectorAll('.opens')[1].focus()")
+    browser.execute("document.querySelectorAll('.opens')[1].focus()")
     browser.press("Tab")
-    assert browser.run(OUTLINED)
+    assert browser.execute(OUTLINED)
     browser.press("Enter")
     assert text(browser, "#head-title") == f"Layer {heads[2]['layer']}, head {heads[2]['head']}"
     assert focused(browser) == "one-head"
@@ -456,11 +456,11 @@ def test_the_tables_of_views_tell_their_numbers(browser, opened):
         "How far each head looks, in tokens: self-attention of the source (even attention: 2.25)",
     ]
     rows = "return [...document.querySelectorAll('#more section')[arguments[0]].querySelectorAll('tbody tr')]"
-    told = browser.run(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 1)
+    told = browser.execute(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 1)
     assert [row[2] for row in told] == [head["pattern"] for head in explanation.more["census"]["heads"]]
-    far = browser.run(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 2)
+    far = browser.execute(f"{rows}.map((row) => [...row.cells].map((cell) => cell.textContent))", 2)
     assert far == [["1", "0.00", "", "2.00", "0.25"], ["2", "1.50", "", "2.00", "0.25"]]
-    tints = browser.run(f"{rows}.map((row) => row.cells[3].style.backgroundColor)", 2)
+    tints = browser.execute(f"{rows}.map((row) => row.cells[3].style.backgroundColor)", 2)
     (farthest,) = {tuple(map(int, re.findall(r"\d+", tint))) for tint in tints}
     np.testing.assert_allclose(farthest, coloured(np.array(0.62)), atol=3)
 
@@ -491,7 +491,7 @@ def test_what_the_class_token_sees_stands_beside_the_picture(browser, opened):
     assert texts(browser, "#more figcaption") == ["the picture", "layer 1", "layer 2"]
     row, column = np.unravel_index(wanted[1].argmax(), GRID)
     script = "return document.querySelectorAll('#more .gallery canvas')[1].getAttribute('aria-label')"
-    said = browser.run(script)
+    said = browser.execute(script)
     assert said.startswith(f"layer 2: row {row + 1}, column {column + 1}: {wanted[1].max():.4f}; ")
 
 
@@ -554,7 +554,7 @@ def test_positions_are_blue_where_alike_and_red_where_opposite(browser, opened, 
 def test_filters_are_a_picture_with_a_text(browser, opened):
     opened(seen_picture())
     script = "const {naturalWidth, naturalHeight, alt} = document.querySelector('.tiles');"
-    assert browser.run(f"{script} return [naturalWidth, naturalHeight, alt]") == [
+    assert browser.execute(f"{script} return [naturalWidth, naturalHeight, alt]") == [
         7,
         3,
         "2 tiles, which explain 75% of the variance",
@@ -575,14 +575,14 @@ def test_the_head_that_aligns_best_is_open_at_first(browser, opened):
 
 def test_a_model_without_attention_has_a_page_too(browser, opened):
     opened(without_maps())
-    assert browser.run("return document.getElementById('desk').hidden")
+    assert browser.execute("return document.getElementById('desk').hidden")
     assert texts(browser, "#written small") == ["\u00a0", ".61"]
 
 
 def test_what_the_input_says_is_shown_and_does_nothing(browser, opened):
     opened(hostile())
-    assert browser.run("return window.hit === undefined")
-    assert browser.run("return document.querySelectorAll('img, main script').length") == 0
+    assert browser.execute("return window.hit === undefined")
+    assert browser.execute("return document.querySelectorAll('img, main script').length") == 0
     shown = texts(browser, "[role=listbox] .chip")
     assert shown[:3] == [*HOSTILE[:3]]
     assert shown[3:6] == ["\ufffd", "\u23ce", "\u2205"]
@@ -592,7 +592,7 @@ def test_what_the_input_says_is_shown_and_does_nothing(browser, opened):
 
 
 def focused(browser: Browser) -> str:
-    return browser.run(
+    return browser.execute(
         "const e = document.activeElement; return e.id || e.className || e.getAttribute('name') || e.tagName"
     )
 
@@ -610,21 +610,21 @@ def test_a_walk_by_keyboard(browser, opened):
     for _ in range(14):
         browser.press("Tab")
         met.append(focused(browser))
-        assert browser.run(OUTLINED), f"no outline at {met[-1]}"
+        assert browser.execute(OUTLINED), f"no outline at {met[-1]}"
     # One stop for each kind of attention, then the controls of the head, its map, its table, its token.
     assert met[:8] == ["skip", "scheme", "thumb", "thumb", "thumb", "unit", "scale", "map"]
     assert {"SUMMARY", "direction", "chip"} <= {*met}
 
     opened(translation())
     browser.press("Tab", "Tab", "Tab", "Right", "Down")
-    label = browser.run("return document.activeElement.getAttribute('aria-label')")
+    label = browser.execute("return document.activeElement.getAttribute('aria-label')")
     assert label.startswith("Layer 2, head 2; strongest: ")
     browser.press("Enter")
     assert text(browser, "#head-title") == "Layer 2, head 2"
     assert focused(browser) == "one-head"
     browser.press("Tab", "Tab", "Tab")
     assert focused(browser) == "map"
-    before = browser.run("return [state.query, state.key]")
+    before = browser.execute("return [state.query, state.key]")
     browser.press("Home", "Right", "Right", "Down")
     row = min(before[0] + 1, len(explanation.sides["source"].tokens) - 1)
     said = text(browser, "#readout")
@@ -635,7 +635,7 @@ def test_a_walk_by_keyboard(browser, opened):
     browser.press("Home", "Right")
     assert text(browser, "#token-title") == "enjoyed looks at"
     browser.press("Escape")
-    assert browser.run("return document.activeElement.getAttribute('aria-label')") == label
+    assert browser.execute("return document.activeElement.getAttribute('aria-label')") == label
 
 
 def test_everything_that_takes_keys_has_a_name(browser, opened):
@@ -661,17 +661,17 @@ def test_light_and_dark_by_what_people_prefer_and_by_the_switch(browser, opened)
     explanation = opened(translation(), dark=True)
     weights = explanation.maps[5].weights.astype(float).mean(axis=0)
     shares = weights / weights.max()
-    assert browser.run(paper) == "rgb(18, 21, 25)"
+    assert browser.execute(paper) == "rgb(18, 21, 25)"
     same_colours(pixels(browser, ".field canvas"), coloured(shares, dark=True))
     click(browser, "#scheme")
-    assert browser.run(paper) == "rgb(251, 250, 248)"
+    assert browser.execute(paper) == "rgb(251, 250, 248)"
     assert text(browser, "#scheme") == "Dark"
     same_colours(pixels(browser, ".field canvas"), coloured(shares))
     click(browser, "#scheme")
     same_colours(pixels(browser, ".field canvas"), coloured(shares, dark=True))
-    browser.run("dispatchEvent(new Event('beforeprint'))")
+    browser.execute("dispatchEvent(new Event('beforeprint'))")
     same_colours(pixels(browser, ".field canvas"), coloured(shares))
-    browser.run("dispatchEvent(new Event('afterprint'))")
+    browser.execute("dispatchEvent(new Event('afterprint'))")
     same_colours(pixels(browser, ".field canvas"), coloured(shares, dark=True))
 
 
@@ -685,11 +685,11 @@ def test_on_paper_nothing_is_cut_off(browser, opened):
         const nodes = [...document.querySelectorAll(arguments[0])];
         return [nodes.some((node) => node.scrollHeight > node.clientHeight + 1), nodes.some(scrolls)];
     """
-    on_screen = [browser.run(script, box) for box in boxes]
+    on_screen = [browser.execute(script, box) for box in boxes]
     assert all(scrolls for _, scrolls in on_screen)
     assert all(is_cut for is_cut, _ in on_screen[:3])
     browser.devtools("Emulation.setEmulatedMedia", media="print")
-    on_paper = [browser.run(script, box) for box in boxes]
+    on_paper = [browser.execute(script, box) for box in boxes]
     browser.devtools("Emulation.setEmulatedMedia", media="")
     assert not any(scrolls for _, scrolls in on_paper)
     assert not any(is_cut for is_cut, _ in on_paper[:3])
@@ -722,7 +722,7 @@ def test_text_stands_out_from_its_tint(browser, opened, dark):
         const nodes = [...document.querySelectorAll(arguments[0])];
         return nodes.map((node) => [numbers(getComputedStyle(node).color), numbers(ground(node))]);
     """
-    found = browser.run(
+    found = browser.execute(
         script, ".chip, .hint, .facts dt, .facts dd, h1, h2, legend, .readout, .map span, footer p"
     )
     lighter = luminance(np.array(found)) + 0.05
@@ -733,25 +733,25 @@ def test_text_stands_out_from_its_tint(browser, opened, dark):
 @pytest.mark.parametrize("make", [translation, picture, seeing_further, seen_picture])
 def test_a_narrow_page_does_not_run_out_of_the_window(browser, opened, make, width):
     opened(make(), width=width, height=700)
-    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.execute("return document.documentElement.scrollWidth") <= width
 
 
 def test_text_from_right_to_left(browser, opened):
     opened(hebrew())
-    boxes = browser.run(
+    boxes = browser.execute(
         "return [...document.querySelectorAll('[role=listbox] .chip')].map((chip) => chip.offsetLeft)"
     )
     assert boxes == sorted(boxes, reverse=True)
     click(browser, "[role=listbox] .chip", 1)
     browser.press("Left")
-    assert browser.run("return state.query") == 2
+    assert browser.execute("return state.query") == 2
     browser.press("Right", "Right")
-    assert browser.run("return state.query") == 0
+    assert browser.execute("return state.query") == 0
 
 
 def test_the_rest_of_a_causal_row_is_drawn_to_the_left_of_its_diagonal(browser, opened):
     opened(large(2, 3, 440, kind="causal"))
-    drawn = np.array(browser.run("return Array.from(unpacked(0, 1).w)")).reshape(440, 440)
+    drawn = np.array(browser.execute("return Array.from(unpacked(0, 1).w)")).reshape(440, 440)
     assert not np.triu(drawn, 1).any()
     np.testing.assert_allclose(drawn.sum(axis=1), 1, atol=1e-3)
 
@@ -770,24 +770,24 @@ def test_a_large_page_has_every_head_and_true_numbers(browser, opened):
     weights = explanation.maps[3].head(5)
     head(browser, 3, 5)
     same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
-    assert browser.run("return document.getElementById('map-note').hidden")
+    assert browser.execute("return document.getElementById('map-note').hidden")
 
     weights = explanation.maps[7].head(2)
     head(browser, 7, 2)
-    assert not browser.run("return document.getElementById('map-note').hidden")
+    assert not browser.execute("return document.getElementById('map-note').hidden")
     assert text(browser, "#map-note").endswith("heedful explain … --exact 8.3")
     for row in (0, 200, 511):
         order = np.argsort(-weights[row], kind="stable")
         for column in order[:7]:
-            browser.run("change({query: arguments[0], key: arguments[1]})", row, int(column))
+            browser.execute("change({query: arguments[0], key: arguments[1]})", row, int(column))
             assert last_number(text(browser, "#readout")) == pytest.approx(weights[row, column], abs=SHOWN)
         for column in order[[10, 100, 500]]:
-            browser.run("change({query: arguments[0], key: arguments[1]})", row, int(column))
+            browser.execute("change({query: arguments[0], key: arguments[1]})", row, int(column))
             said = text(browser, "#readout")
             assert " at most " in said
             assert weights[row, column] <= last_number(said) + SHOWN
     assert "the 8 strongest of 512" in text(browser, ".bars caption")
-    found = [(row[0], float(row[1])) for row in browser.run(BARS)]
+    found = [(row[0], float(row[1])) for row in browser.execute(BARS)]
     order = np.sort(np.argsort(-weights[511], kind="stable")[:8])
     assert [name for name, _ in found] == [f"tok{n}" for n in order]
     np.testing.assert_allclose([value for _, value in found], weights[511][order], atol=SHOWN)
