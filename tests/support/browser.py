@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -99,10 +98,8 @@ class Browser:
     def visit(self, path: Path) -> str:
         """Load a file; its address."""
         self._ask("POST", "/url", {"url": path.as_uri()})
-        # A key that comes before the page has the focus is lost.
-        end = time.monotonic() + SECONDS
-        while not self.execute("return document.hasFocus()") and time.monotonic() < end:
-            time.sleep(0.05)
+        # Without a click a first key may go to the window, and not to the page.
+        self.move(1, 1, click=True)
         return path.as_uri()
 
     def execute(self, script: str, *values: Any) -> Any:
