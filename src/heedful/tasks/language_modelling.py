@@ -206,21 +206,12 @@ class Completer(Streaming):
         return Spelling(self.codec.text, self.stops.before, self.stops.certain, begun=bool(prompt))
 
     def _prediction(self, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
-        first, *others = [self._one(prompt, h) for h in hypotheses]
+        first, *others = [self._spelling(prompt).prediction(h) for h in hypotheses]
         if len(prompt) > self.context:
             n = len(prompt)
             whole = f"the {n} tokens of prefix and prompt" if self.prefix else f"the prompt's {n} tokens"
             first = replace(first, note=f"of {whole}, the last {self.context} were read")
         return replace(first, alternatives=others)
-
-    def _one(self, prompt: Sequence[int], hypothesis: Hypothesis) -> Prediction:
-        return Prediction(
-            text=self._spelling(prompt).text(hypothesis.ids),
-            score=hypothesis.score,
-            tokens=self.codec.text.tokens(hypothesis.ids),
-            log_probs=list(hypothesis.log_probs),
-            ids=tuple(hypothesis.ids),
-        )
 
 
 def refuse_source(decoding: DecodingConfig) -> None:

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from heedful.decoding.config import DecodingConfig, check_streaming
-from heedful.decoding.protocol import OnToken
+from heedful.decoding.protocol import Hypothesis, OnToken
 from heedful.errors import DataError
 from heedful.tasks.prediction import Prediction
 from heedful.text.tokenizer import Tokenizer
@@ -46,6 +46,16 @@ class Spelling:
         """The text of the whole answer. Bytes that are not UTF-8 become U+FFFD."""
         spelled = b"".join(self.tokenizer.spelled(ids, begun=self.begun))
         return self.undo(spelled.decode("utf-8", "replace"))
+
+    def prediction(self, hypothesis: Hypothesis) -> Prediction:
+        """The answer that a hypothesis is."""
+        return Prediction(
+            text=self.text(hypothesis.ids),
+            score=hypothesis.score,
+            tokens=self.tokenizer.tokens(hypothesis.ids),
+            log_probs=list(hypothesis.log_probs),
+            ids=tuple(hypothesis.ids),
+        )
 
 
 class Growing:

@@ -91,17 +91,8 @@ class Writer:
 
     def prediction(self, hypotheses: Sequence[Hypothesis]) -> Prediction:
         """The best answer, with the others as its alternatives."""
-        first, *others = [self._one(h) for h in hypotheses]
+        first, *others = [self.spelling.prediction(h) for h in hypotheses]
         return replace(first, alternatives=others)
-
-    def _one(self, hypothesis: Hypothesis) -> Prediction:
-        return Prediction(
-            text=self.spelling.text(hypothesis.ids),
-            score=hypothesis.score,
-            tokens=self.tokenizer.tokens(hypothesis.ids),
-            log_probs=list(hypothesis.log_probs),
-            ids=tuple(hypothesis.ids),
-        )
 
     @torch.inference_mode()
     def alignment(self, source: Any, hypothesis: Hypothesis) -> list[Any] | None:
