@@ -167,6 +167,11 @@ class Gapped:
         """How many there are in all."""
         return len(self.spaced)
 
+    @property
+    def note(self) -> str | None:
+        """Whether it was cut."""
+        return f"cut by {self.n_cut} tokens" if self.n_cut else None
+
 
 class Filler:
     """A model with its tokenizer: texts with gaps in, the texts with the gaps filled out.
@@ -235,11 +240,12 @@ class Filler:
             inputs = framed([gapped[i] for i in group]).to(self.device)
             hidden = self.model(inputs)
             each = iter(self._of_gaps(inputs, hidden, [gapped[i] for i in group]))
-            follows = self._follows(inputs, hidden)
+            judged = any(self._is_judged(gapped[i]) for i in group)
+            follows = self._follows(inputs, hidden) if judged else ()
             for n, i in enumerate(group):
                 own = next(each)
                 made = self._prediction(gapped[i], own) if gapped[i].n_gaps else results[i]
-                results[i] = replace(made, follows=follows[n] if len(parts[i]) > 1 else None)
+                results[i] = replace(made, follows=follows[n]) if self._is_judged(gapped[i]) else made
             progress(len(group))
         return results
 
@@ -252,18 +258,19 @@ class Filler:
         log_probs[spaced.bool()[:, None] & self._without_space] = float("-inf")
         return log_probs.cpu().split([each.n_gaps for each in group])
 
-    def _follows(self, inputs: Tokens, hidden: Tensor) -> Sequence[float | None]:
-        """How probable it is that the second text follows; None of a model that has not learned it."""
-        heads = self.model.heads
-        if "next" not in heads:
-            return [None] * inputs.layout.n_sequences
-        logits = class_logits(hidden, heads, inputs.layout, "next")
+    def _is_judged(self, gapped: Gapped) -> bool:
+        """Whether it is told if the second text follows: of pairs, by a model that has learned it."""
+        return len(gapped.texts) > 1 and "next" in self.model.heads
+
+    def _follows(self, inputs: Tokens, hidden: Tensor) -> Sequence[float]:
+        """Of each pair how probable it is that its second text follows; of single texts it means nothing."""
+        logits = class_logits(hidden, self.model.heads, inputs.layout, "next")
         return logits.softmax(-1)[:, FOLLOWS].tolist()
 
     def gapped(self, texts: Sequence[str]) -> Gapped:
         """The ids of a text or a pair, cut where they are too long, with masks for the gaps."""
         around = [around_gaps(self.codec.text, text.split(self.gap)) for text in texts]
-        whole = [list(chain.from_iterable(_between(own.parts, [SPECIALS.mask]))) for own in around]
+        whole = [_masked(own.parts) for own in around]
         kept = [list(ids) for ids in fitted(whole, self.longest)]
         # No text spells a special token, so masks are gaps, and those that are kept are the first ones.
         spaced = [own.spaced[: ids.count(SPECIALS.mask)] for own, ids in zip(around, kept, strict=True)]
@@ -274,16 +281,16 @@ class Filler:
         """Why nothing was filled; nothing of a pair, which is asked for another answer too."""
         if gapped.n_cut and any(self.gap in text for text in texts):
             return f"{self.gap} lies beyond the {sum(map(len, gapped.texts))} tokens that are read"
-        if len(texts) > 1 and "next" in self.model.heads:
-            return f"cut by {gapped.n_cut} tokens" if gapped.n_cut else None
+        if self._is_judged(gapped):
+            return gapped.note
         return f"there is no {self.gap} to fill"
 
     def _groups(self, gapped: Sequence[Gapped]) -> Iterator[list[int]]:
         """Indices of what is asked something, longest first, cut into groups of bounded size."""
         lengths = {
-            i: sum(map(len, own.texts)) + 1 + len(own.texts)
+            i: sum(map(len, own.texts)) + WITH_CLASS.n_specials(len(own.texts))
             for i, own in enumerate(gapped)
-            if own.n_gaps or (len(own.texts) > 1 and "next" in self.model.heads)
+            if own.n_gaps or self._is_judged(own)
         }
         return longest_first(lengths, self.budget)
 
@@ -303,9 +310,8 @@ class Filler:
             if not longer:
                 raise WorkError("what the model says of a gap is no number: its weights may be damaged")
             best = sorted(longer, key=lambda found: -found[0])[: self.n_best]
-        note = f"cut by {text.n_cut} tokens" if text.n_cut else None
         first, *others = [self._filled(text, *found) for found in best]
-        return replace(first, alternatives=others, note=note)
+        return replace(first, alternatives=others, note=text.note)
 
     def _filled(
         self, text: Gapped, score: float, chosen: Sequence[int], log_probs: list[float]
@@ -329,8 +335,7 @@ def framed(group: Sequence[Gapped]) -> Tokens:
     return inputs
 
 
-def _between(parts: Sequence[list[int]], mask: list[int]) -> Iterator[list[int]]:
+def _masked(parts: Sequence[list[int]]) -> list[int]:
     """The parts with a mask between each and the next."""
-    for number, part in enumerate(parts):
-        yield from ([mask] if number else [])
-        yield part
+    first, *others = parts
+    return [*first, *(i for part in others for i in (SPECIALS.mask, *part))]
