@@ -23,7 +23,7 @@ from heedful.cli.output import (
 )
 from heedful.errors import DataError, RequestError
 from heedful.explain.classes import MEANINGS
-from heedful.explain.views import ALL, VIEWS, check_names, maker
+from heedful.explain.views import ALL, VIEWS, check_names, check_picture, maker
 
 if TYPE_CHECKING:
     from heedful.explain.alignment import Choice
@@ -207,18 +207,11 @@ class Form:
         return [Choice.parse(name, "--exact") for name in self.exact]
 
     def check(self, views: Sequence[str]) -> None:
-        """See, before anything is looked at, that it can be shown so.
-
-        Raises:
-            RequestError: a picture of several views.
-        """
-        is_picture = self.out is not None and self.out.suffix.lower() in PICTURES
-        several = list(dict.fromkeys(views))
-        if is_picture and (len(several) > 1 or ALL in several):
-            what = " and ".join(several)
-            raise RequestError(
-                f"--view {what}: a picture ({self.out}) is of one view; ask for one of them, or take {PAGE}"
-            )
+        """See, before anything is looked at, that the views are there and can be shown so."""
+        check_out(self.out, SUFFIXES)
+        check_names(views)
+        if self.out is not None and self.out.suffix.lower() in PICTURES:
+            check_picture(views)
 
 
 def register(app: typer.Typer) -> None:
@@ -238,10 +231,8 @@ def explain(
     device: Device = "auto",
 ) -> None:
     """Show where a run looks while it answers an input: layers and heads are counted from 1."""
-    check_out(form.out, SUFFIXES)
-    memory, exact = form.memory, form.every_weight
-    check_names(attention.views)
     form.check(attention.views)
+    memory, exact = form.memory, form.every_weight
     from heedful.runs.run import load
 
     seen = _seen(load(run, device=device), asked, attention, answer, memory)

@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from heedful.errors import RequestError
 from heedful.explain.picture import check_size, heat_map
 from heedful.explain.summary import Shown, mean_of, over_squares
 from heedful.explain.view import Explanation
-from heedful.explain.views import VIEWS, maker
+from heedful.explain.views import VIEWS, check_picture, maker
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,10 +23,7 @@ def figure_of(seen: Explanation, *, tokens: bool = False) -> "Figure":
             read.
     """
     drawn = [name for name in seen.more if name in VIEWS]
-    if len(drawn) > 1:
-        raise RequestError(
-            f"a picture is of one view, not of {' and '.join(drawn)}: take .html, or ask for one of them"
-        )
+    check_picture(drawn)
     if drawn:
         return maker(drawn[0]).figure(seen, seen.more[drawn[0]])
     shown = mean_of(seen)

@@ -200,7 +200,7 @@ def test_an_empty_file_has_no_input(command, lines, content, message):
         (
             "classification",
             ["the cat", "--view", "losses", "--view", "heads", "--out", "x.svg"],
-            "--view losses and heads: a picture .* is of one view",
+            "a picture is of one view, not of losses and heads: take .html",
         ),
     ],
 )

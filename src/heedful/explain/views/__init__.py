@@ -122,6 +122,18 @@ def check_names(names: Sequence[str]) -> None:
             raise RequestError(f"unknown view {name!r}{nearest(name, [*VIEWS, ALL])}; {known}")
 
 
+def check_picture(names: Sequence[str]) -> None:
+    """Refuse several views where a picture is to be made.
+
+    Raises:
+        RequestError: there are several, or all are asked for.
+    """
+    if len(several := list(dict.fromkeys(names))) > 1 or ALL in several:
+        raise RequestError(
+            f"a picture is of one view, not of {' and '.join(several)}: take .html, or ask for one of them"
+        )
+
+
 def maker(name: str) -> Maker:
     """The module of a view, with what it imports."""
     return cast(Maker, import_module(f"{__name__}.{name.replace('-', '_')}"))
