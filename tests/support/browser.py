@@ -36,6 +36,10 @@ KEYS = {
     "Down": "\ue015",
 }
 SECONDS = 120
+SETTLED = (
+    "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)))"
+)
+"""Answers once two frames were drawn and the events that waited are done."""
 
 
 def missing() -> list[str]:
@@ -111,7 +115,7 @@ class Browser:
         actions = [
             {"type": kind, "value": KEYS.get(name, name)} for name in names for kind in ("keyDown", "keyUp")
         ]
-        self._ask("POST", "/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
+        self._act({"type": "key", "id": "keys", "actions": actions})
 
     def move(self, x: float, y: float, *, click: bool = False) -> None:
         """Move the mouse to a place in the window, in pixels of the style, and press its button there."""
@@ -119,7 +123,12 @@ class Browser:
         if click:
             actions += [{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
         mouse = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": actions}
-        self._ask("POST", "/actions", {"actions": [mouse]})
+        self._act(mouse)
+
+    def _act(self, actions: dict[str, Any]) -> None:
+        """Do what people do, and wait for what the page makes of it: some events (``toggle``) come later."""
+        self._ask("POST", "/actions", {"actions": [actions]})
+        self._ask("POST", "/execute/async", {"script": SETTLED, "args": []})
 
     def devtools(self, command: str, **parameters: Any) -> Any:
         """A command of the DevTools protocol."""
