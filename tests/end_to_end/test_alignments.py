@@ -48,8 +48,9 @@ def test_the_head_whose_links_are_the_gold_is_found(heedful, run, files, gold, e
     assert score["value"] == 0
     assert (score["details"]["layer"], score["details"]["head"]) == (1, 2)
     assert score["counts"]["sentences"] == 17 - 9
-    assert score["signature"] == "possible:no|links:target|head:first-9"
-    assert [row["head"] for row in score["details"]["table"]] == [None, 1, 2]
+    assert score["signature"] == "possible:no|links:target|step:output|head:first-9"
+    rows = [(row["step"], row["head"]) for row in score["details"]["table"]]
+    assert rows == [(step, head) for step in ("output", "input") for head in (None, 1, 2)]
     assert [row["development"] for row in score["details"]["table"]][2] == 0
     assert json.loads((run / "alignment.json").read_text())["pairs"] == 9
     shown = heedful("explain", run, (files / "src").read_text().splitlines()[0], "--json", cwd=files)
@@ -65,10 +66,22 @@ def test_people_get_a_table_with_the_chosen_head(heedful, run, files, gold):
     done = heedful("evaluate", run, *options, cwd=files)
     assert done.status == 0, done.err
     table = done.out.splitlines()
-    assert table[0].split() == ["layer", "head", "AER", "precision", "recall"]
-    assert table[3].split() == ["1", "2", "0.0000", "1.0000", "1.0000", "*"]
+    assert table[0].split() == ["layer", "head", "step", "AER", "precision", "recall"]
+    assert table[3].split() == ["1", "2", "output", "0.0000", "1.0000", "1.0000", "*"]
     assert "the head marked *: layer 1, head 2" in table
     assert any(line.split()[:4] == ["alignment", "error", "rate", "0.0000"] for line in table)
+
+
+def test_words_can_be_looked_for_where_they_are_read(heedful, run, files, gold):
+    options = ("--data", "src", "tgt", "--alignments", "gold", "--step", "input", "--json")
+    score = scores(heedful("evaluate", run, *options, cwd=files))["alignment error rate"]
+    assert {row["step"] for row in score["details"]["table"]} == {"input"}
+    assert score["value"] > 0
+    explained = heedful("explain", run, (files / "src").read_text().splitlines()[0], cwd=files)
+    assert "where words are read (known to align best)" in explained.out
+    named = heedful("evaluate", run, *options, "--head", "1.2", "--output", "links", cwd=files)
+    assert scores(named)["alignment error rate"]["details"]["step"] == "input"
+    assert (files / "links").read_text() != gold.read_text()
 
 
 def test_links_can_be_made_from_the_other_side(heedful, run, files, gold):
@@ -87,6 +100,7 @@ WRONG = [
     (["--dev", "3"], "--dev is for --alignments GOLD"),
     (["--head", "1.1"], "--head is for --alignments GOLD"),
     (["--links", "both"], "--links is for --alignments GOLD"),
+    (["--step", "input"], "--step is for --alignments GOLD"),
     ([FIRST, "1"], "--first-word is for --alignments GOLD"),
     ([*DATA, "--alignments", "none.gold"], "none.gold: no such file"),
     ([*DATA, "--alignments", "src"], "src:1: "),
@@ -102,6 +116,7 @@ WRONG = [
     ([*DATA, "--alignments", "one", "--precision", "bf16"], "--precision has no meaning with --alignments"),
     ([*DATA, "--alignments", "one", FIRST, "2"], FIRST),
     ([*DATA, "--alignments", "one", "--links", "all"], "--links"),
+    ([*DATA, "--alignments", "one", "--step", "both"], "--step"),
 ]
 
 
@@ -125,7 +140,7 @@ def test_recurrent_attention_is_one_head(heedful, recurrent, files):
     (files / "g").write_text("0-0\n")
     done = heedful("evaluate", recurrent, "--data", "a", "b", "--alignments", "g", "--json", cwd=files)
     assert done.status == 0, done.err
-    assert [row["head"] for row in scores(done)["alignment error rate"]["details"]["table"]] == [1]
+    assert [row["head"] for row in scores(done)["alignment error rate"]["details"]["table"]] == [1, 1]
 
 
 @pytest.fixture(scope="module")

@@ -105,7 +105,7 @@ def test_the_head_that_aligns_best_is_shown_first(heedful, transformer, tmp_path
     assert "cross-attention: layer 1, head 2 (known to align best)" in ok(heedful(*given, cwd=tmp_path)).out
     own = look(run, "red dog").map("cross", 0)
     found = ok(heedful(*given, "--json", cwd=tmp_path)).json()
-    assert found["best"] == {"tap": own.tap, "head": 2}
+    assert found["best"] == {"tap": own.tap, "head": 2, "step": "output"}
     assert "known to align best" not in ok(heedful(*given, "--layer", "1", cwd=tmp_path)).out
 
 

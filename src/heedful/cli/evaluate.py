@@ -30,6 +30,13 @@ class Links(StrEnum):
     both = "both"
 
 
+class Step(StrEnum):
+    """See `heedful.explain.alignment.at_step`."""
+
+    output = "output"
+    input = "input"
+
+
 @dataclass(frozen=True)
 class Sources:
     """Which data: a data set of the recipe, or the user's own files."""
@@ -112,6 +119,13 @@ class Judging:
             "word with the target word that looks at it most; both: what is linked both ways."
         ),
     ] = Links.target
+    step: Annotated[
+        Step | None,
+        typer.Option(
+            help="Where a target word is looked for: output, as it is foretold; input, as it is read. "
+            "[default: both; with --head: output]"
+        ),
+    ] = None
 
     def check(self, decoding: Decoding, stride: int | None) -> None:
         """Refuse options that say nothing about what is to be scored.
@@ -123,6 +137,7 @@ class Judging:
             "--dev": self.dev,
             "--head": self.head,
             "--links": self.links != Links.target,
+            "--step": self.step,
         }
         decoded = {
             "--beam": decoding.beam,
@@ -140,10 +155,11 @@ class Judging:
         self, run: "Run", split: str, source: "SourceConfig", limit: int | None
     ) -> "error_rates.Evaluation":
         """See `heedful.explain.error_rates.evaluate_alignments`."""
-        from heedful.explain.alignment import Choice
+        from heedful.explain.alignment import STEPS, Choice
         from heedful.explain.error_rates import evaluate_alignments
 
         assert self.alignments is not None
+        steps = STEPS if self.step is None else (self.step.value,)
         return evaluate_alignments(
             run,
             split,
@@ -151,8 +167,9 @@ class Judging:
             self.alignments,
             first=self.first_word,
             development=self.dev,
-            choice=None if self.head is None else Choice.parse(self.head, "--head"),
+            choice=None if self.head is None else Choice.parse(self.head, "--head", step=steps[0]),
             by=self.links.value,
+            steps=steps,
             limit=limit,
         )
 

@@ -6,6 +6,10 @@ into words as usual (Zenkel et al. 2019, section 5; Garg et al. 2019, section 3.
     w[i, j] = mean over pieces t of target word i of the sum over pieces s of source word j of a[t, s]
 
 so that a row still sums to 1. The end token is the last word of both sides.
+
+A decoder reads y_t-1 and foretells y_t at the same step. So a target piece has two rows: that of the step of
+which it is the *output*, where the model looks for what to write, and that of the next step, of which it is
+the *input*, where the model knows it (`at_step`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +21,7 @@ from numpy.typing import NDArray
 
 from heedful.errors import RequestError
 from heedful.evaluation.alignment import Link
+from heedful.objectives.guided import DecoderStep
 from heedful.tasks.forced import forced
 from heedful.tasks.pairing import TWO_SIDES
 from heedful.tasks.prediction import Prediction
@@ -24,21 +29,29 @@ from heedful.tasks.translation import Tokenizers
 from heedful.text.tokenizer import NO_WORD, Tokenizer
 
 END = "</s>"
+READ_AS_INPUT = ", where words are read"
+"""Behind the name of a head whose rows are those of the steps that read the words."""
 Weights = NDArray[np.float64]
 BATCH = 64
 Direction = Literal["target", "source", "both"]
 """From which side words are linked to those of the other side."""
+STEPS: tuple[DecoderStep, ...] = ("output", "input")
+"""Where the row of a target piece can be read; see `at_step`."""
 
 
 @dataclass(frozen=True, order=True)
 class Choice:
-    """One layer, and one of its heads or, with ``head=None``, the mean of them. Counted from 0."""
+    """One layer, and one of its heads or, with ``head=None``, the mean of them; counted from 0.
+
+    ``step`` is where their rows are read (`at_step`).
+    """
 
     layer: int
     head: int | None = None
+    step: DecoderStep = "output"
 
     @classmethod
-    def parse(cls, text: str, option: str) -> "Choice":
+    def parse(cls, text: str, option: str, step: DecoderStep = "output") -> "Choice":
         """A head as people write it: ``3.1`` is head 1 of layer 3, ``3`` the mean of its heads, from 1.
 
         Raises:
@@ -50,13 +63,12 @@ class Choice:
             raise RequestError(
                 f"{option} {text}: write LAYER.HEAD, or LAYER for the mean of its heads, from 1: 3.1"
             )
-        return cls(int(layer) - 1, int(head) - 1 if dot else None)
+        return cls(int(layer) - 1, int(head) - 1 if dot else None, step)
 
     def __str__(self) -> str:
         """For people, who count from 1: ``layer 3, head 1``."""
-        return f"layer {self.layer + 1}, " + (
-            "mean of heads" if self.head is None else f"head {self.head + 1}"
-        )
+        which = "mean of heads" if self.head is None else f"head {self.head + 1}"
+        return f"layer {self.layer + 1}, {which}" + (READ_AS_INPUT if self.step == "input" else "")
 
 
 @dataclass(frozen=True)
@@ -67,11 +79,13 @@ class Attention:
         source: the words that were read; the last is the end token.
         target: the words that were written; the last is the end token.
         weights: ``[L, H, target words, source words]``; every row sums to 1.
+        step: which rows they are (`at_step`).
     """
 
     source: tuple[str, ...]
     target: tuple[str, ...]
     weights: Weights
+    step: DecoderStep = "output"
 
     def __post_init__(self) -> None:
         if self.weights.ndim != 4 or self.weights.shape[2:] != (len(self.target), len(self.source)):
@@ -84,7 +98,7 @@ class Attention:
         """All there is: the mean of each layer, then its heads."""
         layers, heads = self.weights.shape[:2]
         own: list[int | None] = [None, *range(heads)] if heads > 1 else [0]
-        return [Choice(layer, head) for layer in range(layers) for head in own]
+        return [Choice(layer, head, self.step) for layer in range(layers) for head in own]
 
     def chosen(self, choice: Choice) -> Weights:
         """The matrix ``[target words, source words]`` of a layer or head.
@@ -158,6 +172,22 @@ def in_words(
     target_words, target_places = words_of(tokenizers.target, target)
     merged = merge(weights, source_places, target_places)
     return Attention(tuple(source_words), tuple(target_words), merged)
+
+
+def at_step(weights: Weights, step: DecoderStep) -> Weights:
+    """The rows that are read as those of the target pieces.
+
+    Where a piece is the decoder's input the model need not guess it, and in well-trained translators some
+    heads align better there (Chen et al. 2020, "Shift-Att"). The end is no input; it keeps its row.
+
+    Args:
+        weights: ``[..., T + 1, S + 1]`` as the decoder made them, a row for each of its steps.
+        step: ``output``: of piece t the step that foretells it, which is row t; ``input``: the step that
+            reads it, which is row t + 1.
+    """
+    if step == "output":
+        return weights
+    return np.concatenate([weights[..., 1:, :], weights[..., -1:, :]], axis=-2)
 
 
 def merge(weights: Weights, source_places: Sequence[int], target_places: Sequence[int]) -> Weights:

@@ -10,9 +10,10 @@ another: a confident head need not align, and neither must one that agrees with 
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import DamagedError, HeedfulError
-from heedful.explain.alignment import Choice
+from heedful.explain.alignment import STEPS, Choice
 from heedful.explain.one_text import points_of
 from heedful.explain.view import TARGET
+from heedful.objectives.guided import DecoderStep
 from heedful.runs.folder import RunFolder, read_json, write_json
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def keep(run: "Run", choice: Choice, *, rate: float, pairs: int) -> bool:
         "version": VERSION,
         "layer": choice.layer + 1,
         "head": None if choice.head is None else choice.head + 1,
+        "step": choice.step,
         "rate": rate,
         "pairs": pairs,
         "weights": weights,
@@ -66,7 +68,7 @@ def best_head(run: "Run") -> Choice | None:
     if kept is not None:
         return kept
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
-    return None if guided is None else Choice(guided.place(len(over_source)), guided.head - 1)
+    return None if guided is None else Choice(guided.place(len(over_source)), guided.head - 1, guided.step)
 
 
 def _kept(folder: RunFolder) -> Choice | None:
@@ -78,9 +80,19 @@ def _kept(folder: RunFolder) -> Choice | None:
     try:
         if value["weights"] != _weights(folder):
             return None
-        return Choice(value["layer"] - 1, None if value["head"] is None else value["head"] - 1)
-    except (KeyError, TypeError) as error:
+        head = None if value["head"] is None else value["head"] - 1
+        return Choice(value["layer"] - 1, head, _step(value.get("step", "output")))
+    except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path}: damaged ({error!r}); delete it") from None
+
+
+def _step(name: Any) -> DecoderStep:
+    """One of `STEPS`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return STEPS[STEPS.index(name)]
 
 
 def _weights(folder: RunFolder) -> str | None:

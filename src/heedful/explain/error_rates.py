@@ -25,8 +25,20 @@ from heedful.evaluation.alignment import (
 )
 from heedful.evaluation.score import Score
 from heedful.explain import one_text
-from heedful.explain.alignment import END, Attention, Choice, Direction, between_ids, links, merge, pharaoh
+from heedful.explain.alignment import (
+    END,
+    STEPS,
+    Attention,
+    Choice,
+    Direction,
+    at_step,
+    between_ids,
+    links,
+    merge,
+    pharaoh,
+)
 from heedful.explain.one_text import is_one_text
+from heedful.objectives.guided import DecoderStep
 from heedful.runs import kind
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
@@ -92,7 +104,7 @@ class Evaluation(kind.Evaluation):
     def lines(self) -> Iterator[str]:
         """The table, for reading."""
         first = f"first {self.development:,}"
-        yield f"  layer  head  {first if self.development else '':>12}       AER  precision  recall"
+        yield f"  layer  head    step  {first if self.development else '':>12}       AER  precision  recall"
         for rated in self.table:
             layer, head = rated.choice.layer + 1, rated.choice.head
             before = "" if rated.development is None else _shown(rated.development.value)
@@ -100,7 +112,7 @@ class Evaluation(kind.Evaluation):
             name, mark = "mean" if head is None else head + 1, "  *" if rated is self.chosen else ""
             rate = _shown(rated.score.value)
             rates = f"{before:>12}  {rate:>8}  {_shown(precision):>9}  {_shown(recall):>6}"
-            yield f"  {layer:>5}  {name:>4}  {rates}{mark}"
+            yield f"  {layer:>5}  {name:>4}  {rated.choice.step:>6}  {rates}{mark}"
 
 
 def evaluate_alignments(
@@ -113,6 +125,7 @@ def evaluate_alignments(
     development: int = 0,
     choice: Choice | None = None,
     by: Direction = "target",
+    steps: Sequence[DecoderStep] = STEPS,
     limit: int | None = None,
 ) -> Evaluation:
     """Hold a run's attention, teacher forced, against gold alignments.
@@ -126,6 +139,7 @@ def evaluate_alignments(
         development: choose the head by the first so many pairs, and report it on the others.
         choice: report this head, instead of the one with the lowest rate.
         by: how words are linked (`heedful.explain.alignment.links`).
+        steps: at which steps the rows of target words are read (`heedful.explain.alignment.at_step`).
         limit: only so many pairs.
 
     Raises:
@@ -144,7 +158,7 @@ def evaluate_alignments(
     if development >= kept:
         raise RequestError(f"--dev {development}: leaves no sentence pair to report on; there are {kept:,}")
     words = sources[:kept], targets[:kept]
-    found = links_of(between_words(run.model, run.codec, *words, run.recipe.pairing), by)
+    found = links_of(between_words(run.model, run.codec, *words, run.recipe.pairing, steps), by)
     table = rated(found, read.alignments[:kept], development)
     chosen = most_accurate(table) if choice is None else _named(table, choice)
     how = "given" if choice is not None else f"first-{development}" if development else "these-pairs"
@@ -152,7 +166,8 @@ def evaluate_alignments(
     guided = getattr(run.recipe.objective, "guided", None)
     if guided is not None:
         layers = 1 + max(each.choice.layer for each in table)
-        head = _named(table, Choice(guided.place(layers), guided.head - 1))
+        step = guided.step if guided.step in steps else steps[0]
+        head = _named(table, Choice(guided.place(layers), guided.head - 1, step))
         scores.append(replace(_score(head, by, "guided"), name=f"{head.score.name} of the guided head"))
     return Evaluation(split, scores, table, chosen, development, found[chosen.choice])
 
@@ -185,8 +200,11 @@ def between_words(
     sources: Sequence[Words],
     targets: Sequence[Words],
     pairing: TwoSides | OneAfterTheOther = TWO_SIDES,
+    steps: Sequence[DecoderStep] = ("output",),
 ) -> Iterator[Attention]:
     """The attention of a model over given sentence pairs, teacher forced, between their own words.
+
+    Of each pair there is one for each of ``steps``.
 
     Args:
         model: has attention over a source, or reads it before the target (`heedful.explain.one_text`).
@@ -194,6 +212,7 @@ def between_words(
         sources: the words of each sentence.
         targets: of its translation.
         pairing: how they are laid before the model.
+        steps: at which steps the rows of target words are read.
 
     Raises:
         RequestError: a sentence is longer.
@@ -208,7 +227,8 @@ def between_words(
         found = between_ids(model, source, target)
     pairs = zip(sources, targets, source_places, target_places, strict=True)
     for weights, (s, t, *places) in zip(found, pairs, strict=True):
-        yield Attention((*s, END), (*t, END), merge(weights, *places))
+        for step in steps:
+            yield Attention((*s, END), (*t, END), merge(at_step(weights, step), *places), step)
 
 
 def _refuse_longer(pairing: TwoSides | OneAfterTheOther, number: int, source: int, target: int) -> None:
@@ -288,14 +308,15 @@ def _shown(rate: float | None) -> str:
     return "-" if rate is None or isnan(rate) else f"{rate:.4f}"
 
 
-def named(choice: Choice) -> dict[str, int | None]:
+def named(choice: Choice) -> dict[str, int | str | None]:
     """For JSON: counted from 1."""
-    return {"layer": choice.layer + 1, "head": None if choice.head is None else choice.head + 1}
+    head = None if choice.head is None else choice.head + 1
+    return {"layer": choice.layer + 1, "head": head, "step": choice.step}
 
 
 def _named(table: Sequence[Rated], choice: Choice) -> Rated:
     """The row of a head; of a layer with one head, that is also the mean."""
-    own = [each for each in table if each.choice.layer == choice.layer]
+    own = [each for each in table if (each.choice.layer, each.choice.step) == (choice.layer, choice.step)]
     if not own:
         layers = 1 + max(each.choice.layer for each in table)
         raise RequestError(f"--head: there is no layer {choice.layer + 1}: {layers} look at the source")
@@ -313,5 +334,5 @@ def _score(one: Rated, by: Direction, how: str, table: Sequence[Rated] = ()) -> 
     details = {**one.score.details, **named(one.choice)}
     if table:
         details["table"] = [each.to_dict() for each in table]
-    signature = f"{one.score.signature}|links:{by}|head:{how}"
+    signature = f"{one.score.signature}|links:{by}|step:{one.choice.step}|head:{how}"
     return replace(one.score, signature=signature, details=details)

@@ -94,8 +94,10 @@ def _best(explanation: Explanation) -> dict[str, Any]:
     """The head that is known to align best, if one is."""
     if explanation.best is None:
         return {}
-    tap, head = explanation.best
-    return {"best": {"tap": tap, "head": None if head is None else head + 1}}
+    best = explanation.best
+    return {
+        "best": {"tap": best.tap, "head": None if best.head is None else best.head + 1, "step": best.step}
+    }
 
 
 def _alignment(explanation: Explanation) -> dict[str, Any]:

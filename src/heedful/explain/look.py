@@ -20,7 +20,7 @@ from heedful.explain.one_text import points_of, source_part
 from heedful.explain.points import MEMORY, Point, chosen, refuse_too_much
 from heedful.explain.reading import Questions, Reading, read
 from heedful.explain.sides import slots_side
-from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.view import Best, Explanation, Map, Side
 from heedful.explain.views import ALL, VIEWS, check_names, maker, refuse_absent, views_of
 from heedful.nn.taps import watching
 from heedful.tasks.prediction import Prediction
@@ -160,14 +160,14 @@ def _taken(seen: Explanation) -> int:
     return sum(each.weights.nbytes for each in seen.maps)
 
 
-def _best(run: "Run", maps: Sequence[Map]) -> tuple[str, int | None] | None:
+def _best(run: "Run", maps: Sequence[Map]) -> Best | None:
     """`Explanation.best`."""
     choice = best_head(run)
     if choice is None:
         return None
     for each in maps:
         if each.kind == "cross" and each.layer == choice.layer:
-            return each.tap, choice.head
+            return Best(each.tap, choice.head, choice.step)
     return None
 
 

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.explain.alignment import links, merge, pharaoh
+from heedful.explain.alignment import READ_AS_INPUT, at_step, links, merge, pharaoh
 from heedful.explain.points import KINDS
 from heedful.explain.sides import by_words, merged
-from heedful.explain.view import SOURCE, TARGET, Explanation, Map, Side
+from heedful.explain.view import SOURCE, TARGET, Best, Explanation, Map, Side
 from heedful.text.tokenizer import NO_WORD
 
 STRONGEST = 3
@@ -67,7 +67,7 @@ def mean_of(explanation: Explanation, kind: str | None = None) -> Shown:
         raise RequestError(f"{told} in this explanation")
     wanted = kind or known[0]
     if kind is None and wanted == "cross" and explanation.best is not None:
-        return _best(explanation, *explanation.best)
+        return _best(explanation, explanation.best)
     last = [each for each in explanation.maps if each.kind == wanted][-1]
     maps = [
         each
@@ -86,15 +86,18 @@ def _mean(maps: Sequence[Map]) -> NDArray[np.float64]:
     return total / sum(len(each.heads) for each in maps)
 
 
-def _best(explanation: Explanation, tap: str, head: int | None) -> Shown:
-    """The head, or the mean of the layer, that is known to align best."""
-    (own,) = (each for each in explanation.maps if each.tap == tap)
-    weights = (
-        own.weights.mean(axis=0, dtype=np.float64) if head is None else own.head(head).astype(np.float64)
-    )
-    which = "mean of its heads" if head is None else f"head {head + 1}"
+def _best(explanation: Explanation, best: Best) -> Shown:
+    """The head, or the mean of the layer, that is known to align best, where it looks for target words."""
+    (own,) = (each for each in explanation.maps if each.tap == best.tap)
+    if best.head is None:
+        weights, which = own.weights.mean(axis=0, dtype=np.float64), "mean of its heads"
+    else:
+        weights, which = own.head(best.head).astype(np.float64), f"head {best.head + 1}"
+    if best.step == "input":
+        which += READ_AS_INPUT
     title = f"{name_of(own)}: layer {own.layer + 1}, {which} (known to align best)"
-    return Shown(explanation.sides[own.queries], explanation.sides[own.keys], weights, title)
+    sides = explanation.sides[own.queries], explanation.sides[own.keys]
+    return Shown(*sides, at_step(weights, best.step), title)
 
 
 NAMES = {"self": "self-attention", "causal": "causal self-attention", "cross": "cross-attention"}

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
+from heedful.objectives.guided import DecoderStep
 
 Weights = NDArray[np.float32]
 SOURCE, TARGET, PREFIX, INPUT, MEMORY = "source", "target", "prefix", "input", "memory"
@@ -80,6 +81,21 @@ class Map:
 
 
 @dataclass(frozen=True)
+class Best:
+    """The head that is known to align best (`heedful.explain.best_head`), where it is shown.
+
+    Args:
+        tap: of its map.
+        head: its number from 0; None for the mean of the layer.
+        step: which of the map's rows is that of a target token (`heedful.explain.alignment.at_step`).
+    """
+
+    tap: str
+    head: int | None
+    step: DecoderStep = "output"
+
+
+@dataclass(frozen=True)
 class Explanation:
     """What was seen of one input.
 
@@ -94,8 +110,7 @@ class Explanation:
             the name of the side; None where there is none (what was given as a prompt, say).
         more: further views by their names (`heedful.explain.views`), JSON-ready.
         absent: of views that were asked for with all others, and that the run has but the input has not, why.
-        best: the head that is known to align best (`heedful.explain.best_head`), where it is shown: the tap
-            of its map, and its number from 0; None for the mean of the layer.
+        best: the head that is known to align best, where it is shown.
     """
 
     task: str
@@ -106,7 +121,7 @@ class Explanation:
     maps: Sequence[Map]
     written: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
-    best: tuple[str, int | None] | None = None
+    best: Best | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from heedful.explain.alignment import (
     BATCH,
     Attention,
     Choice,
+    at_step,
     confidence,
     from_prediction,
     ids_of,
@@ -139,6 +140,18 @@ def test_a_layers_mean_and_its_heads():
     assert own.choices() == [Choice(i, h) for i in range(2) for h in (None, 0, 1, 2)]
     assert str(Choice(1)) == "layer 2, mean of heads"
     assert str(Choice(0, 2)) == "layer 1, head 3"
+    assert str(Choice(0, 2, "input")) == "layer 1, head 3, where words are read"
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 7, 5), (1, 1, 1, 3)])
+def test_a_piece_is_foretold_by_its_own_row_and_read_by_the_next(shape):
+    rows = np.random.default_rng(3).dirichlet(np.ones(shape[-1]), shape[:-1])
+    np.testing.assert_array_equal(at_step(rows, "output"), rows)
+    read = at_step(rows, "input")
+    assert read.shape == shape
+    for t in range(shape[2]):
+        # The end is never read: it keeps the row that foretells it.
+        np.testing.assert_array_equal(read[:, :, t], rows[:, :, min(t + 1, shape[2] - 1)])
 
 
 def test_one_head_is_its_own_mean():

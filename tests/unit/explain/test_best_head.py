@@ -13,6 +13,7 @@ from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.page.build import numbers_of
 from heedful.explain.summary import mean_of
+from heedful.explain.view import Best
 from heedful.runs.run import load
 
 
@@ -37,19 +38,49 @@ def test_what_was_kept_is_shown_and_told(own, published):
     run, given = own
     assert keep(run, Choice(0, 2), rate=0.25, pairs=100)
     assert json.loads((run.folder.path / FILE).read_text("utf-8")).keys() == {
-        "version", "layer", "head", "rate", "pairs", "weights",
+        "version", "layer", "head", "step", "rate", "pairs", "weights",
     }  # fmt: skip
     assert best_head(load(run.folder.path, device="cpu")) == Choice(0, 2)
     seen = look(run, given)
     cross = seen.map("cross", 0)
-    assert seen.best == (cross.tap, 2)
+    assert seen.best == Best(cross.tap, 2)
     shown = mean_of(seen)
     np.testing.assert_array_equal(shown.weights, cross.head(2))
     assert shown.title == "cross-attention: layer 1, head 3 (known to align best)"
     plain = jsonable(seen)
     published("explanation", plain)
-    assert plain["best"] == {"tap": cross.tap, "head": 3}
-    assert numbers_of(seen)["best"] == (cross.tap, 2)
+    assert plain["best"] == {"tap": cross.tap, "head": 3, "step": "output"}
+    assert numbers_of(seen)["best"] == {"tap": cross.tap, "head": 2, "step": "output"}
+
+
+def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
+    run, given = own
+    assert keep(run, Choice(0, 2, "input"), rate=0.25, pairs=100)
+    assert best_head(run) == Choice(0, 2, "input")
+    seen = look(run, given)
+    rows = seen.map("cross", 0).head(2)
+    shown = mean_of(seen)
+    np.testing.assert_array_equal(shown.weights[:-1], rows[1:])
+    assert shown.title == "cross-attention: layer 1, head 3, where words are read (known to align best)"
+    plain = jsonable(seen)
+    published("explanation", plain)
+    assert plain["best"]["step"] == "input"
+    end = len(seen.sides["source"].tokens) - 1
+    found = {(int(row.argmax()), t) for t, row in enumerate(rows[1:].astype(float)) if row.argmax() != end}
+    if all(len(set(side.words[:-1])) == len(side.words) - 1 for side in seen.sides.values()):
+        assert plain["alignment"] == " ".join(f"{i}-{j}" for i, j in sorted(found))
+
+
+def test_what_was_kept_before_there_were_steps_counts(own):
+    run, _ = own
+    keep(run, Choice(0, 2), rate=0.25, pairs=100)
+    path = run.folder.path / FILE
+    value = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({key: value[key] for key in value if key != "step"}), "utf-8")
+    assert best_head(run) == Choice(0, 2)
+    path.write_text(json.dumps({**value, "step": "sideways"}), "utf-8")
+    with pytest.raises(DamagedError, match=r"alignment\.json: damaged"):
+        best_head(run)
 
 
 def test_it_may_be_the_mean_of_a_layer(own, published):
@@ -88,7 +119,7 @@ def test_a_head_that_was_taught_is_the_best_until_another_is_measured(own):
     run, _ = own
 
     class Guided:
-        head = 2
+        head, step = 2, "input"
 
         def place(self, n_layers):
             assert n_layers == 1
@@ -97,7 +128,7 @@ def test_a_head_that_was_taught_is_the_best_until_another_is_measured(own):
     run.recipe = run.recipe.model_copy(
         update={"objective": run.recipe.objective.model_copy(update={"guided": Guided()})}
     )
-    assert best_head(run) == Choice(0, 1)
+    assert best_head(run) == Choice(0, 1, "input")
     keep(run, Choice(0, 2), rate=0.25, pairs=100)
     assert best_head(run) == Choice(0, 2)
 

@@ -10,7 +10,7 @@ import torch
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import DataError, RequestError
 from heedful.evaluation.alignment import Alignment
-from heedful.explain.alignment import Attention, Choice, links, teacher_forced
+from heedful.explain.alignment import Attention, Choice, between_ids, links, teacher_forced
 from heedful.explain.error_rates import (
     Evaluation,
     between_words,
@@ -26,6 +26,7 @@ from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
 from heedful.tasks.pairing import TwoSides
 from heedful.text.configuration import PreprocessingConfig
+from heedful.text.words import word_ids_of_all
 from heedful.training.listeners import JsonLines
 
 A, B = Choice(0, 0), Choice(1)
@@ -49,6 +50,7 @@ def test_rates_of_two_heads_on_both_parts():
     assert a.to_dict() == {
         "layer": 1,
         "head": 1,
+        "step": "output",
         "development": 0.0,
         "value": 0.5,
         "precision": 0.5,
@@ -94,9 +96,9 @@ def test_a_head_without_links_has_no_rate_where_none_is_sure_and_the_others_stan
     assert chosen.choice == B
     _, *lines = Evaluation("test", [chosen.score], table, chosen, 1, found[B]).lines()
     assert [line.split() for line in lines] == [
-        ["1", "1", "-", "-", "-", "-"],
-        ["2", "mean", "0.0000", "-", "-", "-", "*"],
-        ["2", "1", "-", "0.0000", "1.0000", "-"],
+        ["1", "1", "output", "-", "-", "-", "-"],
+        ["2", "mean", "output", "0.0000", "-", "-", "-", "*"],
+        ["2", "1", "output", "-", "0.0000", "1.0000", "-"],
     ]
     with pytest.raises(RequestError, match="no head finds a link, and no gold link is sure"):
         rated({A: [none]}, gold[:1])
@@ -165,6 +167,12 @@ def attentions(run):
     return list(between_words(run.model, run.codec, *words))
 
 
+@pytest.fixture(scope="module")
+def read_as_input(run):
+    words = [[text.split(" ") for text in side] for side in (SOURCES, TARGETS)]
+    return list(between_words(run.model, run.codec, *words, steps=["input"]))
+
+
 def own_links(attentions, choice, by="target", sign="-", first=0):
     return [
         " ".join(f"{i + first}{sign}{j + first}" for i, j in sorted(links(a.chosen(choice), by)))
@@ -198,12 +206,49 @@ def test_the_head_whose_links_are_the_gold_is_chosen_and_has_no_error(run, files
             None if choice.head is None else choice.head + 1,
         )
         how = "first-3" if development else "these-pairs"
-        assert score.signature == f"possible:no|links:{by}|head:{how}"
+        assert score.signature == f"possible:no|links:{by}|step:output|head:{how}"
         assert score.counts["sentences"] == len(SOURCES) - development
         assert list(found.pharaoh()) == own_links(attentions, choice, by)
         assert [row["value"] for row in score.details["table"]].count(0.0) >= 1
-        assert len(score.details["table"]) == 2 * (1 + 3)
+        assert len(score.details["table"]) == 2 * 2 * (1 + 3)
     json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_head_may_align_where_it_reads_the_words(run, files, read_as_input):
+    choice = told_apart(read_as_input, "target", 3)[-1]
+    gold = own_links(read_as_input, choice)
+    found = judge(run, files, gold, development=3)
+    assert found.chosen.choice == choice == Choice(choice.layer, choice.head, "input")
+    assert (found.scores[0].value, found.scores[0].details["step"]) == (0.0, "input")
+    assert "step:input" in found.scores[0].signature
+    assert list(found.pharaoh()) == gold
+    assert {each.choice.step for each in found.table} == {"output", "input"}
+    # Asked for the other step alone, it is another head, or has errors.
+    other = judge(run, files, gold, steps=["output"])
+    assert {each.choice.step for each in other.table} == {"output"}
+    assert other.scores[0].value > 0
+    # A head that is named is read where it is asked to be.
+    given = replace(choice, step="output")
+    assert judge(run, files, gold, choice=given).scores[0].value > 0
+    assert judge(run, files, gold, choice=choice, steps=["input"]).scores[0].value == 0
+
+
+def test_rows_of_input_are_those_of_the_next_piece_before_words_are_made(run, read_as_input):
+    """Against the model's own rows, by loops over the pieces of each word."""
+    sides = (("source", SOURCES), ("target", TARGETS))
+    ids = [word_ids_of_all(getattr(run.codec, side), [t.split(" ") for t in texts]) for side, texts in sides]
+    flat = [[[i for word in text for i in word] for text in side] for side in ids]
+    for rows, source, target, own in zip(between_ids(run.model, *flat), *ids, read_as_input, strict=True):
+        read = 0
+        for number, pieces in enumerate(target):
+            mean = np.mean([rows[:, :, read + 1 + n] for n in range(len(pieces))], axis=0)
+            read += len(pieces)
+            column = 0
+            for word, own_pieces in enumerate(source):
+                wanted = mean[..., column : column + len(own_pieces)].sum(-1)
+                np.testing.assert_allclose(own.weights[:, :, number, word], wanted, atol=1e-12)
+                column += len(own_pieces)
+        np.testing.assert_allclose(own.weights.sum(-1), 1, atol=1e-5)
 
 
 def test_what_is_chosen_by_one_part_is_reported_on_the_other(run, files, attentions):
@@ -218,7 +263,7 @@ def test_what_is_chosen_by_one_part_is_reported_on_the_other(run, files, attenti
     assert by_choice[second].score.value == 0.0
     marked = [line for line in found.lines() if line.endswith("*")]
     assert len(marked) == 1
-    assert marked[0].split()[:3] == ["1", "2", "0.0000"]
+    assert marked[0].split()[:4] == ["1", "2", "output", "0.0000"]
 
 
 def test_a_head_can_be_given(run, files, attentions):

@@ -14,6 +14,7 @@ from heedful.explain.one_text import between_ids, parts, points_of, source_part
 from heedful.explain.page.build import numbers_of
 from heedful.explain.points import memory, points
 from heedful.explain.summary import mean_of, word_alignment
+from heedful.explain.view import Best
 from heedful.explain.views import views_of
 from heedful.text.specials import SPECIALS
 
@@ -142,7 +143,7 @@ def test_the_head_that_gold_alignments_chose_is_shown_first(translator):
         pytest.skip("this run has no card")
     try:
         seen = look(run, given)
-        assert seen.best == (seen.maps[3].tap, 2)
+        assert seen.best == Best(seen.maps[3].tap, 2)
         assert mean_of(seen).title.endswith("layer 2, head 3 (known to align best)")
     finally:
         (run.folder.path / "alignment.json").unlink()

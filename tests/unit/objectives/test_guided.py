@@ -46,27 +46,31 @@ def model_of(config=TRANSFORMER, seed=1):
     return model
 
 
-def by_loops(weights):
-    """The sum over target tokens, and how many there are; ``weights [B, Q, S]`` of one head."""
+def by_loops(weights, later=0):
+    """The sum over target tokens, and how many there are; ``weights [B, Q, S]`` of one head.
+
+    Token t is looked for in row t, or in one that comes ``later``.
+    """
     total, n = 0.0, 0
     for own, pairs in zip(weights, PAIRS, strict=True):
         for token in {t for t, _ in pairs}:
             sources = [s for t, s in pairs if t == token]
-            total -= sum(math.log(own[token, s]) for s in sources) / len(sources)
+            total -= sum(math.log(own[token + later, s]) for s in sources) / len(sources)
             n += 1
     return total, n
 
 
+@pytest.mark.parametrize(("decoder_step", "later"), [("output", 0), ("input", 1)])
 @pytest.mark.parametrize(
     ("config", "layer", "head"), [(TRANSFORMER, 0, 1), (TRANSFORMER, 2, 0), (RECURRENT, 0, 0), (HEADS, 0, 2)]
 )
-def test_the_term_is_the_cross_entropy_of_one_head(config, layer, head):
+def test_the_term_is_the_cross_entropy_of_one_head(config, layer, head, decoder_step, later):
     model, batch = model_of(config), batch_of()
-    step = Step(model, NextToken(0.1), inside=[Guidance(model, 0.3, layer, head)])
+    step = Step(model, NextToken(0.1), inside=[Guidance(model, 0.3, layer, head, decoder_step)])
     with recording(model, model.alignment_taps) as seen:
         loss, terms = step(batch, counts := step.counts(batch))
     plain, _ = Step(model, NextToken(0.1))(batch, counts)
-    total, n = by_loops(seen[model.alignment_taps[layer]][0][:, head].detach())
+    total, n = by_loops(seen[model.alignment_taps[layer]][0][:, head].detach(), later)
     term = {each.name: each for each in terms}["alignment"]
     assert (term.count, term.weight, counts["alignment"]) == (n, 0.3, n) == (3, 0.3, 3)
     assert float(term.sum) == pytest.approx(total, rel=1e-5)
@@ -192,18 +196,19 @@ def test_a_weight_of_exactly_zero_is_dear_but_finite():
     assert weights.grad.isfinite().all()
 
 
+@pytest.mark.parametrize(("decoder_step", "later"), [("output", 0), ("input", 1)])
 @pytest.mark.parametrize("config", [TRANSFORMER, RECURRENT, HEADS], ids=["transformer", "recurrent", "heads"])
-def test_descent_on_the_term_alone_brings_the_head_to_the_links(config):
+def test_descent_on_the_term_alone_brings_the_head_to_the_links(config, decoder_step, later):
     model, batch = model_of(config), batch_of()
-    guidance = Guidance(model)
-    optimizer = torch.optim.Adam(model.parameters(), 0.02)
-    for _ in range(60):
+    guidance = Guidance(model, step=decoder_step)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(100):
         with recording(model, guidance.taps) as seen, guidance.listening(batch) as terms:
             model(batch.inputs, batch.source)
         optimizer.zero_grad()
         terms()[0].sum.backward()
         optimizer.step()
-    weights = seen[guidance.taps[0]][0][:, 0].detach()
+    weights = seen[guidance.taps[0]][0][:, 0, later:].detach()
     assert float(weights[0, 0, 1:3].sum()) > 0.9
     assert float(weights[0, 0, 1:3].min()) > 0.3
     assert float(weights[0, 1, 0]) > 0.9

@@ -10,6 +10,7 @@ import html
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -117,7 +118,7 @@ def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) 
         "version": VERSION,
         "sides": {name: _side(side) for name, side in explanation.sides.items()},
         "maps": [*(_map(each, wanted) for each in maps), *_rollouts(explanation)],
-        "best": explanation.best,
+        "best": None if explanation.best is None else asdict(explanation.best),
         "written": {
             name: [None if each is None else _probability(each) for each in log_probs]
             for name, log_probs in explanation.written.items()

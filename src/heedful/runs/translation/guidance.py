@@ -7,6 +7,7 @@ from pydantic import Field, PositiveInt
 from heedful.config import Config
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig
+from heedful.objectives.guided import DecoderStep
 
 
 class GuidedConfig(Config):
@@ -19,11 +20,14 @@ class GuidedConfig(Config):
         weight: of the term; 0: it is only reported.
         layer: of those that read the source, from 1; null: the last but one, or the only one.
         head: of the layer, from 1.
+        step: where the head looks for the words that belong to a word: ``output``, at the decoder's step that
+            foretells it; ``input``, at the next, which reads it, and so knows what to look for.
     """
 
     weight: float = Field(default=0.05, ge=0)
     layer: PositiveInt | None = None
     head: PositiveInt = 1
+    step: DecoderStep = "output"
 
     def place(self, n_layers: int) -> int:
         """The layer, from 0, of a model of which so many layers read the source."""

@@ -138,7 +138,7 @@ class Translation(Kind):
         if guided is None:
             return ()
         layer = guided.place(len(model.alignment_taps))
-        return (Guidance(model, guided.weight, layer, guided.head - 1),)
+        return (Guidance(model, guided.weight, layer, guided.head - 1, guided.step),)
 
     def begin(self, recipe: TranslationRecipe, codec: Tokenizers, model: Any, say: Say) -> None:
         """Word vectors, where there are some."""

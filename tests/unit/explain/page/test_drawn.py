@@ -28,7 +28,7 @@ from PIL import Image
 from heedful.explain.alignment import merge
 from heedful.explain.page import page
 from heedful.explain.thumbnails import thumbnail
-from heedful.explain.view import Explanation
+from heedful.explain.view import Best, Explanation
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {', '.join(missing())}")
 
@@ -562,15 +562,16 @@ def test_filters_are_a_picture_with_a_text(browser, opened):
 
 
 def test_the_head_that_aligns_best_is_open_at_first(browser, opened):
-    explanation = opened(replace(translation(), best=("cross.0.weights", 1)))
+    explanation = opened(replace(translation(), best=Best("cross.0.weights", 1)))
     assert text(browser, "#head-title") == "Layer 1, head 2"
     weights = explanation.maps[4].head(1)
     same_colours(pixels(browser, ".field canvas"), coloured(weights / weights.max()))
     assert text(browser, "#head-kind").endswith("; known to align best")
     head(browser, 4, 0)
     assert "best" not in text(browser, "#head-kind")
-    opened(replace(translation(), best=("cross.0.weights", None)))
+    opened(replace(translation(), best=Best("cross.0.weights", None, "input")))
     assert text(browser, "#head-title") == "Layer 1, mean of heads"
+    assert text(browser, "#head-kind").endswith("best, a word by the row below it, in which it is read")
 
 
 def test_a_model_without_attention_has_a_page_too(browser, opened):

@@ -106,7 +106,7 @@ function listen() {
 
 /** The head that is known to align best; where cross-attention is, it is what people came for; else the first map. */
 function firstMap() {
-  const best = DATA.best ? DATA.maps.findIndex((map) => map.tap === DATA.best[0]) : -1;
+  const best = DATA.best ? DATA.maps.findIndex((map) => map.tap === DATA.best.tap) : -1;
   if (best >= 0) return best;
   return Math.max(0, DATA.maps.map((map) => (map.rollout ? "rollout" : map.kind)).lastIndexOf("cross"));
 }
@@ -118,7 +118,7 @@ function begin() {
   if (DATA.maps.length) {
     state.map = firstMap();
     const views = DATA.maps[state.map].views;
-    const best = DATA.best ? views.findIndex((view) => view.head === DATA.best[1]) : -1;
+    const best = DATA.best ? views.findIndex((view) => view.head === DATA.best.head) : -1;
     state.view = best >= 0 ? best : views.length - 1;
     chooseStrongest("query");
     chooseStrongest("key");
