@@ -5,12 +5,12 @@ import os
 import select
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 
 from heedful.cli import predict as module
+from heedful.cli.inputs import BLOCK
 
 
 class Input:
@@ -21,12 +21,12 @@ class Input:
 
 
 @pytest.mark.parametrize(
-    "typed, name, size", [(True, "-", 1), (True, "inputs.txt", module.BLOCK), (False, "-", module.BLOCK)]
+    "typed, name, size", [(True, "-", 1), (True, "inputs.txt", BLOCK), (False, "-", BLOCK)]
 )
 def test_only_what_is_typed_is_answered_line_by_line(monkeypatch, tmp_path, typed, name, size):
     seen = []
     monkeypatch.setattr("heedful.runs.run.load", lambda run, device: Loaded())
-    monkeypatch.setattr(module, "_blocks", lambda records, size, ready: seen.append(size))
+    monkeypatch.setattr(module, "blocks", lambda records, size, ready: seen.append(size))
     monkeypatch.setattr(module, "_answer_all", lambda *given, **how: None)
     monkeypatch.setattr("sys.stdin", Input(typed))
     (tmp_path / "inputs.txt").write_text("a\nb\n")
@@ -58,53 +58,6 @@ class Loaded:
 
     def predictor(self, **asked):
         return None
-
-
-@pytest.fixture
-def pipe():
-    """A pipe that is read as standard input, and what writes into it."""
-    reading, writing = os.pipe()
-    with open(reading, "rb") as source, open(writing, "wb", buffering=0) as sink:
-        yield module.Piped.of(source), sink
-
-
-def blocks(piped, size):
-    records = ({"text": line} for line in module._standard_input(piped))
-    return ([record["text"] for record in block] for block in module._blocks(records, size, piped.ready))
-
-
-def test_a_pipe_that_is_filled_without_a_break_gives_full_blocks(pipe):
-    piped, sink = pipe
-    lines = [f"{i} " + "x" * (i % 700) for i in range(2000)]
-
-    def fill():
-        with sink:
-            sink.write("\n".join(lines).encode())
-
-    thread = threading.Thread(target=fill)
-    thread.start()
-    found = list(blocks(piped, 300))
-    thread.join()
-    assert [line for block in found for line in block] == lines
-    assert [len(block) for block in found] == [300] * 6 + [200]
-
-
-def test_a_silent_pipe_ends_a_block_but_no_line(pipe):
-    piped, sink = pipe
-    found = blocks(piped, 300)
-    sink.write(b"\xef\xbb\xbfa\r\n\nb\nhal")
-    assert next(found) == ["a", "", "b"]
-    threading.Timer(0.3, sink.write, [b"f\nc\nlast"]).start()
-    assert next(found) == ["half", "c"]
-    sink.close()
-    assert list(found) == [["last"]]
-
-
-def test_what_is_no_pipe_is_read_as_it_was(tmp_path):
-    (tmp_path / "inputs").write_text("a\n")
-    with (tmp_path / "inputs").open("rb") as file:
-        assert module.Piped.of(file) is None
-    assert module.Piped.of(io.BytesIO(b"a")) is None
 
 
 def lines_from(stream, n, seconds=240.0):
