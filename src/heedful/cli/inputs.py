@@ -1,16 +1,19 @@
 """Inputs as they stand in a file or come through standard input.
 
-bytes -> lines     `lines_of`, `decoded`
+file -> lines      `Source`
 lines -> records   `fields` (a text a line, or several with tabs between), `records` (JSON lines)
-      -> blocks    `blocks`, which are answered together
+      -> blocks    `Source.blocks`, which are answered together
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from heedful.cli.output import standard_input
+from heedful.cli.pipes import Piped
 from heedful.errors import DataError
 from heedful.files import is_unicode
 
@@ -20,39 +23,78 @@ _EXAMPLES = {"picture": "cat.png"}
 BLOCK = 2048
 """Inputs that are read, sorted by length, and answered together."""
 
+Item = TypeVar("Item")
 
-def lines_of(file: str) -> Iterator[str]:
-    """Lines without their ends; only a newline ends a line."""
-    from heedful.data.lines import find, lines
 
-    if file == "-":
-        return decoded(standard_input())
-    found = find(file, Path())
-    # A data file without a line is a mistake, but nothing to predict is no reason to fail.
-    is_empty = found.path.is_file() and found.path.stat().st_size == 0
-    return iter(()) if is_empty else lines(found)
+@dataclass(frozen=True)
+class Source:
+    """The lines of a file or of standard input, read as they are asked for.
+
+    Args:
+        name: what messages call it.
+        raw: its lines, with their ends.
+        size: how many are answered together, at most.
+        ready: whether there is another, so that nobody waits for it.
+    """
+
+    name: str
+    raw: Iterable[bytes]
+    size: int = BLOCK
+    ready: Callable[[], bool] = lambda: True
+
+    @classmethod
+    def of(cls, file: str) -> "Source":
+        """The file, or standard input where it is called ``-``; at a terminal every line is for itself.
+
+        Raises:
+            RequestError: there is no such file, or standard input is closed.
+        """
+        if file != "-":
+            from heedful.data.lines import find, raw_lines
+
+            found = find(file, Path())
+            return cls(found.name, raw_lines(found))
+        stream, name = standard_input(), "standard input"
+        if (piped := Piped.of(stream)) is not None:
+            return cls(name, piped, ready=piped.ready)
+        return cls(name, stream, size=1 if sys.stdin.isatty() else BLOCK)
+
+    def lines(self) -> Iterator[str]:
+        """Without their ends; only a newline ends a line.
+
+        Raises:
+            DataError: one is not UTF-8, or the file cannot be read.
+        """
+        from heedful.data.lines import Where, decoded
+
+        return (decoded(raw, Where(self.name, number)) for number, raw in enumerate(self.raw, 1))
+
+    def text(self) -> str:
+        """All of it, without the last line's end."""
+        return "\n".join(self.lines())
+
+    def blocks(self, items: Iterator[Item]) -> Iterator[list[Item]]:
+        """What is made of the lines, one of each, as it is to be answered together."""
+        for item in items:
+            block = [item]
+            while len(block) < self.size and self.ready() and (another := next(items, None)) is not None:
+                block.append(another)
+            yield block
 
 
 def text_of(file: str) -> str:
-    """All of a file."""
+    """All of a file.
+
+    Raises:
+        DataError: it is empty, or cannot be read.
+    """
     from heedful.data.lines import find, read_text
 
     return read_text(find(file, Path()))
 
 
-def decoded(stream: Iterable[bytes]) -> Iterator[str]:
-    """The lines of standard input, without their ends."""
-    for number, raw in enumerate(stream, 1):
-        try:
-            line = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            place = f"standard input:{number}: byte {error.start + 1} of the line"
-            raise DataError(f"{place} is not UTF-8; convert it to UTF-8") from None
-        yield line.removeprefix("\ufeff") if number == 1 else line
-
-
 def fields(
-    lines: Iterable[str], file: str, keys: Sequence[str], more: Sequence[str] = ()
+    lines: Iterable[str], name: str, keys: Sequence[str], more: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
     """A line is a text, or texts that belong together with tabs between them; ``more`` may be left out."""
     every = (*keys, *more)
@@ -64,20 +106,19 @@ def fields(
         if not len(keys) <= len(texts) <= len(every):
             wanted = f"{len(keys)} or {len(every)}" if more else str(len(keys))
             raise DataError(
-                f"{_named(file)}:{number}: {len(texts)} texts, but this run reads {wanted} "
+                f"{name}:{number}: {len(texts)} texts, but this run reads {wanted} "
                 f"({', '.join(every)}) with a tab between them"
             )
         yield dict(zip(every, texts, strict=False))
 
 
 def records(
-    lines: Iterable[str], file: str, keys: Sequence[str], more: Sequence[str] = (), listed: bool = False
+    lines: Iterable[str], name: str, keys: Sequence[str], more: Sequence[str] = (), listed: bool = False
 ) -> Iterator[dict[str, Any]]:
     """One JSON object a line, with a text under each of ``keys``; other keys are handed through.
 
     Under those of ``more`` there is a text or nothing. With ``listed``, a list of texts may stand for a text.
     """
-    name = _named(file)
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line, parse_constant=_no_constant)
@@ -93,22 +134,6 @@ def records(
             if not all(map(is_unicode, texts)):
                 raise DataError(f'{name}:{number}: the text under "{key}" has half of a surrogate pair')
         yield record
-
-
-def blocks(
-    records: Iterable[dict[str, Any]], size: int, ready: Callable[[], bool]
-) -> Iterator[list[dict[str, Any]]]:
-    """The records, up to ``size`` together: fewer where the next one is not ``ready``."""
-    records = iter(records)
-    for record in records:
-        block = [record]
-        while len(block) < size and ready() and (another := next(records, None)) is not None:
-            block.append(another)
-        yield block
-
-
-def _named(file: str) -> str:
-    return "standard input" if file == "-" else file
 
 
 def _texts(value: Any, listed: bool) -> list[str] | None:

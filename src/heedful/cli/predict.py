@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.inputs import BLOCK, blocks, decoded, fields, lines_of, records, text_of
+from heedful.cli.inputs import Source, fields, records, text_of
 from heedful.cli.options import Beam, Device, Precision, changed_decoding, grouped
-from heedful.cli.output import json_result, one_line, result, say, standard_input
-from heedful.cli.pipes import Piped
+from heedful.cli.output import json_result, one_line, result, say
 from heedful.errors import DataError, RequestError, WorkError
 
 if TYPE_CHECKING:
@@ -48,12 +47,12 @@ class Inputs:
 
         return bool(run.kind.pictures(run.recipe)) and self.file.lower().endswith(SUFFIXES)
 
-    def records(self, run: "Run", lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    def records(self, run: "Run", lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
         """The inputs that stand in lines, by what the run calls them."""
         keys, more = run.kind.inputs(run.recipe), run.kind.optional(run.recipe)
         if self.structured and not self.is_picture(run):
-            return records(lines, self.file, keys, more, run.kind.reads_words)
-        return fields(lines, self.file, keys, more)
+            return records(lines, name, keys, more, run.kind.reads_words)
+        return fields(lines, name, keys, more)
 
 
 @dataclass(frozen=True)
@@ -151,10 +150,8 @@ def predict(
     """Give the run's answer to each input: one output for each, always, in order."""
     asked.check(inputs.structured)
     plain.check(inputs.structured)
-    piped = Piped.of(standard_input()) if inputs.file == "-" else None
-    lines = lines_of(inputs.file) if piped is None else decoded(piped)
-    if plain.whole:
-        lines = iter(["\n".join(lines)])
+    source = Source.of(inputs.file)
+    lines = iter([source.text()]) if plain.whole else source.lines()
     from heedful.runs.asking import streaming
     from heedful.runs.run import load
 
@@ -165,10 +162,7 @@ def predict(
     if plain.stream:
         _stream(streaming(predictor, loaded.recipe.task.kind), lines)
         return
-    # At a terminal, every line is answered at once.
-    size = 1 if inputs.file == "-" and sys.stdin.isatty() else BLOCK
-    ready = (lambda: True) if piped is None else piped.ready
-    given = blocks(inputs.records(loaded, lines), size, ready)
+    given = source.blocks(inputs.records(loaded, lines, source.name))
     _answer_all(loaded, predictor, given, alignment=asked.alignment, structured=inputs.structured)
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from heedful.cli import inputs
+from heedful.cli.inputs import Source
 from heedful.cli.pipes import Piped
 
 
@@ -19,8 +19,8 @@ def pipe():
 
 
 def blocks(piped, size):
-    records = ({"text": line} for line in inputs.decoded(piped))
-    return ([record["text"] for record in block] for block in inputs.blocks(records, size, piped.ready))
+    source = Source("pipe", piped, size, piped.ready)
+    return source.blocks(source.lines())
 
 
 def test_a_pipe_that_is_filled_without_a_break_gives_full_blocks(pipe):

@@ -1,63 +1,10 @@
-"""How many inputs are answered at once."""
+"""Answers come while the input stays open."""
 
-import io
 import os
 import select
 import subprocess
 import sys
 import time
-
-import pytest
-
-from heedful.cli import predict as module
-from heedful.cli.inputs import BLOCK
-
-
-class Input:
-    """Standard input, from a terminal or not."""
-
-    def __init__(self, typed):
-        self.buffer, self.isatty = io.BytesIO(b"a\nb\n"), lambda: typed
-
-
-@pytest.mark.parametrize(
-    "typed, name, size", [(True, "-", 1), (True, "inputs.txt", BLOCK), (False, "-", BLOCK)]
-)
-def test_only_what_is_typed_is_answered_line_by_line(monkeypatch, tmp_path, typed, name, size):
-    seen = []
-    monkeypatch.setattr("heedful.runs.run.load", lambda run, device: Loaded())
-    monkeypatch.setattr(module, "blocks", lambda records, size, ready: seen.append(size))
-    monkeypatch.setattr(module, "_answer_all", lambda *given, **how: None)
-    monkeypatch.setattr("sys.stdin", Input(typed))
-    (tmp_path / "inputs.txt").write_text("a\nb\n")
-    monkeypatch.chdir(tmp_path)
-    module.predict(tmp_path, module.Inputs(name), module.Asked(), module.Plain(), device="cpu")
-    assert seen == [size]
-
-
-class Loaded:
-    """As much of a run as is asked here."""
-
-    class recipe:
-        decoding = None
-
-    class kind:
-        reads_words = False
-
-        @staticmethod
-        def pictures(recipe):
-            return ()
-
-        @staticmethod
-        def inputs(recipe):
-            return ("text",)
-
-        @staticmethod
-        def optional(recipe):
-            return ()
-
-    def predictor(self, **asked):
-        return None
 
 
 def lines_from(stream, n, seconds=240.0):
