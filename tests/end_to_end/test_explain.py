@@ -47,7 +47,7 @@ def test_standard_input_is_an_input(heedful, transformer, tmp_path):
     done = heedful("explain", transformer, "-", cwd=tmp_path, stdin=b"\xff")
     assert (done.status, done.err) == (
         2,
-        "heedful: standard input: byte 1 is not UTF-8; convert it to UTF-8\n",
+        "heedful: standard input:1: byte 1 of the line is not UTF-8; convert it to UTF-8\n",
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedful.cli import options
+from heedful.cli.inputs import Source
 from heedful.cli.options import Device, Json, changed_decoding, grouped
 from heedful.cli.output import (
     check_out,
@@ -18,10 +19,9 @@ from heedful.cli.output import (
     result,
     result_in_pieces,
     say,
-    standard_input,
     whole_file,
 )
-from heedful.errors import DataError, RequestError
+from heedful.errors import RequestError
 from heedful.explain.classes import MEANINGS
 from heedful.explain.views import ALL, VIEWS, check_names, check_picture, maker
 
@@ -98,9 +98,9 @@ class Asked:
         given = self.input or []
         if self.inputs == "-" and "-" in given:
             raise RequestError("--inputs -: standard input is an INPUT already")
-        texts = [_standard_input() if text == "-" else text for text in given]
+        texts = [Source.of(text).text() if text == "-" else text for text in given]
         if self.inputs is not None:
-            texts += _lines(self.inputs)
+            texts += [line for line in Source.of(self.inputs).lines() if line.strip()]
         if not texts:
             file = self.inputs
             what = f"{file}: there is no input in it" if file else "no input: give INPUT, or --inputs FILE"
@@ -274,29 +274,6 @@ def _tell_left_out(seen: "Explanation") -> None:
     for name, view in VIEWS.items():
         if name not in seen.more:
             say(f"heedful: the view {name} is left out: {seen.absent.get(name, f'it needs {view.needs}')}")
-
-
-# Inputs ----------------------------------------------------------------------------------------------------
-
-
-def _lines(file: str) -> Iterator[str]:
-    """The lines of a file, or of standard input, that are not empty."""
-    from heedful.data.lines import find, lines
-
-    if file == "-":
-        found: Iterator[str] = iter(_standard_input().split("\n"))
-    else:
-        found = lines(find(file, Path()))
-    return (line for line in (each.removesuffix("\r") for each in found) if line.strip())
-
-
-def _standard_input() -> str:
-    """All of it, without the last line's end."""
-    try:
-        text = standard_input().read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"standard input: byte {error.start + 1} is not UTF-8; convert it to UTF-8") from None
-    return text.removeprefix("\ufeff").removesuffix("\n").removesuffix("\r")
 
 
 # Files -----------------------------------------------------------------------------------------------------

@@ -1,36 +1,23 @@
 """``heedful predict``."""
 
-import json
-import os
-import stat
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heedful.cli import options
+from heedful.cli.inputs import Source, fields, records, text_of
 from heedful.cli.options import Beam, Device, Precision, changed_decoding, grouped
-from heedful.cli.output import json_result, one_line, result, say, standard_input
+from heedful.cli.output import json_result, one_line, result, say
 from heedful.errors import DataError, RequestError, WorkError
-from heedful.files import is_unicode
 
 if TYPE_CHECKING:
     from heedful.runs.kind import Predictor
     from heedful.runs.run import Run
     from heedful.tasks.prediction import Prediction
     from heedful.tasks.streaming import Pieces, Streaming
-
-# What stands under a key in messages, where it is no text.
-_EXAMPLES = {"picture": "cat.png"}
-# Inputs that are read, sorted by length, and answered together.
-BLOCK = 2048
-
-PATIENCE = 0.05
-"""Seconds that a pipe may be silent before what has come is answered; whoever fills it is faster by far."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +47,12 @@ class Inputs:
 
         return bool(run.kind.pictures(run.recipe)) and self.file.lower().endswith(SUFFIXES)
 
-    def records(self, run: "Run", lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    def records(self, run: "Run", lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
         """The inputs that stand in lines, by what the run calls them."""
         keys, more = run.kind.inputs(run.recipe), run.kind.optional(run.recipe)
         if self.structured and not self.is_picture(run):
-            return _records(lines, self.file, keys, more, run.kind.reads_words)
-        return _fields(lines, self.file, keys, more)
+            return records(lines, name, keys, more, run.kind.reads_words)
+        return fields(lines, name, keys, more)
 
 
 @dataclass(frozen=True)
@@ -124,7 +111,7 @@ class Asked:
             precision=precision,
             max_new_tokens=self.max_new_tokens,
             stop=self.stop or None,
-            prefix=None if self.prefix is None else _text_of(self.prefix),
+            prefix=None if self.prefix is None else text_of(self.prefix),
             gap=self.gap,
         )
         if decoding is not None:
@@ -163,10 +150,8 @@ def predict(
     """Give the run's answer to each input: one output for each, always, in order."""
     asked.check(inputs.structured)
     plain.check(inputs.structured)
-    piped = Piped.of(standard_input()) if inputs.file == "-" else None
-    lines = _lines(inputs.file) if piped is None else _standard_input(piped)
-    if plain.whole:
-        lines = iter(["\n".join(lines)])
+    source = Source.of(inputs.file)
+    lines = iter([source.text()]) if plain.whole else source.lines()
     from heedful.runs.asking import streaming
     from heedful.runs.run import load
 
@@ -177,16 +162,14 @@ def predict(
     if plain.stream:
         _stream(streaming(predictor, loaded.recipe.task.kind), lines)
         return
-    # At a terminal, every line is answered at once.
-    size = 1 if inputs.file == "-" and sys.stdin.isatty() else BLOCK
-    blocks = _blocks(inputs.records(loaded, lines), size, (lambda: True) if piped is None else piped.ready)
-    _answer_all(loaded, predictor, blocks, alignment=asked.alignment, structured=inputs.structured)
+    given = source.blocks(inputs.records(loaded, lines, source.name))
+    _answer_all(loaded, predictor, given, alignment=asked.alignment, structured=inputs.structured)
 
 
 def _answer_all(
     run: "Run",
     predictor: "Predictor",
-    blocks: Iterable[list[dict[str, Any]]],
+    given: Iterable[list[dict[str, Any]]],
     *,
     alignment: bool,
     structured: bool,
@@ -198,7 +181,7 @@ def _answer_all(
     """
     first, failed = 0, 0
     key, columns = run.kind.inputs(run.recipe)[0], run.kind.columns(run.recipe)
-    for block in blocks:
+    for block in given:
         inputs = [run.kind.input_of(run.recipe, record) for record in block]
         predictions = predictor.predict(inputs, alignment=alignment, first=first)
         first += len(block)
@@ -254,164 +237,7 @@ def _shown(pieces: "Pieces") -> "Prediction":
         sys.stdout.flush()
 
 
-def _lines(file: str) -> Iterator[str]:
-    """Lines without their ends; only a newline ends a line."""
-    from heedful.data.lines import find, lines
-
-    if file == "-":
-        return _standard_input(standard_input())
-    found = find(file, Path())
-    # A data file without a line is a mistake, but nothing to predict is no reason to fail.
-    is_empty = found.path.is_file() and found.path.stat().st_size == 0
-    return iter(()) if is_empty else lines(found)
-
-
-def _text_of(file: str) -> str:
-    """All of a file."""
-    from heedful.data.lines import find, read_text
-
-    return read_text(find(file, Path()))
-
-
-class Piped:
-    """The lines of a pipe or socket, each with its end; what may come later is not waited for.
-
-    Args:
-        descriptor: of the pipe; nothing else may read from it.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._ended = descriptor, False
-        self._lines: deque[bytes] = deque()
-        self._begun: list[bytes] = []
-
-    @classmethod
-    def of(cls, stream: IO[bytes]) -> "Piped | None":
-        """What an unread stream comes through; None where it is no pipe, so that all of it is there."""
-        try:
-            mode = os.fstat(stream.fileno()).st_mode
-        except OSError:  # it has no descriptor
-            return None
-        waits = os.name == "posix" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
-        return cls(stream.fileno()) if waits else None
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Every line, waiting for it."""
-        while self._lines or self._read():
-            if self._lines:
-                yield self._lines.popleft()
-
-    def ready(self) -> bool:
-        """Whether there is another line, or comes within `PATIENCE`."""
-        import select
-        from time import monotonic
-
-        until = monotonic() + PATIENCE
-        while not self._lines and not self._ended:
-            if not select.select([self._descriptor], [], [], max(0.0, until - monotonic()))[0]:
-                return False
-            self._read()
-        return bool(self._lines)
-
-    def _read(self) -> bool:
-        """Take in what is there, or wait for something; False at the end."""
-        if self._ended:
-            return False
-        chunk = os.read(self._descriptor, 1 << 16)
-        self._ended = not chunk
-        *whole, rest = chunk.split(b"\n")
-        for part in whole:
-            self._lines.append(b"".join([*self._begun, part, b"\n"]))
-            self._begun = []
-        self._begun.append(rest)
-        if self._ended and any(self._begun):
-            self._lines.append(b"".join(self._begun))
-        return True
-
-
-def _standard_input(stream: Iterable[bytes]) -> Iterator[str]:
-    for number, raw in enumerate(stream, 1):
-        try:
-            line = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            place = f"standard input:{number}: byte {error.start + 1} of the line"
-            raise DataError(f"{place} is not UTF-8; convert it to UTF-8") from None
-        yield line.removeprefix("\ufeff") if number == 1 else line
-
-
-def _fields(
-    lines: Iterable[str], file: str, keys: Sequence[str], more: Sequence[str] = ()
-) -> Iterator[dict[str, Any]]:
-    """A line is a text, or texts that belong together with tabs between them; ``more`` may be left out."""
-    every = (*keys, *more)
-    if len(every) == 1:
-        yield from ({keys[0]: line} for line in lines)
-        return
-    for number, line in enumerate(lines, 1):
-        texts = line.split("\t")
-        if not len(keys) <= len(texts) <= len(every):
-            wanted = f"{len(keys)} or {len(every)}" if more else str(len(keys))
-            raise DataError(
-                f"{_named(file)}:{number}: {len(texts)} texts, but this run reads {wanted} "
-                f"({', '.join(every)}) with a tab between them"
-            )
-        yield dict(zip(every, texts, strict=False))
-
-
-def _named(file: str) -> str:
-    return "standard input" if file == "-" else file
-
-
-def _records(
-    lines: Iterable[str], file: str, keys: Sequence[str], more: Sequence[str] = (), listed: bool = False
-) -> Iterator[dict[str, Any]]:
-    """One JSON object a line, with a text under each of ``keys``; other keys are handed through.
-
-    Under those of ``more`` there is a text or nothing. With ``listed``, a list of texts may stand for a text.
-    """
-    name = _named(file)
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            value = _EXAMPLES.get(keys[0], "A man sleeps.")
-            example = f'with --jsonl every line is an object such as {{"{keys[0]}": "{value}"}}'
-            raise DataError(f"{name}:{number}: not JSON ({error}); {example}") from None
-        given = record if isinstance(record, dict) else {}
-        for key in (*keys, *(key for key in more if key in given)):
-            texts = _texts(record.get(key), listed) if isinstance(record, dict) else None
-            if texts is None:
-                raise DataError(f'{name}:{number}: expected an object with a text under "{key}"')
-            if not all(map(is_unicode, texts)):
-                raise DataError(f'{name}:{number}: the text under "{key}" has half of a surrogate pair')
-        yield record
-
-
 def _answered(record: dict[str, Any], answer: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
     """The answer beside the input's own keys; the task's columns that it has too are kept under ``input``."""
     same = {key: record[key] for key in columns if key in record and key in answer}
     return {**record, **({"input": same} if same else {}), **answer}
-
-
-def _texts(value: Any, listed: bool) -> list[str] | None:
-    """The text, or with ``listed`` the texts of a list; None for what is neither."""
-    if isinstance(value, str):
-        return [value]
-    is_list = listed and isinstance(value, list) and all(isinstance(part, str) for part in value)
-    return value if is_list else None
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _blocks(
-    records: Iterable[dict[str, Any]], size: int, ready: Callable[[], bool]
-) -> Iterator[list[dict[str, Any]]]:
-    """The records, up to ``size`` together: fewer where the next one is not ``ready``."""
-    records = iter(records)
-    for record in records:
-        block = [record]
-        while len(block) < size and ready() and (another := next(records, None)) is not None:
-            block.append(another)
-        yield block

@@ -91,15 +91,24 @@ def lines(file: TextFile) -> Iterator[str]:
         DataError: the file is empty, cannot be read, is not UTF-8, or is not the gzip it claims to be.
     """
     number = 0
-    for number, raw in enumerate(_raw_lines(file), start=1):
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(_not_utf8(file, number, raw, error)) from None
-        line = line.removesuffix("\n").removesuffix("\r")
-        yield line.removeprefix("\ufeff") if number == 1 else line
+    for number, raw in enumerate(raw_lines(file), start=1):
+        yield decoded(raw, Where(file.name, number))
     if number == 0:
         raise DataError(f"{file.name}: the file is empty")
+
+
+def decoded(raw: bytes, where: Where) -> str:
+    """A line without its end.
+
+    Raises:
+        DataError: it is not UTF-8.
+    """
+    try:
+        line = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(_not_utf8(where, raw, error)) from None
+    line = line.removesuffix("\n").removesuffix("\r")
+    return line.removeprefix("\ufeff") if where.line == 1 else line
 
 
 def read_text(file: TextFile) -> str:
@@ -108,13 +117,13 @@ def read_text(file: TextFile) -> str:
     Raises:
         DataError: as for `lines`.
     """
-    raw = b"".join(_raw_lines(file))
+    raw = b"".join(raw_lines(file))
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         number, start = raw.count(b"\n", 0, error.start) + 1, raw.rfind(b"\n", 0, error.start) + 1
         error.start -= start
-        raise DataError(_not_utf8(file, number, raw[start:], error)) from None
+        raise DataError(_not_utf8(Where(file.name, number), raw[start:], error)) from None
     if not text:
         raise DataError(f"{file.name}: the file is empty")
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -126,15 +135,20 @@ def read_bytes(file: TextFile) -> bytes:
     Raises:
         DataError: it cannot be read, or is not the gzip that it claims to be.
     """
-    return b"".join(_raw_lines(file))
+    return b"".join(raw_lines(file))
 
 
 def count_lines(file: TextFile) -> int:
     """How many lines `lines` would give."""
-    return sum(1 for _ in _raw_lines(file))
+    return sum(1 for _ in raw_lines(file))
 
 
-def _raw_lines(file: TextFile) -> Iterator[bytes]:
+def raw_lines(file: TextFile) -> Iterator[bytes]:
+    """The lines as they stand in the file, with their ends; a name that ends in ``.gz`` is read through gzip.
+
+    Raises:
+        DataError: the file cannot be read, or is not the gzip it claims to be.
+    """
     try:
         if file.path.suffix != ".gz":
             with file.path.open("rb") as stream:
@@ -158,10 +172,10 @@ def _check_magic(file: TextFile) -> None:
         raise DataError(f"{file.name}: is named .gz but is not a gzip file; compress it or rename it")
 
 
-def _not_utf8(file: TextFile, number: int, raw: bytes, error: UnicodeDecodeError) -> str:
-    hint = "convert the file to UTF-8"
-    if number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        hint = "it looks like UTF-16; convert the file to UTF-8"
-    elif number == 1 and raw.startswith(b"\x1f\x8b"):
+def _not_utf8(where: Where, raw: bytes, error: UnicodeDecodeError) -> str:
+    hint = "convert it to UTF-8"
+    if where.line == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        hint = "it looks like UTF-16; convert it to UTF-8"
+    elif where.line == 1 and raw.startswith(b"\x1f\x8b"):
         hint = "it looks like a gzip file; its name must end in .gz"
-    return f"{file.name}:{number}: byte {error.start + 1} of the line is not UTF-8; {hint}"
+    return f"{where}: byte {error.start + 1} of the line is not UTF-8; {hint}"
