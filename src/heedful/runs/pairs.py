@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.data.plan import plan
+from heedful.data.plan import in_order
 from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import DecodingConfig, GreedyConfig
 from heedful.evaluation.translation import quick_scores
@@ -96,8 +96,7 @@ class Validator:
         self.columns, self.predictor = columns, predictor
         self.how: dict[str, Any] = {"lowercase": lowercase, "language": language}
         self.pairs = Pairs(recipe.pairing, prepared.valid, columns)
-        budget = micro_batch(recipe)
-        self.batches = plan(self.pairs.lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
+        self.batches = in_order(self.pairs.lengths, micro_batch(recipe))
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         """See `heedful.training.loop.Validate`."""
