@@ -89,15 +89,13 @@ def _as_the_command_does(recipe: Any, run: Any) -> list[Any]:
 
 def real_tokens(recipe: Any, run: Path) -> float:
     """The share of the rectangles that attention works on which real tokens fill, over an epoch."""
-    from heedful.data.plan import plan
     from heedful.runs.folder import RunFolder
     from heedful.runs.kinds import kind_of
     from heedful.runs.prepare import prepare
 
     # What the training prepared is read again, not made again.
     data = kind_of(recipe).feed(recipe, prepare(recipe, RunFolder(run), log))
-    updates = plan(data.lengths, tokens_per_update=data.tokens_per_update, seed=data.seed, epoch=0)
-    slots = sum(len(s) * data.lengths[s].max(axis=0).sum() for s in updates)
+    slots = sum(len(s) * data.lengths[s].max(axis=0).sum() for s in data.epoch(0))
     return float(data.lengths.sum() / slots)
 
 

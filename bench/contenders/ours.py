@@ -52,6 +52,7 @@ def decoding(job: Any, device: str) -> list[Contender]:
 
 def _decode(setting: str, job: Any, device: str) -> Work:
     from heedful.decoding.config import BeamConfig, GreedyConfig, decode
+    from heedful.decoding.protocol import Request
     from heedful.nn.layout import Tokens
     from heedful.tasks.generation import Generator
 
@@ -69,11 +70,11 @@ def _decode(setting: str, job: Any, device: str) -> Work:
     @torch.inference_mode()
     def work(number: int) -> None:
         generator = Generator(model)
-        first = generator.prefill(source, start)
-        found = decode(
-            config, first.logits, first.state, generator.step, end=END, forbidden=(END,),
+        request = Request(
+            generator.prefill(source, start), generator.step, end=END, forbidden=(END,),
             max_lengths=[job.new_tokens] * job.sentences,
         )  # fmt: skip
+        found = decode(config, request)
         assert all(len(each[0].ids) == job.new_tokens for each in found)
 
     return work

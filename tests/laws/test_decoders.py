@@ -22,6 +22,7 @@ from cases import (
 )
 
 from heedful.decoding.config import BeamConfig, GnmtLengthConfig, GreedyConfig, decode
+from heedful.decoding.protocol import Request
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.nn.layout import Tokens
@@ -39,18 +40,16 @@ def run(model, config, sources, *, prefixes=None, forbidden=FORBIDDEN, ordinals=
     start = Tokens.of(prefixes or [[START]] * len(sources))
     generator = Generator(model, attention=isinstance(config, BeamConfig) and config.coverage > 0)
     first = generator.prefill(source, start)
-    return decode(
-        config,
-        first.logits,
-        first.state,
+    request = Request(
+        first,
         generator.step,
         end=END,
         max_lengths=most or [config.max_length.of(len(s)) for s in sources],
         forbidden=forbidden,
-        attention=first.attention,
         source_lengths=[0] * len(sources) if source is None else source.layout.lengths,
         ordinals=ordinals,
     )
+    return decode(config, request)
 
 
 def pairs(sources, answers):

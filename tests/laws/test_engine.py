@@ -22,6 +22,7 @@ from torch import nn
 from writing import check_decodings, cuts_of, decodings, extend, written
 
 from heedful.decoding.config import BeamConfig, decode
+from heedful.decoding.protocol import Request
 from heedful.errors import RequestError
 from heedful.inference.compiled import CompiledModel
 from heedful.inference.engine import compiled
@@ -203,15 +204,14 @@ def decoded(model, config):
     source = Tokens.of([[*s, END] for s in SOURCES])
     generator = Generator(model)
     first = generator.prefill(source, Tokens.of([[START], [START, 5, 6], [START]]))
-    return decode(
-        config,
-        first.logits,
-        first.state,
+    request = Request(
+        first,
         generator.step,
         end=END,
         max_lengths=[config.max_length.of(len(s)) for s in SOURCES],
         forbidden=[0, START, *range(11, V_TARGET)],
     )
+    return decode(config, request)
 
 
 @every_decoder
@@ -236,8 +236,9 @@ def test_a_beam_search_of_more_hypotheses_than_go_through_together():
     for each in (model, engine_of(model)):
         generator = Generator(each)
         first = generator.prefill(sources, Tokens.of([[START]] * n))
-        request = {"end": END, "max_lengths": [5 + i % 4 for i in range(n)], "forbidden": [0, START]}
-        found.append(decode(BeamConfig(beam=width), first.logits, first.state, generator.step, **request))
+        most = [5 + i % 4 for i in range(n)]
+        request = Request(first, generator.step, end=END, max_lengths=most, forbidden=[0, START])
+        found.append(decode(BeamConfig(beam=width), request))
     assert [h.ids for hs in found[0] for h in hs] == [h.ids for hs in found[1] for h in hs]
 
 

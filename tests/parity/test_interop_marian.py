@@ -6,7 +6,9 @@ import pytest
 import torch
 from explained import explained, same_attention
 
-from heedful.decoding.config import GreedyConfig, MaxLength, decode
+from heedful.decoding.config import GreedyConfig, MaxLength
+from heedful.decoding.greedy import greedy
+from heedful.decoding.protocol import Request
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
 from heedful.interop.marian import load_weights
@@ -130,15 +132,9 @@ def test_greedily_it_writes_what_marian_writes(theirs):
         generator = Generator(ours.eval())
         with torch.inference_mode():
             first = generator.prefill(Tokens.of([[source[i] for i in ids]]), Tokens.of([[SPECIALS.start]]))
-            ((hypothesis,),) = decode(
-                GreedyConfig(),
-                first.logits,
-                first.state,
-                generator.step,
-                end=SPECIALS.end,
-                max_lengths=[13],
-                forbidden=SPECIALS.never_written,
-            )
+            never = SPECIALS.never_written
+            request = Request(first, generator.step, end=SPECIALS.end, max_lengths=[13], forbidden=never)
+            (hypothesis,) = greedy(request)
         theirs_of = numberings.target.theirs
         found = [theirs_of[i] for i in hypothesis.ids]
         assert found == [i for i in wanted if i != END]

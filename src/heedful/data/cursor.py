@@ -1,6 +1,6 @@
 """The position in the data, and the endless stream of updates from there on."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +9,12 @@ import numpy as np
 from heedful.data.plan import Lengths, Samples, plan
 from heedful.errors import RequestError
 
-Planned = Callable[[int, int, int | None, Samples], list[Samples]]
-
 
 @dataclass(frozen=True)
 class Segment:
     """A stretch of an epoch under one budget: how many samples it used."""
 
     tokens_per_update: int
-    max_rectangle: int | None
     samples: int
 
 
@@ -44,68 +41,52 @@ class Cursor:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> "Cursor":
         """From what `to_dict` made."""
-        return cls(record["epoch"], tuple(Segment(**segment) for segment in record["segments"]))
+        # Those of older checkpoints have a further key, of a bound that was never set.
+        segments = (Segment(each["tokens_per_update"], each["samples"]) for each in record["segments"])
+        return cls(record["epoch"], tuple(segments))
 
 
 def updates(
-    lengths: Lengths,
-    cursor: Cursor,
-    tokens_per_update: int,
-    seed: int,
-    *,
-    cost: Lengths | None = None,
-    max_rectangle: int | None = None,
-    shuffle: bool = True,
+    lengths: Lengths, cursor: Cursor, tokens_per_update: int, seed: int
 ) -> Iterator[tuple[Samples, Cursor]]:
     """Updates without end, each with the position after it; arguments as for `plan`.
 
     Going on from any position gives what would have come without the stop. When the budget has
     changed, what the epoch has used is worked out under the old budgets, and the rest of the epoch
-    is planned anew: no sample is repeated or lost. Lengths, costs and seed must be the same.
+    is planned anew: no sample is repeated or lost. Lengths and seed must be the same.
 
     Raises:
-        RequestError: the position does not fit these lengths, costs and seed.
+        RequestError: the position does not fit these lengths and seed.
         ValueError: there are no samples.
     """
     if len(lengths) == 0:
         raise ValueError("no samples to plan updates from")
-
-    def planned(epoch: int, tokens: int, rectangle: int | None, remaining: Samples) -> list[Samples]:
-        return plan(
-            lengths,
-            tokens_per_update=tokens,
-            seed=seed,
-            epoch=epoch,
-            cost=cost,
-            max_rectangle=rectangle,
-            remaining=remaining,
-            shuffle=shuffle,
-        )
-
     while True:
-        rest, done, used = _resume(cursor, len(lengths), (tokens_per_update, max_rectangle), planned)
+        rest, done, used = _resume(lengths, cursor, tokens_per_update, seed)
         for position, samples in enumerate(rest, start=1):
             used += len(samples)
-            segment = Segment(tokens_per_update, max_rectangle, used)
-            after = Cursor(cursor.epoch, (*done, segment))
+            after = Cursor(cursor.epoch, (*done, Segment(tokens_per_update, used)))
             yield samples, Cursor(cursor.epoch + 1) if position == len(rest) else after
         cursor = Cursor(cursor.epoch + 1)
 
 
 def _resume(
-    cursor: Cursor, n_samples: int, budget: tuple[int, int | None], planned: Planned
+    lengths: Lengths, cursor: Cursor, tokens_per_update: int, seed: int
 ) -> tuple[list[Samples], tuple[Segment, ...], int]:
     """The updates left in the epoch, the segments closed before them, and the use of the open one."""
-    remaining: Samples = np.arange(n_samples)
+
+    def planned(tokens: int, remaining: Samples) -> list[Samples]:
+        return plan(lengths, tokens_per_update=tokens, seed=seed, epoch=cursor.epoch, remaining=remaining)
+
+    remaining: Samples = np.arange(len(lengths))
     rest: list[Samples] = []
     for segment in cursor.segments:
-        whole = planned(cursor.epoch, segment.tokens_per_update, segment.max_rectangle, remaining)
-        rest = _after(whole, segment.samples)
+        rest = _after(planned(segment.tokens_per_update, remaining), segment.samples)
         remaining = np.sort(np.concatenate([remaining[:0], *rest]))
     last = cursor.segments[-1:]
-    if last and (last[0].tokens_per_update, last[0].max_rectangle) == budget:
+    if last and last[0].tokens_per_update == tokens_per_update:
         return rest, cursor.segments[:-1], last[0].samples
-    return planned(cursor.epoch, *budget, remaining), cursor.segments, 0
+    return planned(tokens_per_update, remaining), cursor.segments, 0
 
 
 def _after(whole: list[Samples], used: int) -> list[Samples]:

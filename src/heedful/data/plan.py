@@ -27,10 +27,7 @@ def plan(
     tokens_per_update: int,
     seed: int,
     epoch: int,
-    cost: Lengths | None = None,
-    max_rectangle: int | None = None,
     remaining: Samples | None = None,
-    shuffle: bool = True,
 ) -> list[Samples]:
     """Cut an epoch into updates of neighbours in length; each sample is in exactly one.
 
@@ -39,53 +36,52 @@ def plan(
 
     Args:
         lengths: ``[N]`` or ``[N, columns]``, tokens of each sample on each side.
-        tokens_per_update: the most that the costs of an update may sum to. A sample that alone costs
-            more gets an update of its own.
+        tokens_per_update: the most tokens that an update may have in the last column. A sample that alone
+            has more gets an update of its own.
         seed: with ``epoch``, determines all randomness; both at least 0.
         epoch: see ``seed``.
-        cost: ``[N]``, what each sample takes of the budget; by default its length in the last column.
-        max_rectangle: the most that samples times longest length (on any side) may be in an update.
         remaining: the samples still to be used, by default all of them.
-        shuffle: if not, one sorted sequence of updates in rising length, for evaluation.
 
     Raises:
         ValueError: a budget below 1.
     """
-    if tokens_per_update < 1 or (max_rectangle is not None and max_rectangle < 1):
-        raise ValueError("tokens_per_update and max_rectangle must be at least 1")
-    table, cost = as_table(lengths, cost)
+    if tokens_per_update < 1:
+        raise ValueError(f"tokens_per_update must be at least 1, not {tokens_per_update}")
+    table = _as_table(lengths)
     samples = np.arange(len(table)) if remaining is None else np.asarray(remaining, dtype=np.int64)
     draw = _Draw(seed, epoch)
-    if shuffle:
-        samples = samples[draw.permutation(len(samples))]
-    n_pools = _n_pools(int(cost[samples].sum()), tokens_per_update) if shuffle else 1
-    flips = draw.bits(n_pools + 1) if shuffle else np.zeros(2, dtype=np.int64)
-    order = _sort_pools(samples, table, n_pools, flips)
-    updates = _cut(order, table.max(axis=1), cost, tokens_per_update, max_rectangle)
-    return [updates[i] for i in draw.permutation(len(updates))] if shuffle else updates
+    samples = samples[draw.permutation(len(samples))]
+    n_pools = _n_pools(int(table[samples, -1].sum()), tokens_per_update)
+    order = _sort_pools(samples, table, n_pools, draw.bits(n_pools + 1))
+    updates = _cut(order, table, tokens_per_update)
+    return [updates[i] for i in draw.permutation(len(updates))]
 
 
-def split(samples: Samples, lengths: Lengths, n_parts: int, *, cost: Lengths | None = None) -> list[Samples]:
+def in_order(lengths: Lengths, tokens_per_batch: int) -> list[Samples]:
+    """Cut a corpus into batches of rising length, for evaluation; lengths and budget as for `plan`."""
+    table = _as_table(lengths)
+    return _cut(_by_length(np.arange(len(table)), table, flip=0), table, tokens_per_batch)
+
+
+def split(samples: Samples, lengths: Lengths, n_parts: int) -> list[Samples]:
     """Divide an update into micro-batches, for ranks times accumulation.
 
-    The samples are sorted by length and cut into runs of about equal cost: no run costs more than an
-    equal share plus one sample. A part is empty only when there are fewer samples than parts.
+    The samples are sorted by length and cut into runs of about as many tokens, of all sides: no run has more
+    than an equal share plus one sample. A part is empty only when there are fewer samples than parts.
 
     Args:
         samples: the sample numbers of one update.
         lengths: ``[N]`` or ``[N, columns]`` of the whole corpus.
         n_parts: how many parts.
-        cost: ``[N]``, by default the sum of a sample's lengths.
 
     Raises:
         ValueError: fewer parts than one.
     """
     if n_parts < 1:
         raise ValueError(f"{n_parts} parts")
-    table, target_cost = as_table(lengths, cost)
-    weights = table.sum(axis=1) if cost is None else target_cost
+    table = _as_table(lengths)
     ordered = _by_length(np.sort(samples), table, flip=0)
-    taken = weights[ordered].astype(np.int64)
+    taken = table[ordered].sum(axis=1).astype(np.int64)
     ends = np.cumsum(taken)
     # A sample belongs to the part in which its middle lies; all doubled and times n_parts, in integers.
     middles = (2 * ends - taken) * n_parts
@@ -93,14 +89,10 @@ def split(samples: Samples, lengths: Lengths, n_parts: int, *, cost: Lengths | N
     return np.split(ordered, _keep_apart(bounds, len(ordered), n_parts))
 
 
-def as_table(lengths: Lengths, cost: Lengths | None) -> tuple[Lengths, Lengths]:
-    """``[N, columns]`` lengths, and ``[N]`` costs (the last column where none are given)."""
+def _as_table(lengths: Lengths) -> Lengths:
+    """``[N, columns]``."""
     table = np.asarray(lengths)
-    table = table[:, None] if table.ndim == 1 else table
-    cost = table[:, -1] if cost is None else np.asarray(cost)
-    if cost.shape != table.shape[:1]:
-        raise ValueError(f"{table.shape[0]} samples but costs of shape {cost.shape}")
-    return table, cost
+    return table[:, None] if table.ndim == 1 else table
 
 
 class _Draw:
@@ -140,27 +132,16 @@ def _by_length(samples: Samples, table: Lengths, *, flip: int) -> Samples:
     return samples[np.lexsort((np.where((longest + flip) % 2 == 0, excess, -excess), longest))]
 
 
-def _cut(
-    order: Samples, longest: Lengths, cost: Lengths, budget: int, max_rectangle: int | None
-) -> list[Samples]:
-    """Greedy runs of ``order``, each as long as its budgets allow and at least one sample."""
-    ends = np.cumsum(cost[order], dtype=np.int64)
+def _cut(order: Samples, table: Lengths, budget: int) -> list[Samples]:
+    """Greedy runs of ``order``, each as long as its budget allows and at least one sample."""
+    ends = np.cumsum(table[order, -1], dtype=np.int64)
     updates, start = [], 0
     while start < len(order):
         spent = int(ends[start - 1]) if start else 0
-        end = int(np.searchsorted(ends, spent + budget, side="right"))
-        if max_rectangle is not None:
-            end = start + _that_fit(longest[order[start:end]], max_rectangle)
-        end = max(end, start + 1)
+        end = max(start + 1, int(np.searchsorted(ends, spent + budget, side="right")))
         updates.append(order[start:end])
         start = end
     return updates
-
-
-def _that_fit(longest: Lengths, max_rectangle: int) -> int:
-    """How many of the first samples make a rectangle within the bound."""
-    rectangles = np.maximum.accumulate(longest).astype(np.int64) * np.arange(1, len(longest) + 1)
-    return int(np.searchsorted(rectangles, max_rectangle, side="right"))
 
 
 def _keep_apart(bounds: Samples, n_samples: int, n_parts: int) -> Samples:

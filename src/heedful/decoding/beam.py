@@ -1,36 +1,26 @@
 """Beam search over a batch of sentences, with exact stopping."""
 
 from bisect import insort
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
-from heedful.decoding.probabilities import check_request, no_token_left
-from heedful.decoding.protocol import DecodingState, Hypothesis, OnToken, StepFunction, StepOutput
+from heedful.decoding.probabilities import no_token_left
+from heedful.decoding.protocol import Hypothesis, OnToken, Request, StepFunction, StepOutput
 from heedful.decoding.running import NEVER, Candidates, Running, candidates_of
 from heedful.decoding.scoring import CoveragePenalty, LengthPenalty, NoPenalty, score
 
 
 @torch.no_grad()
 def beam_search(
-    logits: Float[Tensor, "B V"],
-    state: DecodingState,
-    step: StepFunction,
+    request: Request,
     *,
-    end: int,
-    max_lengths: Sequence[int],
     beam: int,
-    forbidden: Sequence[int] = (),
     n_best: int = 1,
     length: LengthPenalty | None = None,
     coverage: CoveragePenalty | None = None,
-    attention: Float[Tensor, "B S"] | None = None,
-    source_lengths: Sequence[int] | None = None,
-    on_token: OnToken | None = None,
 ) -> list[list[Hypothesis]]:
     """Keep the ``beam`` most probable unfinished hypotheses of each sentence at every step.
 
@@ -48,20 +38,11 @@ def beam_search(
     A sentence that is done leaves the batch.
 
     Args:
-        logits: of the first token after the prefixes.
-        state: of B sentences, width 1.
-        step: continues hypotheses.
-        end: the token that finishes a hypothesis.
-        max_lengths: for each sentence, the most tokens to generate, the end token included.
-        forbidden: tokens never chosen; may hold ``end``.
+        request: what to decode; tokens can be told where ``beam`` is 1 only.
         beam: hypotheses that run side by side for each sentence.
         n_best: how many to return for each sentence, at most ``beam``.
         length: length penalty of the score (None: `NoPenalty`).
-        coverage: coverage penalty of the score; needs the next two arguments, and attention from
-            every step.
-        attention: the weights over the source with which ``logits`` were computed.
-        source_lengths: how many positions of each sentence's source are real.
-        on_token: told of every token as soon as it is chosen; with a ``beam`` of 1 only.
+        coverage: coverage penalty of the score; needs the source lengths and attention.
 
     Returns:
         For each sentence, in their order, up to ``n_best`` hypotheses: finished ones by falling
@@ -73,28 +54,23 @@ def beam_search(
     """
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best must lie in 1 .. beam ({beam}), not {n_best}")
-    if on_token is not None and beam > 1:
+    if request.on_token is not None and beam > 1:
         raise ValueError("which tokens of several hypotheses are written is known in the end alone")
-    banned = check_request(logits, end, max_lengths, forbidden)
-    rules = _Rules(end, beam, n_best, length or NoPenalty(), coverage)
-    found = [_Found(rules, most) for most in max_lengths]
-    sentences = [b for b, most in enumerate(max_lengths) if most > 0]
-    if sentences and len(sentences) < len(found):
-        logits, state = logits[sentences], state.keep(sentences)
-        attention = None if attention is None else attention[sentences]
-    running = Running.start(sentences, _read_lengths(coverage, source_lengths, len(found)))
-    output = StepOutput(logits, state, attention)
+    rules = _Rules(request.end, beam, n_best, length or NoPenalty(), coverage)
+    found = [_Found(rules, most) for most in request.max_lengths]
+    sentences, output = request.begin()
+    running = Running.start(sentences, _read_lengths(request, coverage))
     while running.sentences:
         if coverage is not None:
             running = running.attending(output.attention)
-        candidates = candidates_of(output.logits, banned, running.sums, 2 * beam, running.position)
+        candidates = candidates_of(output.logits, request.banned, running.sums, 2 * beam, running.position)
         _collect_finished(running, candidates, found, rules)
-        extended, parents = running.extend(candidates, beam, end)
+        extended, parents = running.extend(candidates, beam, request.end)
         still = _unsettled(extended, found)
-        if on_token is not None:
-            _tell(extended, found, on_token)
+        if request.on_token is not None:
+            _tell(extended, found, request.on_token)
         if still:
-            output = _advance(step, output.state, extended, parents, still, logits.device)
+            output = _advance(request.step, output, extended, parents, still)
         running = extended.keep(still)
     return [each.hypotheses() for each in found]
 
@@ -155,15 +131,13 @@ class _Found:
         return (self.finished + self.unfinished)[: self.rules.n_best]
 
 
-def _read_lengths(
-    coverage: CoveragePenalty | None, source_lengths: Sequence[int] | None, n: int
-) -> list[int]:
+def _read_lengths(request: Request, coverage: CoveragePenalty | None) -> list[int]:
     """The source positions to keep account of: none, unless there is a coverage penalty."""
     if coverage is None:
-        return [0] * n
-    if source_lengths is None or len(source_lengths) != n:
-        raise ValueError(f"a coverage penalty needs the source lengths of all {n} sentences")
-    return list(source_lengths)
+        return [0] * len(request.max_lengths)
+    if request.source_lengths is None:
+        raise ValueError("a coverage penalty needs the source lengths of all sentences")
+    return list(request.source_lengths)
 
 
 def _collect_finished(running: Running, candidates: Candidates, found: list[_Found], rules: _Rules) -> None:
@@ -208,13 +182,13 @@ def _tell(running: Running, found: list[_Found], on_token: OnToken) -> None:
 
 def _advance(
     step: StepFunction,
-    state: DecodingState,
+    output: StepOutput,
     running: Running,
     parents: Int[np.ndarray, "A W"],
     still: list[int],
-    device: torch.device,
 ) -> StepOutput:
     """Let the finished sentences go, and write the last token of every hypothesis of the others."""
+    state, device = output.state, output.logits.device
     n, width, ids = len(still), parents.shape[1], running.ids[:, :, -1]
     if n < len(running.sentences):
         state, ids, parents = state.keep(still), ids[still], parents[still]

@@ -1,17 +1,13 @@
 """How a recipe or a request says how to decode, and the one function that carries it out."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from jaxtyping import Float
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from heedful.config import Config
 from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy
-from heedful.decoding.protocol import DecodingState, Hypothesis, OnToken, StepFunction
+from heedful.decoding.protocol import Hypothesis, Request
 from heedful.decoding.sampling import sample
 from heedful.decoding.scoring import AverageLength, CoveragePenalty, GnmtLength, LengthPenalty, NoPenalty
 from heedful.errors import RequestError
@@ -147,41 +143,10 @@ class SampleConfig(Config):
 DecodingConfig = Annotated[GreedyConfig | BeamConfig | SampleConfig, Field(discriminator="kind")]
 
 
-@dataclass(frozen=True, eq=False)
-class _Request:
-    """The arguments of `decode` but its configuration."""
-
-    logits: Tensor
-    state: DecodingState
-    step: StepFunction
-    end: int
-    max_lengths: Sequence[int]
-    forbidden: Sequence[int]
-    attention: Tensor | None
-    source_lengths: Sequence[int] | None
-    ordinals: Sequence[int] | None
-    on_token: OnToken | None
-
-
-def decode(
-    config: GreedyConfig | BeamConfig | SampleConfig,
-    logits: Float[Tensor, "B V"],
-    state: DecodingState,
-    step: StepFunction,
-    *,
-    end: int,
-    max_lengths: Sequence[int],
-    forbidden: Sequence[int] = (),
-    attention: Float[Tensor, "B S"] | None = None,
-    source_lengths: Sequence[int] | None = None,
-    ordinals: Sequence[int] | None = None,
-    on_token: OnToken | None = None,
-) -> list[list[Hypothesis]]:
+def decode(config: GreedyConfig | BeamConfig | SampleConfig, request: Request) -> list[list[Hypothesis]]:
     """Decode as ``config`` says: the same function for validation, prediction and serving.
 
-    ``max_lengths`` holds the result of ``config.max_length.of`` for each sentence, or less.
-    ``attention`` and ``source_lengths`` are read by a coverage penalty alone, ``ordinals`` by
-    sampling alone. The other arguments are those of `heedful.decoding.greedy.greedy`.
+    The request's ``max_lengths`` hold the result of ``config.max_length.of`` for each sentence, or less.
 
     Returns:
         The hypotheses of each sentence, in the order of the sentences; at least one for each.
@@ -190,12 +155,22 @@ def decode(
         WorkError: the logits hold no distribution, or leave only forbidden tokens possible.
         RequestError: the model or the request lacks what the configuration needs.
     """
-    if on_token is not None:
+    if request.on_token is not None:
         check_streaming(config)
-    request = _Request(
-        logits, state, step, end, max_lengths, forbidden, attention, source_lengths, ordinals, on_token
-    )
-    return _DECODERS[config.kind](config, request)
+    match config:
+        case GreedyConfig():
+            return [[hypothesis] for hypothesis in greedy(request)]
+        case BeamConfig():
+            length = config.length_penalty.build()
+            coverage = CoveragePenalty(config.coverage) if config.coverage else None
+            return beam_search(
+                request, beam=config.beam, n_best=config.n_best, length=length, coverage=coverage
+            )
+        case SampleConfig():
+            return sample(
+                request, temperature=config.temperature, top_k=config.top_k, top_p=config.top_p,
+                min_p=config.min_p, seed=config.seed, n=config.n,
+            )  # fmt: skip
 
 
 def check_streaming(config: GreedyConfig | BeamConfig | SampleConfig) -> None:
@@ -211,35 +186,3 @@ def check_streaming(config: GreedyConfig | BeamConfig | SampleConfig) -> None:
         )
     if isinstance(config, SampleConfig) and config.n > 1:
         raise RequestError("the tokens of several samples cannot be streamed; set 'n' to 1")
-
-
-def _greedy(config: GreedyConfig, r: _Request) -> list[list[Hypothesis]]:
-    hypotheses = greedy(
-        r.logits, r.state, r.step, end=r.end, max_lengths=r.max_lengths, forbidden=r.forbidden,
-        on_token=r.on_token,
-    )  # fmt: skip
-    return [[each] for each in hypotheses]
-
-
-def _beam(config: BeamConfig, r: _Request) -> list[list[Hypothesis]]:
-    return beam_search(
-        r.logits, r.state, r.step, end=r.end, max_lengths=r.max_lengths, forbidden=r.forbidden,
-        beam=config.beam, n_best=config.n_best, length=config.length_penalty.build(),
-        coverage=CoveragePenalty(config.coverage) if config.coverage else None,
-        attention=r.attention, source_lengths=r.source_lengths, on_token=r.on_token,
-    )  # fmt: skip
-
-
-def _sample(config: SampleConfig, r: _Request) -> list[list[Hypothesis]]:
-    return sample(
-        r.logits, r.state, r.step, end=r.end, max_lengths=r.max_lengths, forbidden=r.forbidden,
-        temperature=config.temperature, top_k=config.top_k, top_p=config.top_p, min_p=config.min_p,
-        seed=config.seed, n=config.n, ordinals=r.ordinals, on_token=r.on_token,
-    )  # fmt: skip
-
-
-_DECODERS: dict[str, Callable[[Any, _Request], list[list[Hypothesis]]]] = {
-    "greedy": _greedy,
-    "beam": _beam,
-    "sample": _sample,
-}

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.decoding.probabilities import check_request, no_token_left, ranked
-from heedful.decoding.protocol import DecodingState, Hypothesis, OnToken, StepFunction
+from heedful.decoding.probabilities import no_token_left, ranked
+from heedful.decoding.protocol import Hypothesis, Request
 from heedful.decoding.scoring import NoPenalty, score
 
 Chosen = tuple[Int[np.ndarray, " N"], Float[np.ndarray, " N"]]
@@ -40,26 +40,8 @@ def most_probable(
     return ids[:, 0], log_probs[:, 0]
 
 
-def greedy(
-    logits: Float[Tensor, "B V"],
-    state: DecodingState,
-    step: StepFunction,
-    *,
-    end: int,
-    max_lengths: Sequence[int],
-    forbidden: Sequence[int] = (),
-    on_token: OnToken | None = None,
-) -> list[Hypothesis]:
+def greedy(request: Request) -> list[Hypothesis]:
     """Take the most probable token until the end token or the maximum length.
-
-    Args:
-        logits: of the first token after the prefixes.
-        state: of B sentences, width 1.
-        step: continues hypotheses.
-        end: the token that finishes a hypothesis.
-        max_lengths: for each sentence, the most tokens to generate, the end token included.
-        forbidden: tokens never chosen (padding, start …); may hold ``end``.
-        on_token: told of every token as soon as it is chosen.
 
     Returns:
         One hypothesis for each sentence, in their order; ``score`` is the sum of ``log_probs``.
@@ -67,11 +49,7 @@ def greedy(
     Raises:
         WorkError: the logits hold no distribution, or leave only forbidden tokens possible.
     """
-    written = write(
-        logits, state, step, most_probable, end=end, max_lengths=max_lengths, forbidden=forbidden,
-        on_token=on_token,
-    )  # fmt: skip
-    return [hypotheses[0] for hypotheses in written]
+    return [hypothesis for (hypothesis,) in write(request, most_probable)]
 
 
 @dataclass
@@ -99,51 +77,36 @@ class _Draft:
 
 
 @torch.no_grad()
-def write(
-    logits: Float[Tensor, "B V"],
-    state: DecodingState,
-    step: StepFunction,
-    choose: Choose,
-    *,
-    end: int,
-    max_lengths: Sequence[int],
-    forbidden: Sequence[int] = (),
-    n: int = 1,
-    on_token: OnToken | None = None,
-) -> list[list[Hypothesis]]:
+def write(request: Request, choose: Choose, n: int = 1) -> list[list[Hypothesis]]:
     """Write ``n`` hypotheses for each sentence with tokens from ``choose``; see `greedy`.
 
     A sentence leaves the batch when all its hypotheses have ended.
     """
-    banned = check_request(logits, end, max_lengths, forbidden)
-    drafts = [[_Draft(room) for _ in range(n)] for room in max_lengths]
-    sentences = [b for b, room in enumerate(max_lengths) if room > 0]
-    if len(sentences) < len(drafts) and sentences:
-        logits, state = logits[sentences], state.keep(sentences)
+    drafts = [[_Draft(room) for _ in range(n)] for room in request.max_lengths]
+    sentences, (logits, state, _) = request.begin()
     if n > 1 and sentences:
         logits, state = logits.repeat_interleave(n, 0), state.widen(n)
     position = 0
     while sentences:
-        ids, log_probs = choose(logits, banned, sentences, position)
-        _record(drafts, sentences, ids, log_probs, end, on_token)
+        ids, log_probs = choose(logits, request.banned, sentences, position)
+        _record(request, drafts, sentences, ids, log_probs)
         still = [i for i, b in enumerate(sentences) if any(d.running for d in drafts[b])]
         if not still:
             break
         if len(still) < len(sentences):
             ids, state = ids.reshape(-1, n)[still].reshape(-1), state.keep(still)
             sentences = [sentences[i] for i in still]
-        logits, state, _ = step(torch.from_numpy(ids).to(logits.device), state, None)
+        logits, state, _ = request.step(torch.from_numpy(ids).to(logits.device), state, None)
         position += 1
     return [[draft.done() for draft in group] for group in drafts]
 
 
 def _record(
+    request: Request,
     drafts: list[list[_Draft]],
     sentences: Sequence[int],
     ids: Int[np.ndarray, " N"],
     log_probs: Float[np.ndarray, " N"],
-    end: int,
-    on_token: OnToken | None,
 ) -> None:
     """Append the chosen tokens to the drafts that still run."""
     rows = [(b, draft) for b in sentences for draft in drafts[b]]
@@ -152,6 +115,6 @@ def _record(
             continue
         if log_prob == float("-inf"):
             raise no_token_left(len(draft.log_probs))
-        draft.add(token, log_prob, end)
-        if on_token is not None and token != end:
-            on_token(sentence, token)
+        draft.add(token, log_prob, request.end)
+        if request.on_token is not None and token != request.end:
+            request.on_token(sentence, token)

@@ -1,7 +1,5 @@
 """From logits to log-probabilities, and the best of them: what all decoders share."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -95,18 +93,3 @@ def ranked(
             return found
     values, ids = best(log_probabilities(logits, forbidden, position), k)
     return values.clamp(max=0.0).cpu().numpy(), ids.cpu().numpy()
-
-
-def check_request(
-    logits: Float[Tensor, "B V"], end: int, max_lengths: Sequence[int], forbidden: Sequence[int]
-) -> Int[Tensor, " F"]:
-    """Refuse arguments that do not fit together; return the forbidden tokens as a tensor."""
-    n, size = logits.shape
-    if len(max_lengths) != n:
-        raise ValueError(f"{n} sentences but {len(max_lengths)} maximum lengths")
-    if min(max_lengths, default=0) < 0:
-        raise ValueError("a maximum length cannot be negative")
-    outside = [i for i in (end, *forbidden) if not 0 <= i < size]
-    if outside:
-        raise ValueError(f"token {outside[0]} is not in a vocabulary of {size}")
-    return torch.tensor(sorted(set(forbidden)), dtype=torch.int64, device=logits.device)

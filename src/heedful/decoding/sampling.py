@@ -8,29 +8,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.decoding.greedy import Choose, Chosen, most_probable, write
+from heedful.decoding.greedy import Chosen, most_probable, write
 from heedful.decoding.probabilities import best, log_probabilities
-from heedful.decoding.protocol import DecodingState, Hypothesis, OnToken, StepFunction
+from heedful.decoding.protocol import Hypothesis, Request
 
 _NEVER = float("-inf")
 
 
 def sample(
-    logits: Float[Tensor, "B V"],
-    state: DecodingState,
-    step: StepFunction,
+    request: Request,
     *,
-    end: int,
-    max_lengths: Sequence[int],
-    forbidden: Sequence[int] = (),
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
     min_p: float = 0.0,
     seed: int = 0,
     n: int = 1,
-    ordinals: Sequence[int] | None = None,
-    on_token: OnToken | None = None,
 ) -> list[list[Hypothesis]]:
     """Draw ``n`` hypotheses for each sentence, token by token.
 
@@ -40,20 +33,13 @@ def sample(
     position) and the model alone, never on the other sentences of the batch.
 
     Args:
-        logits: of the first token after the prefixes.
-        state: of B sentences, width 1.
-        step: continues hypotheses.
-        end: the token that finishes a hypothesis.
-        max_lengths: for each sentence, the most tokens to generate, the end token included.
-        forbidden: tokens never chosen; may hold ``end``.
+        request: what to decode; tokens can be told where ``n`` is 1 only.
         temperature: 0 or more; 0 takes the most probable token.
         top_k: how many of the most probable tokens to keep; None keeps all.
         top_p: the probability to keep; 1 keeps all.
         min_p: the least probability to keep, relative to the greatest; 0 keeps all.
         seed: 0 or more.
         n: samples for each sentence.
-        ordinals: the number of each sentence in the whole input, for seeding (default 0 .. B-1).
-        on_token: told of every token as soon as it is chosen; with ``n`` 1 only.
 
     Returns:
         For each sentence its samples in the order of their numbers. ``log_probs`` are those of the
@@ -63,19 +49,14 @@ def sample(
         WorkError: as in `greedy.greedy`.
     """
     _check(temperature, top_k, top_p, min_p, seed, n)
-    ordinals = range(len(max_lengths)) if ordinals is None else ordinals
-    if len(ordinals) != len(max_lengths):
-        raise ValueError(f"{len(max_lengths)} sentences but {len(ordinals)} ordinals")
-    if on_token is not None and n > 1:
+    if request.on_token is not None and n > 1:
         raise ValueError("the tokens of several samples of a sentence cannot be streamed as one")
-    choose: Choose = most_probable
-    if temperature > 0:
-        noise = uniforms(seed, ordinals, n, max(max_lengths, default=0))
-        choose = _Draw(noise, temperature, top_k, top_p, min_p)
-    return write(
-        logits, state, step, choose, end=end, max_lengths=max_lengths, forbidden=forbidden, n=n,
-        on_token=on_token,
-    )  # fmt: skip
+    if temperature == 0:
+        return write(request, most_probable, n)
+    most = request.max_lengths
+    ordinals = range(len(most)) if request.ordinals is None else request.ordinals
+    noise = uniforms(seed, ordinals, n, max(most, default=0))
+    return write(request, _Draw(noise, temperature, top_k, top_p, min_p), n)
 
 
 def _check(temperature: float, top_k: int | None, top_p: float, min_p: float, seed: int, n: int) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.data.plan import Lengths, plan
+from heedful.data.plan import Lengths, in_order
 from heedful.data.report import Tally
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
@@ -49,7 +49,7 @@ class Validator:
 
     def __init__(self, step: Step, make: Batches, budget: int, measures: Mapping[str, str]) -> None:
         self.step, self.make, self.measures = step, make, measures
-        self.batches = plan(make.lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
+        self.batches = in_order(make.lengths, budget)
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         """See `heedful.training.loop.Validate`."""

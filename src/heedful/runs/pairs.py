@@ -7,10 +7,10 @@ from typing import Any
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.data.plan import plan
+from heedful.data.plan import in_order
 from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import DecodingConfig, GreedyConfig
-from heedful.evaluation.translation import quick_scores
+from heedful.evaluation.translation import References, quick_scores
 from heedful.runs.kind import Predictor, Prepared
 from heedful.runs.measuring import means, micro_batch
 from heedful.tasks.linking import ALIGNMENT
@@ -77,8 +77,7 @@ class Validator:
         step: runs the model and its objective.
         columns: that of the sources, that of the targets; the rows of ``prepared`` may have a list of those.
         predictor: answers sources with a model, decoding in a way.
-        lowercase: whether the scores are without regard to case.
-        language: of the targets, where BLEU needs to know it.
+        score: scores texts that were written, given their references.
     """
 
     def __init__(
@@ -88,16 +87,12 @@ class Validator:
         step: Step,
         columns: Columns,
         predictor: Callable[[nn.Module, DecodingConfig], Predictor],
-        *,
-        lowercase: bool = False,
-        language: str | None = None,
+        score: Callable[[Sequence[str], References], Mapping[str, float]] = quick_scores,
     ) -> None:
         self.settings, self.rows, self.step = recipe.validation, prepared.valid_rows, step
-        self.columns, self.predictor = columns, predictor
-        self.how: dict[str, Any] = {"lowercase": lowercase, "language": language}
+        self.columns, self.predictor, self.score = columns, predictor, score
         self.pairs = Pairs(recipe.pairing, prepared.valid, columns)
-        budget = micro_batch(recipe)
-        self.batches = plan(self.pairs.lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
+        self.batches = in_order(self.pairs.lengths, micro_batch(recipe))
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         """See `heedful.training.loop.Validate`."""
@@ -107,7 +102,7 @@ class Validator:
         found = means(self.step, (self.pairs.scored(samples.tolist()) for samples in self.batches))
         return {"loss": found["token"], "perplexity": math.exp(min(found["nll"], 700.0))}
 
-    def _written(self, model: nn.Module) -> dict[str, float]:
+    def _written(self, model: nn.Module) -> Mapping[str, float]:
         if self.settings.decode == 0:
             return {}
         rows = self.rows[: self.settings.decode]
@@ -116,4 +111,4 @@ class Validator:
         predictions = predictor.predict([row[source] for row in rows])
         read = [(p.text, row[target]) for p, row in zip(predictions, rows, strict=True) if p.error is None]
         texts, references = [text for text, _ in read], [reference for _, reference in read]
-        return quick_scores(texts, references, **self.how)
+        return self.score(texts, references)

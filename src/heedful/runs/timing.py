@@ -21,7 +21,6 @@ import numpy as np
 import torch
 
 from heedful.data.batch import Batch
-from heedful.data.plan import plan
 from heedful.errors import DataError, RequestError
 from heedful.memory import keep_freed_memory
 from heedful.runs.environment import choose_device
@@ -190,7 +189,7 @@ def time_updates(
 def _own(recipe: Recipe, prepared: Prepared) -> tuple[PlannedData, list[Any]]:
     """The recipe's data, and the updates of a first epoch."""
     data = kind_of(recipe).feed(recipe, prepared)
-    return data, plan(data.lengths, tokens_per_update=data.tokens_per_update, seed=data.seed, epoch=0)
+    return data, data.epoch(0)
 
 
 def _made_up(

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from heedful import __version__
-from heedful.data.plan import plan
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.memory import keep_freed_memory, room_for
@@ -312,8 +311,7 @@ def rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, 
     def rectangle(samples: Any) -> int:
         return len(samples) * int(data.lengths[samples].max()) if len(samples) else 0
 
-    updates = plan(data.lengths, tokens_per_update=data.tokens_per_update, seed=data.seed, epoch=0)
-    part = max(data.split(max(updates, key=rectangle).tolist(), n_parts), key=rectangle)
+    part = max(data.split(max(data.epoch(0), key=rectangle).tolist(), n_parts), key=rectangle)
     batch = data.collate(part, 0).to(device)
     # Running statistics are put back; tables that only grew (positions) may stay.
     kept = {name: value.clone() for name, value in step.model.state_dict().items()}

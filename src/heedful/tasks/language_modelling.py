@@ -14,7 +14,7 @@ from heedful.data.report import ColumnCounts, DataReport, Encoded
 from heedful.data.sources import Located, Row
 from heedful.data.text import TEXT
 from heedful.decoding.config import BeamConfig, DecodingConfig, decode
-from heedful.decoding.protocol import Hypothesis
+from heedful.decoding.protocol import Hypothesis, Request
 from heedful.errors import RequestError
 from heedful.files import is_unicode
 from heedful.inference.choosing import Inference
@@ -189,10 +189,8 @@ class Completer(Streaming):
         step = Continuation(self.inference.ready(), self.context, self.stops, specials.end, device)
         first = step.prefill([prompt or [specials.end] for prompt in prompts])
         with telling(self._spelling(prompts[0]), on_text) as on_token:
-            return decode(
-                self.decoding,
-                first.logits,
-                first.state,
+            request = Request(
+                first,
                 step.step,
                 end=specials.end,
                 max_lengths=[self.limits.max_new_tokens] * len(prompts),
@@ -200,6 +198,7 @@ class Completer(Streaming):
                 ordinals=ordinals,
                 on_token=on_token,
             )
+            return decode(self.decoding, request)
 
     def _spelling(self, prompt: Sequence[int]) -> Spelling:
         """Of the answer to a prompt."""

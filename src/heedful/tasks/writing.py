@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from heedful.decoding.config import BeamConfig, DecodingConfig, decode
-from heedful.decoding.protocol import Hypothesis
+from heedful.decoding.protocol import Hypothesis, Request
 from heedful.inference.choosing import Inference
 from heedful.tasks.forced import forced
 from heedful.tasks.generation import Generator, n_hypotheses
@@ -70,19 +70,17 @@ class Writer:
         generator = Generator(self.inference.ready(attention=coverage), attention=coverage)
         first, read = self.pairing.begin(generator, sources, self.device)
         with telling(self.spelling, on_text) as on_token:
-            return decode(
-                self.decoding,
-                first.logits,
-                first.state,
+            request = Request(
+                first,
                 generator.step,
                 end=specials.end,
                 max_lengths=[self._most(n) for n in lengths],
                 forbidden=specials.never_written,
-                attention=first.attention,
                 source_lengths=None if read is None else read.layout.lengths,
                 ordinals=ordinals,
                 on_token=on_token,
             )
+            return decode(self.decoding, request)
 
     def _most(self, source_length: int) -> int:
         """The most tokens to write."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from heedful.data.batch import Batch
 from heedful.data.cursor import Cursor, updates
-from heedful.data.plan import Lengths, split
+from heedful.data.plan import Lengths, Samples, plan, split
 
 
 class TrainingData(Protocol):
@@ -38,29 +38,21 @@ class PlannedData:
         make: builds the batch of some samples in some epoch.
         tokens_per_update: the budget of an update.
         seed: of the order.
-        cost: ``[N]``, what each sample takes of the budget; by default its last length.
-        max_rectangle: see `heedful.data.plan.plan`.
     """
 
     lengths: Lengths
     make: Callable[[Sequence[int], int], Batch]
     tokens_per_update: int
     seed: int
-    cost: Lengths | None = None
-    max_rectangle: int | None = None
+
+    def epoch(self, number: int) -> list[Samples]:
+        """The updates of an epoch from its beginning."""
+        return plan(self.lengths, tokens_per_update=self.tokens_per_update, seed=self.seed, epoch=number)
 
     def updates(self, cursor: Mapping[str, Any] | None) -> Iterator[tuple[Sequence[int], Mapping[str, Any]]]:
         """See `TrainingData`."""
         start = Cursor() if cursor is None else Cursor.from_dict(cursor)
-        planned = updates(
-            self.lengths,
-            start,
-            self.tokens_per_update,
-            self.seed,
-            cost=self.cost,
-            max_rectangle=self.max_rectangle,
-        )
-        for samples, after in planned:
+        for samples, after in updates(self.lengths, start, self.tokens_per_update, self.seed):
             yield samples.tolist(), after.to_dict()
 
     def split(self, samples: Sequence[int], n_parts: int) -> Sequence[Sequence[int]]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.data import plan as module
-from heedful.data.plan import plan, split
+from heedful.data.plan import in_order, plan, split
 
 
 def corpus(n, columns=2, seed=0):
@@ -30,32 +30,19 @@ tables = st.integers(1, 3).flatmap(
 @given(
     lengths=tables,
     budget=st.integers(1, 97),
-    rectangle=st.none() | st.integers(1, 97),
     seed=st.integers(0, 5),
     epoch=st.integers(0, 5),
-    shuffle=st.booleans(),
     part=st.integers(0, 2**41 - 1),
 )
-def test_each_remaining_sample_once_and_no_budget_exceeded(
-    lengths, budget, rectangle, seed, epoch, shuffle, part
-):
+def test_each_remaining_sample_once_and_no_budget_exceeded(lengths, budget, seed, epoch, part):
     remaining = np.array([i for i in range(len(lengths)) if part >> i & 1], dtype=np.int64)
-    options = {"tokens_per_update": budget, "seed": seed, "epoch": epoch, "max_rectangle": rectangle}
-    got = plan(lengths, **options, remaining=remaining, shuffle=shuffle)
+    options = {"tokens_per_update": budget, "seed": seed, "epoch": epoch, "remaining": remaining}
+    got = plan(lengths, **options)
     assert sorted(i for update in got for i in update.tolist()) == remaining.tolist()
     for update in got:
         assert len(update) > 0
-        if len(update) > 1:
-            assert lengths[update, -1].sum() <= budget
-            assert rectangle is None or len(update) * lengths[update].max() <= rectangle
-    again = plan(lengths, **options, remaining=remaining, shuffle=shuffle)
-    assert [u.tolist() for u in got] == [u.tolist() for u in again]
-
-
-def test_costs_of_ones_own():
-    lengths, cost = np.array([5, 5, 5, 9]), np.array([1, 1, 1, 3])
-    got = plan(lengths, tokens_per_update=3, seed=0, epoch=0, cost=cost)
-    assert sorted(cost[update].sum() for update in got) == [3, 3]
+        assert len(update) == 1 or lengths[update, -1].sum() <= budget
+    assert [u.tolist() for u in got] == [u.tolist() for u in plan(lengths, **options)]
 
 
 def test_a_sample_over_budget_stands_alone():
@@ -64,10 +51,18 @@ def test_a_sample_over_budget_stands_alone():
     assert sorted(sorted(update.tolist()) for update in got) == [[0, 2], [1], [3]]
 
 
-def test_without_shuffling_updates_rise_in_length():
-    lengths = np.array([7, 1, 5, 1, 3])
-    got = plan(lengths, tokens_per_update=8, seed=0, epoch=0, shuffle=False)
-    assert [update.tolist() for update in got] == [[1, 3, 4], [2], [0]]
+def test_batches_in_order_rise_in_length():
+    assert [batch.tolist() for batch in in_order(np.array([7, 1, 5, 1, 3]), 8)] == [[1, 3, 4], [2], [0]]
+
+
+@settings(max_examples=80, deadline=None)
+@given(lengths=tables, budget=st.integers(1, 97))
+def test_in_order_each_sample_comes_once_within_the_budget(lengths, budget):
+    got = in_order(lengths, budget)
+    assert sorted(i for batch in got for i in batch.tolist()) == list(range(len(lengths)))
+    assert all(len(batch) == 1 or lengths[batch, -1].sum() <= budget for batch in got)
+    longest = [i for batch in got for i in lengths[batch].max(axis=1).tolist()]
+    assert longest == sorted(longest)
 
 
 def test_seed_and_epoch_both_matter_and_nothing_else_does():
@@ -168,12 +163,12 @@ def test_split_by_hand():
     assert [sorted(part.tolist()) for part in parts] == [[1, 2, 3, 4, 5], [0]]
     even = split(np.arange(4), np.array([5, 5, 5, 5]), 2)
     assert [part.tolist() for part in even] == [[0, 1], [2, 3]]
-    by_cost = split(np.arange(4), np.array([5, 5, 5, 5]), 2, cost=np.array([3, 1, 1, 1]))
-    assert [part.tolist() for part in by_cost] == [[0], [1, 2, 3]]
+    both_sides = split(np.arange(4), np.array([[5, 5], [5, 0], [4, 0], [5, 1]]), 2)
+    assert [sorted(part.tolist()) for part in both_sides] == [[1, 2, 3], [0]]
 
 
-def test_a_dear_sample_in_the_middle_leaves_no_part_empty():
-    parts = split(np.arange(7), np.arange(7), 4, cost=np.array([1, 1, 1, 101, 1, 1, 1]))
+def test_a_long_sample_leaves_no_part_empty():
+    parts = split(np.arange(7), np.array([1, 1, 1, 101, 1, 1, 1]), 4)
     assert sorted(np.concatenate(parts).tolist()) == list(range(7))
     assert all(len(part) for part in parts)
 
@@ -191,7 +186,5 @@ def test_split_lowers_the_padding_of_an_update():
 def test_nonsense_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         plan(np.array([1]), tokens_per_update=0, seed=0, epoch=0)
-    with pytest.raises(ValueError, match="costs of shape"):
-        plan(np.array([1, 2]), tokens_per_update=3, seed=0, epoch=0, cost=np.array([1]))
     with pytest.raises(ValueError, match="0 parts"):
         split(np.array([0]), np.array([1]), 0)

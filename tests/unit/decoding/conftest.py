@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.decoding.protocol import StepOutput
+from heedful.decoding.protocol import Request, StepOutput
 from heedful.nn.layout import Tokens
 from heedful.nn.state import KeyValueCache, State
 
@@ -98,20 +98,11 @@ class Toy:
             attention[n, : len(weights)] = weights
         return StepOutput(logits, state, attention)
 
-    def arguments(self, keys, max_lengths, **others):
-        """What every decoder takes, by name."""
-        logits, state, _ = self.start(keys)
-        return {
-            "logits": logits, "state": state, "step": self.step, "end": self.end,
-            "max_lengths": max_lengths, **others,
-        }  # fmt: skip
-
-    def covering(self, keys):
-        """The further arguments of a coverage penalty."""
-        return {
-            "attention": self.start(keys).attention,
-            "source_lengths": [self.source_length(key) for key in keys],
-        }
+    def request(self, keys, max_lengths, **others):
+        """What every decoder is given."""
+        lengths = [self.source_length(key) for key in keys]
+        asked = {"end": self.end, "max_lengths": max_lengths, "source_lengths": lengths, **others}
+        return Request(self.start(keys), self.step, **asked)
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +120,7 @@ class _Memory:
         return _Memory(self.keys[sentences])
 
 
-def _with_real_state(model, keys):
+def _with_real_state(model, keys, max_lengths):
     """The toy model over `State` and `KeyValueCache`: the prefix is read back from the cache."""
 
     def output(state):
@@ -147,7 +138,7 @@ def _with_real_state(model, keys):
         return output(state.advanced([1] * len(ids)))
 
     state = State([_Memory(torch.tensor(keys))], [KeyValueCache()], (0,) * len(keys))
-    return {"logits": output(state).logits, "state": state, "step": step}
+    return Request(output(state), step, end=model.end, max_lengths=max_lengths)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy
-from heedful.decoding.protocol import StepOutput
+from heedful.decoding.protocol import Request, StepOutput
 from heedful.decoding.scoring import AverageLength, CoveragePenalty, GnmtLength, NoPenalty, score
 from heedful.errors import RequestError, WorkError
 from heedful.nn.state import KeyValueCache, State
@@ -78,9 +79,9 @@ def assert_same(got, expected):
     )
 
 
-def search(model, keys, max_lengths, beta=0.0, **others):
-    coverage = {"coverage": CoveragePenalty(beta), **model.covering(keys)} if beta else {}
-    return beam_search(**model.arguments(keys, max_lengths, **coverage, **others))
+def search(model, keys, max_lengths, beta=0.0, forbidden=(), **asked):
+    request = model.request(keys, max_lengths, forbidden=forbidden)
+    return beam_search(request, coverage=CoveragePenalty(beta) if beta else None, **asked)
 
 
 @pytest.mark.parametrize("length", PENALTIES, ids=repr)
@@ -127,7 +128,7 @@ def test_any_search_equals_plain_loops(toy, seed, size, beam, most, length, impo
 def test_a_beam_of_one_is_greedy(toy, length, bias):
     model, keys, most = toy(7, 31, bias=bias), list(range(11)), [13, 1, 0, 5, 7, 2, 13, 11, 3, 3, 5]
     got = search(model, keys, most, beam=1, length=length)
-    expected = greedy(**model.arguments(keys, most))
+    expected = greedy(model.request(keys, most))
     assert any(h.finished for h in expected)
     for (h,), g in zip(got, expected, strict=True):
         assert (h.ids, h.log_probs, h.finished) == (g.ids, g.log_probs, g.finished)
@@ -187,10 +188,8 @@ def test_the_end_of_a_search_takes_no_step(toy):
 
 def test_the_state_of_the_models_serves(toy, with_real_state):
     model, keys, most = toy(7, 6), [3, 8, 1, 5, 5], [9, 4, 0, 19, 6]
-    asked = {"end": 6, "max_lengths": most, "beam": 3, "n_best": 2, "length": AverageLength()}
-    assert beam_search(**with_real_state(model, keys), **asked) == search(
-        model, keys, most, beam=3, n_best=2, length=AverageLength()
-    )
+    asked = {"beam": 3, "n_best": 2, "length": AverageLength()}
+    assert beam_search(with_real_state(model, keys, most), **asked) == search(model, keys, most, **asked)
 
 
 def test_nothing_in_nothing_out(toy):
@@ -204,8 +203,9 @@ def test_an_end_token_must_be_among_the_best_of_the_beam():
     """Log-probabilities fall with the token's number; the end token is third of four."""
     row = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
     flat = lambda ids, state, parents: StepOutput(row.expand(len(ids), 4), state)  # noqa: E731
+    first = lambda: StepOutput(row, State([], [KeyValueCache()], (0,)))  # noqa: E731
     run = lambda beam: beam_search(  # noqa: E731
-        row, State([], [KeyValueCache()], (0,)), flat, end=2, max_lengths=[1], beam=beam, n_best=beam
+        Request(first(), flat, end=2, max_lengths=[1]), beam=beam, n_best=beam
     )[0]
     assert [(h.ids, h.finished) for h in run(2)] == [((0,), False), ((1,), False)]
     assert [(h.ids, h.finished) for h in run(3)] == [((), True), ((0,), False), ((1,), False)]
@@ -213,10 +213,8 @@ def test_an_end_token_must_be_among_the_best_of_the_beam():
 
 def test_equals_are_decided_for_the_lowest():
     flat = lambda ids, state, parents: StepOutput(torch.zeros(len(ids), 11), state)  # noqa: E731
-    (got,) = beam_search(
-        torch.zeros(1, 11), State([], [KeyValueCache()], (0,)), flat, end=10, max_lengths=[3], beam=5,
-        n_best=5, forbidden=[0],
-    )  # fmt: skip
+    first = StepOutput(torch.zeros(1, 11), State([], [KeyValueCache()], (0,)))
+    (got,) = beam_search(Request(first, flat, end=10, max_lengths=[3], forbidden=[0]), beam=5, n_best=5)
     assert [h.ids for h in got] == [(1, 1, i) for i in range(1, 6)]
 
 
@@ -234,7 +232,7 @@ def test_only_possible_hypotheses_are_continued(toy):
         n_idle += len(ids) - len({(n // state.width, p) for n, p in enumerate(output.state.prefixes)})
         return output
 
-    beam_search(**{**model.arguments([0, 1, 2], [5, 7, 3]), "step": step}, beam=11, n_best=11)
+    beam_search(replace(model.request([0, 1, 2], [5, 7, 3]), step=step), beam=11, n_best=11)
     assert n_idle > 0
 
 
@@ -244,10 +242,8 @@ def test_fewer_than_asked_for_where_fewer_are_possible():
     after = lambda ids, state, parents: StepOutput(  # noqa: E731
         torch.tensor([[never, never, 0.0]]).expand(len(ids), 3), state
     )
-    (got,) = beam_search(
-        torch.tensor([[0.0, never, never]]), State([], [KeyValueCache()], (0,)), after, end=2,
-        max_lengths=[9], beam=4, n_best=4,
-    )  # fmt: skip
+    first = StepOutput(torch.tensor([[0.0, never, never]]), State([], [KeyValueCache()], (0,)))
+    (got,) = beam_search(Request(first, after, end=2, max_lengths=[9]), beam=4, n_best=4)
     assert [(h.ids, h.finished, h.score) for h in got] == [((0,), True, 0.0)]
 
 
@@ -255,25 +251,23 @@ def test_nan_is_named_and_so_is_a_dead_end(toy):
     model = toy(5, bias=-50.0)
     broken = lambda *a: model.step(*a)._replace(logits=torch.full((6, 5), math.nan))  # noqa: E731
     with pytest.raises(WorkError, match="token 2 hold NaN"):
-        beam_search(**{**model.arguments([1, 2], [9, 9]), "step": broken}, beam=3)
-    only_start = torch.tensor([[0.0, -math.inf, -math.inf]])
+        beam_search(replace(model.request([1, 2], [9, 9]), step=broken), beam=3)
+    only_start = StepOutput(torch.tensor([[0.0, -math.inf, -math.inf]]), State([], [], (0,)))
     with pytest.raises(WorkError, match=r"position 1: .*forbidden"):
-        beam_search(only_start, State([], [], (0,)), broken, end=2, max_lengths=[5], beam=3, forbidden=[0])
+        beam_search(Request(only_start, broken, end=2, max_lengths=[5], forbidden=[0]), beam=3)
 
 
 def test_coverage_needs_attention_and_lengths(toy):
-    blind = toy(5, attends=False)
+    blind, seeing = (toy(5, attends=attends).request([1], [5]) for attends in (False, True))
     asked = {"beam": 2, "coverage": CoveragePenalty(0.2)}
     with pytest.raises(RequestError, match="needs attention"):
-        beam_search(**blind.arguments([1], [5], **asked, source_lengths=[5]))
-    seeing = toy(5)
-    late = {**seeing.covering([1]), **asked}
+        beam_search(blind, **asked)
     with pytest.raises(RequestError, match="needs attention"):
-        beam_search(**{**seeing.arguments([1], [5], **late), "step": blind.step})
-    with pytest.raises(ValueError, match="source lengths of all 1"):
-        beam_search(**seeing.arguments([1], [5], **{**late, "source_lengths": None}))
+        beam_search(replace(seeing, step=blind.step), **asked)
+    with pytest.raises(ValueError, match="needs the source lengths"):
+        beam_search(replace(seeing, source_lengths=None), **asked)
     with pytest.raises(ValueError, match="attention over 5 of 6"):
-        beam_search(**seeing.arguments([1], [5], **{**late, "source_lengths": [6]}))
+        beam_search(replace(seeing, source_lengths=[6]), **asked)
 
 
 @pytest.mark.parametrize("beam, n_best", [(0, 1), (2, 3), (2, 0)])
@@ -289,6 +283,6 @@ def test_a_beam_that_nothing_moves_in_is_not_copied(toy):
         given.append(parents)
         return model.step(ids, state, parents)
 
-    beam_search(**{**model.arguments([1, 2], [9, 9]), "step": step}, beam=1)
+    beam_search(replace(model.request([1, 2], [9, 9]), step=step), beam=1)
     assert given
     assert all(parents is None for parents in given)

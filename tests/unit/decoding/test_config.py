@@ -18,41 +18,39 @@ def test_maximum_lengths_by_hand(source, expected):
 
 def test_every_kind_is_carried_out(toy):
     model, keys, most = toy(7, 3), [0, 1, 2], [5, 7, 6]
-    given = model.arguments(keys, most, forbidden=[0])
-    assert decode(READ({"kind": "greedy"}), **given) == [[h] for h in greedy(**given)]
+    request = model.request(keys, most, forbidden=[0], ordinals=[7, 8, 9])
+    assert decode(READ({"kind": "greedy"}), request) == [[h] for h in greedy(request)]
     beams = {"kind": "beam", "beam": 3, "n_best": 2, "coverage": 0.2}
     penalty = {"length_penalty": {"kind": "average", "alpha": 0.5}}
-    assert decode(READ({**beams, **penalty}), **given, **model.covering(keys)) == beam_search(
-        **given, **model.covering(keys), beam=3, n_best=2, length=AverageLength(0.5),
-        coverage=CoveragePenalty(0.2),
-    )  # fmt: skip
+    assert decode(READ({**beams, **penalty}), request) == beam_search(
+        request, beam=3, n_best=2, length=AverageLength(0.5), coverage=CoveragePenalty(0.2)
+    )
     drawn = {"temperature": 0.8, "top_k": 5, "top_p": 0.9, "min_p": 0.01, "seed": 4, "n": 2}
-    got = decode(READ({"kind": "sample", **drawn}), **given, ordinals=[7, 8, 9])
-    assert got == sample(**given, **drawn, ordinals=[7, 8, 9])
+    assert decode(READ({"kind": "sample", **drawn}), request) == sample(request, **drawn)
 
 
 def test_the_default_beam_is_the_papers(toy):
-    given = toy(7, 3).arguments([0, 1], [5, 7])
-    assert decode(READ({"kind": "beam"}), **given) == beam_search(**given, beam=4, length=GnmtLength(0.6))
+    request = toy(7, 3).request([0, 1], [5, 7])
+    assert decode(READ({"kind": "beam"}), request) == beam_search(request, beam=4, length=GnmtLength(0.6))
 
 
 def test_coverage_of_zero_needs_no_attention(toy):
-    given = toy(5, attends=False).arguments([1], [4])
-    assert len(decode(READ({"kind": "beam", "coverage": 0}), **given)) == 1
+    request = toy(5, attends=False).request([1], [4])
+    assert len(decode(READ({"kind": "beam", "coverage": 0}), request)) == 1
     with pytest.raises(RequestError, match="coverage"):
-        decode(READ({"kind": "beam", "coverage": 0.1}), **given, source_lengths=[5])
+        decode(READ({"kind": "beam", "coverage": 0.1}), request)
 
 
 def test_streaming_where_it_makes_sense(toy):
     model, told = toy(7, 3), []
-    given = model.arguments([1], [6], on_token=lambda s, i: told.append(i))
+    request = model.request([1], [6], on_token=lambda s, i: told.append(i))
     for config in ({"kind": "greedy"}, {"kind": "sample"}, {"kind": "beam", "beam": 1}):
         told.clear()
-        assert tuple(told) != decode(READ(config), **given)[0][0].ids == tuple(told)
+        assert tuple(told) != decode(READ(config), request)[0][0].ids == tuple(told)
     with pytest.raises(RequestError, match=r"stream with a beam of 1 \(--beam 1\)"):
-        decode(READ({"kind": "beam"}), **given)
+        decode(READ({"kind": "beam"}), request)
     with pytest.raises(RequestError, match="'n' to 1"):
-        decode(READ({"kind": "sample", "n": 2}), **given)
+        decode(READ({"kind": "sample", "n": 2}), request)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.decoding.probabilities import best, check_request, log_probabilities
+from heedful.decoding.probabilities import best, log_probabilities
 from heedful.errors import WorkError
 
 NONE = torch.zeros(0, dtype=torch.int64)
@@ -57,14 +57,3 @@ def test_best_takes_the_lowest_tokens_among_equals(k, rows):
         possible = [i for i in order if row[i] > -math.inf]
         assert row_ids[: len(possible)] == possible
         assert len(set(row_ids)) == min(k, 5)
-
-
-def test_requests_that_do_not_fit_together_are_refused():
-    logits = torch.zeros(2, 5)
-    with pytest.raises(ValueError, match="2 sentences but 3 maximum lengths"):
-        check_request(logits, 4, [1, 2, 3], [])
-    with pytest.raises(ValueError, match="negative"):
-        check_request(logits, 4, [1, -2], [])
-    with pytest.raises(ValueError, match="token 5 is not in a vocabulary of 5"):
-        check_request(logits, 4, [1, 2], [0, 5])
-    assert check_request(logits, 4, [1, 2], [3, 0, 3]).tolist() == [0, 3]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import CaptionedFolderSource, Located, Row, Where
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
+from heedful.evaluation.translation import quick_scores
 from heedful.inference.choosing import Inference
 from heedful.objectives.terms import Objective
 from heedful.runs.captioning.adopting import VISION, encoder_weights, model_section
@@ -134,10 +136,8 @@ class Captioning(Kind):
 
         pictures = by_picture(Located(row, Where("")) for row in prepared.valid_rows)
         described = [row.row for row in pictures if row.row[CAPTION]]
-        lowercase = recipe.tokenizer.text.lowercase
-        return Validator(
-            recipe, replace(prepared, valid_rows=described), step, COLUMNS, captioner, lowercase=lowercase
-        )
+        score = partial(quick_scores, lowercase=recipe.tokenizer.text.lowercase)
+        return Validator(recipe, replace(prepared, valid_rows=described), step, COLUMNS, captioner, score)
 
     def example(
         self, recipe: CaptioningRecipe, sizes: Sequence[int], n: int, length: int, source_length: int

@@ -11,7 +11,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.masking import Masking
-from heedful.data.plan import plan
+from heedful.data.plan import in_order
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import Located, Row
 from heedful.data.text import TEXT, TextSource
@@ -206,8 +206,7 @@ class Validator:
     def __init__(self, recipe: MaskedLanguageModellingRecipe, prepared: Prepared, step: Step) -> None:
         self.step = step
         self.make = maskings(recipe, prepared.codec, prepared.valid.stream(TEXT), seed=0)
-        budget = micro_batch(recipe)
-        self.batches = plan(self.make.lengths, tokens_per_update=budget, seed=0, epoch=0, shuffle=False)
+        self.batches = in_order(self.make.lengths, micro_batch(recipe))
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         """See `heedful.training.loop.Validate`."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from heedful.data.plan import plan
+from heedful.data.plan import in_order
 from heedful.data.sources import Located, Row
 from heedful.data.text import TEXT
 from heedful.errors import DataError
@@ -45,7 +45,7 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring,
     nats = {"token": 0.0, "boundary": 0.0}
     model: Any = run.model
     device = next(model.parameters()).device
-    for samples in plan(maskings.lengths, tokens_per_update=TOKENS, seed=0, epoch=0, shuffle=False):
+    for samples in in_order(maskings.lengths, TOKENS):
         batch = maskings(samples.tolist(), 0).to(device)
         hidden = model(batch.inputs)
         log_probs = model.heads["token"](batch.picked(hidden)).float().log_softmax(-1)

@@ -1,6 +1,7 @@
 """What runs of translators do in their own way."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from heedful.data.text import TEXT
 from heedful.data.vectors import fill_embedding, read_vectors
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
+from heedful.evaluation.translation import quick_scores
 from heedful.inference.choosing import Inference
 from heedful.models.registry import build_model
 from heedful.objectives.guided import Guidance
@@ -166,9 +168,9 @@ class Translation(Kind):
                 model, prepared.codec, decoding, pairing=recipe.pairing, max_source=recipe.max_source
             )
 
-        lowercase = recipe.tokenizer.target.lowercase
         language = getattr(recipe.evaluation, "language", None)  # a summariser's settings have none
-        return Validator(recipe, prepared, step, COLUMNS, translator, lowercase=lowercase, language=language)
+        score = partial(quick_scores, language=language, lowercase=recipe.tokenizer.target.lowercase)
+        return Validator(recipe, prepared, step, COLUMNS, translator, score)
 
     def example(
         self, recipe: TranslationRecipe, sizes: Sequence[int], n: int, length: int, source_length: int
