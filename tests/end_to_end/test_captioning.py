@@ -80,6 +80,16 @@ def test_json_lines_with_answers_and_weights_over_the_squares(heedful, folder):
         check("prediction", record)
 
 
+def test_json_lines_without_a_path_have_an_error(heedful, folder):
+    lines = '{"picture": null}\n{"picture": "pictures/0.png"}\n'
+    done = heedful("predict", "run", "--jsonl", "--alignment", cwd=folder, stdin=lines)
+    assert done.status == 1
+    first, second = map(json.loads, done.out.splitlines())
+    check("prediction", first)
+    assert 'standard input:1: expected an object with a text under "picture"' in first["error"]
+    assert second["text"] == "all is red"
+
+
 def test_evaluation_is_what_the_schema_says(heedful, folder):
     done = heedful("evaluate", "run", "--json", "--output", "scored.jsonl", cwd=folder)
     assert done.status == 0, done.err

@@ -107,6 +107,18 @@ def test_pairs_are_lines_with_a_tab_or_json(heedful, folder):
 
 
 @pytest.mark.parametrize("run", ["masked", "tuned", "pairs"])
+def test_a_pair_without_its_second_text_has_an_error_in_its_place(heedful, folder, run):
+    lines = "".join(json.dumps({"text": "a [MASK]", "pair": pair}) + "\n" for pair in ("b", None, "b"))
+    done = heedful("predict", run, "--jsonl", cwd=folder, stdin=lines)
+    first, second, third = map(json.loads, done.out.splitlines())
+    assert first == third
+    reads_pairs = run != "tuned"
+    assert done.status == reads_pairs
+    assert ("error" in second) == reads_pairs
+    check("prediction", second)
+
+
+@pytest.mark.parametrize("run", ["masked", "tuned", "pairs"])
 def test_evaluation_is_what_the_schema_says(heedful, folder, run):
     split = ["--split", "valid"] if run == "masked" else []
     done = heedful("evaluate", run, *split, "--json", cwd=folder)

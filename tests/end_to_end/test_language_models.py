@@ -82,6 +82,29 @@ def test_prompts_in_json_lines_are_answered_in_json_lines(heedful, model):
         assert record["score"] == pytest.approx(sum(record["log_probs"]), abs=1e-4)
 
 
+def test_a_prompt_that_cannot_be_read_takes_nothing_from_the_others(heedful, model):
+    """They are sampled as if it could be: by their numbers."""
+    prompts = ["the", "the", None, "the", "the"]
+    lines = "".join(json.dumps({"prompt": prompt or "a"}) + "\n" for prompt in prompts)
+    wanted = [json.loads(line) for line in predict(heedful, model, "--jsonl", stdin=lines).out.splitlines()]
+    lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts)
+    done = heedful("predict", model, "--jsonl", cwd=model.parent, stdin=lines)
+    assert done.status == 1
+    found = [json.loads(line) for line in done.out.splitlines()]
+    check("prediction", found[2])
+    assert (found[2]["input"], found[2]["text"]) == ({"prompt": None}, "")
+    assert [found[i]["text"] for i in (0, 1, 3, 4)] == [wanted[i]["text"] for i in (0, 1, 3, 4)]
+    assert len({record["text"] for record in wanted}) > 1
+
+
+def test_a_prompt_that_is_not_utf8_is_left_out_of_what_is_shown(heedful, model):
+    done = heedful("predict", model, "--stream", cwd=model.parent, stdin=b"the\n\xff\nthe\n")
+    assert done.status == 1
+    assert "heedful: standard input:2: byte 1 of the line is not UTF-8" in done.err
+    shown = predict(heedful, model, "--stream", stdin="the\n").out
+    assert done.out.startswith(shown + "\n")
+
+
 def test_answers_are_shown_as_they_are_written(heedful, model):
     plain = predict(heedful, model).out
     streamed = predict(heedful, model, "--stream").out

@@ -98,6 +98,27 @@ def test_json_lines_have_the_labels_or_the_error(heedful, folder):
     assert (second["text"], second["id"], second["error"]) == ("", 1, "x: no such file")
 
 
+def test_json_lines_without_a_path_have_an_error(heedful, folder):
+    values = ["test/red/1.png", None, 3, "test/blue/2.png"]
+    lines = "".join(json.dumps({"picture": value, "id": n}) + "\n" for n, value in enumerate(values))
+    done = heedful("predict", "run", "--jsonl", cwd=folder, stdin=lines + '{"id": 4}\n')
+    assert done.status == 1
+    assert done.err.endswith("heedful: 3 of 5 inputs could not be read\n")
+    found = [json.loads(line) for line in done.out.splitlines()]
+    for record in found:
+        check("prediction", record)
+    assert [record["id"] for record in found] == [0, 1, 2, 3, 4]
+    assert [record["text"] for record in found] == ["red", "", "", "blue", ""]
+    expected = 'expected an object with a text under "picture": there is '
+    assert [record.get("error") for record in found] == [
+        None,
+        f"standard input:2: {expected}null",
+        f"standard input:3: {expected}a number",
+        None,
+        f"standard input:5: {expected}no such key",
+    ]
+
+
 def test_it_is_scored_on_its_test_set_and_on_a_users_folder(heedful, folder):
     done = heedful("evaluate", "run", "--json", "--output", "rows.jsonl", cwd=folder)
     assert done.status == 0, done.err

@@ -104,6 +104,21 @@ def test_numbers_are_lines_and_values(heedful, folder):
 
 
 @pytest.mark.parametrize("run", NAMES)
+def test_what_has_no_text_has_an_error_in_its_place(heedful, folder, run):
+    row = ROWS[run][0]
+    key = next(iter(row))
+    lines = "".join(json.dumps({**row, key: value}) + "\n" for value in (row[key], None, row[key]))
+    done = heedful("predict", run, "--jsonl", cwd=folder, stdin=lines)
+    assert done.status == 1
+    first, second, third = map(json.loads, done.out.splitlines())
+    check("prediction", second)
+    assert "error" not in first
+    assert first == third
+    assert second["input"] == {**row, key: None}
+    assert second["error"].startswith("standard input:2: expected an object with a text under")
+
+
+@pytest.mark.parametrize("run", NAMES)
 def test_scores_and_descriptions_are_what_the_schemas_say(heedful, folder, run):
     done = heedful("evaluate", run, "--json", cwd=folder)
     assert done.status == 0, done.err

@@ -3,8 +3,10 @@
 A request that is wrong ends with status 2, work that fails with 1.
 """
 
+import gzip
 import json
 import os
+import random
 import shutil
 import socket
 from pathlib import Path
@@ -429,32 +431,97 @@ def test_a_gpu_that_is_not_there(heedful, transformer, tmp_path, verb):
 # Inputs
 
 
-@pytest.mark.parametrize(
-    ("line", "part"),
-    [
-        ("red dog", "not JSON"),
-        ("3", 'expected an object with a text under "source"'),
-        ('{"text": "red"}', 'expected an object with a text under "source"'),
-        ('{"source": 3}', 'expected an object with a text under "source"'),
-        ('{"source": "x", "weight": NaN}', "NaN is no JSON number"),
-        ('{"source": "\\ud800"}', "half of a surrogate pair"),
-        ("[" * 100_000, "not JSON"),
-        ("", "not JSON"),
-    ],
-)
+NO_INPUTS = {
+    "red dog": "not JSON",
+    "3": 'expected an object with a text under "source"',
+    '{"text": "red", "id": 7}': 'expected an object with a text under "source"',
+    '{"source": null, "id": 7}': "there is null",
+    '{"source": 3, "id": 7}': "there is a number",
+    '{"source": "x", "weight": NaN}': "NaN is no JSON number",
+    '{"source": "x", "weight": 1e999}': "1e999 is no JSON number",
+    '{"source": "\\ud800", "id": 7}': "half of a surrogate pair",
+    "[" * 100_000: "not JSON",
+    "": "not JSON",
+}
+
+
+def failed(done, n, answers):
+    """That so many inputs were told as unreadable, and the others answered."""
+    assert done.status == 1, done.err
+    assert "Traceback" not in done.err
+    assert done.err.endswith(f"heedful: {n} of {answers} inputs could not be read\n")
+    assert done.out.count("\n") == answers
+
+
 @pytest.mark.parametrize("file", ["in.jsonl", "-"])
-def test_a_line_that_is_no_input(heedful, transformer, tmp_path, line, part, file):
-    text = '{"source": "red dog"}\n' + line + "\n"
+def test_a_line_that_is_no_input_has_an_error_in_its_place(heedful, transformer, tmp_path, published, file):
+    good = [json.dumps({"source": text}) for text in ("red dog", "cat")]
+    text = "\n".join([good[0], *NO_INPUTS, good[1]]) + "\n"
     (tmp_path / "in.jsonl").write_text(text)
     done = heedful("predict", transformer, file, "--jsonl", cwd=tmp_path, stdin=text)
-    refused(done, f"{'standard input' if file == '-' else file}:2: ", part)
+    failed(done, len(NO_INPUTS), len(NO_INPUTS) + 2)
+    first, *wrong, last = map(json.loads, done.out.split("\n")[:-1])
+    alone = heedful("predict", transformer, "--jsonl", cwd=tmp_path, stdin="\n".join(good))
+    assert [first, last] == [json.loads(line) for line in alone.out.splitlines()]
+    for number, (line, part) in enumerate(NO_INPUTS.items(), 2):
+        found = wrong[number - 2]
+        published("prediction", found)
+        assert found["text"] == ""
+        assert found["error"].startswith(f"{'standard input' if file == '-' else file}:{number}: ")
+        assert part in found["error"]
+        assert f"heedful: {found['error']}\n" in done.err
+        assert ("id" in found) == ('"id"' in line)
+
+
+@pytest.mark.parametrize("line", ["red dog", "3", '{"sources": "red"}', ""])
+def test_a_first_line_without_the_key_is_a_wrong_request(heedful, transformer, tmp_path, line):
+    text = line + "\n" + '{"source": "red dog"}\n'
+    refused(heedful("predict", transformer, "--jsonl", cwd=tmp_path, stdin=text), "standard input:1: ")
+
+
+def test_a_text_that_is_missing_may_be_the_first(process, transformer, tmp_path):
+    """Through a real pipe."""
+    text = '{"source": null}\n{"source": "red dog"}\n'
+    done = process("-m", "heedful", "predict", transformer, "--jsonl", cwd=tmp_path, input=text)
+    assert done.returncode == 1
+    assert done.stderr.endswith("heedful: 1 of 2 inputs could not be read\n")
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert (first["input"], first["error"][:18]) == ({"source": None}, "standard input:1: ")
+    assert second["text"]
+
+
+def test_what_failed_may_be_asked_again(heedful, transformer, tmp_path):
+    given = '{"source": "red", "error": "in.jsonl:3: …"}\n'
+    found = heedful("predict", transformer, "--jsonl", cwd=tmp_path, stdin=given).json()
+    assert "error" not in found
+    assert found["input"] == {"error": "in.jsonl:3: …"}
 
 
 @pytest.mark.parametrize("file", ["in.txt", "-"])
-def test_an_input_that_is_not_utf8(heedful, transformer, tmp_path, file):
-    (tmp_path / "in.txt").write_bytes(b"red\nd\xf6g\n")
-    done = heedful("predict", transformer, file, cwd=tmp_path, stdin=b"red\nd\xf6g\n")
-    refused(done, f"{'standard input' if file == '-' else file}:2: byte 2 of the line is not UTF-8")
+def test_an_input_that_is_not_utf8_has_an_empty_line(heedful, transformer, tmp_path, file):
+    (tmp_path / "in.txt").write_bytes(b"red\nd\xf6g\ncat\n")
+    done = heedful("predict", transformer, file, cwd=tmp_path, stdin=b"red\nd\xf6g\ncat\n")
+    failed(done, 1, 3)
+    assert f"{'standard input' if file == '-' else file}:2: byte 2 of the line is not UTF-8" in done.err
+    alone = heedful("predict", transformer, cwd=tmp_path, stdin="red\ncat\n").out.splitlines()
+    assert done.out.splitlines() == [alone[0], "", alone[1]]
+
+
+@pytest.mark.parametrize("content", [b"d\xf6g\nred\n", "red\n".encode("utf-16")])
+def test_a_file_whose_first_line_is_not_utf8_is_refused(heedful, transformer, tmp_path, content):
+    refused(heedful("predict", transformer, cwd=tmp_path, stdin=content), "standard input:1: byte")
+
+
+def test_what_came_before_the_end_of_a_file_that_is_cut_off_is_answered(heedful, transformer, tmp_path):
+    draw = random.Random(0)
+    rows = "".join(f"red {draw.getrandbits(4000)}\n" for _ in range(20))
+    packed = gzip.compress(f"red\ncat\n{rows}".encode())
+    (tmp_path / "in.txt.gz").write_bytes(packed[: len(packed) // 2])
+    done = heedful("predict", transformer, "in.txt.gz", cwd=tmp_path)
+    assert done.status == 2
+    assert "in.txt.gz: the gzip file is cut off before its end" in done.err
+    alone = heedful("predict", transformer, cwd=tmp_path, stdin="red\ncat\n").out
+    assert done.out.startswith(alone)
 
 
 def test_evaluation_that_fails_leaves_no_part_of_its_output(heedful, transformer, tmp_path):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.inputs import Source
 from heedful.cli.options import Device, Json, changed_decoding, grouped
 from heedful.cli.output import (
     check_out,
@@ -21,6 +20,7 @@ from heedful.cli.output import (
     say,
     whole_file,
 )
+from heedful.cli.source import Source
 from heedful.errors import RequestError
 from heedful.explain.classes import MEANINGS
 from heedful.explain.views import ALL, VIEWS, check_names, check_picture, maker

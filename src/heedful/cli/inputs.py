@@ -1,148 +1,144 @@
-"""Inputs as they stand in a file or come through standard input.
-
-file -> lines      `Source`
-lines -> records   `fields` (a text a line, or several with tabs between), `records` (JSON lines)
-      -> blocks    `Source.blocks`, which are answered together
-"""
+"""Inputs as they stand in lines: a text each, several with tabs between, or JSON objects."""
 
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from heedful.cli.output import standard_input
-from heedful.cli.pipes import Piped
-from heedful.errors import DataError
+from heedful.cli.source import Source
+from heedful.errors import DataError, nearest
 from heedful.files import is_unicode
+
+if TYPE_CHECKING:
+    from heedful.data.lines import Where
+    from heedful.runs.run import Run
 
 # What stands under a key in messages, where it is no text.
 _EXAMPLES = {"picture": "cat.png"}
-
-BLOCK = 2048
-"""Inputs that are read, sorted by length, and answered together."""
-
-Item = TypeVar("Item")
+# What JSON calls what is no text.
+_NAMES = {type(None): "null", bool: "true or false", int: "a number", float: "a number", list: "a list"}
 
 
 @dataclass(frozen=True)
-class Source:
-    """The lines of a file or of standard input, read as they are asked for.
+class Input:
+    """What a run is asked in one line.
 
     Args:
-        name: what messages call it.
-        raw: its lines, with their ends.
-        size: how many are answered together, at most.
-        ready: whether there is another, so that nobody waits for it.
+        record: its texts by their keys, and whatever else stands beside them; as much as there is of both,
+            where it cannot be read.
+        error: why it cannot be read.
     """
 
-    name: str
-    raw: Iterable[bytes]
-    size: int = BLOCK
-    ready: Callable[[], bool] = lambda: True
+    record: Mapping[str, Any]
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an input must have.
+
+    Args:
+        keys: what its texts are called.
+        more: what texts are called that may be left out.
+        listed: whether a list of texts may stand for a text, in JSON.
+    """
+
+    keys: tuple[str, ...]
+    more: tuple[str, ...] = ()
+    listed: bool = False
 
     @classmethod
-    def of(cls, file: str) -> "Source":
-        """The file, or standard input where it is called ``-``; at a terminal every line is for itself.
+    def by(cls, run: "Run") -> "Wanted":
+        """What the run reads."""
+        kind, recipe = run.kind, run.recipe
+        return cls(kind.inputs(recipe), kind.optional(recipe), kind.reads_words)
+
+    def read(self, source: Source, *, structured: bool) -> Iterator[Input]:
+        """An input for each line: a JSON object, where they are structured, else texts with tabs between.
 
         Raises:
-            RequestError: there is no such file, or standard input is closed.
-        """
-        if file != "-":
-            from heedful.data.lines import find, raw_lines
-
-            found = find(file, Path())
-            return cls(found.name, raw_lines(found))
-        stream, name = standard_input(), "standard input"
-        if (piped := Piped.of(stream)) is not None:
-            return cls(name, piped, ready=piped.ready)
-        return cls(name, stream, size=1 if sys.stdin.isatty() else BLOCK)
-
-    def lines(self) -> Iterator[str]:
-        """Without their ends; only a newline ends a line.
-
-        Raises:
-            DataError: one is not UTF-8, or the file cannot be read.
+            DataError: the first has not even the keys, so it is the request that is wrong; or the source
+                cannot be read any further.
         """
         from heedful.data.lines import Where, decoded
 
-        return (decoded(raw, Where(self.name, number)) for number, raw in enumerate(self.raw, 1))
+        form = self._in_object if structured else self._in_fields
+        for number, raw in enumerate(source.raw, 1):
+            where = Where(source.name, number)
+            try:
+                found = form(decoded(raw, where), where)
+            except DataError as error:
+                found = Input({}, str(error))
+            if number == 1 and not found.record.keys() >= {*self.keys}:
+                raise DataError(found.error)
+            yield found
 
-    def text(self) -> str:
-        """All of it, without the last line's end."""
-        return "\n".join(self.lines())
+    def _in_fields(self, line: str, where: "Where") -> Input:
+        every = (*self.keys, *self.more)
+        texts = line.split("\t") if len(every) > 1 else [line]
+        if len(self.keys) <= len(texts) <= len(every):
+            return Input(dict(zip(every, texts, strict=False)))
+        wanted = f"{len(self.keys)} or {len(every)}" if self.more else str(len(self.keys))
+        raise DataError(
+            f"{where}: {len(texts)} texts, but this run reads {wanted} ({', '.join(every)}) with a tab "
+            "between them"
+        )
 
-    def blocks(self, items: Iterator[Item]) -> Iterator[list[Item]]:
-        """What is made of the lines, one of each, as it is to be answered together."""
-        for item in items:
-            block = [item]
-            while len(block) < self.size and self.ready() and (another := next(items, None)) is not None:
-                block.append(another)
-            yield block
+    def _in_object(self, line: str, where: "Where") -> Input:
+        record = self._object(line, where)
+        for key in (*self.keys, *(key for key in self.more if key in record)):
+            if why := self._problem(record, key):
+                return Input(record, f"{where}: {why}")
+        return Input(record)
 
+    def _object(self, line: str, where: "Where") -> dict[str, Any]:
+        """The object that a line is, whatever its keys are.
 
-def text_of(file: str) -> str:
-    """All of a file.
-
-    Raises:
-        DataError: it is empty, or cannot be read.
-    """
-    from heedful.data.lines import find, read_text
-
-    return read_text(find(file, Path()))
-
-
-def fields(
-    lines: Iterable[str], name: str, keys: Sequence[str], more: Sequence[str] = ()
-) -> Iterator[dict[str, Any]]:
-    """A line is a text, or texts that belong together with tabs between them; ``more`` may be left out."""
-    every = (*keys, *more)
-    if len(every) == 1:
-        yield from ({keys[0]: line} for line in lines)
-        return
-    for number, line in enumerate(lines, 1):
-        texts = line.split("\t")
-        if not len(keys) <= len(texts) <= len(every):
-            wanted = f"{len(keys)} or {len(every)}" if more else str(len(keys))
-            raise DataError(
-                f"{name}:{number}: {len(texts)} texts, but this run reads {wanted} "
-                f"({', '.join(every)}) with a tab between them"
-            )
-        yield dict(zip(every, texts, strict=False))
-
-
-def records(
-    lines: Iterable[str], name: str, keys: Sequence[str], more: Sequence[str] = (), listed: bool = False
-) -> Iterator[dict[str, Any]]:
-    """One JSON object a line, with a text under each of ``keys``; other keys are handed through.
-
-    Under those of ``more`` there is a text or nothing. With ``listed``, a list of texts may stand for a text.
-    """
-    for number, line in enumerate(lines, 1):
+        Raises:
+            DataError: it is none.
+        """
         try:
-            record = json.loads(line, parse_constant=_no_constant)
+            record = json.loads(line, parse_constant=_number, parse_float=_number)
         except (ValueError, RecursionError) as error:
-            value = _EXAMPLES.get(keys[0], "A man sleeps.")
-            example = f'with --jsonl every line is an object such as {{"{keys[0]}": "{value}"}}'
-            raise DataError(f"{name}:{number}: not JSON ({error}); {example}") from None
-        given = record if isinstance(record, dict) else {}
-        for key in (*keys, *(key for key in more if key in given)):
-            texts = _texts(record.get(key), listed) if isinstance(record, dict) else None
-            if texts is None:
-                raise DataError(f'{name}:{number}: expected an object with a text under "{key}"')
-            if not all(map(is_unicode, texts)):
-                raise DataError(f'{name}:{number}: the text under "{key}" has half of a surrogate pair')
-        yield record
+            key = self.keys[0]
+            example = f'{{"{key}": "{_EXAMPLES.get(key, "A man sleeps.")}"}}'
+            hint = f"with --jsonl every line is an object such as {example}"
+            raise DataError(f"{where}: not JSON ({_why(error)}); {hint}") from None
+        if not isinstance(record, dict):
+            raise DataError(f"{where}: {self._expected(self.keys[0])}: this is {_name(record)}")
+        return record
+
+    def _problem(self, record: Mapping[str, Any], key: str) -> str | None:
+        """Why there is no text under the key; None where there is."""
+        if key not in record:
+            return f"{self._expected(key)}: there is no such key{nearest(key, record)}"
+        value = record[key]
+        is_list = self.listed and isinstance(value, list)
+        texts = value if is_list else [value]
+        for text in texts:
+            if not isinstance(text, str):
+                return f"{self._expected(key)}: there is {_name(text)}{' in the list' * is_list}"
+            if not is_unicode(text):
+                return f'the text under "{key}" has half of a surrogate pair'
+        return None
+
+    def _expected(self, key: str) -> str:
+        return f'expected an object with a text under "{key}"{", or a list of texts" * self.listed}'
 
 
-def _texts(value: Any, listed: bool) -> list[str] | None:
-    """The text, or with ``listed`` the texts of a list; None for what is neither."""
-    if isinstance(value, str):
-        return [value]
-    is_list = listed and isinstance(value, list) and all(isinstance(part, str) for part in value)
-    return value if is_list else None
+def _name(value: Any) -> str:
+    """What JSON calls the value."""
+    return "a text" if isinstance(value, str) else _NAMES.get(type(value), "an object")
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+def _why(error: Exception) -> str:
+    """What is wrong with a line of JSON."""
+    return f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+
+
+def _number(written: str) -> float:
+    """A number that can be written again: there is no infinite one in JSON, and no NaN."""
+    if not math.isfinite(number := float(written)):
+        raise ValueError(f"{written} is no JSON number")
+    return number

@@ -1,22 +1,23 @@
 """``heedful predict``."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heedful.cli import options
-from heedful.cli.inputs import Source, fields, records, text_of
+from heedful.cli.inputs import Input, Wanted
 from heedful.cli.options import Beam, Device, Precision, changed_decoding, grouped
 from heedful.cli.output import json_result, one_line, result, say
+from heedful.cli.source import Source, text_of
 from heedful.errors import DataError, RequestError, WorkError
+from heedful.tasks.prediction import Prediction
 
 if TYPE_CHECKING:
     from heedful.runs.kind import Predictor
     from heedful.runs.run import Run
-    from heedful.tasks.prediction import Prediction
     from heedful.tasks.streaming import Pieces, Streaming
 
 
@@ -41,18 +42,18 @@ class Inputs:
         """Whether answers are JSON lines."""
         return self.jsonl or self.file.endswith((".jsonl", ".jsonl.gz"))
 
-    def is_picture(self, run: "Run") -> bool:
+    def read(self, source: Source, run: "Run") -> Iterator[Input]:
+        """The inputs that stand in lines, or the one picture that the file is."""
+        wanted = Wanted.by(run)
+        if self._is_picture(run):
+            return iter([Input({wanted.keys[0]: self.file})])
+        return wanted.read(source, structured=self.structured)
+
+    def _is_picture(self, run: "Run") -> bool:
         """Whether the file is a picture itself, and no list of such."""
         from heedful.data.pictures import SUFFIXES
 
         return bool(run.kind.pictures(run.recipe)) and self.file.lower().endswith(SUFFIXES)
-
-    def records(self, run: "Run", lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
-        """The inputs that stand in lines, by what the run calls them."""
-        keys, more = run.kind.inputs(run.recipe), run.kind.optional(run.recipe)
-        if self.structured and not self.is_picture(run):
-            return records(lines, name, keys, more, run.kind.reads_words)
-        return fields(lines, name, keys, more)
 
 
 @dataclass(frozen=True)
@@ -147,29 +148,32 @@ def predict(
     precision: Precision = "auto",
     device: Device = "auto",
 ) -> None:
-    """Give the run's answer to each input: one output for each, always, in order."""
+    """Give the run's answer to each input: one output for each, always, in order.
+
+    What cannot be read is named, its output is empty, and the exit status is 1.
+    """
     asked.check(inputs.structured)
     plain.check(inputs.structured)
     source = Source.of(inputs.file)
-    lines = iter([source.text()]) if plain.whole else source.lines()
+    if plain.whole:
+        source = source.joined()
     from heedful.runs.asking import streaming
     from heedful.runs.run import load
 
     loaded = load(run, device=device)
     predictor = asked.predictor(loaded, precision)
-    if inputs.is_picture(loaded):
-        lines = iter([inputs.file])
+    given = inputs.read(source, loaded)
     if plain.stream:
-        _stream(streaming(predictor, loaded.recipe.task.kind), lines)
-        return
-    given = source.blocks(inputs.records(loaded, lines, source.name))
-    _answer_all(loaded, predictor, given, alignment=asked.alignment, structured=inputs.structured)
+        _stream(loaded, streaming(predictor, loaded.recipe.task.kind), given)
+    else:
+        blocks = source.blocks(given)
+        _answer_all(loaded, predictor, blocks, alignment=asked.alignment, structured=inputs.structured)
 
 
 def _answer_all(
     run: "Run",
     predictor: "Predictor",
-    given: Iterable[list[dict[str, Any]]],
+    blocks: Iterable[list[Input]],
     *,
     alignment: bool,
     structured: bool,
@@ -180,52 +184,78 @@ def _answer_all(
         WorkError: an input could not be read; the others are answered all the same.
     """
     first, failed = 0, 0
-    key, columns = run.kind.inputs(run.recipe)[0], run.kind.columns(run.recipe)
-    for block in given:
-        inputs = [run.kind.input_of(run.recipe, record) for record in block]
-        predictions = predictor.predict(inputs, alignment=alignment, first=first)
+    keys = run.kind.inputs(run.recipe)
+    columns = {*keys, *run.kind.columns(run.recipe)}
+    for block in blocks:
+        predictions = _answers(run, predictor, block, alignment=alignment, first=first)
         first += len(block)
-        for record, prediction in zip(block, predictions, strict=True):
+        for given, prediction in zip(block, predictions, strict=True):
             if structured:
-                json_result(_answered(record, {**prediction.to_dict(), "version": 1}, columns))
+                json_result(_answered(given, {**prediction.to_dict(), "version": 1}, columns))
             else:
                 result(one_line(prediction.text))
-            if prediction.error:
-                failed += 1
-                say(f"heedful: {prediction.error}")
-            _remark(prediction, record[key])
-    if failed:
-        raise WorkError(f"{failed} of {first} inputs could not be read")
+            failed += bool(prediction.error)
+            _remark(prediction, given.record.get(keys[0]))
+    _check(failed, first)
 
 
-def _remark(prediction: "Prediction", given: str) -> None:
+def _answers(
+    run: "Run", predictor: "Predictor", block: Sequence[Input], *, alignment: bool, first: int
+) -> list[Prediction]:
+    """The answers, or why there are none.
+
+    What could not be read goes with the others as an empty input, so that these keep their numbers.
+    """
+    empty = dict.fromkeys(run.kind.inputs(run.recipe), "")
+    asked = [run.kind.input_of(run.recipe, empty if each.error else each.record) for each in block]
+    predictions = predictor.predict(asked, alignment=alignment, first=first)
+    return [
+        Prediction("", error=given.error) if given.error else prediction
+        for given, prediction in zip(block, predictions, strict=True)
+    ]
+
+
+def _remark(prediction: Prediction, given: Any) -> None:
     """What was out of the ordinary with an input."""
-    if prediction.note:
+    if prediction.error:
+        say(f"heedful: {prediction.error}")
+    elif prediction.note:
         say(f"heedful: {prediction.note}: {given[:60]!r}…")
 
 
-def _stream(predictor: "Streaming", lines: Iterable[str]) -> None:
+def _check(failed: int, n: int) -> None:
+    """In the end, whether all inputs could be read."""
+    if failed:
+        raise WorkError(f"{failed} of {n} inputs could not be read")
+
+
+def _stream(run: "Run", predictor: "Streaming", inputs: Iterable[Input]) -> None:
     """Answer the inputs one by one; each answer appears as it is written, and ends its line.
 
     Raises:
         WorkError: an input could not be read; the others are answered all the same.
     """
     n, failed = 0, 0
-    for line in lines:
-        try:
-            prediction = _shown(predictor.stream(line, ordinal=n))
-        except DataError as error:
-            failed += 1
-            say(f"heedful: {error}")
-        else:
-            _remark(prediction, line)
-        n += 1
+    key = run.kind.inputs(run.recipe)[0]
+    for given in inputs:
+        prediction = _shown(predictor, given, key, ordinal=n)
+        n, failed = n + 1, failed + bool(prediction.error)
         result("")
-    if failed:
-        raise WorkError(f"{failed} of {n} inputs could not be read")
+        _remark(prediction, given.record.get(key))
+    _check(failed, n)
 
 
-def _shown(pieces: "Pieces") -> "Prediction":
+def _shown(predictor: "Streaming", given: Input, key: str, *, ordinal: int) -> Prediction:
+    """The answer, shown as it is written; or why there is none."""
+    if given.error:
+        return Prediction("", error=given.error)
+    try:
+        return _told(predictor.stream(given.record[key], ordinal=ordinal))
+    except DataError as error:
+        return Prediction("", error=str(error))
+
+
+def _told(pieces: "Pieces") -> Prediction:
     """What the pieces make together, shown as they come."""
     while True:
         try:
@@ -237,7 +267,12 @@ def _shown(pieces: "Pieces") -> "Prediction":
         sys.stdout.flush()
 
 
-def _answered(record: dict[str, Any], answer: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    """The answer beside the input's own keys; the task's columns that it has too are kept under ``input``."""
-    same = {key: record[key] for key in columns if key in record and key in answer}
-    return {**record, **({"input": same} if same else {}), **answer}
+def _answered(given: Input, answer: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:
+    """The answer beside the input's own keys; the task's columns that it has too are kept under ``input``.
+
+    So are all of them where there is no text to answer, and an ``error`` of the input's own.
+    """
+    kept = {"error", *(key for key in columns if given.error or key in answer)}
+    same = {key: value for key, value in given.record.items() if key in kept}
+    own = {key: value for key, value in given.record.items() if key not in kept}
+    return {**own, **({"input": same} if same else {}), **answer}

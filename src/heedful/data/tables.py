@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -186,7 +187,7 @@ def record_of(line: str, where: Where) -> dict[str, Any]:
 def field_at(record: Any, path: str, where: Where) -> str | list[str]:
     """The text of the field ``path``, or the texts of a list (the words or the sentences of a document, say).
 
-    Numbers and booleans are written as in JSON.
+    Numbers and booleans are written as in JSON; NaN and what is infinite are none.
 
     Raises:
         DataError: there is no such field, or something in it is no text.
@@ -198,14 +199,21 @@ def field_at(record: Any, path: str, where: Where) -> str | list[str]:
 
 
 def _text(value: Any, path: str, where: Where) -> str:
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     if not isinstance(value, str):
-        found = "null" if value is None else f"a {type(value).__name__}"
-        raise DataError(f"{where}: field {path!r} holds {found}, not text")
+        raise DataError(f"{where}: field {path!r} holds {_found(value)}")
     if not value.isascii():
         _check_unicode(value, path, where)
     return value
+
+
+def _found(value: Any) -> str:
+    """What there is in place of a text; NaN is how some programs write that there is nothing."""
+    if value is None or isinstance(value, float):
+        return f"{json.dumps(value)}, not text: leave such rows out"
+    name = "an object" if isinstance(value, dict) else f"a {type(value).__name__}"
+    return f"{name}, not text"
 
 
 def texts_at(record: Any, path: str, where: Where) -> list[str]:

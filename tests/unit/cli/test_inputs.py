@@ -1,43 +1,105 @@
-"""What verbs read: lines of a file or of standard input, and how many of them are answered together."""
+"""What stands in lines: an input for each; what cannot be read says why, and the others are read."""
 
-import io
-import sys
+import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from heedful.cli.inputs import BLOCK, Source
+from heedful.cli.inputs import Wanted
+from heedful.cli.source import Source
+from heedful.errors import DataError
+
+PAIR, EITHER, WORDS = Wanted(("a", "b")), Wanted(("a",), ("b",)), Wanted(("a",), listed=True)
+GOOD = b'{"a": "x", "b": "y"}'
 
 
-class Input:
-    """Standard input, from a terminal or not."""
+def read(wanted, *lines, structured=True):
+    raw = [line if isinstance(line, bytes) else line.encode() for line in lines]
+    return list(wanted.read(Source("in", [line + b"\n" for line in raw]), structured=structured))
 
-    def __init__(self, typed):
-        self.buffer, self.isatty = io.BytesIO(b"a\nb\n"), lambda: typed
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES) | VALUES, max_size=7))
+def test_there_is_an_input_for_every_line_and_only_those_with_texts_are_right(values):
+    found = read(PAIR, GOOD, *map(json.dumps, values))
+    assert len(found) == 1 + len(values)
+    for number, (value, own) in enumerate(zip(values, found[1:], strict=True), 2):
+        fits = isinstance(value, dict) and all(isinstance(value.get(key), str) for key in "ab")
+        assert (own.error is None) == fits
+        assert own.record == (value if isinstance(value, dict) else {})
+        assert fits or own.error.startswith(f"in:{number}: ")
 
 
 @pytest.mark.parametrize(
-    "typed, name, sizes", [(True, "-", [1, 1]), (True, "inputs.txt", [2]), (False, "-", [2])]
+    ("wanted", "line", "error"),
+    [
+        (PAIR, '{"b": "y"}', 'an object with a text under "a": there is no such key'),
+        (PAIR, '{"a": "x", "bb": "y"}', "under \"b\": there is no such key (did you mean 'bb'?)"),
+        (PAIR, '{"a": "x", "b": null}', 'under "b": there is null'),
+        (PAIR, '{"a": 1.5, "b": "y"}', 'under "a": there is a number'),
+        (PAIR, '{"a": true, "b": "y"}', "there is true or false"),
+        (PAIR, '{"a": ["x"], "b": "y"}', "there is a list"),
+        (PAIR, '{"a": {}, "b": "y"}', "there is an object"),
+        (PAIR, '["x", "y"]', 'expected an object with a text under "a": this is a list'),
+        (PAIR, '"x"', "this is a text"),
+        (PAIR, '{"a": "x", "b": "y"', "not JSON (Expecting ',' delimiter at column 20); with --jsonl every"),
+        (PAIR, '{"a": "x", "b": "\\udc00"}', 'the text under "b" has half of a surrogate pair'),
+        (PAIR, '{"a": "x", "b": "y", "c": -Infinity}', "not JSON (-Infinity is no JSON number)"),
+        (PAIR, '{"a": "x", "b": "y", "c": 1e999}', "not JSON (1e999 is no JSON number)"),
+        (PAIR, b'{"a": "\xff"}', "byte 8 of the line is not UTF-8"),
+        (EITHER, '{"a": "x", "b": 3}', 'under "b": there is a number'),
+        (WORDS, '{"a": ["x", null]}', 'under "a", or a list of texts: there is null in the list'),
+    ],
 )
-def test_only_what_is_typed_is_answered_line_by_line(monkeypatch, tmp_path, typed, name, sizes):
-    monkeypatch.setattr(sys, "stdin", Input(typed))
-    (tmp_path / "inputs.txt").write_text("a\nb\n")
-    monkeypatch.chdir(tmp_path)
-    source = Source.of(name)
-    assert [len(block) for block in source.blocks(source.lines())] == sizes
+def test_what_is_wrong_is_told(wanted, line, error):
+    first, bad, last = read(wanted, GOOD, line, GOOD)
+    assert (first.error, last.error) == (None, None)
+    assert bad.error.startswith("in:2: ")
+    assert error in bad.error
 
 
-def test_blocks_are_bounded_and_nothing_is_lost():
-    source = Source("here", [b"%d\n" % i for i in range(2 * BLOCK + 3)])
-    blocks = list(source.blocks(source.lines()))
-    assert [len(block) for block in blocks] == [BLOCK, BLOCK, 3]
-    assert [int(line) for block in blocks for line in block] == list(range(2 * BLOCK + 3))
+@pytest.mark.parametrize("line", ["{}", '{"a": "x"}', '{"a": "x", "c": "y"}', "x", "3", "[]", "", b"\xff"])
+def test_a_first_line_without_the_keys_is_a_wrong_request(line):
+    with pytest.raises(DataError, match=r"^in:1: "):
+        read(PAIR, line, GOOD)
 
 
-def test_all_of_it_has_no_last_end_of_line():
-    for raw, text in (([], ""), ([b"a"], "a"), ([b"\xef\xbb\xbfa\r\n", b"\n", b" b\r\n"], "a\n\n b")):
-        assert Source("here", raw).text() == text
+@pytest.mark.parametrize("value", ["null", "3", '["x"]', "{}"])
+def test_a_first_line_with_the_keys_is_an_input_like_any_other(value):
+    first, second = read(PAIR, f'{{"a": "x", "b": {value}}}', GOOD)
+    assert first.error.startswith('in:1: expected an object with a text under "b"')
+    assert second.error is None
 
 
-def test_an_empty_file_has_no_lines(tmp_path):
-    (tmp_path / "none").touch()
-    assert list(Source.of(str(tmp_path / "none")).lines()) == []
+def test_what_may_be_left_out_may_be_left_out():
+    assert [own.error for own in read(EITHER, '{"a": "x"}', GOOD)] == [None, None]
+    assert [own.record for own in read(EITHER, "x", "x\ty", structured=False)] == [
+        {"a": "x"},
+        {"a": "x", "b": "y"},
+    ]
+
+
+def test_a_list_may_be_words():
+    assert [own.error for own in read(WORDS, '{"a": ["x", "y"]}', '{"a": []}', '{"a": "x"}')] == [None] * 3
+
+
+def test_fields_are_told_by_tabs():
+    first, second, third, fourth = read(PAIR, "x\ty", "x", b"\xe4\ty", "\t", structured=False)
+    assert (first.record, first.error) == ({"a": "x", "b": "y"}, None)
+    assert second.error == "in:2: 1 texts, but this run reads 2 (a, b) with a tab between them"
+    assert third.error == "in:3: byte 1 of the line is not UTF-8; convert it to UTF-8"
+    assert (fourth.record, fourth.error) == ({"a": "", "b": ""}, None)
+    with pytest.raises(DataError, match="3 texts, but this run reads 1 or 2"):
+        read(EITHER, "x\ty\tz", structured=False)
+
+
+def test_a_single_text_may_have_tabs():
+    (own,) = read(WORDS, "x\ty", structured=False)
+    assert own.record == {"a": "x\ty"}

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from heedful.cli.inputs import Source
 from heedful.cli.pipes import Piped
+from heedful.cli.source import Source
 
 
 @pytest.fixture

@@ -152,8 +152,10 @@ class TestJsonl:
             ("", r"a\.jsonl:2: not JSON"),
             ('["text"]', r"a\.jsonl:2: not a JSON object"),
             ('{"txt": "x"}', r"a\.jsonl:2: no field 'text' \(did you mean 'txt'\?\)"),
-            ('{"text": null}', r"a\.jsonl:2: field 'text' holds null"),
-            ('{"text": {"a": 1}}', r"a\.jsonl:2: field 'text' holds a dict"),
+            ('{"text": null}', r"a\.jsonl:2: field 'text' holds null, not text: leave such rows out"),
+            ('{"text": NaN}', r"a\.jsonl:2: field 'text' holds NaN, not text: leave such rows out"),
+            ('{"text": 1e999}', r"a\.jsonl:2: field 'text' holds Infinity, not text"),
+            ('{"text": {"a": 1}}', r"a\.jsonl:2: field 'text' holds an object, not text"),
             ('{"text": ["a", ["b"]]}', r"a\.jsonl:2: field 'text\.1' holds a list"),
             ('{"text": ["a", null]}', r"a\.jsonl:2: field 'text\.1' holds null"),
             (
@@ -166,6 +168,11 @@ class TestJsonl:
     def test_faults_are_located(self, folder, line, message):
         with pytest.raises(DataError, match=message):
             self.read(folder, f'{{"text": "fine"}}\n{line}\n', t="text")
+
+    def test_what_is_no_number_matters_only_where_it_is_read(self, folder):
+        assert pairs(self.read(folder, f'{{"t": {10**400}, "other": NaN}}\n', t="t")) == [
+            ({"t": str(10**400)}, "a.jsonl:1")
+        ]
 
     def test_a_list_holds_texts_numbers_as_json_writes_them(self, folder):
         got = self.read(folder, '{"t": ["a b", 1, true, 2.5]}\n{"t": []}\n', t="t")

@@ -149,7 +149,7 @@ def test_what_is_no_number_is_named(tmp_path, part, label, message):
 
 def test_a_label_of_a_test_set_that_is_no_number_is_named(run, tmp_path):
     path = tmp_path / "own.jsonl"
-    path.write_text('{"text": "one", "label": 1}\n{"text": "two", "label": NaN}\n')
+    path.write_text('{"text": "one", "label": 1}\n{"text": "two", "label": "NaN"}\n')
     ((name, source),) = chosen_splits(run, "test", [path]).items()
     with pytest.raises(DataError, match=r"own.jsonl:2: the label 'NaN' is not a finite number"):
         evaluate(run, name, source)
