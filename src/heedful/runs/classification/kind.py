@@ -95,6 +95,7 @@ class Classification(EncoderKind):
 
     def begin(self, recipe: ClassificationRecipe, codec: LabelCodec, model: Any, say: Say) -> None:
         """Say what the classes are."""
+        super().begin(recipe, codec, model, say)
         say(f"{len(codec.labels)} labels: {listed(codec.labels)}")
 
     def batches(self, recipe: ClassificationRecipe, codec: LabelCodec, store: TokenStore) -> TextBatches:

@@ -16,9 +16,10 @@ from heedful.data.sources import Located, Row
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError
 from heedful.models.registry import build_reader
-from heedful.runs.kind import Kind, Prepared, Rows
+from heedful.runs.kind import Kind, Prepared, Rows, Say
 from heedful.runs.measuring import Batches, Validator, micro_batch
 from heedful.runs.starting import own_tokenizer
+from heedful.runs.vectors import fill_from
 from heedful.tasks.texts import TEXT, WITH_CLASS, Frame, fitted
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -91,6 +92,11 @@ class EncoderKind(Kind):
         found = (row.row[column] for row in rows() for column in self.texts(recipe))
         texts = (" ".join(text) if isinstance(text, list) else text for text in found)
         return self.codec(recipe, own_tokenizer(recipe, TEXT, texts), rows)
+
+    def begin(self, recipe: Any, codec: Any, model: Any, say: Say) -> None:
+        """Word vectors, where there are some."""
+        if recipe.pretrained.text is not None:
+            fill_from(recipe, TEXT, recipe.pretrained.text, codec.tokenizer, model.embedding.weight, say)
 
     def report(self, codec: Any) -> DataReport:
         """Counts unknown tokens."""

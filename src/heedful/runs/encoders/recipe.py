@@ -53,12 +53,30 @@ class EvaluationConfig(Config):
     """``evaluate`` reports all scores of the task; there is nothing to choose."""
 
 
+class PretrainedConfig(Config):
+    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embedding at the start.
+
+    Words are filled that one token alone spells: with tokens that are words (``subwords: {kind: word}``), all
+    that the file has.
+
+    Args:
+        text: the file; null: none. Its vectors are as wide as the model (``d_model``).
+    """
+
+    text: str | None = None
+
+
 class ReadingRecipe(recipe.Recipe):
-    """A recipe of such a task."""
+    """A recipe of such a task.
+
+    Args:
+        pretrained: word vectors that the embedding begins with.
+    """
 
     data: DataConfig
     tokenizer: recipe.Tokenization
     model: Any
+    pretrained: PretrainedConfig = PretrainedConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig | None = None
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -94,6 +94,7 @@ class Regression(EncoderKind):
 
     def begin(self, recipe: RegressionRecipe, codec: NumberCodec, model: Any, say: Say) -> None:
         """Say what the numbers are like."""
+        super().begin(recipe, codec, model, say)
         say(f"numbers around {codec.mean:.6g}, with a deviation of {codec.deviation:.6g}")
 
     def batches(self, recipe: RegressionRecipe, codec: NumberCodec, store: TokenStore) -> TextBatches:

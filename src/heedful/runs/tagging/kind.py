@@ -95,6 +95,7 @@ class Tagging(EncoderKind):
 
     def begin(self, recipe: TaggingRecipe, codec: TagCodec, model: Any, say: Say) -> None:
         """Say what the tags are."""
+        super().begin(recipe, codec, model, say)
         say(f"{len(codec.tags)} tags: {listed(codec.tags)}")
 
     def batches(self, recipe: TaggingRecipe, codec: TagCodec, store: TokenStore) -> TagBatches:

@@ -13,7 +13,6 @@ from heedful.data.files import FilesSource
 from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import Located, Row
 from heedful.data.text import TEXT
-from heedful.data.vectors import fill_embedding, read_vectors
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
 from heedful.evaluation.translation import quick_scores
@@ -31,6 +30,7 @@ from heedful.runs.translation.recipe import TranslationRecipe
 from heedful.runs.translation.recutting import recutting
 from heedful.runs.translation.scoring import scored
 from heedful.runs.trees import Tree
+from heedful.runs.vectors import fill_from
 from heedful.tasks.linking import ALIGNMENT, cut_links, encode_linked
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
 from heedful.text.configuration import PreprocessingConfig
@@ -144,14 +144,10 @@ class Translation(Kind):
 
     def begin(self, recipe: TranslationRecipe, codec: Tokenizers, model: Any, say: Say) -> None:
         """Word vectors, where there are some."""
-        sides = ((SOURCE, recipe.pretrained.source), (TARGET, recipe.pretrained.target))
-        for side, path in sides:
-            if path is None:
-                continue
-            words = getattr(codec, side).whole_words()
-            vectors = read_vectors(recipe.path(path), words)
-            report = fill_embedding(getattr(model, f"{side}_embedding").weight, vectors)
-            say(f"pretrained.{side}: {report}")
+        for side, file in ((SOURCE, recipe.pretrained.source), (TARGET, recipe.pretrained.target)):
+            if file is not None:
+                weight = getattr(model, f"{side}_embedding").weight
+                fill_from(recipe, side, file, getattr(codec, side), weight, say)
 
     def feed(self, recipe: TranslationRecipe, prepared: Prepared) -> PlannedData:
         """Pairs of neighbours in length."""
