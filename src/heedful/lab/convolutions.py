@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
+from heedful.lab.costs import flops_of
 from heedful.lab.drawing import Bars, Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
@@ -70,9 +70,7 @@ def part_of(model: LanguageModel) -> nn.Module:
 @torch.no_grad()
 def operations(mixer: str, n: int) -> float:
     """FLOPs of a mixer alone, for each of so many words."""
-    with FlopCounterMode(display=False) as counter:
-        part_of(model_of(mixer))(torch.zeros(n, D), Layout.of([n]))
-    return counter.get_total_flops() / n
+    return flops_of(lambda: part_of(model_of(mixer))(torch.zeros(n, D), Layout.of([n]))) / n
 
 
 # Training

@@ -12,8 +12,8 @@ from functools import partial
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
 
+from heedful.lab.costs import flops_of
 from heedful.lab.drawing import Bars, Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
@@ -44,9 +44,7 @@ def networks() -> dict[str, nn.Module]:
 @torch.no_grad()
 def operations(network: nn.Module) -> float:
     """FLOPs for one thing."""
-    with FlopCounterMode(display=False) as counter:
-        network(torch.zeros(10, D))
-    return counter.get_total_flops() / 10
+    return flops_of(lambda: network(torch.zeros(10, D))) / 10
 
 
 # Training

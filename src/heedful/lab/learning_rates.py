@@ -79,19 +79,20 @@ def _is_the_schedule(rate: Rate, name: str, size: Size) -> Outcome:
 
 
 def _is_the_minimum(change: int, size: Size) -> Outcome:
-    """Whether the two pieces, changed at update ``change``, are the smaller of both attempts everywhere."""
-    steps = _updates(size)
-    differ = [
-        s for s in steps if not math.isclose(pieces(s, change), min(first_attempt(s), second_attempt(s)))
-    ]
+    """Whether the two pieces, changed at update ``change``, are `Warmup`, which takes the minimum."""
+    schedule, steps = Warmup(D_MODEL, WARMUP, factor=D_MODEL**0.5), _updates(size)
+    differ = [s for s in steps if not math.isclose(pieces(s, change), schedule.rate(s))]
+    above = [second_attempt(s) > first_attempt(s) * (1 + 1e-9) for s in steps]
+    turns = [s for s, was, is_ in zip(steps, above, above[1:], strict=False) if was != is_]
     shown = _spread(steps)
     return Outcome(
-        "is wrong" if differ else "holds",
+        "holds" if len(turns) == 1 and not differ else "is wrong",
         "The falling curve s^-0.5 and the rising line s w^-1.5 meet at s = w alone: before it the line is "
         "the smaller one, after it the curve. So the two pieces are the minimum if they change at w.",
         [
-            Measured("updates at which pieces and minimum differ", len(differ), expected=0.0),
-            Measured("where the attempts meet", _meeting(steps), expected=float(WARMUP)),
+            Measured("updates at which pieces and heedful's schedule differ", len(differ), expected=0.0),
+            Measured("how often line and curve change places", len(turns), expected=1.0),
+            Measured("the first time, after update", turns[0], expected=float(WARMUP)),
         ],
         panels=[
             Curves(
@@ -100,16 +101,11 @@ def _is_the_minimum(change: int, size: Size) -> Outcome:
                 "learning rate (without d_model^-0.5)",
                 {
                     "pieces": (shown, [pieces(s, change) for s in shown]),
-                    "minimum": (shown, [min(first_attempt(s), second_attempt(s)) for s in shown]),
+                    "heedful's schedule": (shown, [schedule.rate(s) for s in shown]),
                 },
             )
         ],
     )
-
-
-def _meeting(steps: Sequence[int]) -> int:
-    """The first update at which the line has reached the curve."""
-    return next(s for s in steps if second_attempt(s) >= first_attempt(s) * (1 - 1e-12))
 
 
 def _updates(size: Size) -> list[int]:

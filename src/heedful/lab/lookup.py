@@ -1,12 +1,12 @@
-"""Attention as a lookup: its hard limit, what it does with nothing to learn, and what it forgets."""
+"""Attention as a lookup: its hard limit, what it does with nothing to learn, what it selects and forgets."""
 
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from heedful.lab.drawing import Curves, Matrix
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.drawing import Curves, Matrix, over
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.seeds import seeded
 from heedful.nn.attention.plain import parameter_free_self_attention
 from heedful.nn.attention.scores import DotScore
@@ -119,49 +119,90 @@ def _looks_back(n: int, d: int) -> SelfAttention:
     return part
 
 
+COUNTS = {"short": (2, 4, 8, 16, 32), "long": (2, 4, 8, 16, 32, 64, 128)}
 REPEATS = (1, 2, 3, 5, 8)
 
 
 @seeded()
-def _repeated(size: Size, normalised: bool) -> Outcome:
-    """What a lookup says of a table whose every row stands there several times."""
-    n = {"short": 16, "long": 128}[size]
-    queries, keys = torch.randn(n, WIDTH), torch.randn(N_KEYS, WIDTH)
-    values = torch.randn(N_KEYS, 3)
-    outputs = []
+def _summarised(size: Size, asking: bool) -> Outcome:
+    """What width answers have, whose value they are nearest to, and what they say of how much there is.
+
+    There are as many queries as values, each near the key of its own; or none that asks for anything.
+    """
+    counts, widths, right = COUNTS[size], set(), []
+    for n in counts:
+        keys, values = torch.randn(n, WIDTH), torch.randn(n, WIDTH)
+        keys *= WIDTH**0.5 / keys.norm(
+            dim=1, keepdim=True
+        )  # a longer one would win where it is not asked for
+        queries = keys + 0.3 * torch.randn(n, WIDTH) if asking else torch.zeros(n, WIDTH)
+        answers = _looked_up(queries, keys, values)
+        widths.add(answers.shape[1])
+        nearest = torch.cdist(answers, values).argmin(1)
+        right.append((nearest == torch.arange(n)).double().mean().item())
+    sums, means = _repeated(DotScore()(queries, keys).div(WIDTH).exp(), values), []
     for times in REPEATS:
-        more_keys, more_values = keys.repeat(times, 1), values.repeat(times, 1)
-        if normalised:
-            outputs.append(_looked_up(queries, more_keys, more_values))
-        else:
-            outputs.append(DotScore()(queries, more_keys).div(WIDTH).exp() @ more_values)
-    sizes = [(each.norm() / outputs[0].norm()).item() for each in outputs]
-    changes = [((each - outputs[0]).norm() / outputs[0].norm()).item() for each in outputs]
-    forgets = max(changes) < 1e-5
+        means.append(_looked_up(queries, keys.repeat(times, 1), values.repeat(times, 1)))
+    changes = [((each - means[0]).norm() / means[0].norm()).item() for each in means]
+    sizes = {
+        "weighted mean": [(each.norm() / means[0].norm()).item() for each in means],
+        "sum, not divided": [(each.norm() / sums[0].norm()).item() for each in sums],
+    }
+    selective = len(widths) == 1 and min(right) > 0.9
     return Outcome(
-        "holds with conditions" if forgets else "holds",
+        _of_a_summary(selective, forgets=max(changes) < 1e-5),
         (
-            "It tells in which proportion things are there, not how many there are: as weights sum to 1, a "
-            "table of which every row is repeated gives the same answer. To count, a model needs something "
-            "more (a token that is always there once, say)."
-            if forgets
-            else "A sum whose weights are not divided by their total grows with the number of rows."
+            "The answer is as wide as one value, and the query decides which it is near to. But it tells in "
+            "which proportion things are there, not how many there are: as weights sum to 1, a table whose "
+            "every row is repeated gives the same answer. To count, a model needs something more (a token "
+            "that is always there once, say)."
+            if selective
+            else "The answer to a query that asks for nothing is the mean of all values: of a fixed size, "
+            "but no selection."
         ),
         [
-            Measured(f"change when all is there {REPEATS[-1]} times, relative", changes[-1]),
-            Measured("size of the answer then, relative", sizes[-1]),
+            Measured(
+                f"answers that are nearest to the value asked for, of {counts[-1]}", 100 * right[-1], "%"
+            ),
+            Measured(f"of {counts[0]}", 100 * right[0], "%"),
+            Measured("different widths of answers", len(widths), expected=1.0),
+            Measured(f"change when all is there {REPEATS[-1]} times, relative", changes[-1], expected=0.0),
+            *(Measured(f"size of the answer then, relative, {how}", own[-1]) for how, own in sizes.items()),
         ],
-        [{"times": t, "size": s, "change": c} for t, s, c in zip(REPEATS, sizes, changes, strict=True)],
         [
+            {"values": n, "nearest to the one asked for": share}
+            for n, share in zip(counts, right, strict=True)
+        ],
+        [
+            Curves(
+                "What the query decides",
+                "values",
+                "answers nearest to the value asked for",
+                {"measured": (counts, right), "at random": (counts, [1 / n for n in counts])},
+                log="x",
+                limits=(0, 1.05),
+            ),
             Curves(
                 "Size of the answer, relative",
                 "times that every row is there",
                 "size",
-                {"": (REPEATS, sizes)},
-                limits=(0, max(sizes) * 1.1),
-            )
+                over(REPEATS, sizes),
+                limits=(0, None),
+            ),
         ],
     )
+
+
+def _repeated(weights: Tensor, values: Tensor) -> list[Tensor]:
+    """Sums of the values by weights that are not divided by their sum, where all is there several times."""
+    return [weights.repeat(1, times) @ values.repeat(times, 1) for times in REPEATS]
+
+
+def _of_a_summary(selective: bool, forgets: bool) -> Verdict:
+    """The claim is a summary of one size that the query selects; it is one on a condition if it forgets."""
+    if not selective:
+        return "is wrong"
+    return "holds with conditions" if forgets else "holds"
 
 
 EXPERIMENTS = [
@@ -188,14 +229,14 @@ EXPERIMENTS = [
     ),
     Experiment(
         name="summary-without-count",
-        title="A weighted mean cannot count",
-        claim="The weighted sum is a selective summary of the information contained in the values, of a "
-        "fixed size however many there are.",
+        title="A selective summary, which cannot count",
+        claim="The weighted sum is a selective summary of the information contained in the values, where the "
+        "query determines which to focus on: of a fixed size, however many there are.",
         source="S3, more on attention",
         items=(19, 31),
-        run=partial(_repeated, normalised=True),
-        control=partial(_repeated, normalised=False),
-        changed="The weights exp(q·k / d) are not divided by their sum.",
-        expected=("holds with conditions", "holds"),
+        run=partial(_summarised, asking=True),
+        control=partial(_summarised, asking=False),
+        changed="Every query is zero, and asks for nothing.",
+        expected=("holds with conditions", "is wrong"),
     ),
 ]

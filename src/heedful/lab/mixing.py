@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
+from heedful.lab.costs import flops_of
 from heedful.lab.drawing import Bars, Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.seeds import seeded
@@ -79,9 +79,7 @@ def _cost(kernel: int, size: Size) -> Outcome:
 
 @torch.no_grad()
 def _flops(part: nn.Module, x: Float[Tensor, "n d"]) -> int:
-    with FlopCounterMode(display=False) as counter:
-        part(x, Layout.of([len(x)]))
-    return counter.get_total_flops()
+    return flops_of(lambda: part(x, Layout.of([len(x)])))
 
 
 # Mixers at an equal budget

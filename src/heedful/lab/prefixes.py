@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.data.batch import Batch
+from heedful.lab.costs import flops_of
 from heedful.lab.drawing import Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
@@ -185,9 +185,7 @@ def flops_to_write(n: int) -> dict[str, list[int]]:
 
 @torch.no_grad()
 def _flops(stack: EncoderStack, *inputs: Any) -> int:
-    with FlopCounterMode(display=False) as counter:
-        stack(*inputs)
-    return counter.get_total_flops()
+    return flops_of(lambda: stack(*inputs))
 
 
 def _cached(*, causal: bool, size: Size) -> Outcome:

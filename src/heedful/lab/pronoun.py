@@ -15,8 +15,8 @@ from torch.nn import functional
 from heedful.lab.drawing import Bars, Curves, Matrix
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
+from heedful.nn.attention.scores import DotScore
 from heedful.nn.attention.self_attention import SelfAttention
-from heedful.nn.attention.weights import attention_weights
 from heedful.nn.layout import Layout
 from heedful.nn.positions import Added, SinusoidalPositions
 from heedful.nn.taps import recording
@@ -32,26 +32,46 @@ TABLE = {
 """Lecture S0's weights of four words over the eight of "The animal didn't cross the street because it"."""
 
 
-def _table(size: Size, *, corrected: bool) -> Outcome:
-    """The sums of the printed rows, or of a softmax whose weights have the same proportions."""
-    weights = torch.tensor(list(TABLE.values()), dtype=torch.float64)
-    if corrected:
-        seen = Layout.of([len(TABLE)]).sees(Layout.of([weights.shape[1]]))
-        weights = attention_weights(weights.log()[None, None], seen)[0, 0]
-    sums = dict(zip(TABLE, weights.sum(-1).tolist(), strict=True))
-    right = all(abs(total - 1) < 0.005 for total in sums.values())
+SENTENCE = ("The", "animal", "didn't", "cross", "the", "street", "because", "it")
+ROUNDED = len(SENTENCE) * 0.005
+"""So far from 1 a row of weights can sum that are rounded to hundredths, as they are printed."""
+
+
+def _table(size: Size, *, printed: bool) -> Outcome:
+    """The sums of the printed rows, or of what heedful's attention gives, rounded as they are."""
+    rows = torch.tensor(list(TABLE.values()), dtype=torch.float64) if printed else _rounded_weights()
+    sums = dict(zip(TABLE, rows.sum(-1).tolist(), strict=True))
+    apart = {word: abs(total - 1) for word, total in sums.items()}
+    worst = max(apart, key=lambda word: apart[word])
+    right = apart[worst] <= ROUNDED + 1e-9
     return Outcome(
         "holds" if right else "is wrong",
-        (
-            "Weights of attention are a softmax, so the row of every word sums to 1."
-            if right
-            else "As scores before a softmax any numbers will do. As weights, which the table looks like, "
-            "they will not: weights are a softmax, so the row of every word sums to 1, and the printed ones "
-            "sum to 0.96, 0.93, 0.98 and 0.96."
-        ),
-        [Measured(f"sum of the row of “{word}”", total, expected=1.0) for word, total in sums.items()],
-        panels=[Bars("Sums of the rows", "word", "sum of its weights", sums, levels={"1": 1.0})],
+        "As scores before a softmax any numbers will do. As weights, which the table looks like, these will "
+        "not: weights are a softmax, so the row of every word sums to 1, and of eight that are rounded to "
+        f"hundredths to no less than {1 - ROUNDED:.2f}. The printed ones sum to 0.96, 0.93, 0.98 and 0.96: "
+        "that of “animal” is no rounded row, whatever the others are.",
+        [
+            Measured(f"furthest from 1: the row of “{worst}”", apart[worst]),
+            Measured("what rounding can do", ROUNDED),
+            *(Measured(f"sum of the row of “{word}”", total, expected=1.0) for word, total in sums.items()),
+        ],
+        panels=[
+            Bars("Sums of the rows", "word", "sum of its weights", sums, levels={"1": 1.0}),
+            Matrix("The rows", "", "", rows.tolist(), (0.0, 1.0), SENTENCE, tuple(TABLE)),
+        ],
     )
+
+
+@seeded()
+@torch.no_grad()
+def _rounded_weights() -> Float[Tensor, "words eight"]:
+    """Weights of the table's words by a head of heedful's attention, to hundredths."""
+    d, layout = 16, Layout.of([len(SENTENCE)])
+    part, words = SelfAttention(d, 1, score=DotScore()), torch.randn(len(SENTENCE), d)
+    with recording(part, ["weights"]) as seen:
+        part(words, layout)
+    chosen = [SENTENCE.index(word) for word in TABLE]
+    return seen["weights"][0][0, 0, chosen].double().mul(100).round() / 100
 
 
 # One head and two
@@ -236,9 +256,9 @@ EXPERIMENTS = [
         "S0, the goal of self-attention (it says “relational score”, and leaves open whether the softmax is "
         "still to come)",
         (28,),
-        run=partial(_table, corrected=False),
-        control=partial(_table, corrected=True),
-        changed="The rows are a softmax with the same proportions.",
+        run=partial(_table, printed=True),
+        control=partial(_table, printed=False),
+        changed="The rows are those of heedful's self-attention over eight words, rounded as the table is.",
         expected=("is wrong", "holds"),
     ),
     Experiment(

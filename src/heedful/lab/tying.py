@@ -5,18 +5,18 @@ Items 1 and 9 (weights tied over time), 35 (the whole model's parameters) and 51
 
 import copy
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.lab.arithmetic import BASE, ledger
 from heedful.lab.drawing import Bars, Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
-from heedful.lab.tiny import n_parameters
 from heedful.models.encoder_decoder import embedding_table
-from heedful.nn.cells import ElmanCell
+from heedful.nn.cells import Cell, ElmanCell
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.positions import Added, SinusoidalPositions
@@ -60,36 +60,76 @@ def _tied_embeddings(tie: str, size: Size) -> Outcome:
     )
 
 
+class Unrolled(nn.Module):
+    """An RNN with a cell of its own for each of ``n`` steps, all of them alike at first."""
+
+    def __init__(self, cell: Cell, n: int) -> None:
+        super().__init__()
+        self.cells = nn.ModuleList(copy.deepcopy(cell) for _ in range(n))
+
+    def forward(self, x: Float[Tensor, "n d"], layout: Layout) -> Float[Tensor, "n d"]:
+        """The states of one sequence."""
+        cells: Any = self.cells
+        state, states = cells[0].initial(1, x), []
+        for own, now in zip(cells, x, strict=True):
+            state = own(own.project(now[None]), state)
+            states.append(own.output(state))
+        return torch.cat(states)
+
+
+TIED, OWN = "one cell for all steps", "a cell for each step"
+
+
+def _weights_behind(result: Tensor) -> int:
+    """Numbers that are learned on which ``result`` depends, by its graph; each is counted once."""
+    found: dict[Any, int] = {}
+    seen, waiting = set(), [result.grad_fn]
+    while waiting:
+        node: Any = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found[node.variable] = node.variable.numel()
+        waiting += [each for each, _ in node.next_functions]
+    return sum(found.values())
+
+
 def _over_time(*, tied: bool, size: Size) -> Outcome:
-    """An RNN with one cell for all steps, or with a cell for each."""
+    """What the last state of an RNN depends on, with one cell for all steps, or with a cell for each."""
     lengths = [1, 5, 25] if size == "short" else [1, 5, 25, 125]
     with seeded(0):
         cell = ElmanCell(D, D)
         x = torch.randn(lengths[-1], D)
-    counts = {
-        "one cell for all steps": [n_parameters(cell)] * len(lengths),
-        "a cell for each step": [n_parameters(*(copy.deepcopy(cell) for _ in range(n))) for n in lengths],
-    }
-    own = counts["one cell for all steps" if tied else "a cell for each step"]
+    counts: dict[str, list[int]] = {TIED: [], OWN: []}
+    apart = []
+    for n in lengths:
+        networks = {TIED: Recurrence(copy.deepcopy(cell)), OWN: Unrolled(cell, n)}
+        last = {name: network(x[:n], Layout.of([n]))[-1] for name, network in networks.items()}
+        apart.append((last[TIED] - last[OWN]).abs().max().item())
+        for name, state in last.items():
+            counts[name].append(_weights_behind(state))
+    own = counts[TIED if tied else OWN]
+    one_function, sums = max(apart) < 1e-5, _gradient_difference(cell, x[:5])
     return Outcome(
-        "holds" if own[-1] == own[0] else "is wrong",
-        "Tied over time, an RNN has d_h² + d_h d_x + d_h parameters whatever the length. The same weights "
-        "then answer for all of history: their gradient is the sum of those that each step would give to "
-        "its own.",
+        "holds" if one_function and sums < 1e-5 and own[-1] == own[0] else "is wrong",
+        "Tied over time, an RNN has d_h² + d_h d_x + d_h parameters whatever the length; untied it computes "
+        "the same with as many for each step. The tied weights then answer for all of history: their "
+        "gradient is the sum of those that each step would give to its own.",
         [
-            Measured(f"parameters for {lengths[-1]} steps", own[-1], expected=float(2 * D * D + D)),
-            Measured("parameters for one step", own[0], expected=float(2 * D * D + D)),
+            Measured(f"parameters behind state {lengths[-1]}", own[-1], expected=float(2 * D * D + D)),
+            Measured("parameters behind state 1", own[0], expected=float(2 * D * D + D)),
+            Measured("largest difference of tied and untied states", max(apart), expected=0.0),
             Measured(
-                "largest difference of the tied gradient to the sum over steps",
-                _gradient_difference(cell, x[:5]),
-                expected=0.0,
+                "largest difference of the tied gradient to the sum over steps, relative", sums, expected=0.0
             ),
         ],
-        panels=[
+        [{"steps": n, **{name: own[i] for name, own in counts.items()}} for i, n in enumerate(lengths)],
+        [
             Curves(
                 "Parameters of an RNN over the length",
                 "steps",
-                "parameters",
+                "parameters behind the last state",
                 {name: (lengths, n) for name, n in counts.items()},
                 log="xy",
             )
@@ -97,18 +137,20 @@ def _over_time(*, tied: bool, size: Size) -> Outcome:
     )
 
 
-def _gradient_difference(cell: ElmanCell, x: Float[Tensor, "n d"]) -> float:
-    """Between the gradient of W_hh in one cell and the sum over copies of it, one for each step."""
-    tied, copies = copy.deepcopy(cell), [copy.deepcopy(cell) for _ in x]
-    Recurrence(tied)(x, Layout.of([len(x)]))[-1].sum().backward()
-    state = cell.initial(1, x)
-    for own, now in zip(copies, x, strict=True):
-        state = own(own.project(now[None]), state)
-    state[0].sum().backward()
-    grads = [each.recurrent.weight.grad for each in (tied, *copies)]
-    assert all(grad is not None for grad in grads)
-    whole, *parts = [grad for grad in grads if grad is not None]
-    return (whole - torch.stack(parts).sum(0)).abs().max().item()
+def _gradient_difference(cell: Cell, x: Float[Tensor, "n d"]) -> float:
+    """Between the gradients of one cell and the sums over cells of their own for each step, relative."""
+    tied, layout = Recurrence(copy.deepcopy(cell)), Layout.of([len(x)])
+    untied = Unrolled(cell, len(x))
+    for network in (tied, untied):
+        network(x, layout)[-1].sum().backward()
+    steps = [dict(own.named_parameters()) for own in untied.cells]
+    differences = []
+    for name, weight in tied.cell.named_parameters():
+        parts = [own[name].grad for own in steps]
+        assert weight.grad is not None
+        whole = torch.stack([part for part in parts if part is not None]).sum(0)
+        differences.append(((weight.grad - whole).norm() / whole.norm()).item())
+    return max(differences)
 
 
 # The factor before the positions
@@ -164,7 +206,8 @@ EXPERIMENTS = [
     Experiment(
         "tied-over-time",
         "One set of weights for all of history",
-        "Weights that are tied across time steps keep the number of parameters manageable.",
+        "Weights that are tied across time steps keep the number of parameters manageable, and the same ones "
+        "are responsible for all of history.",
         "S3, quiz 3, question 5",
         (1, 9),
         run=lambda size: _over_time(tied=True, size=size),

@@ -4,15 +4,14 @@ Items 17 and 61 of the lectures. Wall times stand in a table and a panel of thei
 rest on the depth of dependencies and on counts of operations.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
+from heedful.lab.costs import flops_of, milliseconds
 from heedful.lab.drawing import Curves, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
@@ -48,46 +47,47 @@ def depth(result: Tensor) -> int:
     return depths[result.grad_fn]
 
 
-Run = Callable[[int], Tensor]
-"""What is computed for so many tokens."""
+Run = Callable[[], Tensor]
+"""A computation; its model and what it reads are there."""
 
 
-def _recurrent_encoder(n: int, cell: Callable[[int, int], Cell]) -> Tensor:
+def _recurrent_encoder(n: int, cell: Callable[[int, int], Cell]) -> Run:
     with seeded(0):
         layer, x = Recurrence(cell(D, D)), torch.randn(n, D)
-    return layer(x, Layout.of([n]))
+    return partial(layer, x, Layout.of([n]))
 
 
 def _config(n_layers: int) -> TransformerConfig:
     return TransformerConfig(d_model=D, d_ff=4 * D, n_heads=4, n_layers=n_layers, dropout=0.0)
 
 
-def _attention_encoder(n: int, n_layers: int = 2) -> Tensor:
+def _attention_encoder(n: int, n_layers: int = 2) -> Run:
     with seeded(0):
         stack, x = self_attention_stack(_config(n_layers), 4 * D, causal=False), torch.randn(n, D)
-    return stack(x, Layout.of([n]))
+    return partial(stack, x, Layout.of([n]))
 
 
-ENCODERS: dict[str, Run] = {
+ENCODERS: dict[str, Callable[[int], Run]] = {
     "RNN": partial(_recurrent_encoder, cell=ElmanCell),
     "LSTM": partial(_recurrent_encoder, cell=LSTMCell),
     "attention": _attention_encoder,
 }
+"""By name, what makes one for so many tokens."""
 
 
 @cache
 def encoder_depth(name: str, n: int) -> int:
     """Of one of `ENCODERS`."""
-    return depth(ENCODERS[name](n))
+    return depth(ENCODERS[name](n)())
 
 
 def _waits(judged: Sequence[str], size: Size) -> Outcome:
     """Depth over the number of tokens, of one kind of encoder, beside the others."""
     lengths = [4, 8, 16, 32] if size == "short" else [4, 8, 16, 32, 64, 128, 256]
     depths = {name: [encoder_depth(name, n) for n in lengths] for name in ENCODERS}
-    times = {name: [_milliseconds(run, n) for n in lengths] for name, run in ENCODERS.items()}
+    times = {name: [_timed(make(n)) for n in lengths] for name, make in ENCODERS.items()}
     growth = {name: slope(lengths, own) for name, own in depths.items()}
-    by_layers = [depth(_attention_encoder(8, n_layers)) for n_layers in (1, 2, 3)]
+    by_layers = [depth(_attention_encoder(8, n_layers)()) for n_layers in (1, 2, 3)]
     return Outcome(
         "holds" if all(growth[name] > 0.5 for name in judged) else "is wrong",
         "A recurrent encoder's h_i waits for h_{i-1}, in a plain RNN as in an LSTM: the chain of operations "
@@ -119,19 +119,19 @@ def _waits(judged: Sequence[str], size: Size) -> Outcome:
                 "longest chain",
                 over(lengths, depths),
             ),
-            Curves("Wall time here (no verdict rests on it)", "tokens", "ms", over(lengths, times), log="xy"),
+            _clock(lengths, times, "tokens"),
         ],
     )
 
 
-def _milliseconds(run: Run, n: int) -> float:
-    """The shortest of three; for people, no verdict rests on it."""
-    times = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        run(n)
-        times.append(time.perf_counter() - begin)
-    return 1e3 * min(times)
+def _timed(run: Callable[[], Any]) -> float:
+    """Of a computation that takes nothing, in milliseconds."""
+    return milliseconds(lambda _: run(), lambda: None)
+
+
+def _clock(lengths: Sequence[int], times: Mapping[str, Sequence[float]], unit: str) -> Curves:
+    """A panel of wall times over numbers of tokens or words."""
+    return Curves("Wall time here (no verdict rests on it)", unit, "ms", over(lengths, times), log="xy")
 
 
 def _recurrent_attention(n_source: int, n_target: int) -> Tensor:
@@ -214,6 +214,7 @@ def translator(name: str) -> Any:
         return build_model(CONFIGS[name], TYPES, TYPES)
 
 
+@cache
 def words(n: int) -> Tokens:
     """So many, at random."""
     with seeded(1):
@@ -251,12 +252,24 @@ def chain(name: str, n: int, *, written: bool) -> int:
     return depth(read(name, n, 1)) + sum(depth(step(name, so_far)) for so_far in range(2, n + 1))
 
 
+def train(name: str, n: int) -> None:
+    """A training step with such a pair, forward and backward."""
+    torch.autograd.grad(read(name, n, n).sum(), list(translator(name).parameters()), allow_unused=True)
+
+
+@torch.no_grad()
+def write(name: str, n: int) -> None:
+    """Read a sentence of ``n`` words and write as many, one after the other."""
+    model = translator(name)
+    state = model.start(words(n))
+    for _ in range(n):
+        hidden, state = model.extend(Tokens(torch.tensor([1]), state.next_layout((1,))), state)
+        model.heads["token"](hidden)
+
+
 def operations(name: str, n: int) -> float:
-    """FLOPs of a training step with such a pair, forward and backward, for each of its words."""
-    with FlopCounterMode(display=False) as counter:
-        read(name, n, n).sum().backward()
-    translator(name).zero_grad()
-    return counter.get_total_flops() / (2 * n)
+    """FLOPs of a training step for each of its words."""
+    return flops_of(lambda: train(name, n)) / (2 * n)
 
 
 FASTER = 2.0
@@ -268,16 +281,19 @@ def _trains(size: Size, written: bool) -> Outcome:
     lengths = [4, 8, 16] if size == "short" else [4, 8, 16, 32, 64]
     chains = {name: [chain(name, n, written=written) for n in lengths] for name in CONFIGS}
     growth = {name: slope(lengths, own) for name, own in chains.items()}
-    flops = {name: [operations(name, n) for n in lengths] for name in CONFIGS}
+    counts = {name: [operations(name, n) for n in lengths] for name in CONFIGS}
+    work = write if written else train
+    times = {name: [_timed(partial(work, name, n)) for n in lengths] for name in CONFIGS}
     recurrent, transformer = CONFIGS
-    ratio = flops[transformer][-1] / flops[recurrent][-1]
+    ratio = counts[transformer][-1] / counts[recurrent][-1]
     faster = growth[transformer] < 0.01 < 0.5 < growth[recurrent] and ratio < FASTER
     return Outcome(
         "holds with conditions" if faster else "is wrong",
         "In training all words of both sentences go through a Transformer at once: its chain of operations "
         "has one length for any sentence, where that of a recurrent translator grows with each word, and the "
         "operations of both are about as many. So it is faster where a machine can do many things at once. "
-        "Writing a translation is no faster: each word waits for the one before in both.",
+        "Writing a translation is no faster: each word waits for the one before in both. (Times here are of "
+        f"{'writing one sentence' if written else 'a training step with one sentence'}.)",
         [
             *(
                 Measured(f"further operations in a row for each word, {name}", own)
@@ -291,7 +307,7 @@ def _trains(size: Size, written: bool) -> Outcome:
                 Measured(
                     f"operations of a training step for each of {lengths[-1]} words, {name}", own[-1], "FLOPs"
                 )
-                for name, own in flops.items()
+                for name, own in counts.items()
             ),
             *(Measured(f"parameters, {name}", n_parameters(translator(name))) for name in CONFIGS),
         ],
@@ -299,7 +315,8 @@ def _trains(size: Size, written: bool) -> Outcome:
             {
                 "words": n,
                 **{f"in a row, {name}": chains[name][i] for name in CONFIGS},
-                **{f"FLOPs a word, {name}": flops[name][i] for name in CONFIGS},
+                **{f"FLOPs a word, {name}": counts[name][i] for name in CONFIGS},
+                **{f"ms, {name}": times[name][i] for name in CONFIGS},
             }
             for i, n in enumerate(lengths)
         ],
@@ -315,9 +332,10 @@ def _trains(size: Size, written: bool) -> Outcome:
                 "Operations of a training step",
                 "words of each sentence",
                 "FLOPs for each word",
-                over(lengths, flops),
+                over(lengths, counts),
                 limits=(0, None),
             ),
+            _clock(lengths, times, "words of each sentence"),
         ],
     )
 

@@ -30,10 +30,17 @@ def test_the_attempts_are_the_lectures(s):
 
 
 def test_the_pieces_meet_at_4000_alone():
-    assert value("schedule-as-minimum", "updates at which") == 0
-    assert value("schedule-as-minimum", "updates at which", control=True) == 4000 - 2000 - 1
+    name = "schedule-as-minimum"
+    assert value(name, "updates at which") == 0
+    assert value(name, "updates at which", control=True) == 4000 - 2000 - 1
     for control in (False, True):
-        assert value("schedule-as-minimum", "where the attempts meet", control) == 4000
+        assert value(name, "how often", control) == 1
+        assert value(name, "the first time", control) == 4000
+
+
+def test_a_schedule_that_takes_no_minimum_is_found(monkeypatch):
+    monkeypatch.setattr(learning_rates.Warmup, "rate", lambda self, s: max(s**-0.5, s * 4000**-1.5))
+    assert learning_rates._is_the_minimum(4000, "short").verdict == "is wrong"
 
 
 def test_both_attempts_are_drawn():

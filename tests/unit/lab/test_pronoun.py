@@ -6,6 +6,8 @@ from sweep import Laws, made, value
 
 from heedful.lab import pronoun
 from heedful.lab.seeds import seeded
+from heedful.nn.attention.scores import DotScore
+from heedful.nn.attention.self_attention import SelfAttention
 
 
 class TestExperiments(Laws):
@@ -16,9 +18,26 @@ def test_the_table_of_it():
     wanted = {"The": 0.96, "animal": 0.93, "didn't": 0.98, "it": 0.96}
     for word, total in wanted.items():
         assert value("table-of-it", f"sum of the row of “{word}”") == pytest.approx(total)
-        assert value("table-of-it", f"sum of the row of “{word}”", control=True) == pytest.approx(1)
-        assert pronoun.TABLE[word]
     assert max(pronoun.TABLE["it"]) == pronoun.TABLE["it"][1]  # animal
+    assert value("table-of-it", "furthest from 1: the row of “animal”") == pytest.approx(0.07)
+    assert value("table-of-it", "furthest", control=True) <= 8 * 0.005 + 1e-9
+
+
+def test_weights_of_the_control_are_those_of_a_softmax_in_hundredths():
+    rows = pronoun._rounded_weights()
+    assert rows.shape == (4, 8)
+    assert (rows * 100 % 1).abs().max() < 1e-9
+    assert rows.std(-1).min() > 0.02  # a head that looks somewhere
+    with seeded(0):
+        part, words = SelfAttention(16, 1, score=DotScore()), torch.randn(8, 16)
+    q, k, _ = part.qkv(words).split(16, dim=-1)
+    weights = (q @ k.mT).softmax(-1)[[0, 1, 2, 7]]
+    torch.testing.assert_close(rows, weights.double(), atol=0.00501, rtol=0)
+
+
+def test_attention_whose_rows_do_not_sum_to_1_is_found(monkeypatch):
+    monkeypatch.setattr(pronoun, "_rounded_weights", lambda: torch.full((4, 8), 0.11, dtype=torch.float64))
+    assert pronoun._table("short", printed=False).verdict == "is wrong"
 
 
 def test_sentences_have_two_different_nouns_an_adjective_and_words_of_their_own():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from sweep import Laws, curve, made, value
+from torch import nn
 
 from heedful.lab import waiting
 from heedful.nn.layout import Layout, Tokens
@@ -36,15 +37,46 @@ def test_chains_grow_with_tokens_in_a_recurrence_and_with_layers_in_attention():
         assert growth[cell] == pytest.approx(round(growth[cell]), abs=1e-6)
     # Of a plain RNN a product and a tanh; gates come to it in an LSTM.
     assert 2 <= round(growth["RNN"]) < growth["LSTM"]
-    one, two, three = (waiting.depth(waiting._attention_encoder(8, n)) for n in (1, 2, 3))
+    one, two, three = (waiting.depth(waiting._attention_encoder(8, n)()) for n in (1, 2, 3))
     assert two - one == three - two == value("serial-encoder", "further operations in a row for each layer")
 
 
-def test_clocks_stand_in_a_table_and_a_panel_and_in_no_figure():
-    outcome = made("serial-encoder")
-    assert {"ms, RNN", "ms, LSTM", "ms, attention"} < set(outcome.table[0])
-    assert [panel.y for panel in outcome.panels] == ["longest chain", "ms"]
-    assert not any("ms" in each.name.split() or each.unit == "ms" for each in outcome.measured)
+@pytest.mark.parametrize("name", ["serial-encoder", "trained-faster"])
+def test_clocks_stand_in_a_table_and_a_panel_and_in_no_figure(name):
+    for control in (False, True):
+        outcome = made(name, control)
+        clock = outcome.panels[-1]
+        assert clock.y == "ms"
+        for label, (_, times) in clock.lines.items():
+            assert [row[f"ms, {label}"] for row in outcome.table] == list(times)
+        assert not any("ms" in each.name.split() or each.unit == "ms" for each in outcome.measured)
+
+
+def test_what_is_timed_of_an_encoder_builds_nothing(monkeypatch):
+    runs = {name: make(4) for name, make in waiting.ENCODERS.items()}
+    monkeypatch.setattr(nn.Module, "__init__", lambda *_, **__: pytest.fail("a module was built"))
+    for run in runs.values():
+        torch.testing.assert_close(run(), run())
+
+
+def test_a_training_is_timed_in_the_run_and_a_writing_in_the_control(monkeypatch):
+    timed = []
+    monkeypatch.setattr(waiting, "_timed", lambda work: timed.append(work) or 1.0)
+    for written, work in ((False, waiting.train), (True, waiting.write)):
+        timed.clear()
+        waiting._trains("short", written)
+        assert [(each.func, *each.args) for each in timed] == [
+            (work, name, n) for name in waiting.CONFIGS for n in (4, 8, 16)
+        ]
+
+
+@pytest.mark.parametrize("name", waiting.CONFIGS)
+def test_so_many_words_are_written_one_by_one(name, monkeypatch):
+    model, written = waiting.translator(name), []
+    extend = model.extend
+    monkeypatch.setattr(model, "extend", lambda new, state: written.append(new) or extend(new, state))
+    waiting.write(name, 5)
+    assert [len(new.ids) for new in written] == [1] * 5
 
 
 def test_a_transformer_is_trained_on_all_words_at_once_and_writes_them_one_by_one():

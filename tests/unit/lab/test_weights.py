@@ -9,6 +9,7 @@ from sweep import Laws, curve, hold_what_is_expected, made, value
 from torch.nn import functional
 
 from heedful.lab import weights
+from heedful.nn.layout import Layout
 
 
 class TestExperiments(Laws):
@@ -62,10 +63,19 @@ def test_padding_changes_nothing_where_it_is_hidden():
     assert made("padding-in-cross-attention").table[0]["largest change"] < 1e-6  # no pads, no change
 
 
-def test_a_causal_mask_hides_the_source():
-    _, seen = curve("masked-cross-attention", 0, "seen")
-    assert list(seen) == list(range(1, weights._N + 1))
-    assert value("masked-cross-attention", "source words that the first", control=True) == weights._N
+def test_cross_attention_sees_the_whole_source_and_causal_attention_what_came_before():
+    n = weights._N
+    for control, wanted in ((False, np.ones((n, n))), (True, np.tril(np.ones((n, n))))):
+        (panel,) = made("masked-cross-attention", control).panels
+        np.testing.assert_array_equal(panel.values, wanted)
+    assert value("masked-cross-attention", "words that are seen before") == n * (n - 1) / 2
+    hold_what_is_expected("masked-cross-attention", True)
+
+
+def test_a_mask_in_cross_attention_would_be_found(monkeypatch):
+    sees = Layout.sees
+    monkeypatch.setattr(Layout, "sees", lambda self, keys, **_: sees(self, keys, causal=True))
+    assert weights._crossed("short", cross=True).verdict == "holds"
 
 
 def test_what_is_expected_of_controls_is_measured():
