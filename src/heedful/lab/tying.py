@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.lab.arithmetic import BASE, ledger
+from heedful.lab.arithmetic import ledger
 from heedful.lab.drawing import Bars, Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.published import BASE
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import n_parameters
 from heedful.models.encoder_decoder import embedding_table
