@@ -1,7 +1,7 @@
-"""The numbers that the lectures print, counted: parameters, layers, operations.
+"""The numbers that the lectures print, counted: parameters and layers.
 
-Items 20, 24, 32 to 35 (parameters), 52 (layers), 58 (training cost), 71, 77 and 87 (sizes of models) of the
-lectures. What is counted comes from heedful's own ledger.
+Items 20, 24, 32 to 35 (parameters), 52 (layers), 71, 77 and 87 (sizes of models) of the lectures. What is
+counted comes from heedful's own ledger.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,10 @@ from typing import Any
 
 from heedful.lab.drawing import Bars
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.published import BASE, BIG
 from heedful.models.registry import preset
 from heedful.models.transformer import TransformerConfig
 from heedful.runs.ledger.ledger import Ledger, Row, describe
-
-BASE, BIG = "transformer-base", "transformer-big"
 
 
 @cache
@@ -187,56 +186,6 @@ def _sizes(more_layers: int, size: Size) -> Outcome:
     )
 
 
-# What training costs
-
-P100 = 9.5e12
-"""Sustained fp32 operations a second of the paper's chips (Vaswani et al. 2017, section 6.1, footnote)."""
-CHIPS = 8
-HOURS = {BASE: 12.0, BIG: 3.5 * 24}
-UPDATES = {BASE: 100_000, BIG: 300_000}
-TOKENS = 25_000
-"""Of the source and of the target in an update (section 5.1)."""
-TABLE = {BASE: 3.3e18, BIG: 2.3e19}
-
-
-def _training_cost(*, by_time: bool, size: Size) -> Outcome:
-    """The table's training cost from time and chips, and from the operations of the models."""
-    time_cost = {name: CHIPS * P100 * 3600 * hours for name, hours in HOURS.items()}
-    counted = {name: ledger(name).training_flops_per_token * TOKENS * UPDATES[name] for name in TABLE}
-    cost = time_cost if by_time else counted
-    right = all(abs(cost[name] / printed - 1) < 0.02 for name, printed in TABLE.items())
-    return Outcome(
-        "holds" if right else "is wrong",
-        "The cost in the table is the time of the training, times 8 chips, times 9.5e12 operations a second "
-        "that they are taken to sustain: 3.28e18 and 2.30e19. The models' matrix products, forward and "
-        "backward, come to less: 0.95e18 and 9.7e18, if every update has 25,000 tokens on each side.",
-        [
-            *(Measured(f"{name}, by time", time_cost[name], "FLOPs", TABLE[name]) for name in TABLE),
-            *(
-                Measured(f"{name}, by its matrix products", counted[name], "FLOPs", TABLE[name])
-                for name in TABLE
-            ),
-        ],
-        [
-            {"model": name, "printed": TABLE[name], "by time": time_cost[name], "counted": counted[name]}
-            for name in TABLE
-        ],
-        [
-            Bars(
-                f"Training cost of {name}",
-                "",
-                "FLOPs",
-                {
-                    "printed": printed,
-                    "by time": time_cost[name],
-                    "by matrix\nproducts": counted[name],
-                },
-            )
-            for name, printed in TABLE.items()
-        ],
-    )
-
-
 _VASWANI = "Vaswani et al. 2017"
 
 EXPERIMENTS = [
@@ -293,15 +242,5 @@ EXPERIMENTS = [
         run=partial(_sizes, 0),
         control=partial(_sizes, 1),
         changed="Every model has one layer more.",
-    ),
-    Experiment(
-        "training-cost",
-        "What the FLOPs of the WMT table are",
-        "Training took 3.3e18 floating-point operations for the base model, and 2.3e19 for the big one.",
-        f"S3, Transformers: performance; {_VASWANI}, table 2 and section 6.1",
-        (58,),
-        run=lambda size: _training_cost(by_time=True, size=size),
-        control=lambda size: _training_cost(by_time=False, size=size),
-        changed="Operations are those of the models' matrix products, not what the chips could do meanwhile.",
     ),
 ]

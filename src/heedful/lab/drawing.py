@@ -85,6 +85,111 @@ class Curves:
         return ("x" not in self.log or x > 0) and ("y" not in self.log or y > 0)
 
 
+Place = tuple[float, float]
+"""Of something in a figure: from the left and from below, in points."""
+
+# Where a name stands beside its dot: how far from it in points, and which of the name's edges is there.
+BESIDE: dict[str, tuple[Place, Literal["left", "center", "right"], Literal["bottom", "center", "top"]]] = {
+    "right": ((6, 0), "left", "center"),
+    "left": ((-6, 0), "right", "center"),
+    "above": ((0, 6), "center", "bottom"),
+    "below": ((0, -6), "center", "top"),
+}
+
+
+def sides(dots: Mapping[str, Place], size: Place) -> dict[str, str]:
+    """The side of each dot on which its name stands: the first where it meets no name, no dot and no edge.
+
+    Args:
+        dots: where each stands.
+        size: of the panel, in points.
+    """
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in dots.values()]
+    chosen = {}
+    for name, place in dots.items():
+        room = {side: box_beside(name, place, side) for side in BESIDE}
+        free = [
+            side
+            for side, (left, bottom, right, top) in room.items()
+            if left >= 0 and right <= size[0] and bottom >= 0 and top <= size[1]
+            if not any(left < r and l < right and bottom < t and b < top for l, b, r, t in taken)
+        ]
+        chosen[name] = (free or ["right"])[0]
+        taken.append(room[chosen[name]])
+    return chosen
+
+
+def box_beside(name: str, place: Place, side: str) -> tuple[float, float, float, float]:
+    """The left, lower, right and upper edge of a name beside a dot, about."""
+    width, height = 0.55 * SMALL * len(name), 1.2 * SMALL
+    (dx, dy), across, up = BESIDE[side]
+    left = place[0] + dx - width * {"left": 0.0, "center": 0.5, "right": 1.0}[across]
+    bottom = place[1] + dy - height * {"bottom": 0.0, "center": 0.5, "top": 1.0}[up]
+    return left, bottom, left + width, bottom + height
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Dots with their names beside them, in groups.
+
+    Args:
+        title: stands above.
+        x, y: what the axes show, with units.
+        points: of each group, x and y by name.
+        levels: horizontal lines by name: of what has no x.
+        log: whether x is on a logarithmic scale.
+        inches: width and height.
+    """
+
+    title: str
+    x: str
+    y: str
+    points: Mapping[str, Mapping[str, tuple[float, float]]]
+    levels: Mapping[str, float] = field(default_factory=dict)
+    log: bool = False
+    inches: tuple[float, float] = (4.8, 3.5)
+
+    def fill(self, axes: "Axes") -> None:
+        """Draw them."""
+        if self.log:
+            axes.set_xscale("log")
+        axes.margins(0.2, 0.1)  # for names
+        for (group, points), colour, marker in zip(
+            self.points.items(), cycle(COLOURS), cycle(MARKERS), strict=False
+        ):
+            xs, ys = zip(*points.values(), strict=True)
+            axes.plot(xs, ys, label=group, color=colour, linestyle="", marker=marker, markersize=6)
+        _levels(axes.axhline, self.levels, len(self.points))
+        self._name(axes)
+        axes.grid(color="0.9", linewidth=0.6)
+        _finish(axes, self.x, self.y, legend=False)
+        if len(self.points) + len(self.levels) > 1:  # below, where no name is
+            axes.legend(
+                fontsize=SMALL, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2
+            )
+
+    def _name(self, axes: "Axes") -> None:
+        """Write the names, where the axes are about a tenth narrower and lower than the panel."""
+        dots = {name: place for points in self.points.values() for name, place in points.items()}
+        width, height = (72 * 0.87 * inches for inches in self.inches)
+        axes.autoscale_view()  # before which places are not known
+        scale = axes.transData + axes.transAxes.inverted()
+        shares = scale.transform(list(dots.values()))
+        places = {name: (x * width, y * height) for name, (x, y) in zip(dots, shares, strict=True)}
+        for name, side in sides(places, (width, height)).items():
+            offset, across, up = BESIDE[side]
+            axes.annotate(
+                name,
+                dots[name],
+                offset,
+                textcoords="offset points",
+                ha=across,
+                va=up,
+                fontsize=SMALL,
+                parse_math=False,
+            )
+
+
 @dataclass(frozen=True)
 class Bars:
     """A bar for each name: upright, or, where their names need more room, lying, the first at the top.
@@ -189,7 +294,7 @@ class Matrix:
         _label(axes, self.x, self.y)
 
 
-Panel = Curves | Bars | Matrix
+Panel = Curves | Dots | Bars | Matrix
 
 
 def over(xs: Sequence[float], lines: Mapping[str, Sequence[float]]) -> dict[str, Points]:

@@ -37,6 +37,7 @@ MODULES: tuple[str, ...] = (
     "distances",
     "shapes",
     "arithmetic",
+    "tables",
     "backward",
 )
 """Modules below `heedful.lab`, each with a list ``EXPERIMENTS``, in the order of the lectures."""

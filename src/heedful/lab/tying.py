@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from heedful.lab.arithmetic import BASE, ledger
+from heedful.lab.arithmetic import ledger
 from heedful.lab.drawing import Bars, Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.published import BASE
 from heedful.lab.seeds import seeded
 from heedful.models.encoder_decoder import embedding_table
 from heedful.nn.cells import Cell, ElmanCell

@@ -21,7 +21,7 @@ import pytest
 import torch
 from jsonschema import Draft202012Validator
 
-from heedful.lab.drawing import Bars, Curves, draw
+from heedful.lab.drawing import Bars, Curves, Dots, draw
 from heedful.lab.registry import experiment
 from heedful.lab.result import as_dict, perform
 
@@ -152,4 +152,6 @@ def _numbers(panel):
     """What a panel shows."""
     if isinstance(panel, Curves):
         return [y for _, ys in panel.lines.values() for y in ys]
+    if isinstance(panel, Dots):
+        return [y for points in panel.points.values() for _, y in points.values()]
     return panel.heights.values() if isinstance(panel, Bars) else [x for row in panel.values for x in row]

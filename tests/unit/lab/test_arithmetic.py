@@ -1,7 +1,5 @@
 """The lectures' numbers, by sums written out here."""
 
-import math
-
 import pytest
 from sweep import Laws, made, measured, value
 
@@ -13,7 +11,7 @@ class TestExperiments(Laws):
     family = "arithmetic"
 
 
-D, FF, V = 512, 2048, 37_000
+D, FF = 512, 2048
 
 
 def test_a_heads_matrix():
@@ -71,29 +69,8 @@ def test_published_sizes(name, counted):
     assert value("published-sizes", f"parameters of {name}") in {counted, counted - head}
 
 
-def test_training_cost_is_time_times_chips():
-    by_hand = {"transformer-base": 8 * 9.5e12 * 12 * 3600, "transformer-big": 8 * 9.5e12 * 3.5 * 86400}
-    for name, cost in by_hand.items():
-        for control in (False, True):
-            assert value("training-cost", f"{name}, by time", control) == pytest.approx(cost)
-    assert by_hand["transformer-base"] == pytest.approx(3.28e18, rel=1e-2)
-    assert by_hand["transformer-big"] == pytest.approx(2.30e19, rel=1e-2)
-
-
-def test_operations_by_hand_for_the_base_model():
-    n = 32  # tokens of a sentence, as the ledger takes them
-    encoder = 6 * (2 * (4 * D * D + 2 * D * FF) + 4 * n * D)
-    decoder = 6 * (2 * (8 * D * D + 2 * D * FF) + 8 * n * D) + 2 * D * V
-    counted = 3 * (encoder + decoder) * 25_000 * 100_000
-    assert value("training-cost", "transformer-base, by its matrix products") == pytest.approx(
-        counted, rel=1e-9
-    )
-    assert counted / 3.3e18 == pytest.approx(1 / 3, abs=0.06)
-
-
 def test_rows_are_found_by_name():
     ledger = describe("transformer-tiny")
     assert len(arithmetic.rows_of(ledger, "W_Q")) == 3
     with pytest.raises(KeyError, match="W_X"):
         arithmetic.rows_of(ledger, "W_X")
-    assert not math.isclose(arithmetic.TABLE["transformer-base"], arithmetic.TABLE["transformer-big"])

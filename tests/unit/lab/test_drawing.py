@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 
 from heedful.explain.picture import save
-from heedful.lab.drawing import COLOURS, Bars, Curves, Matrix, draw, over
+from heedful.lab.drawing import COLOURS, Bars, Curves, Dots, Matrix, box_beside, draw, over, sides
 
 LINES = {"first": ([1, 2, 4], [0.5, 0.0, 3.0]), "second": ([1, 2], [7.0, 1.0])}
 CURVES = Curves("curves", "x", "y", LINES)
-PANELS = [CURVES, Bars("bars", "", "", {"a": 2.0}), Matrix("matrix", "", "", [[1.0, 2.0]])]
+PANELS = [
+    CURVES,
+    Bars("bars", "", "", {"a": 2.0}),
+    Dots("dots", "", "", {"group": {"a": (1.0, 2.0)}}),
+    Matrix("matrix", "", "", [[1.0, 2.0]]),
+]
 
 
 def drawn(panel):
@@ -108,6 +113,58 @@ def test_bars_with_long_names_lie_the_first_at_the_top(log):
     assert set(axes.lines[0].get_xdata()) == {3.0}
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("how much", "which")
     assert (axes.get_xscale(), axes.get_yscale()) == ("log" if log else "linear", "linear")
+
+
+# Dots
+
+
+GROUPS = {"ours": {"small": (1e18, 27.0), "large": (2e19, 28.0)}, "theirs": {"other": (2e19, 26.0)}}
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_dots_have_their_names_beside_them(log):
+    axes = drawn(Dots("", "cost $", "score", GROUPS, {"no cost": 25.0}, log=log))
+    *groups, level = axes.lines
+    assert [list(zip(*line.get_data(), strict=True)) for line in groups] == [
+        list(points.values()) for points in GROUPS.values()
+    ]
+    assert [line.get_label() for line in axes.lines] == ["ours", "theirs", "no cost"]
+    assert set(level.get_ydata()) == {25.0}
+    assert {text.get_text(): text.xy for text in axes.texts} == GROUPS["ours"] | GROUPS["theirs"]
+    assert axes.get_xscale() == ("log" if log else "linear")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("cost $", "score")
+    assert len(axes.get_legend().get_texts()) == 3
+
+
+def test_one_group_needs_no_legend():
+    assert drawn(Dots("", "", "", {"ours": GROUPS["ours"]})).get_legend() is None
+
+
+def meet(one, other):
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def test_names_of_dots_keep_out_of_each_others_way():
+    dots = {
+        "in the middle": (150, 100),
+        "close to it": (156, 103),
+        "at the edge": (295, 60),
+        "alone": (30, 20),
+    }
+    chosen = sides(dots, (300, 200))
+    boxes = {name: box_beside(name, dots[name], side) for name, side in chosen.items()}
+    assert chosen["alone"] == "right"
+    assert chosen["at the edge"] == "left"
+    for name, (left, bottom, right, top) in boxes.items():
+        assert left >= 0
+        assert right <= 300
+        assert bottom >= 0
+        assert top <= 200
+        assert not any(meet(boxes[name], boxes[other]) for other in boxes if other != name)
+
+
+def test_a_name_without_room_stands_to_the_right():
+    assert sides({"far too long a name": (5, 5)}, (20, 10)) == {"far too long a name": "right"}
 
 
 # Matrices

@@ -31,6 +31,7 @@ ERRORS = {
     (47, "S2"): 1,  # the base
     (51, "S4"): 1,  # a pre-trained matrix
     (54, "S0"): 1,  # no width
+    (59, "S3"): 1,  # perplexities that are logarithms
     (74, "S1"): 2,  # 6 layers; part (b)
     (96, "S3"): 1,  # 11
 }
