@@ -143,6 +143,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "batch norm, pre": {**_T, "norm": "batch", "norm_placement": "pre"},
     "power norm": {**_T, "norm": "power", "norm_warmup": 0},
     "power norm, warm": {**_T, "norm": "power", "norm_placement": "pre"},
+    "power norm, as released": {**_T, "norm": "power", "norm_groups": 2, "decoder_norm": "layer"},
     "dot": {**_T, "score": "dot"},
     "bilinear": {**_T, "score": "bilinear"},
     "additive": {**_T, "score": "additive", "n_layers": 1},
@@ -308,7 +309,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "positions": "none",
     },
     "captioner, batch norm": {**_C, "norm": "batch", "score": "bilinear"},
-    "captioner, power norm": {**_C, "norm": "power", "score": "cosine"},
+    "captioner, power norm": {**_C, "norm": "power", "decoder_norm": "rms", "score": "cosine"},
     "captioner, gated": {
         **_C,
         "norm": "rms",

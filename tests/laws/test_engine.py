@@ -41,7 +41,7 @@ UNFIT = {
     *("bilinear", "additive", "cosine", "one key head"),
     *("rms norm", "gated", "gated, no bias", "rotary", "rotary, concat", "alibi"),
     *("language model, rms norm", "language model, gated", "language model, rotary"),
-    *("language model, alibi", "language model, modern", "swish"),
+    *("language model, alibi", "language model, modern", "swish", "power norm, as released"),
 }
 FIT = [name for name, config in MODELS.items() if config["kind"] == "transformer" and name not in UNFIT]
 _PRODUCTS = ("scaled-dot", "dot")

@@ -108,6 +108,8 @@ def refuse(config: Any) -> None:
         "feed_forward_bias": (True, "its feed-forwards have biases"),
         "combine": ("add", "its positions are added"),
     }
+    if config.decoder_norm != "layer":
+        others["decoder_norm"] = (None, "its norms are layer norms")
     refuse_others(config, "Marian", others)
     refuse_other_heads(config, "Marian")
     if config.positions not in ("half-split", "sinusoidal"):

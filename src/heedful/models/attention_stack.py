@@ -36,6 +36,7 @@ from heedful.nn.residual import PostNorm, PreNorm, Residual
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
+Norm = Literal["layer", "rms", "batch", "power"]
 
 
 class StackConfig(Config):
@@ -57,7 +58,12 @@ class StackConfig(Config):
         feed_forward: ``gated`` with relu, gelu or silu is ReGLU, GEGLU or SwiGLU.
         norm: ``layer``, ``rms`` without a mean, or over the tokens of a batch: ``batch``, ``power``.
         norm_placement: after each sum (``post``) or before each part (``pre``).
-        norm_warmup: of the norm ``power``: batches that are divided by their own mean square.
+        norm_warmup: of the norm ``power``: batches that are divided by their own mean square. A run must
+            outlast them well: the 10,000 of the released code suit days of training.
+        norm_groups: of ``power``: groups of features of each token that are scaled before, each to a mean
+            square of 1, as in the released code; null: none are.
+        norm_alpha_fwd, norm_alpha_bkw: of ``power``: what a batch leaves of the running mean square (fwd),
+            and of the running correction of the gradient (bkw).
         dropout: on embeddings, and on what each part adds.
         attention_dropout: on attention weights.
         activation_dropout: on the hidden units of feed-forwards.
@@ -78,9 +84,12 @@ class StackConfig(Config):
     feed_forward: Literal["plain", "gated"] = "plain"
     feed_forward_bias: bool = True
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "relu"
-    norm: Literal["layer", "rms", "batch", "power"] = "layer"
+    norm: Norm = "layer"
     norm_placement: Literal["post", "pre"] = "post"
     norm_warmup: Annotated[int, Field(ge=0)] = 500
+    norm_groups: Positive | None = None
+    norm_alpha_fwd: Rate = 0.9
+    norm_alpha_bkw: Rate = 0.9
     norm_eps: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     dropout: Rate = 0.1
     attention_dropout: Rate = 0.0
@@ -96,6 +105,8 @@ class StackConfig(Config):
             )
         if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
             raise ValueError(f"n_heads={self.n_heads} is not divisible by n_kv_heads={self.n_kv_heads}")
+        if self.norm_groups is not None and self.d_model % self.norm_groups:
+            raise ValueError(f"d_model={self.d_model} is not divisible by norm_groups={self.norm_groups}")
         if self.positions == "rotary" and self.key_width % 2:
             raise ValueError(f"rotary positions turn pairs: d_k={self.key_width} must be even")
         if self.positions == "rotary" and self.score == "additive":
@@ -181,6 +192,11 @@ def last_norm(config: StackConfig) -> nn.Module:
     return nn.Identity() if config.norm_placement == "post" else norm_of(config)
 
 
+def with_norm(config: StackConfig, norm: Norm | None) -> StackConfig:
+    """The same options with another norm; None: with the same."""
+    return config if norm is None else config.model_copy(update={"norm": norm})
+
+
 def norm_of(config: StackConfig) -> nn.Module:
     """A norm as the options say."""
     return _NORMS[config.norm](config)
@@ -207,7 +223,9 @@ _NORMS: dict[str, Callable[[StackConfig], nn.Module]] = {
     "layer": lambda c: LayerNorm(c.d_model, c.norm_eps),
     "rms": lambda c: RMSNorm(c.d_model, c.norm_eps),
     "batch": lambda c: BatchNorm(c.d_model, c.norm_eps),
-    "power": lambda c: PowerNorm(c.d_model, c.norm_warmup, eps=c.norm_eps),
+    "power": lambda c: PowerNorm(
+        c.d_model, c.norm_warmup, c.norm_groups, c.norm_alpha_fwd, c.norm_alpha_bkw, c.norm_eps
+    ),
 }
 
 _SCORES: dict[str, Callable[[StackConfig], Score]] = {

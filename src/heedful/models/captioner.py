@@ -12,10 +12,12 @@ import math
 from typing import Literal
 
 from heedful.models.attention_stack import (
+    Norm,
     Positive,
     cross_attention_stack,
     positions_of,
     self_attention_stack,
+    with_norm,
 )
 from heedful.models.encoder_decoder import EncoderDecoder, embedding_table, token_head
 from heedful.models.squares import SquaresConfig, squares_of
@@ -30,6 +32,7 @@ class CaptionerConfig(SquaresConfig):
         n_layers: blocks of the encoder.
         n_decoder_layers: blocks of the decoder; null: n_layers.
         d_ff: hidden units of the feed-forwards.
+        decoder_norm: of the decoder's blocks; null: ``norm``.
         positions: of the words; the squares have a learned table.
         max_length: the most tokens of a caption where positions are learned, special ones included.
         tie: whether one matrix embeds the words and makes the logits.
@@ -38,6 +41,7 @@ class CaptionerConfig(SquaresConfig):
     kind: Literal["captioner"] = "captioner"
     d_ff: Positive = 2048
     n_decoder_layers: Positive | None = None
+    decoder_norm: Norm | None = None
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     max_length: Positive = 1024
     tie: bool = True
@@ -72,6 +76,8 @@ def build(config: CaptionerConfig, vocab_size: int) -> EncoderDecoder:
         squares_of(config, "learned", None),
         self_attention_stack(config, config.d_ff, causal=False),
         words,
-        cross_attention_stack(config, config.d_ff, config.n_decoder_layers or config.n_layers),
+        cross_attention_stack(
+            with_norm(config, config.decoder_norm), config.d_ff, config.n_decoder_layers or config.n_layers
+        ),
         token_head(config.d_model, vocab_size, table if config.tie else None),
     )

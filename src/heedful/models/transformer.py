@@ -18,11 +18,13 @@ from pydantic import model_validator
 from torch import nn
 
 from heedful.models.attention_stack import (
+    Norm,
     Positive,
     StackConfig,
     cross_attention_stack,
     positions_of,
     self_attention_stack,
+    with_norm,
 )
 from heedful.models.encoder_decoder import EncoderDecoder, embedding_table, token_head
 from heedful.nn.blocks import DecoderStack, EncoderStack
@@ -37,6 +39,8 @@ class TransformerConfig(StackConfig):
         n_layers: blocks of the encoder.
         n_decoder_layers: blocks of the decoder; null: n_layers.
         d_ff: hidden units of the feed-forwards.
+        decoder_norm: of the decoder's blocks; null: ``norm``. Power normalisation was released with
+            ``norm: power`` and ``decoder_norm: layer``.
         positions: how the tokens' places are known; ``half-split`` are sinusoids with all sines first, as
             Marian's models have them; ``rotary`` and ``alibi`` act inside self-attention. With alibi the
             encoder knows distances, and cannot tell a source from its mirror image.
@@ -52,6 +56,7 @@ class TransformerConfig(StackConfig):
     kind: Literal["transformer"] = "transformer"
     d_ff: Positive = 2048
     n_decoder_layers: Positive | None = None
+    decoder_norm: Norm | None = None
     positions: Literal[
         "sinusoidal", "half-split", "learned", "one-hot", "constant", "none", "rotary", "alibi"
     ] = "sinusoidal"
@@ -135,7 +140,8 @@ def encoder_stack(config: TransformerConfig) -> EncoderStack:
 
 def decoder_stack(config: TransformerConfig) -> DecoderStack:
     """Layers of causal self-attention, cross-attention and feed-forward."""
-    return cross_attention_stack(config, config.d_ff, config.n_decoder_layers or config.n_layers)
+    own = with_norm(config, config.decoder_norm)
+    return cross_attention_stack(own, config.d_ff, config.n_decoder_layers or config.n_layers)
 
 
 def _embedding(config: TransformerConfig, weight: nn.Parameter) -> TokenEmbedding:

@@ -194,6 +194,11 @@ class Recipe(Config):
         """
         return self.folder / expand(written)
 
+    @property
+    def normalises_by_power(self) -> bool:
+        """Whether a norm of its model is the one that warms up."""
+        return "power" in (getattr(self.model, name, None) for name in ("norm", "decoder_norm"))
+
     def metrics(self) -> set[str]:
         """What validation measures."""
         return {"loss", "perplexity"}
@@ -226,7 +231,7 @@ class Recipe(Config):
     def _leaves_the_warm_up_of_its_norm(self) -> "Recipe":
         """Power normalisation warms up on the batch's own statistics; a run must outlast that."""
         most = self.training.max_updates
-        if getattr(self.model, "norm", None) != "power" or most is None:
+        if not self.normalises_by_power or most is None:
             return self
         batches, warmup = most * self.training.accumulate, self.model.norm_warmup
         if 2 * warmup > batches:

@@ -15,6 +15,7 @@ from heedful import __version__
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.memory import keep_freed_memory, room_for
+from heedful.nn.norms import PowerNorm
 from heedful.runs.environment import choose_device, environment
 from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text
 from heedful.runs.kind import Say
@@ -74,6 +75,8 @@ def train_run(
         say: is given lines about the preparation.
     """
     keep_freed_memory()
+    if not resume:
+        check_warm_up(recipe)
     with ExitStack() as stack:
         place = stack.enter_context(distribution.process_group(choose_device(device)))
         folder, kind = RunFolder(out), kind_of(recipe)
@@ -110,8 +113,39 @@ def train_run(
         if distribution.is_first():
             fit(*final_weights(folder.path, recipe.training), step.model, "the final weights")
             _keep_the_better(folder, recipe.training, step.model, validate, result, quiet)
+            tell_of_warm_up(step.model, quiet)
             finish(folder, recipe, step.model, result)
         return Trained(folder, result, distribution.is_first())
+
+
+def check_warm_up(recipe: Recipe) -> None:
+    """Power normalisation must leave its warm-up; a recipe with a number of updates has been held to that.
+
+    Raises:
+        RequestError: patience may end the training before.
+    """
+    fewest = recipe.training.fewest_updates
+    if not recipe.normalises_by_power or fewest is None:
+        return
+    batches, warmup = fewest * recipe.training.accumulate, recipe.model.norm_warmup
+    if 2 * warmup > batches:
+        raise RequestError(
+            f"model.norm_warmup={warmup}: training.patience may end the run after {batches} batches, when "
+            f"power normalisation has hardly left its warm-up; set it to at most {batches // 2}, or set "
+            "training.max_updates"
+        )
+
+
+def tell_of_warm_up(model: nn.Module, say: Say) -> None:
+    """Say so where the clock, or the end of the data, came within the warm-up of power normalisation."""
+    norms = [part for part in model.modules() if isinstance(part, PowerNorm)]
+    if not norms or (seen := int(norms[0].n_batches)) >= norms[0].warmup:
+        return
+    say(
+        f"power normalisation is still in its warm-up ({seen:,} of {norms[0].warmup:,} batches): it was "
+        "trained on statistics of single batches, and predicts by running ones; lower model.norm_warmup, or "
+        "train longer"
+    )
 
 
 def _keep_the_better(

@@ -73,6 +73,12 @@ class TrainingConfig(Config):
         return min((n * tokens for n, tokens in limits if n is not None), default=None)
 
     @property
+    def fewest_updates(self) -> int | None:
+        """How many it makes at least where patience alone ends it; the first validation is always better."""
+        alone = self.max_updates is self.max_epochs is self.max_minutes is None
+        return (self.patience + 1) * self.validate_every if alone and self.patience is not None else None
+
+    @property
     def n_last(self) -> int:
         """How many of the newest checkpoints stay: what is asked for, or what the average needs."""
         return max(self.keep_last, self.average if self.average_of == "last" else 0)

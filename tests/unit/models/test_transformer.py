@@ -11,6 +11,7 @@ from torch import nn
 from heedful.models import transformer
 from heedful.models.transformer import PRESETS, TransformerConfig, build, decoder_stack, encoder_stack
 from heedful.nn.layout import Layout, Tokens
+from heedful.nn.norms import LayerNorm, PowerNorm
 from heedful.nn.taps import recording
 
 SMALL = {"d_model": 14, "d_ff": 19, "n_heads": 2, "n_layers": 2, "dropout": 0.0, "tie": "none"}
@@ -354,6 +355,32 @@ def test_a_norm_epsilon_reaches_every_norm():
     for norm in ("batch", "power"):
         other = build(small(norm_eps=1e-3, norm=norm), 11, 11)
         assert {part.eps for part in other.modules() if hasattr(part, "couples_batch")} == {1e-3}
+
+
+@pytest.mark.parametrize("placement", ["post", "pre"])
+def test_encoder_and_decoder_may_have_different_norms(placement):
+    """The released form of power normalisation: in the encoder alone, after scaling by groups."""
+    released = {"norm": "power", "norm_warmup": 7, "norm_groups": 2, "decoder_norm": "layer"}
+    config = small(
+        n_decoder_layers=3, **released, norm_alpha_fwd=0.5, norm_alpha_bkw=0.25, norm_placement=placement
+    )
+    model = build(config, 11, 11)
+    encoder, decoder = (
+        [part for part in stack.modules() if isinstance(part, PowerNorm | nn.LayerNorm)]
+        for stack in (model.encoder, model.decoder)
+    )
+    last = placement == "pre"
+    assert {type(part) for part in decoder} == {LayerNorm}
+    assert (len(encoder), len(decoder)) == (2 * 2 + last, 3 * 3 + last)
+    for part in encoder:
+        assert isinstance(part, PowerNorm)
+        assert (part.warmup, part.alpha_fwd, part.alpha_bkw) == (7, 0.5, 0.25)
+        assert part.scaling.n_groups == 2
+
+
+def test_groups_of_features_are_equal():
+    with pytest.raises(ValueError, match="not divisible by norm_groups=5"):
+        small(norm_groups=5)
 
 
 def test_half_split_positions_and_a_bias_of_the_output_are_marians():

@@ -164,6 +164,7 @@ def test_the_other_attentions_that_a_comment_names_can_be_had():
         ("training.seed=x", "whole number"),
         ("model={preset: transformer-tiny, tie: none, norm: power, norm_warmup: 401}", "at most 400"),
         ("task.kind=translate", "translation"),
+        ("model={preset: transformer-tiny, tie: none, decoder_norm: power, norm_warmup: 401}", "at most 400"),
         ("data.train.kind=filez", "files"),
     ],
 )

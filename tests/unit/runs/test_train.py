@@ -203,6 +203,33 @@ def test_a_request_that_fails_before_the_first_update_leaves_nothing_behind(corp
     assert not (corpus / "run").exists()
 
 
+def by_power(warmup, decoder=False, **training):
+    """A recipe whose encoder, or decoder, is normalised by power."""
+    own = recipe(max_updates=None, validate_every=2, **training)
+    norms = (
+        {"norm": "layer", "decoder_norm": "power"} if decoder else {"norm": "power", "decoder_norm": "layer"}
+    )
+    return own.model_copy(update={"model": own.model.model_copy(update={"norm_warmup": warmup, **norms})})
+
+
+@pytest.mark.parametrize("decoder", [False, True])
+def test_a_norm_that_patience_may_leave_in_its_warm_up_is_refused_before_any_work(corpus, decoder):
+    """Three validations at least, of two updates and four batches each."""
+    with pytest.raises(RequestError, match=r"after 12 batches.*at most 6"):
+        train_run(by_power(7, decoder, patience=2, accumulate=2), corpus / "run")
+    assert not (corpus / "run").exists()
+
+
+@pytest.mark.parametrize("training", [{"max_epochs": 1}, {"max_minutes": 9.0, "max_epochs": 1}])
+def test_where_the_data_end_a_training_within_the_warm_up_of_its_norm_it_is_told(corpus, training):
+    said = []
+    train_run(by_power(7, **training), corpus / "run", say=said.append)
+    assert any("still in its warm-up (1 of 7 batches)" in line for line in said)
+    said.clear()
+    train_run(by_power(1, **training), corpus / "other", say=said.append)
+    assert not any("warm-up" in line for line in said)
+
+
 def test_scores_of_chinese_are_taken_of_its_characters(corpus):
     settings = recipe().model_copy(
         update={
