@@ -520,6 +520,14 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "encoder, cosine": {**_E, "score": "cosine", "norm": "power", "norm_placement": "pre"},
     # Every mixer that recipes know.
     **{f"encoder, {word}": {**_E, "mixer": word, "kernel": 3} for word in MIXERS_OF_RECIPES},
+    "encoder, gru": {
+        **_E,
+        "mixer": "recurrent",
+        "cell": "gru",
+        "direction": "left-to-right",
+        "pooling": "max",
+    },
+    "encoder, rnn": {**_E, "mixer": "recurrent", "cell": "rnn", "direction": "right-to-left"},
     "encoder, convolution, max": {**_E, "mixer": "convolution", "kernel": 3, "pooling": "max"},
     "encoder, rotary": {**_E, "positions": "rotary", "d_k": 6, "norm": "rms", "embedding_norm": False},
     "encoder, alibi": {
@@ -613,6 +621,8 @@ PICTURES: dict[str, dict[str, Any]] = {
     "mlp-mixer": {**_P, "mixer": "mlp", "positions": "none", "pooling": "mean", "d_tokens": 5},
     "fourier, class token": {**_P, "mixer": "fourier"},
     **{f"vit, {word}": {**_P, "mixer": word, "kernel": 3, "pooling": "mean"} for word in MIXERS_OF_RECIPES},
+    "vit, gru": {**_P, "mixer": "recurrent", "cell": "gru", "direction": "left-to-right", "pooling": "mean"},
+    "vit, rnn": {**_P, "mixer": "recurrent", "cell": "rnn", "direction": "right-to-left"},
     "resnet": _N,
     "resnet, small root": {**_N, "root_kernel": 3, "root_stride": 1, "root_pool": False, "n_groups": 3},
 }
