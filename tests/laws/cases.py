@@ -23,7 +23,7 @@ from heedful.data.masking import Draw, Masking, SpanLengths
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig, class_head
-from heedful.models.language_model import LanguageModel, LanguageModelConfig
+from heedful.models.language_model import WITHOUT_ATTENTION, LanguageModel, LanguageModelConfig
 from heedful.models.mixing import MIXERS as MIXERS_OF_RECIPES
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model, build_reader
@@ -297,6 +297,18 @@ MODELS: dict[str, dict[str, Any]] = {
         "block": 3,
         "experts": {"n": 4, "k": 3, "layers": [1, 2]},
     },
+    "language model, lstm": {**_L, "mixing": "recurrent", "feed_forward": "none", "positions": "none"},
+    "language model, gru": {
+        **_L,
+        "mixing": "recurrent",
+        "cell": "gru",
+        "norm_placement": "post",
+        "tie": False,
+    },
+    "language model, rnn": {**_L, "mixing": "recurrent", "cell": "rnn", "norm": "power"},
+    "language model, separable": {**_L, "mixing": "separable", "kernel": 4, "positions": "none"},
+    "language model, convolution": {**_L, "mixing": "convolution", "kernel": 3, "activation": "relu"},
+    "language model, attention alone": {**_L, "feed_forward": "none", "d_v": 5},
     "captioner": {**_C, "n_layers": 1, "n_decoder_layers": 3, "patches": "convolution"},
     "captioner, post-norm": {**_C, "norm_placement": "post", "activation": "relu", "positions": "learned"},
     "captioner, untied": {
@@ -337,7 +349,9 @@ def with_kernels(names: Sequence[str], has_products: Callable[[str], bool]) -> A
 
 
 def _model_has_products(name: str) -> bool:
-    return MODELS[name]["kind"] != "recurrent" and MODELS[name].get("score") not in ("additive", "cosine")
+    case = MODELS[name]
+    attends = case["kind"] != "recurrent" and case.get("mixing") not in WITHOUT_ATTENTION
+    return attends and case.get("score") not in ("additive", "cosine")
 
 
 every_model_and_kernel = with_kernels(list(MODELS), _model_has_products)
@@ -357,6 +371,9 @@ DECODED = [
     "language model, alibi",
     "language model, modern",
     "language model, alternating",
+    "language model, lstm",
+    "language model, gru",
+    "language model, separable",
     "captioner",
 ]
 every_decoded_and_kernel = with_kernels(DECODED, _model_has_products)
@@ -552,6 +569,7 @@ READERS: dict[str, dict[str, Any]] = {
     "reader, modern": {**MODELS["language model, modern"], "attention_dropout": 0.0},
     "reader, alternating": {**_READER, "mixing": "alternating", "block": 3, "n_layers": 3},
     "reader, batch norm": {**_READER, "norm": "batch"},
+    "reader, lstm": {**_READER, "mixing": "recurrent", "feed_forward": "none"},
 }
 
 
