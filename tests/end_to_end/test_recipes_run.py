@@ -26,6 +26,7 @@ SUMS = "model.norm_placement=pre: BERT cannot hold this model: its norms come af
 POOLS = "model.pooling=mean: ViT cannot hold this model: it has a token for the class"
 RECURS = "model.kind=recurrent: Marian's model is a transformer"
 ONE_TEXT = "model.kind=language-model: Marian's model is a transformer"
+RECURRENT = "model.mixing=recurrent: GPT-2 cannot hold this model: each token attends to all before it"
 WORDS = "tokenizer.subwords.kind=word: GPT-2's tokens are spelt in bytes"
 CHARACTERS = "tokenizer.subwords.kind=character: GPT-2's tokens are spelt in bytes"
 SEES_ALL = "model.kind=encoder: GPT-2 cannot hold this model: each of its tokens sees those before it alone"
@@ -49,6 +50,7 @@ WRITTEN = {
     "my-own-text": HELD,
     "phrasebook-de": HELD,
     "phrasebook-lm": WORDS,
+    "phrasebook-lstm": RECURRENT,
     "phrasebook-questions": SUMS,
     "phrasebook-rnn": RECURS,
     "phrasebook-rnn-heads": RECURS,

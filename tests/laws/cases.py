@@ -23,7 +23,7 @@ from heedful.data.masking import Draw, Masking, SpanLengths
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import EncoderConfig, class_head
-from heedful.models.language_model import LanguageModel, LanguageModelConfig
+from heedful.models.language_model import WITHOUT_ATTENTION, LanguageModel, LanguageModelConfig
 from heedful.models.mixing import MIXERS as MIXERS_OF_RECIPES
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.registry import build_model, build_reader
@@ -298,6 +298,18 @@ MODELS: dict[str, dict[str, Any]] = {
         "block": 3,
         "experts": {"n": 4, "k": 3, "layers": [1, 2]},
     },
+    "language model, lstm": {**_L, "mixing": "recurrent", "feed_forward": "none", "positions": "none"},
+    "language model, gru": {
+        **_L,
+        "mixing": "recurrent",
+        "cell": "gru",
+        "norm_placement": "post",
+        "tie": False,
+    },
+    "language model, rnn": {**_L, "mixing": "recurrent", "cell": "rnn", "norm": "power"},
+    "language model, separable": {**_L, "mixing": "separable", "kernel": 4, "positions": "none"},
+    "language model, convolution": {**_L, "mixing": "convolution", "kernel": 3, "activation": "relu"},
+    "language model, attention alone": {**_L, "feed_forward": "none", "d_v": 5},
     "captioner": {**_C, "n_layers": 1, "n_decoder_layers": 3, "patches": "convolution"},
     "captioner, post-norm": {**_C, "norm_placement": "post", "activation": "relu", "positions": "learned"},
     "captioner, untied": {
@@ -338,7 +350,9 @@ def with_kernels(names: Sequence[str], has_products: Callable[[str], bool]) -> A
 
 
 def _model_has_products(name: str) -> bool:
-    return MODELS[name]["kind"] != "recurrent" and MODELS[name].get("score") not in ("additive", "cosine")
+    case = MODELS[name]
+    attends = case["kind"] != "recurrent" and case.get("mixing") not in WITHOUT_ATTENTION
+    return attends and case.get("score") not in ("additive", "cosine")
 
 
 every_model_and_kernel = with_kernels(list(MODELS), _model_has_products)
@@ -358,6 +372,9 @@ DECODED = [
     "language model, alibi",
     "language model, modern",
     "language model, alternating",
+    "language model, lstm",
+    "language model, gru",
+    "language model, separable",
     "captioner",
 ]
 every_decoded_and_kernel = with_kernels(DECODED, _model_has_products)
@@ -521,6 +538,14 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "encoder, cosine": {**_E, "score": "cosine", "norm": "power", "norm_placement": "pre"},
     # Every mixer that recipes know.
     **{f"encoder, {word}": {**_E, "mixer": word, "kernel": 3} for word in MIXERS_OF_RECIPES},
+    "encoder, gru": {
+        **_E,
+        "mixer": "recurrent",
+        "cell": "gru",
+        "direction": "left-to-right",
+        "pooling": "max",
+    },
+    "encoder, rnn": {**_E, "mixer": "recurrent", "cell": "rnn", "direction": "right-to-left"},
     "encoder, convolution, max": {**_E, "mixer": "convolution", "kernel": 3, "pooling": "max"},
     "encoder, rotary": {**_E, "positions": "rotary", "d_k": 6, "norm": "rms", "embedding_norm": False},
     "encoder, alibi": {
@@ -545,6 +570,7 @@ READERS: dict[str, dict[str, Any]] = {
     "reader, modern": {**MODELS["language model, modern"], "attention_dropout": 0.0},
     "reader, alternating": {**_READER, "mixing": "alternating", "block": 3, "n_layers": 3},
     "reader, batch norm": {**_READER, "norm": "batch"},
+    "reader, lstm": {**_READER, "mixing": "recurrent", "feed_forward": "none"},
 }
 
 
@@ -614,6 +640,8 @@ PICTURES: dict[str, dict[str, Any]] = {
     "mlp-mixer": {**_P, "mixer": "mlp", "positions": "none", "pooling": "mean", "d_tokens": 5},
     "fourier, class token": {**_P, "mixer": "fourier"},
     **{f"vit, {word}": {**_P, "mixer": word, "kernel": 3, "pooling": "mean"} for word in MIXERS_OF_RECIPES},
+    "vit, gru": {**_P, "mixer": "recurrent", "cell": "gru", "direction": "left-to-right", "pooling": "mean"},
+    "vit, rnn": {**_P, "mixer": "recurrent", "cell": "rnn", "direction": "right-to-left"},
     "resnet": _N,
     "resnet, small root": {**_N, "root_kernel": 3, "root_stride": 1, "root_pool": False, "n_groups": 3},
 }

@@ -15,6 +15,7 @@ from cases import (
     labelled_configuration,
     labelled_model,
     pictures_for,
+    reader_configuration,
     reader_of,
     reads_pairs,
     same,
@@ -103,13 +104,15 @@ def test_the_other_sequences_change_nothing(name, value):
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_tokens_read_ahead_and_say_so(name):
-    """All of them, or, of mixers with a kernel, those that all layers cover."""
-    model = reader_of(name)
-    assert "reads_ahead" in declared(model)
+    """All of them; of mixers with a kernel, those that all layers cover; of a recurrence, its direction."""
+    model, config = reader_of(name), reader_configuration(name)
     one, other = (model(Tokens.of([[4, 9, 11, 7, last, 5]])) for last in (12, 13))
     kernels = [part.kernel for part in model.modules() if hasattr(part, "kernel")]
     reach = sum(kernel // 2 for kernel in kernels) if kernels else 6
-    assert (one != other).any(1).tolist() == [abs(4 - place) <= reach for place in range(6)]
+    one_way = {"left-to-right": range(4, 6), "right-to-left": range(5)} if config.mixer == "recurrent" else {}
+    near = one_way.get(config.direction, range(max(0, 4 - reach), min(6, 5 + reach)))
+    assert (one != other).any(1).tolist() == [place in near for place in range(6)]
+    assert ("reads_ahead" in declared(model)) == (near[0] < 4)
 
 
 @pytest.mark.parametrize("name", READERS)

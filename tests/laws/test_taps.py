@@ -32,6 +32,7 @@ from cases import (
 )
 from writing import written
 
+from heedful.models.language_model import WITHOUT_ATTENTION
 from heedful.nn.attention import kernels
 from heedful.nn.attention.heads import MultiHead
 from heedful.nn.layout import Layout
@@ -146,8 +147,11 @@ def runs_of(name):
 
 
 def without_attention(name):
-    """Whether it is a recurrent model whose decoder is given one vector of the source."""
-    return name in MODELS and MODELS[name]["kind"] == "recurrent" and MODELS[name]["attention"] is None
+    """Whether it weighs nothing: positions mixed otherwise, or a decoder that is given one vector."""
+    case = MODELS.get(name, {})
+    if case.get("kind") == "recurrent":
+        return case["attention"] is None
+    return case.get("mixing") in WITHOUT_ATTENTION
 
 
 def silent(name, model):
@@ -254,7 +258,8 @@ EDITED = [*DECODED, "language model, noisy experts", *_OTHERS]
 
 def unread(name, model):
     """States that no part reads: the encoder's last, where the decoder is given its final state alone."""
-    last = f"encoder.layers.{len(model.encoder.layers) - 1}." if without_attention(name) else None
+    reads_last_state = without_attention(name) and hasattr(model, "encoder")
+    last = f"encoder.layers.{len(model.encoder.layers) - 1}." if reads_last_state else None
     return {tap for tap in taps(model) if last and tap.startswith(last)}
 
 

@@ -183,17 +183,18 @@ def _wanted(
         return []
     there_are = points_of(run)
     if not there_are:
-        others = ", ".join(views_of(run))
-        raise RequestError(f"{no_attention(run)}; it has the views {others} (--view NAME)")
+        names = views_of(run)
+        instead = f"; gradients: {VIEWS['gradients'].says}" if "gradients" in names else ""
+        raise RequestError(f"{no_attention(run)}; it has the views {', '.join(names)} (--view NAME){instead}")
     return chosen(there_are, layers=layers, heads=heads, kinds=kinds)
 
 
 def no_attention(run: "Run") -> str:
     """Why the model of a run has no attention weights."""
     model = run.recipe.model
-    mixer = getattr(model, "mixer", None)
-    if mixer is not None:
-        return f"model.mixer={mixer} has no attention weights to look at"
+    for key in ("mixer", "mixing"):
+        if hasattr(model, key):
+            return f"model.{key}={getattr(model, key)} has no attention weights to look at"
     return f"this model (model.kind={model.kind}) has no attention weights to look at"
 
 

@@ -213,7 +213,8 @@ class Program:
         """Self-attention and feed-forward, again and again; then the norm."""
         for block in _blocks(stack, EncoderStack, EncoderBlock):
             self.residual(block.mixing, lambda part, s, x: self.self_attention(part, s, x, causal=causal))
-            self.residual(block.feed_forward, self.feed_forward)
+            if type(block.feed_forward) is not nn.Identity:
+                self.residual(block.feed_forward, self.feed_forward)
         self._last_norm(stack)
 
     def decoder_stack(self, stack: nn.Module) -> None:

@@ -228,13 +228,13 @@ def _refuse(config: LanguageModelConfig) -> None:
     """
     others = {
         "kind": ("language-model", "each of its tokens sees those before it alone"),
+        "mixing": ("all", "each token attends to all before it"),
         "norm": ("layer", "its norms are layer norms"),
         "norm_placement": ("pre", "its norms stand before its parts"),
         "positions": ("learned", "its positions are learned"),
         "attention_bias": (True, "its attention has biases"),
-        "mixing": ("all", "each token sees all before it"),
         "experts": (None, "it has no mixture of experts"),
-        "feed_forward": ("plain", "its feed-forwards are not gated"),
+        "feed_forward": ("plain", "its layers have feed-forwards, and these are not gated"),
         "feed_forward_bias": (True, "its feed-forwards have biases"),
     }
     refuse_others(config, "GPT-2", others)

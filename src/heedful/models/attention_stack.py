@@ -130,9 +130,14 @@ def self_attention_stack(config: StackConfig, d_ff: int, *, causal: bool) -> Enc
     )
 
 
-def stack_of(config: StackConfig, layers: Iterable[tuple[nn.Module, nn.Module]]) -> EncoderStack:
-    """A stack of these layers, each a position mixer and a channel mixer."""
-    blocks = [EncoderBlock(*(residual(config, part) for part in layer)) for layer in layers]
+def stack_of(config: StackConfig, layers: Iterable[tuple[nn.Module, nn.Module | None]]) -> EncoderStack:
+    """A stack of these layers, each a position mixer and, but for None, a channel mixer."""
+    blocks = [
+        EncoderBlock(
+            residual(config, mixer), nn.Identity() if channels is None else residual(config, channels)
+        )
+        for mixer, channels in layers
+    ]
     return EncoderStack(blocks, last_norm(config))
 
 

@@ -98,6 +98,15 @@ class EncoderConfig(MixingConfig):
             raise ValueError(f"d_model={self.d_model} must be even: sinusoids come in pairs")
         return self
 
+    @model_validator(mode="after")
+    def _first_token_sees_all(self) -> "EncoderConfig":
+        if self.mixer == "recurrent" and self.direction == "left-to-right" and self.pooling == "first":
+            raise ValueError(
+                "with direction=left-to-right, the first token sees itself alone: take pooling=mean or max, "
+                "or another direction"
+            )
+        return self
+
     @property
     def longest(self) -> int:
         """The most tokens that a sequence may have."""

@@ -1,4 +1,4 @@
-"""Language models: a stack of causal attention that foretells the next token at every position.
+"""Language models: a causal stack that foretells the next token at every position.
 
 | preset | n_layers | d_model | n_heads | context | parameters |
 |---|---|---|---|---|---|
@@ -28,6 +28,12 @@ the middle layer. Contexts, the order of layers and the number of experts are th
 blocks of 256, pre-norm and sinusoids are those of its released code's base setting (tensor2tensor,
 ``transformer_moe_base``); settings for long texts there are 1024 wide and have separable convolutions where
 feed-forwards stand here.
+
+What mixes the positions may also be a recurrence or a convolution, and the feed-forwards may be left out: so
+``mixing=recurrent`` with ``feed_forward=none`` is the recurrent language model of before (Mikolov et al.
+2010; Zaremba et al. 2014, of LSTMs), with a residual connection and a norm around each of its layers. Without
+biases, a layer of an RNN, a GRU and an LSTM then has 2, 6 and 8 d_model² weights; attention has 4, and a
+feed-forward of 4 d_model hidden units 8.
 """
 
 import math
@@ -43,12 +49,14 @@ from heedful.config import Config
 from heedful.models.attention_stack import (
     Positive,
     StackConfig,
+    activation_of,
     compressed_attention,
     feed_forward,
     positions_of,
     self_attention,
     stack_of,
 )
+from heedful.models.cells import CELLS, CellName
 from heedful.models.encoder import Encoder
 from heedful.models.encoder_decoder import token_head
 from heedful.nn.attention.compressed import MemoryCompressedAttention
@@ -58,8 +66,10 @@ from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.experts import Gate, MixtureOfExperts, NoisyTopKGate, TopKGate
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
+from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution
 from heedful.nn.pooling import LastPooling
 from heedful.nn.positions import Added, LearnedPositions
+from heedful.nn.recurrent import Recurrence
 from heedful.nn.state import State
 
 STD = 0.02
@@ -105,6 +115,9 @@ class LanguageModel(nn.Module):
 
 Weight = Annotated[float, Field(ge=0)]
 
+WITHOUT_ATTENTION = ("recurrent", "separable", "convolution")
+"""What mixes positions otherwise."""
+
 
 class ExpertsConfig(Config):
     """A mixture of experts in place of a feed-forward (`heedful.nn.experts`).
@@ -145,16 +158,23 @@ class LanguageModelConfig(StackConfig):
 
     Args:
         d_ff: hidden units of the feed-forwards; 4 d_model by default.
-        mixing: what a token's attention reaches: all that is before it; what is before it in its block
-            (local); a memory of all that is before its block (compressed); or local and
-            compressed attention in alternate layers, the first one local (alternating).
+        mixing: what mixes across positions. Attention to all that is before a token (``all``); to what is
+            before it in its block (``local``); to a memory of all that is before its block
+            (``compressed``); ``local`` and ``compressed`` in alternate layers, the first one local
+            (``alternating``). Or no attention: a state that is carried from token to token
+            (``recurrent``); a filter over the nearest tokens before it, feature by feature
+            (``separable``) or with all features (``convolution``).
+        cell: of the mixing ``recurrent``.
+        kernel: of the mixings ``separable`` and ``convolution``, how many tokens one sees, itself included.
         block: the length of a block of local attention.
         earlier_blocks: how many blocks before its own are also seen, whole.
         compression: tokens that a slot of the memory stands for.
+        feed_forward: ``gated`` with relu, gelu or silu is ReGLU, GEGLU or SwiGLU; ``none`` leaves them out,
+            so that layers mix positions alone, as those of recurrent networks do.
         experts: a mixture of experts in some layers; null: in none.
         context: the most tokens that are read at once, in training as in use.
-        positions: how the tokens' places are known; ``none`` leaves it to the causal mask. ``rotary`` and
-            ``alibi`` act inside attention.
+        positions: how the tokens' places are known; ``none`` leaves it to the causal mask, or to the order
+            of a recurrence. ``rotary`` and ``alibi`` act inside attention.
         tie: whether the output layer is the embedding table.
     """
 
@@ -163,10 +183,16 @@ class LanguageModelConfig(StackConfig):
     n_heads: Positive = 12
     n_layers: Positive = 12
     d_ff: Positive | None = None
-    mixing: Literal["all", "local", "compressed", "alternating"] = "all"
+    mixing: Literal["all", "local", "compressed", "alternating", "recurrent", "separable", "convolution"] = (
+        "all"
+    )
+    cell: CellName = "lstm"
+    kernel: Positive = 5
     block: Positive = 256
     earlier_blocks: Annotated[int, Field(ge=0)] = 0
     compression: Annotated[int, Field(ge=2)] = 3
+    # One word more than other stacks have; a configuration is frozen, so none can be written there.
+    feed_forward: Literal["plain", "gated", "none"] = "plain"  # type: ignore[assignment]
     experts: ExpertsConfig | None = None
     context: Positive = 1024
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
@@ -178,7 +204,14 @@ class LanguageModelConfig(StackConfig):
     def _pairs(self) -> "LanguageModelConfig":
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"sinusoidal positions come in pairs: d_model={self.d_model} must be even")
-        if self.positions in {"rotary", "alibi"} and self.mixing in {"compressed", "alternating"}:
+        if self.positions not in {"rotary", "alibi"}:
+            return self
+        if self.mixing in WITHOUT_ATTENTION:
+            raise ValueError(
+                f"positions={self.positions} act inside attention, and mixing={self.mixing} has none: take "
+                "other positions"
+            )
+        if self.mixing in {"compressed", "alternating"}:
             raise ValueError(
                 f"positions={self.positions} need the place of each key, and a slot of a memory stands for "
                 f"several: with mixing={self.mixing} take other positions"
@@ -187,6 +220,8 @@ class LanguageModelConfig(StackConfig):
 
     @model_validator(mode="after")
     def _has_the_layers_of_its_experts(self) -> "LanguageModelConfig":
+        if self.experts is not None and self.feed_forward == "none":
+            raise ValueError("experts are feed-forwards: take feed_forward=plain or gated, or experts=null")
         beyond = [layer for layer in self.expert_layers if layer > self.n_layers]
         if beyond:
             raise ValueError(f"experts.layers: there is no layer {beyond[0]}, n_layers is {self.n_layers}")
@@ -283,7 +318,8 @@ def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
         stack_of(config, (_layer(config, number) for number in range(1, config.n_layers + 1))),
         token_head(config.d_model, vocab_size, table if config.tie else None),
     )
-    initialise(model, n_residuals=2 * config.n_layers if config.norm_placement == "pre" else 1)
+    a_layer = 1 if config.feed_forward == "none" else 2
+    initialise(model, n_residuals=a_layer * config.n_layers if config.norm_placement == "pre" else 1)
     return model
 
 
@@ -296,19 +332,25 @@ def build_reader(config: LanguageModelConfig, vocab_size: int) -> Encoder:
     return Encoder(model.embedding, model.stack, LastPooling())
 
 
-def _layer(config: LanguageModelConfig, number: int) -> tuple[nn.Module, nn.Module]:
-    """The position mixer and the channel mixer of a layer, counted from 1."""
+def _layer(config: LanguageModelConfig, number: int) -> tuple[nn.Module, nn.Module | None]:
+    """The position mixer of a layer, counted from 1, and its channel mixer, if it has one."""
     mixing = config.mixing
     if mixing == "alternating":
         mixing = "local" if number % 2 else "compressed"
+    mixer = _MIXERS[mixing](config)
+    if config.feed_forward == "none":
+        return mixer, None
     channels = experts if number in config.expert_layers else _feed_forward
-    return _MIXERS[mixing](config), channels(config)
+    return mixer, channels(config)
 
 
 _MIXERS: dict[str, Callable[[LanguageModelConfig], nn.Module]] = {
     "all": lambda c: self_attention(c, causal=True),
     "local": lambda c: self_attention(c, causal=True, block=c.block, earlier_blocks=c.earlier_blocks),
     "compressed": lambda c: compressed_attention(c, c.compression),
+    "recurrent": lambda c: Recurrence(CELLS[c.cell](c.d_model, c.d_model)),
+    "separable": lambda c: DepthwiseSeparableConvolution(c.d_model, c.kernel, causal=True),
+    "convolution": lambda c: Convolution(c.d_model, c.kernel, causal=True, activation=activation_of(c)),
 }
 
 
@@ -335,7 +377,7 @@ def initialise(model: LanguageModel, n_residuals: int) -> None:
     The matrices that end in a residual sum are divided by sqrt(n_residuals), so that a pre-norm stack of
     that many sums leaves its result at a size that does not grow with its depth (Radford et al. 2019,
     section 2.3). The standard deviations are those of the released code, for the paper gives none. Matrices
-    of scores, of compressions and of gates start as those parts say.
+    of scores, of compressions, of gates, of cells and of convolutions start as those parts say.
     """
     inner, last = [], []
     for part in model.modules():

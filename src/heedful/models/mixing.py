@@ -3,7 +3,7 @@
 | mixer | what it is |
 |---|---|
 | attention | multi-head self-attention |
-| recurrent | a bidirectional LSTM of d_model / 2 each way |
+| recurrent | an RNN, LSTM or GRU: of d_model in one direction, or of d_model / 2 in each |
 | fourier | FNet (Lee-Thorp et al. 2021); no parameters |
 | mlp | MLP-Mixer's network along the positions (Tolstikhin et al. 2021) |
 | separable | depthwise separable convolution (Chollet 2017) |
@@ -11,7 +11,7 @@
 """
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 from torch import nn
@@ -26,10 +26,10 @@ from heedful.models.attention_stack import (
     residual,
     self_attention,
 )
+from heedful.models.cells import CELLS, CellName
 from heedful.nn.blocks import EncoderBlock, EncoderStack
-from heedful.nn.cells import LSTMCell
 from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
-from heedful.nn.recurrent import Bidirectional, Recurrence
+from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer
 
 
 def _known(word: str) -> str:
@@ -50,19 +50,25 @@ class MixingConfig(StackConfig):
     Args:
         d_ff: hidden units of the feed-forwards; 4 d_model by default.
         mixer: what mixes across positions: a key of `MIXERS`.
+        cell: of the mixer ``recurrent``.
+        direction: in which the mixer ``recurrent`` reads; with ``both``, each is d_model / 2 wide.
         kernel: of convolutions, how many tokens they see; odd.
         d_tokens: of the mixer ``mlp``, hidden units along the positions; half as many as these by default.
     """
 
     d_ff: Positive | None = None
     mixer: MixerName = "attention"
+    cell: CellName = "lstm"
+    direction: Literal["left-to-right", "right-to-left", "both"] = "both"
     kernel: Positive = 5
     d_tokens: Positive | None = None
 
     @model_validator(mode="after")
     def _mixer_fits(self) -> "MixingConfig":
-        if self.mixer == "recurrent" and self.d_model % 2:
-            raise ValueError(f"d_model={self.d_model} must be even: each direction of a recurrence has half")
+        if self.mixer == "recurrent" and self.direction == "both" and self.d_model % 2:
+            raise ValueError(
+                f"d_model={self.d_model} must be even: with direction=both, each direction has half"
+            )
         if self.mixer != "attention" and self.positions in {"rotary", "alibi"}:
             raise ValueError(
                 f"positions={self.positions} act inside attention, and mixer={self.mixer} has none"
@@ -90,16 +96,17 @@ def mixing_stack(config: MixingConfig, n_positions: int) -> EncoderStack:
     return EncoderStack(blocks, last_norm(config))
 
 
-def _bidirectional(config: MixingConfig) -> Bidirectional:
-    half = config.d_model // 2
-    return Bidirectional(
-        Recurrence(LSTMCell(config.d_model, half)), Recurrence(LSTMCell(config.d_model, half), reverse=True)
-    )
+def _recurrence(config: MixingConfig) -> RecurrentLayer:
+    d_model, cell = config.d_model, CELLS[config.cell]
+    if config.direction != "both":
+        return Recurrence(cell(d_model, d_model), reverse=config.direction == "right-to-left")
+    half = d_model // 2
+    return Bidirectional(Recurrence(cell(d_model, half)), Recurrence(cell(d_model, half), reverse=True))
 
 
 MIXERS: dict[str, Callable[[MixingConfig, int], nn.Module]] = {
     "attention": lambda c, n: self_attention(c, causal=False),
-    "recurrent": lambda c, n: _bidirectional(c),
+    "recurrent": lambda c, n: _recurrence(c),
     "fourier": lambda c, n: FourierMixer(),
     "mlp": lambda c, n: PositionMLP(c.d_model, n, c.d_tokens or max(1, n // 2)),
     "separable": lambda c, n: DepthwiseSeparableConvolution(c.d_model, c.kernel),

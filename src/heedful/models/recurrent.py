@@ -22,6 +22,7 @@ from torch import nn
 
 from heedful.config import Config
 from heedful.models.attention_stack import Positive, Rate
+from heedful.models.cells import CELLS, CellName
 from heedful.models.encoder_decoder import embedding_table, token_head
 from heedful.models.recurrent_attention import (
     AdditiveAttention,
@@ -40,7 +41,7 @@ from heedful.nn.attentive import (
     UpdateThenAttend,
 )
 from heedful.nn.bridges import CopyBridge, ProjectedBridge, ZeroBridge
-from heedful.nn.cells import Cell, ElmanCell, GRUCell, LSTMCell, StackedCell
+from heedful.nn.cells import Cell, StackedCell
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.positions import Added, NoPositions
 from heedful.nn.readouts import MaxoutReadout, TanhReadout
@@ -69,7 +70,7 @@ class RecurrentConfig(Config):
     """
 
     kind: Literal["recurrent"] = "recurrent"
-    cell: Literal["rnn", "lstm", "gru"] = "gru"
+    cell: CellName = "gru"
     d_embedding: Positive = 620
     d_hidden: Positive = 1000
     n_layers: Positive = 1
@@ -211,11 +212,8 @@ def build(config: RecurrentConfig, source_vocab: int, target_vocab: int) -> Recu
     )
 
 
-_CELLS: dict[str, Callable[[int, int], Cell]] = {"rnn": ElmanCell, "lstm": LSTMCell, "gru": GRUCell}
-
-
 def _cell(config: RecurrentConfig, d_in: int) -> Cell:
-    return _CELLS[config.cell](d_in, config.d_hidden)
+    return CELLS[config.cell](d_in, config.d_hidden)
 
 
 def _embedding(config: RecurrentConfig, weight: nn.Parameter) -> TokenEmbedding:

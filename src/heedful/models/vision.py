@@ -64,6 +64,11 @@ class VisionConfig(SquaresConfig, MixingConfig):
             raise ValueError(
                 f"with mixer={self.mixer}, a class token sees its neighbours alone: take pooling=mean"
             )
+        if self.mixer == "recurrent" and self.direction == "left-to-right" and self.pooling == "first":
+            raise ValueError(
+                "with direction=left-to-right, a class token, which comes first, sees itself alone: take "
+                "pooling=mean, or another direction"
+            )
         return self
 
     @property

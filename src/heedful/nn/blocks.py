@@ -28,9 +28,12 @@ AFTER_MIXING, OUTPUT = "the residual stream after mixing positions", "the residu
 
 
 class EncoderBlock(nn.Module):
-    """``R = FF(Mix(x))``, each with its residual and norm (Vaswani et al. 2017, figure 1, left)."""
+    """``R = FF(Mix(x))``, each with its residual and norm (Vaswani et al. 2017, figure 1, left).
 
-    def __init__(self, mixing: Residual, feed_forward: Residual) -> None:
+    An identity in place of FF leaves the channels to the mixer: a layer of a recurrent network.
+    """
+
+    def __init__(self, mixing: Residual, feed_forward: Residual | nn.Identity) -> None:
         super().__init__()
         self.mixing, self.after_mixing = mixing, Tap(AFTER_MIXING)
         self.feed_forward, self.output = feed_forward, Tap(OUTPUT)

@@ -58,6 +58,10 @@ class RecurrentLayer(nn.Module):
         """What the final state ``state`` says of a whole sequence."""
         raise NotImplementedError
 
+    def new_cache(self) -> RecurrentCache:
+        """What it remembers of sequences of which nothing is written yet."""
+        return RecurrentCache()
+
     def forward(
         self, x: Float[Tensor, "T d_in"], layout: Layout, cache: RecurrentCache | None = None
     ) -> Float[Tensor, "T d_out"]:

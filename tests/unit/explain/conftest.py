@@ -129,6 +129,17 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
         TEXTS,
         "the cat",
     ),
+    "recurrent language model": (
+        _recipe(
+            "language-modelling",
+            PIECES,
+            {**MODEL, "mixing": "recurrent", "feed_forward": "none"},
+            completion={"max_new_tokens": 5},
+            decoding={"kind": "greedy"},
+        ),
+        TEXTS,
+        "the cat",
+    ),
     "local and compressed": (
         _recipe(
             "language-modelling",
@@ -205,7 +216,7 @@ RUNS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], Any]] = {
 }
 """Each run's recipe, training rows, and an input."""
 
-BLIND = ("recurrent without attention", "fourier", "resnet")
+BLIND = ("recurrent without attention", "recurrent language model", "fourier", "resnet")
 """Those without attention."""
 
 SEEING = [name for name in RUNS if name not in BLIND]

@@ -96,7 +96,12 @@ def test_words_or_tokens_are_shown_with_what_they_look_at(command, explained):
 
 
 @pytest.mark.parametrize(
-    ("name", "given"), [("fourier", "the cat"), ("recurrent without attention", "red dog")]
+    ("name", "given"),
+    [
+        ("fourier", "the cat"),
+        ("recurrent language model", "the cat"),
+        ("recurrent without attention", "red dog"),
+    ],
 )
 def test_a_model_without_attention_has_its_views(command, name, given):
     with pytest.raises(RequestError, match="has no attention weights to look at; it has the views"):

@@ -480,6 +480,12 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
             {},
             "model.mixer=fourier has no attention.*it has the views lens, losses, gra",
         ),
+        (
+            "recurrent language model",
+            "the cat",
+            {},
+            r"model.mixing=recurrent has no attention.*lens, losses, gradients.*; gradients: how much the",
+        ),
         ("recurrent without attention", "red", {}, "kind=recurrent.*it has the views losses, gradients"),
         ("resnet", None, {}, "kind=resnet.*it has the views losses"),
     ],

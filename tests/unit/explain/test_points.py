@@ -26,7 +26,9 @@ def test_recurrent_decoders_have_one_point(explained):
     assert told(explained("recurrent, one head")[0])[0][3] == 1
 
 
-@pytest.mark.parametrize("name", ["recurrent without attention", "fourier", "resnet"])
+@pytest.mark.parametrize(
+    "name", ["recurrent without attention", "recurrent language model", "fourier", "resnet"]
+)
 def test_models_without_attention_have_none(explained, name):
     assert points(explained(name)[0].model) == []
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from torch import nn
+from torch.nn import functional
 
 import heedful
 from heedful.errors import RequestError
@@ -13,6 +14,7 @@ from heedful.models import language_model
 from heedful.models.language_model import PRESETS, LanguageModelConfig, build
 from heedful.nn.attention.compressed import CompressedCache, MemoryCompressedAttention
 from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell
 from heedful.nn.experts import MixtureOfExperts, TopKGate
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.positions import LearnedPositions
@@ -97,6 +99,15 @@ def test_the_modern_small_model_is_counted_from_its_matrices():
     assert heedful.describe("modern-mini", vocab_size=vocabulary).parameters == size(model)
 
 
+@pytest.mark.parametrize(("cell", "gates"), [("rnn", 1), ("gru", 3), ("lstm", 4)])
+def test_a_recurrent_layer_is_counted_from_its_matrices(cell, gates):
+    d = 14
+    model = on_meta(small(mixing="recurrent", cell=cell, feed_forward="none", positions="none"), V)
+    layer = gates * (2 * d * d + d) + 2 * d
+    assert [size(block) for block in model.stack.blocks] == [layer] * 3
+    assert size(model) == 3 * layer + 2 * d + V * d
+
+
 # torch's own ----------------------------------------------------------------------------------------------
 
 
@@ -153,6 +164,45 @@ def test_equals_torchs_layers_with_the_same_weights(place, activation):
 
 def spread(weight):
     return float(weight.detach().std())
+
+
+D = 13
+
+
+def recurred(cell, x):
+    """What a cell with these weights makes of one sequence, ``[n, d]``: by torch's own layers.
+
+    Of the GRU, whose reset gate acts before the product, step by step (Cho et al. 2014, equations 5 to 8).
+    """
+    inner, outer, bias = cell.input.weight, cell.recurrent.weight, cell.input.bias
+    if isinstance(cell, GRUCell):
+        h, states = torch.zeros(D), []
+        for now in x:
+            r, z, n = (inner @ now + bias).chunk(3)
+            r, z = torch.sigmoid(r + outer[:D] @ h), torch.sigmoid(z + outer[D:] @ h)
+            h = z * h + (1 - z) * torch.tanh(n + cell.candidate.weight @ (r * h))
+            states.append(h)
+        return torch.stack(states)
+    theirs = nn.LSTM(D, D) if isinstance(cell, LSTMCell) else nn.RNN(D, D)
+    weights = {"weight_ih_l0": inner, "weight_hh_l0": outer, "bias_ih_l0": bias}
+    theirs.load_state_dict({**weights, "bias_hh_l0": torch.zeros_like(bias)})
+    return theirs(x)[0]
+
+
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("feed_forward", ["none", "plain"])
+def test_a_recurrent_model_equals_torchs_layers_with_the_same_weights(cell, feed_forward):
+    sizes = {"d_model": D, "n_heads": 1, "positions": "none"}
+    model = model_of(small(**sizes, mixing="recurrent", cell=cell, feed_forward=feed_forward))
+    hidden = model(Tokens.of(TARGETS)).split([len(target) for target in TARGETS])
+    for target, found in zip(TARGETS, hidden, strict=True):
+        x = model.embedding.weight[target]
+        for block in model.stack.blocks:
+            x = x + recurred(block.mixing.part.cell, block.mixing.norm(x))
+            if feed_forward == "plain":
+                normed, part = block.feed_forward.norm(x), block.feed_forward.part
+                x = x + part.down(functional.gelu(part.up(normed)))
+        torch.testing.assert_close(found, model.stack.norm(x))
 
 
 @pytest.mark.parametrize("place, last", [("pre", 0.02 / math.sqrt(8)), ("post", 0.02)])
@@ -228,6 +278,13 @@ def test_the_long_summariser_alternates_and_has_its_experts_in_the_middle():
 
 
 def test_options_of_mixing_reach_their_layers():
+    kinds = {"rnn": ElmanCell, "gru": GRUCell, "lstm": LSTMCell}
+    for word, kind in kinds.items():
+        parts = mixers(small(mixing="recurrent", cell=word))
+        assert [(type(part.cell), part.reverse) for part in parts] == [(kind, False)] * 3
+    for word in ("separable", "convolution"):
+        parts = mixers(small(mixing=word, kernel=4))
+        assert [(part.kernel, part.causal) for part in parts] == [(4, True)] * 3
     local = mixers(small(mixing="local", block=5, earlier_blocks=2))
     assert [(part.block, part.earlier_blocks, part.causal) for part in local] == [(5, 2, True)] * 3
     assert [part.factor for part in mixers(small(mixing="compressed", compression=4))] == [4] * 3
@@ -316,8 +373,18 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
         ({"context": 0}, "greater than or equal to 1"),
         ({"tie": "three-way"}, "valid boolean"),
         ({"mixing": "compressed", "earlier_blocks": 1}, "mixing=compressed has none"),
+        ({"mixing": "recurrent", "earlier_blocks": 1}, "mixing=recurrent has none"),
+        (
+            {"mixing": "recurrent", "positions": "alibi"},
+            "act inside attention, and mixing=recurrent has none",
+        ),
+        (
+            {"mixing": "separable", "positions": "alibi"},
+            "act inside attention, and mixing=separable has none",
+        ),
+        ({"experts": {}, "feed_forward": "none"}, "experts are feed-forwards: take feed_forward=plain"),
         ({"mixing": "compressed", "compression": 1}, "greater than or equal to 2"),
-        ({"mixing": "sparse"}, "'all', 'local', 'compressed' or 'alternating'"),
+        ({"mixing": "sparse"}, "'recurrent', 'separable' or 'convolution'"),
         ({"experts": {"n": 4, "k": 4}}, "leaves no choice"),
         ({"experts": {"n": 4, "k": 1}}, "greater than or equal to 2"),
         ({"experts": {"n": 4, "layers": [4]}}, "there is no layer 4, n_layers is 3"),

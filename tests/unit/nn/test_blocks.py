@@ -40,6 +40,12 @@ def test_an_encoder_block_mixes_positions_then_channels():
     torch.testing.assert_close(block(x, LAYOUT), wanted)
 
 
+def test_an_encoder_block_with_an_identity_mixes_positions_alone():
+    torch.manual_seed(1)
+    mixing, x = encoder_block().mixing, tokens(LAYOUT)
+    assert torch.equal(EncoderBlock(mixing, nn.Identity())(x, LAYOUT), mixing(x, LAYOUT))
+
+
 def test_a_decoder_block_mixes_then_attends_then_mixes_channels():
     torch.manual_seed(2)
     block, x, encoded = decoder_block(PreNorm), tokens(LAYOUT), tokens(KEYS, D_S)

@@ -129,6 +129,11 @@ CONFIGS = {
     "noisy experts": language_model(
         activation="relu", activation_dropout=0.2, experts=ExpertsConfig(n=4, k=3)
     ),
+    "language model, lstm": language_model(mixing="recurrent", feed_forward="none", tie=False),
+    "language model, gru": language_model(mixing="recurrent", cell="gru", dropout=0.1),
+    "language model, separable": language_model(mixing="separable", kernel=4),
+    "language model, convolution": language_model(mixing="convolution", activation="relu"),
+    "language model, attention alone": language_model(feed_forward="none"),
     "language model, dropout": language_model(dropout=0.3, attention_dropout=0.1, n_kv_heads=2, tie=False),
 }
 

@@ -62,6 +62,7 @@ def test_the_promised_recipes_are_there():
         "my-own-files",
         "my-own-text",
         "phrasebook-lm",
+        "phrasebook-lstm",
         "phrasebook-tags",
         "phrasebook-questions",
         "shakespeare-char",

@@ -9,6 +9,7 @@ from heedful.nn.blocks import DecoderBlock, EncoderBlock
 from heedful.nn.embeddings import SegmentedEmbedding, TokenEmbedding
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm, RMSNorm
 from heedful.nn.positions import LearnedPositions
+from heedful.nn.recurrent import RecurrentLayer
 from heedful.nn.residual import PostNorm, PreNorm
 from heedful.runs.ledger.lines import MASK, Line, Walk, entries, formula, grouped, inside
 
@@ -92,6 +93,8 @@ def _layer(mixer: nn.Module) -> str:
     """What a layer is called, for its mixer."""
     if isinstance(mixer, MemoryCompressedAttention):
         return "memory-compressed layer"
+    if isinstance(mixer, RecurrentLayer):
+        return "recurrent layer"
     if not getattr(mixer, "causal", False):
         return "encoder layer"
     return "causal layer" if getattr(mixer, "block", None) is None else "local layer"
