@@ -1,12 +1,13 @@
-"""How much data a convolutional network needs, and how much a Vision Transformer: a small echo.
+"""How much data a convolutional network needs, and how much a Vision Transformer of the same size.
 
-Item 79 of the lectures. Two signs stand in every picture, far apart and each at a random height. What a sign
-looks like is the same wherever it stands, which a convolution knows and a Transformer has to learn. Which of
-both stands on the left is a matter of places, which the convolutions' windows are too narrow for.
+Item 79 of the lectures. Two signs stand in every picture, far apart and each at a random height; the class
+is the one on the left. A sign is made of neighbouring pixels and looks the same wherever it stands, which a
+convolution knows and a Transformer has to learn. Where the pixels of all pictures are shuffled alike, this
+knowledge is of no use, and nothing else has changed.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import n_parameters, train
 from heedful.models.encoder import class_head
@@ -31,9 +32,7 @@ from heedful.training.schedules import Cosine
 
 SIDE, SIGN = 24, 3
 LEFT, RIGHT = range(4, 6), range(16, 18)
-"""Columns where signs begin: so far from each other and from the rim that no window of `WINDOW` pixels that
-holds a sign sees anything of the other one, or of what is beyond the picture."""
-WINDOW = 7
+"""Columns where signs begin."""
 SIGNS = 4
 NOISE = 0.05
 TESTED = 1000
@@ -74,11 +73,17 @@ def drawn(n: int, seed: int) -> Drawn:
     return Drawn(pixels, left, right)
 
 
+def shuffled(pixels: Float[Tensor, "n 1 s s"]) -> Float[Tensor, "n 1 s s"]:
+    """The same numbers at other places, the same ones in every picture."""
+    order = torch.randperm(SIDE * SIDE, generator=torch.Generator().manual_seed(5))
+    return pixels.flatten(1)[:, order].view_as(pixels)
+
+
 # Networks
 
 NETWORKS: dict[str, ResNetConfig | VisionConfig] = {
     "ResNet": ResNetConfig(
-        picture_size=SIDE, channels=1, n_blocks=[1], width=8, n_groups=4,
+        picture_size=SIDE, channels=1, n_blocks=[1, 1, 2], width=8, n_groups=4,
         root_kernel=3, root_stride=2, root_pool=False,
     ),
     "ViT": VisionConfig(
@@ -86,6 +91,7 @@ NETWORKS: dict[str, ResNetConfig | VisionConfig] = {
         pooling="mean",
     ),
 }  # fmt: skip
+"""Of comparable size: neither has a third more parameters than the other; and both see all of a picture."""
 
 
 def network(config: ResNetConfig | VisionConfig, seed: int) -> nn.Module:
@@ -126,46 +132,81 @@ def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> 
 
 
 @cache
-def accuracy(name: str, n: int, *, by_place: bool, seed: int = 0) -> float:
-    """On new pictures, after training on ``n``.
+def accuracy(name: str, n: int, *, shuffle: bool, seed: int = 0) -> float:
+    """How often the sign on the left is named in new pictures, after training on ``n``.
 
     Args:
         name: of the network.
         n: pictures to learn from.
-        by_place: the class is the sign on the left; else the one with the lower number, wherever it is.
+        shuffle: whether the pixels of all pictures, new ones too, are shuffled.
         seed: of pictures and weights.
     """
     known, new = drawn(n, 2 * seed + 1), drawn(TESTED, 2 * seed + 2)
-    wanted = [each.left if by_place else torch.minimum(each.left, each.right) for each in (known, new)]
+    if shuffle:
+        known, new = (replace(each, pixels=shuffled(each.pixels)) for each in (known, new))
     model = network(NETWORKS[name], seed)
     rate = Cosine(peak=RATES[name], warmup=50, updates=UPDATES)
-    train(model, SequenceClass(), _batches(name, known, wanted[0], seed), AdamConfig(beta2=0.999), rate)
+    train(model, SequenceClass(), _batches(name, known, known.left, seed), AdamConfig(beta2=0.999), rate)
     found = answers(model, Pictures.of(new.pixels, NETWORKS[name].n_tokens))
-    return (found == wanted[1]).float().mean().item()
+    return (found == new.left).float().mean().item()
 
 
 # The verdict
 
+COUNTS: dict[Size, tuple[int, ...]] = {"short": (64, 8192), "long": (64, 256, 1024, 4096, 8192)}
 AHEAD = 0.05
 """So much more accuracy is better."""
 
 
-def _crossing(*, by_place: bool, size: Size) -> Outcome:
+def judge(leads: Sequence[float]) -> Verdict:
+    """By how far the ResNet is ahead, from the fewest pictures to the most.
+
+    Both halves of the claim: it leads with the fewest, and the ViT with the most; or the first half alone.
+    """
+    if leads[0] <= AHEAD:
+        return "is wrong"
+    return "holds" if leads[-1] < -AHEAD else "holds with conditions"
+
+
+def _says(verdict: Verdict, most: int) -> str:
+    if verdict == "is wrong":
+        return (
+            "Where neighbouring pixels have nothing to do with each other, what a ResNet has from its "
+            "construction is worth nothing: it is not ahead with few pictures."
+        )
+    few = (
+        "With few pictures the ResNet is ahead: that things are made of neighbouring pixels, and look the "
+        "same everywhere, it need not learn. The lead goes as pictures become more."
+    )
+    if verdict == "holds":
+        return f"{few} With the most, the ViT is ahead."
+    return (
+        f"{few} With {most:,} both of them, of comparable size, name nearly every sign: they meet, and the "
+        "ViT does not overtake. A task as easy as this cannot show whether it would; in the paper they meet "
+        "after 14 million pictures, and the ViT is ahead after 303 million."
+    )
+
+
+def _by_number(*, shuffle: bool, size: Size) -> Outcome:
     """Whether the ResNet is better with the fewest pictures, and the ViT with the most."""
-    counts = (64, 8192) if size == "short" else (64, 256, 1024, 4096, 8192)
-    reached = {name: [accuracy(name, n, by_place=by_place) for n in counts] for name in NETWORKS}
+    counts = COUNTS[size]
+    if shuffle and size == "short":
+        counts = counts[:1]  # which is where there is a lead to lose
+    reached = {name: [accuracy(name, n, shuffle=shuffle) for n in counts] for name in NETWORKS}
     leads = [r - v for r, v in zip(reached["ResNet"], reached["ViT"], strict=True)]
-    crosses = leads[0] > AHEAD and leads[-1] < -AHEAD
+    verdict = judge(leads)
+    sizes = {name: n_parameters(network(config, 0)) for name, config in NETWORKS.items()}
     return Outcome(
-        "holds with conditions" if crosses else "is wrong",
-        "What a network has from its construction it need not learn, but cannot unlearn either. With few "
-        "pictures the convolutions' habit, that a thing looks the same everywhere, is worth more; with many, "
-        "the ViT has learned that too, and sees from end to end. It overtakes where the habit is a limit; "
-        "where nothing hangs on places, it only draws near.",
+        verdict,
+        _says(verdict, counts[-1]),
         [
-            Measured(f"accuracy of {name}, {n:,} pictures", reached[name][k])
-            for k, n in ((0, counts[0]), (-1, counts[-1]))
-            for name in NETWORKS
+            *(
+                Measured(f"accuracy of {name}, {n:,} pictures", reached[name][k])
+                for k, n in enumerate(counts)
+                if n in (counts[0], counts[-1])
+                for name in NETWORKS
+            ),
+            *(Measured(f"parameters of {name}", n) for name, n in sizes.items()),
         ],
         [
             {"pictures": n, **{name: reached[name][k] for name in NETWORKS}, "ResNet ahead by": leads[k]}
@@ -173,16 +214,10 @@ def _crossing(*, by_place: bool, size: Size) -> Outcome:
         ],
         [
             Curves(
-                "Which sign stands on the left" if by_place else "Which sign is there",
+                "Which sign stands on the left" + (", pixels shuffled" if shuffle else ""),
                 "pictures to learn from",
                 "accuracy on new ones",
-                {
-                    f"{name}, {n_parameters(network(NETWORKS[name], 0)):,} parameters": (
-                        counts,
-                        reached[name],
-                    )
-                    for name in NETWORKS
-                },
+                {f"{name}, {n:,} parameters": (counts, reached[name]) for name, n in sizes.items()},
                 levels={"guessing": 1 / SIGNS},
                 log="x",
                 limits=(0.0, 1.02),
@@ -198,9 +233,9 @@ EXPERIMENTS = [
         "With few pictures to learn from ResNets are better than Vision Transformers, with many ViTs are.",
         "S1, vision Transformers (figures 30 and 31); Dosovitskiy et al. 2021, section 4.3, figures 3 and 4",
         (79,),
-        run=lambda size: _crossing(by_place=True, size=size),
-        control=lambda size: _crossing(by_place=False, size=size),
-        changed="The class hangs on no place: it is the sign with the lower number, on whichever side.",
+        run=lambda size: _by_number(shuffle=False, size=size),
+        control=lambda size: _by_number(shuffle=True, size=size),
+        changed="The pixels are shuffled, those of all pictures alike: neighbours are none any more.",
         expected=("holds with conditions", "is wrong"),
     ),
 ]
