@@ -67,8 +67,16 @@ def test_the_verdict(attention, lstm, verdict):
     assert transfer._verdict({"attention": attention, "LSTM": lstm}) == verdict
 
 
-def test_nothing_is_said_of_an_lstm_that_was_not_trained_or_does_not_gain():
-    assert "LSTM" not in made("pretrained-or-scratch").says
+def test_an_lstm_is_judged_too_in_the_short_form_where_labels_are_few():
+    outcome = made("pretrained-or-scratch")
+    gain = value("pretrained-or-scratch", "gain of the LSTM model with 32")
+    first, second = outcome.table
+    assert gain == pytest.approx(100 * (first["LSTM, pretrained"] - first["LSTM, from scratch"]))
+    assert "LSTM, pretrained" not in second
+    assert ("an LSTM of the same width" in outcome.says) == (gain > 100 * transfer.HELPS)
+
+
+def test_nothing_is_said_of_an_lstm_that_does_not_gain():
     assert not transfer._of_lstms({"attention": [0.3], "LSTM": [0.0]})
     assert "an LSTM of the same width" in transfer._of_lstms({"attention": [0.3], "LSTM": [0.2]})
 
