@@ -22,6 +22,7 @@ from heedful.runs.kinds import kind_of
 from heedful.runs.lock import held
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
+from heedful.runs.room import TOO_LARGE, WAY_OUT, fewest_sizes, require_room
 from heedful.runs.saved import saved_recipe
 from heedful.runs.starting import freeze, rate_shares, take_weights
 from heedful.runs.yaml import dump_yaml
@@ -81,6 +82,7 @@ def train_run(
         if distribution.is_first():
             stack.enter_context(_own(folder, resume))
         with nothing_half_made(folder.path, resume):
+            require_room(recipe, fewest_sizes(recipe), place)
             if distribution.is_first():
                 _open(folder, recipe, resume, place)
                 prepared = prepare(recipe, folder, quiet)
@@ -159,12 +161,11 @@ def build_step(recipe: Recipe, codec: Any, device: torch.device, say: Say | None
 
 def new_step(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Step:
     """The freshly initialised model and its objective, for ``device``, where it is yet to be moved."""
+    require_room(recipe, sizes, device)
     torch.manual_seed(seed_of(recipe.training.seed, 0))
     kind = kind_of(recipe)
     try:
-        with room_for(
-            "model: does not fit in memory; lower its sizes (heedful describe tells what it takes)"
-        ):
+        with room_for(f"{TOO_LARGE}; {WAY_OUT}"):
             model = kind.model(recipe, sizes)
         freeze(recipe, model)
         inside = kind.inside(recipe, model)

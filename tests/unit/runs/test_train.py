@@ -110,8 +110,12 @@ def test_a_fresh_training_beside_one_that_begins_is_refused_and_takes_nothing_aw
 def test_a_model_that_does_not_fit_is_told_and_leaves_nothing(corpus):
     settings = recipe()
     wide = settings.model.model_copy(update={"d_model": 8_000_000})
-    with pytest.raises(RequestError, match=r"^model: does not fit in memory"):
-        train_run(settings.model_copy(update={"model": wide}), corpus / "runs" / "x", device="cpu")
+    told = []
+    with pytest.raises(RequestError, match=r"^model: does not fit in memory: .* GiB, and this machine has "):
+        train_run(
+            settings.model_copy(update={"model": wide}), corpus / "runs" / "x", device="cpu", say=told.append
+        )
+    assert told == []  # no work was begun
     assert [path.name for path in corpus.iterdir()] == ["text"]
 
 
