@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from heedful import __version__
+from heedful.data.report import Longest
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.memory import keep_freed_memory, room_for
@@ -94,7 +95,8 @@ def train_run(
             data, schedule = kind.feed(recipe, prepared), _schedule(recipe)
             choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
-                rehearse(step, data, distribution.world() * recipe.training.accumulate, place, kind.shorter)
+                n_parts = distribution.world() * recipe.training.accumulate
+                rehearse(step, data, n_parts, place, too_wide(recipe, prepared.longest))
             validate = kind.validator(recipe, prepared, step)
             optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model))
             told = listeners(folder)
@@ -302,11 +304,32 @@ def _schedule(recipe: Recipe) -> Any:
     )
 
 
-def rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, shorter: str) -> None:
+def too_wide(recipe: Recipe, longest: Longest | None) -> str:
+    """What to say of a micro-batch that is too wide: ``{}`` stands for what it holds.
+
+    The longest row stands first where it is longer than a whole update is meant to be.
+    """
+    kind, budget = kind_of(recipe), recipe.training.tokens_per_update
+    words = (
+        "the widest micro-batch ({}) does not fit in memory; lower training.tokens_per_update, raise "
+        f"training.accumulate, or {kind.shorter}"
+    )
+    if longest is None or not kind.whole_rows:
+        return words
+    row = str(longest).replace("{", "{{").replace("}", "}}")
+    if longest.tokens <= budget:
+        return f"{words} ({row})"
+    return (
+        f"{row}, more than training.tokens_per_update ({budget:,}): set data.filter.max_length "
+        f"(data.filter.too_long: truncate cuts such rows, drop leaves them out); {words}"
+    )
+
+
+def rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, words: str) -> None:
     """Run the widest micro-batch forward and backward first, so that memory runs out now or never.
 
-    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``shorter``
-    says what else than a smaller budget would help.
+    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``words``
+    say that it has no room (`too_wide`).
     """
 
     def rectangle(samples: Any) -> int:
@@ -316,11 +339,7 @@ def rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, 
     batch = data.collate(part, 0).to(device)
     # Running statistics are put back; tables that only grew (positions) may stay.
     kept = {name: value.clone() for name, value in step.model.state_dict().items()}
-    with room_for(
-        f"the widest micro-batch ({len(part)} sequences of up to {data.lengths[part].max()} tokens) "
-        "does not fit in memory; lower training.tokens_per_update, raise training.accumulate, or "
-        f"{shorter}"
-    ):
+    with room_for(words.format(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
         step(batch, step.counts(batch))[0].backward()
     step.model.load_state_dict(kept)
     step.model.zero_grad(set_to_none=True)

@@ -9,6 +9,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from heedful.cli.train import train_into
+from heedful.data.lines import Where
+from heedful.data.report import Longest
 from heedful.errors import DataError, RequestError
 from heedful.evaluation.translation import sentence_scores
 from heedful.runs import train as module
@@ -152,7 +154,7 @@ def test_what_is_rehearsed_is_the_largest_rectangle_that_is_run_at_once(n_parts)
     lengths = np.array([[3, 3]] * 11 + [[13, 2], [2, 7], [5, 5], [17, 16]] * 3)
     data = PlannedData(lengths, lambda samples, epoch: Samples(samples), tokens_per_update=10_000, seed=1)
     step = Rehearsed()
-    module.rehearse(step, data, n_parts, torch.device("cpu"), "")
+    module.rehearse(step, data, n_parts, torch.device("cpu"), "{}")
     parts = data.split(range(len(lengths)), n_parts)
     (batch,) = step.batches
     assert batch in parts
@@ -166,6 +168,39 @@ def test_memory_is_tried_with_the_micro_batches_of_the_training(corpus, monkeypa
     monkeypatch.setattr(module, "rehearse", lambda step, data, n_parts, *rest: tried.append(n_parts))
     train_run(recipe(accumulate=3, max_updates=1), corpus / "run", device="cpu")
     assert tried == [3]
+
+
+LONGEST = Longest("source", 1234, Where("{my}.source", 300))
+ROW = "longest source: {my}.source:300, 1,234 tokens"
+
+
+@pytest.mark.parametrize(
+    "budget, longest, first, last",
+    [
+        (1233, LONGEST, f"{ROW}, more than training.tokens_per_update (1,233): set data", "max_length"),
+        (1234, LONGEST, "the widest micro-batch", f"max_length ({ROW})"),
+        (1234, None, "the widest micro-batch", "max_length"),
+    ],
+)
+def test_a_micro_batch_without_room_names_the_longest_row(budget, longest, first, last):
+    class Full(Rehearsed):
+        def forward(self, batch, counts):
+            raise RuntimeError("can't allocate memory")
+
+    data = PlannedData(np.array([7, 5]), lambda samples, epoch: Samples(samples), 100, seed=1)
+    words = module.too_wide(recipe(tokens_per_update=budget), longest)
+    with pytest.raises(RequestError) as error:
+        module.rehearse(Full(), data, 1, torch.device("cpu"), words)
+    assert str(error.value).startswith(first)
+    assert str(error.value).endswith(last)
+    assert "the widest micro-batch (2 sequences of up to 7 tokens) does not fit" in str(error.value)
+
+
+def test_the_longest_row_of_the_training_data_is_handed_on(corpus, monkeypatch):
+    told = []
+    monkeypatch.setattr(module, "rehearse", lambda *arguments: told.append(arguments[-1]))
+    train_run(recipe(max_updates=1, tokens_per_update=4), corpus / "run", device="cpu")
+    assert told[0].startswith("longest source: text:2, 5 tokens, more than training.tokens_per_update (4)")
 
 
 class Stored:
