@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from heedful.cli.train import train_into
+from heedful.cli.train import nothing_to_do, train_into
 from heedful.data.lines import Where
 from heedful.data.report import Longest
 from heedful.errors import DataError, RequestError
@@ -316,6 +316,47 @@ def test_other_data_are_noticed_where_tokens_are_made_anew(run, changed):
     assert (run / "data.json").read_bytes() == before
     (run.parent / "text").write_text("a b\nb a c\nc\n")
     assert train_run(recipe(max_updates=3), run, resume=True, device="cpu").result.state.update == 3
+
+
+@pytest.mark.parametrize(
+    "limits, told",
+    [
+        (
+            {},
+            "the run already has 2 updates, and training.max_updates is 2: nothing to do; raise",
+        ),
+        ({"max_updates": 1}, "the run already has 2 updates, and training.max_updates is 1: nothing to do\n"),
+        ({"max_updates": 3}, "stopped after 3 updates (max_updates reached)"),
+    ],
+)
+def test_a_resumed_run_that_is_at_its_end_says_so(run, capsys, limits, told):
+    settings = recipe(**limits).model_copy(update={"root": str(run.parent)})
+    train_into(run, settings, resume=True, device="cpu", tensorboard=False, as_json=False)
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "stopped, told",
+    [
+        ("epochs", "has 3 epochs, and training.max_epochs is 3: nothing to do; raise training.max_epochs"),
+        (
+            "minutes",
+            "has 1.5 minutes, and training.max_minutes is 0.5: nothing to do; raise training.max_minutes",
+        ),
+        (
+            "patience",
+            "has 4 validations without a better one, and training.patience is 4: nothing to do; raise",
+        ),
+        ("signal", None),
+        ("data", None),
+    ],
+)
+def test_what_ends_a_run_is_named(stopped, told):
+    settings = recipe(max_epochs=3, max_minutes=0.5, patience=4).training
+    state = TrainingState(update=7, cursor={"epoch": 3}, bad_validations=4, seconds=90.0)
+    said = nothing_to_do(settings, TrainingResult(stopped, state, before=7))
+    assert said is None if told is None else told in said
+    assert nothing_to_do(settings, TrainingResult(stopped, state, before=6)) is None
 
 
 def test_a_folder_without_a_checkpoint_says_so(run):
