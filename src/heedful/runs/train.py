@@ -217,6 +217,7 @@ def _own(folder: RunFolder, resume: bool) -> Iterator[None]:
     if resume:
         _require_begun(folder)
     else:
+        _refuse_what_saved_nothing(folder)
         _refuse_to_overwrite(folder)
     with held(folder.path):
         if not resume:
@@ -256,6 +257,16 @@ def _prepare_card(folder: RunFolder) -> None:
         return  # it is written anew at the end
     card["files"].pop(folder.recipe.name, None)
     write_json(folder.card, card)
+
+
+def _refuse_what_saved_nothing(folder: RunFolder) -> None:
+    """Tell a training that ended before its first checkpoint from a run, unless another process is at it."""
+    if folder.recipe.exists() and not (folder.card.exists() or checkpoints.paths(folder.path)):
+        with held(folder.path):
+            raise RequestError(
+                f"{folder.path}: a training was begun here, and nothing of it was saved; delete the folder, "
+                "or choose another with --out (--resume begins the same training again)"
+            )
 
 
 def _refuse_to_overwrite(folder: RunFolder) -> None:

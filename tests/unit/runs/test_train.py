@@ -11,7 +11,7 @@ from torch import nn
 from heedful.cli.train import nothing_to_do, train_into
 from heedful.data.lines import Where
 from heedful.data.report import Longest
-from heedful.errors import DataError, RequestError
+from heedful.errors import DataError, RequestError, WorkError
 from heedful.evaluation.translation import sentence_scores
 from heedful.runs import train as module
 from heedful.runs.evaluate import evaluate
@@ -32,7 +32,7 @@ from heedful.training.averaging import average
 from heedful.training.checkpoints import path_of
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult
-from heedful.training.schedules import LinearConfig
+from heedful.training.schedules import ConstantConfig, LinearConfig
 from heedful.training.state import TrainingState
 
 
@@ -99,6 +99,17 @@ def test_a_second_training_of_a_run_is_refused_and_changes_nothing(run):
         train_run(recipe(max_updates=3), run, resume=True, device="cpu")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     train_run(recipe(max_updates=3), run, resume=True, device="cpu")
+
+
+def test_a_training_that_saved_nothing_is_told_from_a_run(corpus):
+    settings = recipe().model_copy(update={"schedule": ConstantConfig(peak=1e30)})
+    with pytest.raises(WorkError, match=r"in a new run \(--resume keeps the schedule\) a lower learning"):
+        train_run(settings.model_copy(update={"root": str(corpus)}), corpus / "run", device="cpu")
+    with pytest.raises(RequestError, match="nothing of it was saved; delete the folder, or choose another"):
+        train_run(recipe(), corpus / "run", device="cpu")
+    with held(corpus / "run"), pytest.raises(RequestError, match="another process trains this run"):
+        train_run(recipe(), corpus / "run", device="cpu")
+    assert (corpus / "run" / "bad_batch.json").exists()
 
 
 def test_a_fresh_training_beside_one_that_begins_is_refused_and_takes_nothing_away(corpus):
