@@ -58,6 +58,8 @@ def train(
             raise RequestError(f"--out {out}: a run is resumed where it is; leave --out away")
         settings, folder = _resumed(Path(recipe), overrides or []), Path(recipe)
     else:
+        if resume:
+            _refuse_no_run(recipe)
         if RunFolder(recipe).recipe.is_file():
             raise RequestError(f"{recipe}: is a run, not a recipe; go on training it with --resume")
         settings, _ = read_recipe(recipe, overrides or [])
@@ -66,6 +68,14 @@ def train(
         result(dump_yaml(settings.model_dump(mode="json")).rstrip())
         return
     train_into(folder, settings, resume=resume, device=device, tensorboard=tensorboard, as_json=as_json)
+
+
+def _refuse_no_run(what: str) -> None:
+    """Refuse what is to be resumed and is neither a run's folder nor a recipe."""
+    from heedful.runs.resolve import SUFFIXES, shipped_recipes
+
+    if not (what.endswith(SUFFIXES) or Path(what).exists() or what in shipped_recipes()):
+        raise RequestError(f"{what}: no such run")
 
 
 def _resumed(folder: Path, overrides: list[str]) -> "Recipe":
