@@ -1,4 +1,4 @@
-"""How this process takes memory from the system.
+"""How this process takes memory from the system, and how much there is.
 
 A training step on a CPU takes and frees the same large tensors again and again. By default each goes
 back to the system when it is freed, and comes again in small pages, which have to be filled with zeros
@@ -9,7 +9,8 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from heedful.errors import RequestError
 
@@ -35,6 +36,60 @@ def room_for(words: str) -> Iterator[None]:
         if isinstance(error, RuntimeError) and not any(sign in str(error).lower() for sign in _SIGNS):
             raise
         raise RequestError(words) from error
+
+
+def machine_memory(root: Path = Path("/")) -> int | None:
+    """The most bytes that a process can have here; None where the system does not tell.
+
+    It is the least of the machine's memory, what the control groups of this process allow, and what its
+    address space may hold. Swap does not count: every update reads and writes all that training keeps.
+
+    Args:
+        root: of the file system that is asked for control groups.
+    """
+    return min((*_physical(), *_address_space(), *_control_groups(root)), default=None)
+
+
+def gibibytes(n: int) -> str:
+    """A number of bytes, for people."""
+    return f"{n / 2**30:,.1f} GiB"
+
+
+def _physical() -> Iterator[int]:
+    with suppress(AttributeError, ValueError, OSError):  # not on every system
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        if pages > 0 and size > 0:
+            yield pages * size
+
+
+def _address_space() -> Iterator[int]:
+    with suppress(ImportError, OSError):  # not on every system
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield limit
+
+
+def _control_groups(root: Path) -> Iterator[int]:
+    """The limits of the control groups of Linux that this process is in, and of those above them."""
+    with suppress(OSError, ValueError):
+        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            number, controllers, group = line.split(":", 2)
+            mounted = root / "sys/fs/cgroup"
+            if number == "0":  # version 2
+                yield from _limits(mounted, group, "memory.max")
+            elif "memory" in controllers.split(","):
+                yield from _limits(mounted / "memory", group, "memory.limit_in_bytes")
+
+
+def _limits(mounted: Path, group: str, name: str) -> Iterator[int]:
+    folder = mounted / group.lstrip("/")
+    for place in (folder, *folder.parents):
+        with suppress(OSError, ValueError):  # it is not seen from inside a container, or is the word "max"
+            yield int((place / name).read_text(encoding="ascii"))
+        if place == mounted:
+            return
 
 
 def ask_for_large_pages() -> None:

@@ -247,7 +247,7 @@ def test_resume_of_nothing(heedful, corpus):
     refused(
         heedful("train", "tiny.yaml", "--out", "run", "--resume", cwd=corpus), "there is no run to resume"
     )
-    refused(heedful("train", "runs/none", "--resume", cwd=corpus), "runs/none: no such file")
+    refused(heedful("train", "runs/none", "--resume", cwd=corpus), "runs/none: no such run")
     (corpus / "empty").mkdir()
     refused(heedful("train", "empty", "--resume", cwd=corpus), "empty is not a run")
     assert not (corpus / "run").exists()

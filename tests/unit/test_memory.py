@@ -1,12 +1,13 @@
-"""What is freed stays with the process, and large pages are asked for unless the user decided."""
+"""How much memory there is; what is freed stays; large pages are asked for unless the user decided."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from heedful.memory import ask_for_large_pages
+from heedful.memory import ask_for_large_pages, machine_memory
 
 KEEPS = """
 from pathlib import Path
@@ -54,3 +55,47 @@ def test_elsewhere_nothing_is_asked_for(monkeypatch):
     monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
     ask_for_large_pages()
     assert "THP_MEM_ALLOC_ENABLE" not in os.environ
+
+
+LIMITS = {
+    "none is told": ({}, None),
+    "a group above has the least": (
+        {"proc/self/cgroup": "0::/a/b\n", "a/b/memory.max": "max\n", "a/memory.max": "5000\n"},
+        5000,
+    ),
+    "the group's own": (
+        {"proc/self/cgroup": "0::/a\n", "a/memory.max": "4000\n", "memory.max": "7000"},
+        4000,
+    ),
+    "a container sees the top alone": ({"proc/self/cgroup": "0::/a/b\n", "memory.max": "3000\n"}, 3000),
+    "version 1": (
+        {"proc/self/cgroup": "4:cpu,memory:/a\n0::/\n", "memory/a/memory.limit_in_bytes": "6000\n"},
+        6000,
+    ),
+    "what is no group of memory": (
+        {"proc/self/cgroup": "4:cpu:/a\n", "memory/memory.limit_in_bytes": "1\n"},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_a_process_has_what_its_control_groups_allow(tmp_path, case):
+    files, most = LIMITS[case]
+    for name, text in files.items():
+        path = tmp_path / (name if name.startswith("proc") else f"sys/fs/cgroup/{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert machine_memory(tmp_path) == (machine_memory(tmp_path / "nowhere") if most is None else most)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux")
+def test_a_process_has_at_most_its_address_space_and_the_memory_of_the_machine(tmp_path):
+    told = next(
+        line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal")
+    )
+    assert machine_memory(tmp_path) <= int(told.split()[1]) * 1024
+    code = "from heedful.memory import machine_memory as m; import resource as r; "
+    code += "r.setrlimit(r.RLIMIT_AS, (1 << 30, r.RLIM_INFINITY)); print(m())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 1 << 30

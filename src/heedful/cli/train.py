@@ -12,6 +12,7 @@ from heedful.errors import RequestError
 if TYPE_CHECKING:
     from heedful.runs.recipe import Recipe
     from heedful.training.loop import TrainingResult
+    from heedful.training.settings import TrainingConfig
 
 # Exit status where a signal ended the training: what was asked for is not done, but can be gone on with.
 STOPPED = 130
@@ -57,6 +58,8 @@ def train(
             raise RequestError(f"--out {out}: a run is resumed where it is; leave --out away")
         settings, folder = _resumed(Path(recipe), overrides or []), Path(recipe)
     else:
+        if resume:
+            _refuse_no_run(recipe)
         if RunFolder(recipe).recipe.is_file():
             raise RequestError(f"{recipe}: is a run, not a recipe; go on training it with --resume")
         settings, _ = read_recipe(recipe, overrides or [])
@@ -65,6 +68,14 @@ def train(
         result(dump_yaml(settings.model_dump(mode="json")).rstrip())
         return
     train_into(folder, settings, resume=resume, device=device, tensorboard=tensorboard, as_json=as_json)
+
+
+def _refuse_no_run(what: str) -> None:
+    """Refuse what is to be resumed and is neither a run's folder nor a recipe."""
+    from heedful.runs.resolve import SUFFIXES, shipped_recipes
+
+    if not (what.endswith(SUFFIXES) or Path(what).exists() or what in shipped_recipes()):
+        raise RequestError(f"{what}: no such run")
 
 
 def _resumed(folder: Path, overrides: list[str]) -> "Recipe":
@@ -97,16 +108,16 @@ def train_into(
         ],
     )
     if trained.is_first:
-        _report(folder, recipe.training.metric, trained.result, as_json=as_json)
+        _report(folder, recipe.training, trained.result, as_json=as_json)
     if trained.result.stopped == "signal":
         raise typer.Exit(STOPPED)
 
 
-def _report(folder: Path, metric: str, ended: "TrainingResult", *, as_json: bool) -> None:
+def _report(folder: Path, settings: "TrainingConfig", ended: "TrainingResult", *, as_json: bool) -> None:
     if as_json:
-        json_result(_outcome(folder, metric, ended))
+        json_result(_outcome(folder, settings.metric, ended))
     else:
-        _tell(folder, metric, ended)
+        _tell(folder, settings, ended)
         result(str(folder))
 
 
@@ -127,14 +138,35 @@ def _outcome(folder: Path, metric: str, ended: "TrainingResult") -> dict[str, An
     }
 
 
-def _tell(folder: Path, metric: str, ended: "TrainingResult") -> None:
+def _tell(folder: Path, settings: "TrainingConfig", ended: "TrainingResult") -> None:
     """What came of a training, and what can be done with it."""
     state, stopped = ended.state, ended.stopped
     best = state.best[0] if state.best else None
-    say(f"stopped after {state.update:,} updates ({_WHY[stopped]}), {state.seconds / 60:.1f} minutes")
+    say(
+        nothing_to_do(settings, ended)
+        or f"stopped after {state.update:,} updates ({_WHY[stopped]}), {state.seconds / 60:.1f} minutes"
+    )
     if best is not None:
-        say(f"best {metric}: {best.metric:.4f} at update {best.update:,}")
+        say(f"best {settings.metric}: {best.metric:.4f} at update {best.update:,}")
     if stopped == "signal":
         say(f"go on with:  heedful train {folder} --resume")
     say(f"use it:      heedful predict {folder}")
     say(f"score it:    heedful evaluate {folder}")
+
+
+def nothing_to_do(settings: "TrainingConfig", ended: "TrainingResult") -> str | None:
+    """What to say of a resumed run that was at its end already; None where updates were made."""
+    state = ended.state
+    has = {
+        "updates": (f"{state.update:,} updates", state.update, "max_updates"),
+        "epochs": (f"{state.epoch:,} epochs", state.epoch, "max_epochs"),
+        "minutes": (f"{state.seconds / 60:.1f} minutes", state.seconds / 60, "max_minutes"),
+        "patience": (f"{state.bad_validations} validations without a better one", 0, "patience"),
+    }.get(ended.stopped)
+    if has is None or not ended.before or state.update > ended.before:
+        return None
+    words, number, key = has
+    limit = getattr(settings, key)
+    too_few = key in {"max_updates", "max_epochs"} and number > limit
+    way_out = "nothing to do" if too_few else f"nothing to do; raise training.{key} to go on"
+    return f"the run already has {words}, and training.{key} is {limit:,}: {way_out}"

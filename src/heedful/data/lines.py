@@ -172,9 +172,14 @@ def _check_magic(file: TextFile) -> None:
         raise DataError(f"{file.name}: is named .gz but is not a gzip file; compress it or rename it")
 
 
+def looks_like_utf16(raw: bytes) -> bool:
+    """Whether the beginning of a file is the byte order mark of UTF-16, which other systems write."""
+    return raw.startswith((b"\xff\xfe", b"\xfe\xff"))
+
+
 def _not_utf8(where: Where, raw: bytes, error: UnicodeDecodeError) -> str:
     hint = "convert it to UTF-8"
-    if where.line == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if where.line == 1 and looks_like_utf16(raw):
         hint = "it looks like UTF-16; convert it to UTF-8"
     elif where.line == 1 and raw.startswith(b"\x1f\x8b"):
         hint = "it looks like a gzip file; its name must end in .gz"

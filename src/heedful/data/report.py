@@ -66,12 +66,26 @@ class Tally:
         return f"{what}, {reason}: {self.count:,} ({', '.join(map(str, self.examples))}{more})"
 
 
+@dataclass(frozen=True)
+class Longest:
+    """The row that has the most ids in a column, the first of several."""
+
+    column: str
+    tokens: int
+    where: Where
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"longest {self.column}: {self.where}, {self.tokens:,} tokens"
+
+
 @dataclass
 class ColumnCounts:
-    """Lengths and unknown ids of the kept rows in one column (as cut)."""
+    """Lengths and unknown ids of the kept rows in one column (as cut), and the longest of them."""
 
     lengths: Counter[int] = field(default_factory=Counter)
     unknown: int = 0
+    longest: Longest | None = None
 
     @property
     def tokens(self) -> int:
@@ -135,14 +149,22 @@ class DataReport:
         """Take in what was found in a row."""
         self.noted.setdefault(what, Tally()).add(where)
 
-    def count(self, row: Mapping[str, Sequence[int]]) -> None:
+    def count(self, located: Encoded) -> None:
         """Take in a row that is kept."""
         self.kept += 1
-        for column, ids in row.items():
+        for column, ids in located.row.items():
             counts = self.columns.setdefault(column, ColumnCounts())
             counts.lengths[len(ids)] += 1
+            if counts.longest is None or len(ids) > counts.longest.tokens:
+                counts.longest = Longest(column, len(ids), located.where)
             if column in self.unknown:
                 counts.unknown += _count(ids, self.unknown[column])
+
+    @property
+    def longest(self) -> Longest | None:
+        """The longest of all columns, where rows were counted."""
+        found = [counts.longest for counts in self.columns.values() if counts.longest is not None]
+        return max(found, key=lambda longest: longest.tokens, default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: counts, first examples as ``file:line``, lengths and unknown rates."""
@@ -211,7 +233,7 @@ def keep(
             report.drop(reason, located.where)
             continue
         cut = _cut(located, filter, report)
-        report.count(cut.row)
+        report.count(cut)
         yield Located({**cut.row, **aside}, cut.where)
     if report.kept == 0:
         raise DataError("\n".join(["no row can be used", *report.lines()]))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.data.report import DataReport, Encoded
+from heedful.data.report import DataReport, Encoded, Longest
 from heedful.data.sources import Located, Row, SourceConfig
 from heedful.data.store import TokenStore
 from heedful.evaluation.score import Score
@@ -59,12 +59,14 @@ class Prepared:
         codec: makes ids of rows.
         train, valid: the ids.
         valid_rows: the rows of ``valid`` themselves, where the kind keeps them.
+        longest: of the training rows, where they were encoded now.
     """
 
     codec: Any
     train: TokenStore
     valid: TokenStore
     valid_rows: list[Row]
+    longest: Longest | None = None
 
 
 class Predictor(Protocol):
@@ -166,6 +168,9 @@ class Kind(ABC):
 
     shorter: ClassVar[str]
     """What a user can do to get shorter sequences."""
+
+    whole_rows: ClassVar[bool] = False
+    """Whether a sequence is as long as its row: nothing but ``data.filter`` limits it."""
 
     own_data: ClassVar[str]
     """How the command is given a user's own data set."""

@@ -130,7 +130,7 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
         return Prepared(codec, train, valid, valid_rows)
     say(kind.encoding)
     reports: dict[str, Any] = {}
-    stores = {}
+    stores, longest = {}, None
     for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
         report, digest, training = kind.report(codec), RowDigest(), part == "train"
         rows = digest.through(rows_of(recipe, source, training=training))
@@ -146,11 +146,12 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
         except DataError:
             shutil.rmtree(folder.cache)
             raise
+        longest = report.longest  # in the end, of the training data
         reports[part] = {**report.to_dict(), "sha256": digest.hexdigest()}
         for line in report.lines():
             say(f"{part}: {line}" if line.startswith("rows") else line)
     write_json(folder.data_report, {"version": 1, **reports})
-    return Prepared(codec, stores["train"], stores["valid"], valid_rows)
+    return Prepared(codec, stores["train"], stores["valid"], valid_rows, longest)
 
 
 def _refuse_others(part: str, digest: RowDigest, report: Any) -> None:

@@ -9,6 +9,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from heedful.data.lines import looks_like_utf16
 from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
 from heedful.runs import trees
@@ -116,7 +117,8 @@ class _Source:
             return read_yaml(self.file.read_bytes().decode("utf-8-sig"), self.name)
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
-            raise RequestError(f"{self.name}:{line}: this is not UTF-8 text") from None
+            hint = "; it looks like UTF-16; convert it to UTF-8" if looks_like_utf16(error.object) else ""
+            raise RequestError(f"{self.name}:{line}: this is not UTF-8 text{hint}") from None
         except OSError as error:
             raise RequestError(f"{self.name}: cannot be read: {error.strerror}") from None
 
@@ -125,15 +127,17 @@ def _find(name: str, shipped: Mapping[str, Traversable], folder: Path) -> _Sourc
     is_path = name.endswith(SUFFIXES) or "/" in name or "\\" in name
     if not is_path and name in shipped:
         return _Source(shipped[name].name, shipped[name], folder)
+    path = folder / os.path.expanduser(name)  # a user that there is not stays as it is
+    if path.is_dir():
+        raise RequestError(f"{path}: is a folder, not a recipe")
     if not is_path:
         known = ", ".join(shipped) or "none"
         raise RequestError(
             f"no recipe is called {name!r}{nearest(name, shipped)}; the shipped ones are: {known}; "
             "a file's name ends in .yaml"
         )
-    path = folder / os.path.expanduser(name)  # a user that there is not stays as it is
     if not path.is_file():
-        raise RequestError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
+        raise RequestError(f"{path}: no such file")
     return _Source(str(path), path, path.parent)
 
 

@@ -30,7 +30,7 @@ from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
 from heedful.runs.starting import rate_shares
-from heedful.runs.train import choose_fast_way, new_step, rehearse
+from heedful.runs.train import choose_fast_way, new_step, rehearse, too_wide
 from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
 from heedful.training.update import Updater
@@ -153,7 +153,7 @@ def time_updates(
     )
     step.train()
     if prepared is not None:
-        rehearse(step, data, settings.accumulate, place, kind_of(recipe).shorter)
+        rehearse(step, data, settings.accumulate, place, too_wide(recipe, prepared.longest))
 
     with tempfile.TemporaryDirectory() as nowhere:
         order, tokens = cycle(updates), list[int]()

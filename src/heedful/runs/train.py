@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from heedful import __version__
+from heedful.data.report import Longest
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.memory import keep_freed_memory, room_for
@@ -23,6 +24,7 @@ from heedful.runs.kinds import kind_of
 from heedful.runs.lock import held
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
+from heedful.runs.room import TOO_LARGE, WAY_OUT, fewest_sizes, require_room
 from heedful.runs.saved import saved_recipe
 from heedful.runs.starting import freeze, rate_shares, take_weights
 from heedful.runs.yaml import dump_yaml
@@ -84,6 +86,7 @@ def train_run(
         if distribution.is_first():
             stack.enter_context(_own(folder, resume))
         with nothing_half_made(folder.path, resume):
+            require_room(recipe, fewest_sizes(recipe), place)
             if distribution.is_first():
                 _open(folder, recipe, resume, place)
                 prepared = prepare(recipe, folder, quiet)
@@ -95,7 +98,8 @@ def train_run(
             data, schedule = kind.feed(recipe, prepared), _schedule(recipe)
             choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
-                rehearse(step, data, distribution.world() * recipe.training.accumulate, place, kind.shorter)
+                n_parts = distribution.world() * recipe.training.accumulate
+                rehearse(step, data, n_parts, place, too_wide(recipe, prepared.longest))
             validate = kind.validator(recipe, prepared, step)
             optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model))
             told = listeners(folder)
@@ -193,12 +197,11 @@ def build_step(recipe: Recipe, codec: Any, device: torch.device, say: Say | None
 
 def new_step(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Step:
     """The freshly initialised model and its objective, for ``device``, where it is yet to be moved."""
+    require_room(recipe, sizes, device)
     torch.manual_seed(seed_of(recipe.training.seed, 0))
     kind = kind_of(recipe)
     try:
-        with room_for(
-            "model: does not fit in memory; lower its sizes (heedful describe tells what it takes)"
-        ):
+        with room_for(f"{TOO_LARGE}; {WAY_OUT}"):
             model = kind.model(recipe, sizes)
         freeze(recipe, model)
         inside = kind.inside(recipe, model)
@@ -248,6 +251,7 @@ def _own(folder: RunFolder, resume: bool) -> Iterator[None]:
     if resume:
         _require_begun(folder)
     else:
+        _refuse_what_saved_nothing(folder)
         _refuse_to_overwrite(folder)
     with held(folder.path):
         if not resume:
@@ -287,6 +291,16 @@ def _prepare_card(folder: RunFolder) -> None:
         return  # it is written anew at the end
     card["files"].pop(folder.recipe.name, None)
     write_json(folder.card, card)
+
+
+def _refuse_what_saved_nothing(folder: RunFolder) -> None:
+    """Tell a training that ended before its first checkpoint from a run, unless another process is at it."""
+    if folder.recipe.exists() and not (folder.card.exists() or checkpoints.paths(folder.path)):
+        with held(folder.path):
+            raise RequestError(
+                f"{folder.path}: a training was begun here, and nothing of it was saved; delete the folder, "
+                "or choose another with --out (--resume begins the same training again)"
+            )
 
 
 def _refuse_to_overwrite(folder: RunFolder) -> None:
@@ -335,11 +349,32 @@ def _schedule(recipe: Recipe) -> Any:
     )
 
 
-def rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, shorter: str) -> None:
+def too_wide(recipe: Recipe, longest: Longest | None) -> str:
+    """What to say of a micro-batch that is too wide: ``{}`` stands for what it holds.
+
+    The longest row stands first where it is longer than a whole update is meant to be.
+    """
+    kind, budget = kind_of(recipe), recipe.training.tokens_per_update
+    words = (
+        "the widest micro-batch ({}) does not fit in memory; lower training.tokens_per_update, raise "
+        f"training.accumulate, or {kind.shorter}"
+    )
+    if longest is None or not kind.whole_rows:
+        return words
+    row = str(longest).replace("{", "{{").replace("}", "}}")
+    if longest.tokens <= budget:
+        return f"{words} ({row})"
+    return (
+        f"{row}, more than training.tokens_per_update ({budget:,}): set data.filter.max_length "
+        f"(data.filter.too_long: truncate cuts such rows, drop leaves them out); {words}"
+    )
+
+
+def rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, words: str) -> None:
     """Run the widest micro-batch forward and backward first, so that memory runs out now or never.
 
-    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``shorter``
-    says what else than a smaller budget would help.
+    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``words``
+    say that it has no room (`too_wide`).
     """
 
     def rectangle(samples: Any) -> int:
@@ -349,11 +384,7 @@ def rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, 
     batch = data.collate(part, 0).to(device)
     # Running statistics are put back; tables that only grew (positions) may stay.
     kept = {name: value.clone() for name, value in step.model.state_dict().items()}
-    with room_for(
-        f"the widest micro-batch ({len(part)} sequences of up to {data.lengths[part].max()} tokens) "
-        "does not fit in memory; lower training.tokens_per_update, raise training.accumulate, or "
-        f"{shorter}"
-    ):
+    with room_for(words.format(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
         step(batch, step.counts(batch))[0].backward()
     step.model.load_state_dict(kept)
     step.model.zero_grad(set_to_none=True)

@@ -109,13 +109,20 @@ def _read(text: str, name: str, mark: Mark) -> Tree | None:
         return _Composer(text, name, mark).document()
     except MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
-        raise _wrong(name, at.line, at.column, error.problem or error.context) from None
+        raise _wrong(name, at.line, at.column, _in_words(error.problem or error.context)) from None
     except YAMLError as error:
         # The reader's complaint about a character that may not stand in YAML at all.
         where = getattr(error, "position", 0)
         head = text[:where]
         what = getattr(error, "reason", "this is not YAML")
         raise _wrong(name, head.count("\n"), where - head.rfind("\n") - 1, what) from None
+
+
+def _in_words(problem: str) -> str:
+    """What a parser complains of, without its names for parts of a document."""
+    if "<stream end>" in problem or "unexpected end of stream" in problem:
+        return "a bracket or a quote is opened and not closed"
+    return problem.replace("the node content", "a value").replace("<block end>", "a key or the end")
 
 
 def _wrong(name: str, line: int, column: int, what: str) -> RequestError:

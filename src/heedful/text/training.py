@@ -142,7 +142,8 @@ def _room(vocab_size: int | None, taken: int) -> int | None:
     """How many entries may be learned; None is no limit."""
     if vocab_size is not None and vocab_size <= taken:
         raise RequestError(
-            f"vocab_size: {vocab_size} leaves nothing to learn; special tokens and bytes take {taken}"
+            f"tokenizer.subwords.vocab_size={vocab_size}: leaves nothing to learn; special tokens and bytes "
+            f"take {taken}"
         )
     return None if vocab_size is None else vocab_size - taken
 

@@ -28,10 +28,11 @@ Validate = Callable[[nn.Module], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training ended: why, and where it then stood."""
+    """How a training ended: why, and where it then stood; ``before``: how many updates it began with."""
 
     stopped: StopReason
     state: TrainingState
+    before: int = 0
 
 
 def train(
@@ -71,6 +72,7 @@ def train(
     """
     state, damaged = _begin(run, step.model, optimizer, schedule, resume)
     training = _Training(step, data, optimizer, schedule, settings, run, validate, listeners, state)
+    before = state.update
     training.tell(Started(state.update, state.validated, settings.max_updates, distribution.world(), damaged))
     step.train()
     stopped: StopReason | None = "data"
@@ -85,7 +87,7 @@ def train(
         stopped = stopped or "data"
         training.validate_and_save(stopped)
         training.tell(Stopped(state.update, stopped, state.seconds))
-    return TrainingResult(stopped, state)
+    return TrainingResult(stopped, state, before)
 
 
 def _begin(

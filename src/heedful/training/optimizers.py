@@ -137,6 +137,17 @@ def build_optimizer(
             )
 
 
+def fewest_states(config: OptimizerConfig) -> int:
+    """How many numbers the optimizer keeps for each trained one, at the least (Muon keeps more for some)."""
+    match config:
+        case AdamConfig() | AdamWConfig():
+            return 2
+        case MuonConfig():
+            return 1
+        case SGDConfig():
+            return 1 if config.momentum else 0
+
+
 def _muon(config: MuonConfig, model: nn.Module, parameters: list[nn.Parameter], fused: bool | None) -> Muon:
     slices = dict(hidden_matrices(model))
     if not slices:

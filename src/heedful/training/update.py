@@ -186,7 +186,8 @@ def _refusal(figures: Figures, update: int, samples: Sequence[int], batch: Batch
     )
     return WorkError(
         f"update {update}: the {what}; the update was not made, and its {len(samples)} samples are in "
-        f"{path}. Look at them, or try a lower learning rate, more warm-up, clip_norm, or precision fp32"
+        f"{path}. Look at them, or try training.clip_norm or training.precision=fp32, or in a new run "
+        "(--resume keeps the schedule) a lower learning rate or more warm-up"
     )
 
 

@@ -199,3 +199,10 @@ def test_notes_are_counted_and_told():
     report.note("strange", Where("t", 7))
     assert report.to_dict()["noted"] == {"strange": {"count": 1, "examples": ["t:7"]}}
     assert "  noted, strange: 1 (t:7)" in report.lines()
+
+
+def test_the_longest_row_is_found_as_it_was_cut():
+    _, report = run(ROWS, max_length={"target": 3})
+    assert str(report.longest) == "longest source: train.en:4, 5 tokens"
+    assert str(report.columns["target"].longest) == "longest target: train.en:5, 3 tokens"
+    assert DataReport().longest is None

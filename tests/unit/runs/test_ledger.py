@@ -38,9 +38,11 @@ from heedful.nn.layout import Layout, Tokens
 from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
 from heedful.nn.patches import Pictures
 from heedful.nn.recurrent import Recurrence
+from heedful.runs.ledger import text
 from heedful.runs.ledger.ledger import describe, ledger_of
 from heedful.runs.ledger.lines import formula
 from heedful.runs.ledger.notes import _NOTES
+from heedful.runs.ledger.text import memory
 
 SOURCE, TARGET, PAIRS = 5, 7, 3  # tokens of a source and of a target sentence; sentences
 ADDITIVE = AdditiveAttention(score="additive", d_attention=17)
@@ -750,3 +752,16 @@ def test_the_package_has_its_functions_and_no_others():
 def test_importing_the_package_does_not_import_torch():
     code = "import sys, heedful; heedful.__version__; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_sum_that_is_more_than_the_machine_has_says_so(monkeypatch):
+    ledger = describe("gpt2")
+    whole = sum(part.bytes for part in ledger.memory)
+    for there, told in (
+        (whole, ""),
+        (None, ""),
+        (whole - 1, f"more than this machine's {whole / 2**30:,.1f} GiB"),
+    ):
+        monkeypatch.setattr(text, "machine_memory", lambda there=there: there)
+        assert memory(ledger)[-1][2] == told
+        assert ("more than this machine" in str(ledger)) == bool(told)

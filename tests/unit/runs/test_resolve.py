@@ -51,7 +51,8 @@ WRONG_OVERRIDES = {
     "a[0]=3": "'a[0]=3': expected a key such as training.seed or data.train.0",
     "a=": "'a=': there is no value; write null or '' for none",
     "a= ": "'a= ': there is no value",
-    "a=[1": "a:1:3: expected",
+    "a=[1": "a:1:3: a bracket or a quote is opened and not closed",
+    "a={": "a:1:2: a bracket or a quote is opened and not closed",
     "a={b: 1, b: 2}": "a:1:8: the key 'b' is given twice",
     "a=[1] 2": "a:1:5: ",
     "a=1e999": "a: 1e999 is too large",
@@ -167,10 +168,13 @@ def test_an_unknown_name_gets_the_nearest_and_the_list(write):
 
 def test_missing_and_unreadable_files_are_named(write, tmp_path):
     assert refusal(tmp_path / "no.yaml") == f"{tmp_path}/no.yaml: no such file"
-    assert refusal(f"{tmp_path}/") == f"{tmp_path}: is a folder"
+    assert refusal(f"{tmp_path}/") == f"{tmp_path}: is a folder, not a recipe"
+    assert refusal(".") == ".: is a folder, not a recipe"
     path = tmp_path / "latin.yaml"
     path.write_bytes("a: 1\nb: é\n".encode("latin-1"))
     assert refusal(path) == f"{path}:2: this is not UTF-8 text"
+    path.write_bytes("a: 1\n".encode("utf-16"))
+    assert refusal(path) == f"{path}:1: this is not UTF-8 text; it looks like UTF-16; convert it to UTF-8"
     path = write("r.yaml", "base: gone.yaml\n")
     assert refusal(path) == f"{path}:1: base: {tmp_path}/gone.yaml: no such file"
     path = write("r.yaml", "base: [x]\n")

@@ -8,8 +8,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from heedful.cli.train import train_into
-from heedful.errors import DataError, RequestError
+from heedful.cli.train import nothing_to_do, train_into
+from heedful.data.lines import Where
+from heedful.data.report import Longest
+from heedful.errors import DataError, RequestError, WorkError
 from heedful.evaluation.translation import sentence_scores
 from heedful.runs import train as module
 from heedful.runs.evaluate import evaluate
@@ -30,7 +32,7 @@ from heedful.training.averaging import average
 from heedful.training.checkpoints import path_of
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult
-from heedful.training.schedules import LinearConfig
+from heedful.training.schedules import ConstantConfig, LinearConfig
 from heedful.training.state import TrainingState
 
 
@@ -99,6 +101,17 @@ def test_a_second_training_of_a_run_is_refused_and_changes_nothing(run):
     train_run(recipe(max_updates=3), run, resume=True, device="cpu")
 
 
+def test_a_training_that_saved_nothing_is_told_from_a_run(corpus):
+    settings = recipe().model_copy(update={"schedule": ConstantConfig(peak=1e30)})
+    with pytest.raises(WorkError, match=r"in a new run \(--resume keeps the schedule\) a lower learning"):
+        train_run(settings.model_copy(update={"root": str(corpus)}), corpus / "run", device="cpu")
+    with pytest.raises(RequestError, match="nothing of it was saved; delete the folder, or choose another"):
+        train_run(recipe(), corpus / "run", device="cpu")
+    with held(corpus / "run"), pytest.raises(RequestError, match="another process trains this run"):
+        train_run(recipe(), corpus / "run", device="cpu")
+    assert (corpus / "run" / "bad_batch.json").exists()
+
+
 def test_a_fresh_training_beside_one_that_begins_is_refused_and_takes_nothing_away(corpus):
     with held(corpus / "run"):
         with pytest.raises(RequestError, match="another process trains this run"):
@@ -110,8 +123,12 @@ def test_a_fresh_training_beside_one_that_begins_is_refused_and_takes_nothing_aw
 def test_a_model_that_does_not_fit_is_told_and_leaves_nothing(corpus):
     settings = recipe()
     wide = settings.model.model_copy(update={"d_model": 8_000_000})
-    with pytest.raises(RequestError, match=r"^model: does not fit in memory"):
-        train_run(settings.model_copy(update={"model": wide}), corpus / "runs" / "x", device="cpu")
+    told = []
+    with pytest.raises(RequestError, match=r"^model: does not fit in memory: .* GiB, and this machine has "):
+        train_run(
+            settings.model_copy(update={"model": wide}), corpus / "runs" / "x", device="cpu", say=told.append
+        )
+    assert told == []  # no work was begun
     assert [path.name for path in corpus.iterdir()] == ["text"]
 
 
@@ -148,7 +165,7 @@ def test_what_is_rehearsed_is_the_largest_rectangle_that_is_run_at_once(n_parts)
     lengths = np.array([[3, 3]] * 11 + [[13, 2], [2, 7], [5, 5], [17, 16]] * 3)
     data = PlannedData(lengths, lambda samples, epoch: Samples(samples), tokens_per_update=10_000, seed=1)
     step = Rehearsed()
-    module.rehearse(step, data, n_parts, torch.device("cpu"), "")
+    module.rehearse(step, data, n_parts, torch.device("cpu"), "{}")
     parts = data.split(range(len(lengths)), n_parts)
     (batch,) = step.batches
     assert batch in parts
@@ -162,6 +179,39 @@ def test_memory_is_tried_with_the_micro_batches_of_the_training(corpus, monkeypa
     monkeypatch.setattr(module, "rehearse", lambda step, data, n_parts, *rest: tried.append(n_parts))
     train_run(recipe(accumulate=3, max_updates=1), corpus / "run", device="cpu")
     assert tried == [3]
+
+
+LONGEST = Longest("source", 1234, Where("{my}.source", 300))
+ROW = "longest source: {my}.source:300, 1,234 tokens"
+
+
+@pytest.mark.parametrize(
+    "budget, longest, first, last",
+    [
+        (1233, LONGEST, f"{ROW}, more than training.tokens_per_update (1,233): set data", "max_length"),
+        (1234, LONGEST, "the widest micro-batch", f"max_length ({ROW})"),
+        (1234, None, "the widest micro-batch", "max_length"),
+    ],
+)
+def test_a_micro_batch_without_room_names_the_longest_row(budget, longest, first, last):
+    class Full(Rehearsed):
+        def forward(self, batch, counts):
+            raise RuntimeError("can't allocate memory")
+
+    data = PlannedData(np.array([7, 5]), lambda samples, epoch: Samples(samples), 100, seed=1)
+    words = module.too_wide(recipe(tokens_per_update=budget), longest)
+    with pytest.raises(RequestError) as error:
+        module.rehearse(Full(), data, 1, torch.device("cpu"), words)
+    assert str(error.value).startswith(first)
+    assert str(error.value).endswith(last)
+    assert "the widest micro-batch (2 sequences of up to 7 tokens) does not fit" in str(error.value)
+
+
+def test_the_longest_row_of_the_training_data_is_handed_on(corpus, monkeypatch):
+    told = []
+    monkeypatch.setattr(module, "rehearse", lambda *arguments: told.append(arguments[-1]))
+    train_run(recipe(max_updates=1, tokens_per_update=4), corpus / "run", device="cpu")
+    assert told[0].startswith("longest source: text:2, 5 tokens, more than training.tokens_per_update (4)")
 
 
 class Stored:
@@ -304,6 +354,47 @@ def test_other_data_are_noticed_where_tokens_are_made_anew(run, changed):
     assert (run / "data.json").read_bytes() == before
     (run.parent / "text").write_text("a b\nb a c\nc\n")
     assert train_run(recipe(max_updates=3), run, resume=True, device="cpu").result.state.update == 3
+
+
+@pytest.mark.parametrize(
+    "limits, told",
+    [
+        (
+            {},
+            "the run already has 2 updates, and training.max_updates is 2: nothing to do; raise",
+        ),
+        ({"max_updates": 1}, "the run already has 2 updates, and training.max_updates is 1: nothing to do\n"),
+        ({"max_updates": 3}, "stopped after 3 updates (max_updates reached)"),
+    ],
+)
+def test_a_resumed_run_that_is_at_its_end_says_so(run, capsys, limits, told):
+    settings = recipe(**limits).model_copy(update={"root": str(run.parent)})
+    train_into(run, settings, resume=True, device="cpu", tensorboard=False, as_json=False)
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "stopped, told",
+    [
+        ("epochs", "has 3 epochs, and training.max_epochs is 3: nothing to do; raise training.max_epochs"),
+        (
+            "minutes",
+            "has 1.5 minutes, and training.max_minutes is 0.5: nothing to do; raise training.max_minutes",
+        ),
+        (
+            "patience",
+            "has 4 validations without a better one, and training.patience is 4: nothing to do; raise",
+        ),
+        ("signal", None),
+        ("data", None),
+    ],
+)
+def test_what_ends_a_run_is_named(stopped, told):
+    settings = recipe(max_epochs=3, max_minutes=0.5, patience=4).training
+    state = TrainingState(update=7, cursor={"epoch": 3}, bad_validations=4, seconds=90.0)
+    said = nothing_to_do(settings, TrainingResult(stopped, state, before=7))
+    assert said is None if told is None else told in said
+    assert nothing_to_do(settings, TrainingResult(stopped, state, before=6)) is None
 
 
 def test_a_folder_without_a_checkpoint_says_so(run):

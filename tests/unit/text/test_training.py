@@ -184,7 +184,7 @@ def test_as_many_merges_as_asked(kind):
     ids=lambda s: s["kind"],
 )
 def test_too_small_a_vocabulary_is_refused_and_the_next_size_is_not(settings):
-    with pytest.raises(RequestError, match=f"vocab_size: {settings['vocab_size']} "):
+    with pytest.raises(RequestError, match=rf"tokenizer\.subwords\.vocab_size={settings['vocab_size']}: "):
         train(**settings)
     larger = {**settings, "vocab_size": settings["vocab_size"] + 1}
     assert train(**larger).vocab_size <= larger["vocab_size"]

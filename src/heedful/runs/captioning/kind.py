@@ -48,7 +48,8 @@ class Captioning(Kind):
     scoring = "captioning"
     scored_by_writing = True
     own_data = "--folder FOLDER or --table FILE"
-    shorter = "lower data.filter.max_length"
+    shorter = "set or lower data.filter.max_length"
+    whole_rows = True
     encoding = "reading the pictures"
 
     def columns(self, recipe: CaptioningRecipe) -> tuple[str, ...]:

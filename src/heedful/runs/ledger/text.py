@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+from heedful.memory import gibibytes, machine_memory
 from heedful.runs.ledger.ledger import Ledger, Row
 
 COLUMNS = ("part", "formula", "each", "times", "parameters", "FLOPs/token")
@@ -49,9 +50,11 @@ def _forty_two(ledger: Ledger) -> str:
 
 
 def memory(ledger: Ledger) -> list[tuple[str, str, str]]:
-    """Name, size and formula of everything that training keeps, and their sum."""
+    """Name, size and formula of everything that training keeps, and their sum, which may be too much here."""
     rows = [(part.name, _bytes(part.bytes), part.how) for part in ledger.memory]
-    return [*rows, ("sum", _bytes(sum(part.bytes for part in ledger.memory)), "")]
+    whole, there = sum(part.bytes for part in ledger.memory), machine_memory()
+    told = "" if there is None or whole <= there else f"more than this machine's {gibibytes(there)}"
+    return [*rows, ("sum", _bytes(whole), told)]
 
 
 def timing(ledger: Ledger) -> list[str]:

@@ -52,7 +52,8 @@ class Translation(Kind):
     scoring = "translating"
     scored_by_writing = True
     own_data = "--data SOURCE TARGET"
-    shorter = "lower data.filter.max_length"
+    shorter = "set or lower data.filter.max_length"
+    whole_rows = True
 
     def columns(self, recipe: TranslationRecipe) -> tuple[str, ...]:
         """Source and target."""

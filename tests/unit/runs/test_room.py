@@ -1,0 +1,88 @@
+"""What every training holds is counted as training makes it, and refused only where it is too much."""
+
+import pytest
+import torch
+
+from heedful.errors import RequestError
+from heedful.runs import room
+from heedful.runs.building import on_device
+from heedful.runs.kinds import kind_of
+from heedful.runs.room import fewest_sizes, least_memory, require_room
+from heedful.runs.translation.recipe import TranslationRecipe
+from heedful.training.optimizers import build_optimizer, state_tensors
+
+CPU = torch.device("cpu")
+
+
+def recipe(**sections):
+    files = {"kind": "files", "columns": {"source": "text", "target": "text"}}
+    model = {"kind": "transformer", "d_model": 6, "d_ff": 10, "n_heads": 2, "n_layers": 1}
+    return TranslationRecipe.model_validate(
+        {
+            "task": {"kind": "translation"},
+            "data": {"train": files, "valid": files},
+            "model": {**model, **sections.pop("model", {})},
+            "schedule": {"kind": "constant"},
+            "training": {"max_updates": 2},
+            "tokenizer": {"subwords": {"kind": "word"}},
+            **sections,
+        }
+    )
+
+
+def held(settings, model):
+    """Bytes of the tensors that stand after an update, counted one by one."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.ones_like(parameter)
+    optimizer = build_optimizer(settings.optimizer, model)
+    optimizer.step()
+    states = [tensor for tensor in state_tensors(optimizer, model).values() if tensor.dim()]
+    tensors = [*model.parameters(), *(p.grad for p in model.parameters() if p.grad is not None), *states]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+OPTIMIZERS = [
+    {"kind": "adam"},
+    {"kind": "adamw"},
+    {"kind": "sgd"},
+    {"kind": "sgd", "momentum": 0.9},
+    {"kind": "muon"},
+]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
+def test_what_training_holds_is_counted(optimizer):
+    settings = recipe(optimizer=optimizer)
+    model = kind_of(settings).model(settings, fewest_sizes(settings))
+    next(model.parameters()).requires_grad_(False)
+    counted = least_memory(settings, model)
+    true = held(settings, model)
+    assert counted < true if optimizer["kind"] == "muon" else counted == true
+
+
+def test_a_model_is_refused_where_the_machine_has_one_byte_too_few(monkeypatch):
+    settings = recipe()
+    sizes = fewest_sizes(settings)
+    needed = least_memory(settings, on_device("meta", kind_of(settings).model, settings, sizes))
+    for there in (needed, None):
+        monkeypatch.setattr(room, "machine_memory", lambda there=there: there)
+        require_room(settings, sizes, CPU)
+    monkeypatch.setattr(room, "machine_memory", lambda: needed - 1)
+    with pytest.raises(
+        RequestError, match=r"at least 0\.0 GiB, and this machine has 0\.0 GiB; lower its sizes"
+    ):
+        require_room(settings, sizes, CPU)
+
+
+def test_a_vocabulary_that_the_text_may_not_fill_is_no_reason_to_refuse_before_work():
+    settings = recipe(tokenizer={"subwords": {"kind": "word", "vocab_size": 10**12}})
+    require_room(settings, fewest_sizes(settings), CPU)
+    with pytest.raises(RequestError, match="does not fit in memory"):
+        require_room(settings, (10**12, 10**12), CPU)
+
+
+def test_sizes_that_cannot_even_be_counted_are_too_large():
+    settings = recipe(model={"d_model": 10**12})
+    with pytest.raises(RequestError, match=r"^model: does not fit in memory"):
+        require_room(settings, fewest_sizes(settings), CPU)
