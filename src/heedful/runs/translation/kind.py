@@ -53,6 +53,7 @@ class Translation(Kind):
     scored_by_writing = True
     own_data = "--data SOURCE TARGET"
     shorter = "lower data.filter.max_length"
+    besides = (ALIGNMENT,)
 
     def columns(self, recipe: TranslationRecipe) -> tuple[str, ...]:
         """Source and target."""
