@@ -178,8 +178,17 @@ class Judging:
         from heedful.explain.best_head import keep
 
         pairs = found.development or len(found.found)
-        if keep(run, found.chosen.choice, rate=found.chosen.rate, pairs=pairs):
-            say(f"{found.chosen.choice} is now the one that heedful explain shows first")
+        chosen = found.chosen.choice
+        kept = keep(run, chosen, rate=found.chosen.rate, pairs=pairs)
+        if kept is None:
+            return
+        if kept.pairs > pairs:
+            say(
+                f"{kept.choice} stays the one that heedful explain shows first: "
+                f"{_pairs(kept.pairs)} chose it, and {_pairs(pairs)} chose {chosen}"
+            )
+        else:
+            say(f"{chosen} is now the one that heedful explain shows first: {_pairs(pairs)} chose it")
 
 
 @dataclass(frozen=True)
@@ -274,6 +283,10 @@ def _scored(
                 _show(name, run.kind.unit, found.scores)
             write(json_text({"split": name, **row}) for row in found.rows())
     return evaluations
+
+
+def _pairs(n: int) -> str:
+    return "1 pair" if n == 1 else f"{n:,} pairs"
 
 
 @contextmanager
