@@ -392,6 +392,11 @@ OPTIONS = [
     (["predict", "RUN", "--device", "tpu"], ["--device tpu: no such device"]),
     (["predict", "RUN", "--device", "mps"], ["--device mps: heedful runs on cpu and cuda"]),
     (["predict", "RUN", "none.txt"], ["none.txt: no such file"]),
+    (
+        ["predict", "RUN", "she reads"],
+        ["she reads: no such file; FILE is a file", "echo 'she reads' | heedful predict "],
+    ),
+    (["predict", "RUN", "a long text " * 99], ["no such file; FILE is a file"]),
     (["predict", "RUN", "RUN"], ["is a folder, not a file"]),
     (["predict"], ["Missing argument", "RUN"]),
     (["predict", "RUN", "--bem", "3"], ["No such option", "--bem", "--beam"]),

@@ -1,5 +1,6 @@
 """``heedful explain``."""
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,8 @@ class Asked:
             RequestError: there are none, or a second text of several first ones.
         """
         texts = self._texts()
+        if not run.kind.pictures(run.recipe):
+            self._tell_files()
         most = len(run.kind.inputs(run.recipe)) + len(run.kind.optional(run.recipe))
         if self.pair is not None:
             if most == 1:
@@ -93,6 +96,14 @@ class Asked:
         if most == 1:
             return list(texts)
         return [tuple(text.split("\t")) if "\t" in text else text for text in texts]
+
+    def _tell_files(self) -> None:
+        """Say which of the inputs that are read as texts are names of files."""
+        for text in self.input or []:
+            if os.path.isfile(text):
+                say(
+                    f"heedful: {text!r} is read as a text; of the file of this name, --inputs reads the lines"
+                )
 
     def _texts(self) -> list[str]:
         given = self.input or []

@@ -1,8 +1,11 @@
 """``heedful predict``."""
 
+import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,6 +38,22 @@ class Inputs:
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="JSON lines in and out; so for files named .jsonl.")
     ] = False
+
+    def source(self, run: Path) -> Source:
+        """What it is read from; ``run`` is for the advice.
+
+        Raises:
+            DataError: there is no such file; where a text stands in its place, how that is given.
+        """
+        try:
+            return Source.of(self.file)
+        except (DataError, OSError) as error:  # a text may be too long for the name of a file
+            if os.path.exists(self.file) or not (" " in self.file or not Path(self.file).suffix):
+                raise
+            told = error if isinstance(error, DataError) else f"{one_line(self.file[:60])}…: no such file"
+            text = shlex.quote(self.file) if len(self.file) <= 60 else "TEXT"
+            way = f"echo {text} | heedful predict {shlex.quote(str(run))}"
+            raise DataError(f"{told}; FILE is a file of inputs; for a text: {way}") from None
 
     @property
     def structured(self) -> bool:
@@ -150,7 +169,7 @@ def predict(
     """Give the run's answer to each input: one output for each, always, in order."""
     asked.check(inputs.structured)
     plain.check(inputs.structured)
-    source = Source.of(inputs.file)
+    source = inputs.source(run)
     lines = iter([source.text()]) if plain.whole else source.lines()
     from heedful.runs.asking import streaming
     from heedful.runs.run import load

@@ -323,3 +323,13 @@ def test_a_caption_is_drawn_a_panel_a_word(explained):
     for axes, weights in zip(panels[1:], shown.weights, strict=True):
         drawn = np.asarray(axes.images[0].get_array())
         np.testing.assert_allclose(drawn, weights.reshape(seen.sides["source"].grid))
+
+
+def test_a_text_that_is_the_name_of_a_file_is_told(explained, tmp_path):
+    path = tmp_path / "two.txt"
+    path.write_text("x", "utf-8")
+    folder = str(explained("translation")[0].folder.path)
+    for given, is_told in ((str(path), True), ("no such file", False)):
+        outcome = CliRunner().invoke(app, ["explain", folder, given, "--json", "--device", "cpu"])
+        assert json.loads(outcome.stdout)["input"] == given
+        assert ("--inputs reads the lines" in outcome.stderr) == is_told
