@@ -331,7 +331,12 @@ def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
     ]
     if not found:
         name = f"{choice.layer + 1}" if choice.head is None else f"{choice.layer + 1}.{choice.head + 1}"
-        raise RequestError(f"--exact {name}: no such head is shown")
+        layers = sorted({each.layer + 1 for each in seen.maps})
+        heads = sorted({head + 1 for each in seen.maps for head in each.heads})
+        shown = f"shown are layers {', '.join(map(str, layers))} with heads {', '.join(map(str, heads))}"
+        raise RequestError(
+            f"--exact {name}: no such head is shown; {shown if layers else 'no head is shown'}"
+        )
     return found
 
 

@@ -120,8 +120,28 @@ class Asked:
         if (self.alignment or self.n_best) and not structured:
             raise RequestError("--n-best and --alignment have no place in plain lines: add --jsonl")
 
+    def _refuse_options_of_others(self, run: "Run") -> None:
+        """Refuse what only runs of other tasks can do, by the names that the options have here.
+
+        Raises:
+            RequestError: something is asked for that the run has no option for.
+        """
+        from heedful.runs.kinds import KINDS
+
+        for name in ("max_new_tokens", "stop", "prefix", "gap"):
+            if getattr(self, name) and name not in run.kind.options:
+                task, option = run.recipe.task.kind, f"--{name.replace('_', '-')}"
+                others = " and ".join(key for key, kind in KINDS.items() if name in kind.options)
+                instead = ""
+                if name == "max_new_tokens" and run.recipe.decoding is not None:
+                    instead = f"; set --decoding max_length.cap={self.max_new_tokens}"
+                raise RequestError(
+                    f"{option}: a run of the task {task} has no such option; it is of {others}{instead}"
+                )
+
     def predictor(self, run: "Run", precision: str) -> "Predictor":
         """What answers so."""
+        self._refuse_options_of_others(run)
         decoding = changed_decoding(run.recipe.decoding, self.decoding)
         predictor = run.predictor(
             beam=self.beam,

@@ -243,7 +243,7 @@ def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp
     assert second
     assert whole == first | second
     for name, options in [("3.1", []), ("1.9", []), ("2", ["--layer", 1]), ("1.2", ["--head", 1])]:
-        with pytest.raises(RequestError, match=rf"--exact {name}: no such head is shown"):
+        with pytest.raises(RequestError, match=rf"--exact {name}: no such head is shown; shown are layers 1"):
             command("translation", given, "--out", out, "--exact", name, *options)
     with pytest.raises(RequestError, match=r"--exact 1:1: write LAYER\.HEAD"):
         command("translation", given, "--out", out, "--exact", "1:1")
