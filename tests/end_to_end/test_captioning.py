@@ -137,7 +137,7 @@ def test_a_run_is_described(heedful, folder):
         (["predict", "run", "--jsonl"], 'an object with a text under "picture"'),
         (
             ["evaluate", "run", "--data", "rows.tsv", "rows.tsv"],
-            "one table (--table FILE) or folder, not on 2 files",
+            "--data: a run of the task captioning is scored on --folder FOLDER or --table FILE",
         ),
         (["train", "recipe.yaml", "model.patch_size=5", "--out", "x"], "does not divide picture_size=12"),
     ],

@@ -206,9 +206,10 @@ def test_json_lines_of_another_task_are_told_what_they_lack(heedful, model):
 def test_a_translator_has_no_options_of_language_models(heedful, transformer, tmp_path):
     (tmp_path / "words").write_text("red", "utf-8")
     for options, message in (
-        (["--max-new-tokens", "3"], "max_new_tokens: a run of the task translation has no such option"),
-        (["--stop", "x"], "stop: a run of the task translation has no such option"),
-        (["--prefix", "words"], "prefix: a run of the task translation has no such option"),
+        (["--max-new-tokens", "3"], "--max-new-tokens: a run of the task translation has no such option"),
+        (["--max-new-tokens", "3"], "set --decoding max_length.cap=3"),
+        (["--stop", "x"], "--stop: a run of the task translation has no such option"),
+        (["--prefix", "words"], "--prefix: a run of the task translation has no such option"),
         (["--stream", "--beam", "2"], "stream with a beam of 1 (--beam 1)"),
     ):
         done = heedful("predict", transformer, *options, cwd=tmp_path, stdin="red\n")
@@ -216,4 +217,7 @@ def test_a_translator_has_no_options_of_language_models(heedful, transformer, tm
     done = heedful("evaluate", transformer, "--stride", "3", cwd=tmp_path)
     assert (done.status, "has no windows" in done.err) == (2, True)
     done = heedful("evaluate", transformer, "--text", "x", cwd=tmp_path)
-    assert (done.status, "on two files, source and target, not 1" in done.err) == (2, True)
+    assert (
+        done.status,
+        "--text: a run of the task translation is scored on --data SOURCE TARGET" in done.err,
+    ) == (2, True)

@@ -286,13 +286,19 @@ def test_a_run_of_another_format_version(heedful, own_run, tmp_path):
     card = json.loads((own_run / "run.json").read_text())
     (own_run / "run.json").write_text(json.dumps({**card, "version": 7}))
     refused(heedful("predict", own_run, cwd=tmp_path), "run.json: format version 7, but this heedful reads 1")
+    done = heedful("predict", own_run, cwd=tmp_path)
+    assert done.err.rstrip().endswith("a newer heedful has made it: upgrade heedful")
+    refused(
+        heedful("predict", own_run / "run.json", cwd=tmp_path),
+        f"it is a file; give the run's folder {own_run}",
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 1, "files": 3}', "{"])
 def test_a_damaged_card(heedful, own_run, tmp_path, text):
     (own_run / "run.json").write_text(text)
     done = heedful("predict", own_run, cwd=tmp_path)
-    refused(done, "run.json", status=2 if text == "{}" else 1)
+    refused(done, "run.json: damaged", status=1)
 
 
 # Damage
@@ -394,6 +400,11 @@ OPTIONS = [
     (["predict", "RUN", "--device", "tpu"], ["--device tpu: no such device"]),
     (["predict", "RUN", "--device", "mps"], ["--device mps: heedful runs on cpu and cuda"]),
     (["predict", "RUN", "none.txt"], ["none.txt: no such file"]),
+    (
+        ["predict", "RUN", "she reads"],
+        ["she reads: no such file; FILE is a file", "echo 'she reads' | heedful predict "],
+    ),
+    (["predict", "RUN", "a long text " * 99], ["no such file; FILE is a file"]),
     (["predict", "RUN", "RUN"], ["is a folder, not a file"]),
     (["predict"], ["Missing argument", "RUN"]),
     (["predict", "RUN", "--bem", "3"], ["No such option", "--bem", "--beam"]),
@@ -402,6 +413,7 @@ OPTIONS = [
     (["evaluate", "RUN", "--limit", "0"], ["--limit"]),
     (["evaluate", "RUN", "--data", "only-one"], ["--data"]),
     (["evaluate", "RUN", "--data", "none.src", "none.tgt"], ["none.src: no such file"]),
+    (["evaluate", "RUN", "--table", "x"], ["--table: a run of the task translation is scored on --data"]),
     (["evaluate", "RUN", "--output", "no/where.jsonl"], ["no/where.jsonl: cannot be written (No such file"]),
     (["evaluate", "RUN", "--output", "RUN"], ["is a folder, not a file"]),
     (["evaluate", "RUN", "--device", "cuda:x"], ["--device cuda:x: no such device"]),

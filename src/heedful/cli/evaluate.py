@@ -78,9 +78,21 @@ class Sources:
             raise RequestError(f"{' and '.join(named)}: give one of them")
 
     def chosen(self, run: "Run") -> "dict[str, SourceConfig]":
-        """The data sets by their names."""
+        """The data sets by their names.
+
+        Raises:
+            RequestError: the run's task is not scored on such files, or one is not there.
+        """
+        from heedful.data.lines import find
         from heedful.runs.evaluate import chosen_splits
 
+        for option, files in self._named().items():
+            if option not in run.kind.own_data.split():
+                task, own = run.recipe.task.kind, run.kind.own_data
+                raise RequestError(f"{option}: a run of the task {task} is scored on {own}")
+            if option in ("--data", "--table"):  # the others may be folders
+                for file in files:
+                    find(str(file), Path())
         return chosen_splits(run, self.split, next(iter(self._named().values()), None))
 
     def _named(self) -> dict[str, Sequence[Path]]:
@@ -178,8 +190,17 @@ class Judging:
         from heedful.explain.best_head import keep
 
         pairs = found.development or len(found.found)
-        if keep(run, found.chosen.choice, rate=found.chosen.rate, pairs=pairs):
-            say(f"{found.chosen.choice} is now the one that heedful explain shows first")
+        chosen = found.chosen.choice
+        kept = keep(run, chosen, rate=found.chosen.rate, pairs=pairs)
+        if kept is None:
+            return
+        if kept.pairs > pairs:
+            say(
+                f"{kept.choice} stays the one that heedful explain shows first: "
+                f"{_pairs(kept.pairs)} chose it, and {_pairs(pairs)} chose {chosen}"
+            )
+        else:
+            say(f"{chosen} is now the one that heedful explain shows first: {_pairs(pairs)} chose it")
 
 
 @dataclass(frozen=True)
@@ -258,13 +279,14 @@ def _scored(
     """Score one data set after the other, show each, and write what was scored in it."""
     from heedful.runs.evaluate import evaluate as score
 
+    chosen = sources.chosen(run)
     how: dict[str, Any] = {"decoding": decoding.settings(run.recipe.decoding)}
     how |= {"limit": extent.limit, "stride": extent.stride, "precision": decoding.precision}
     if run.kind.scored_by_writing:
         say(f"heedful: decoding in {run.inference(decoding.precision).chosen}")
     evaluations = []
     with _to(extent.output) as write:
-        for name, source in sources.chosen(run).items():
+        for name, source in chosen.items():
             say(f"{name}: {run.kind.scoring}")
             found = score(run, name, source, **how)
             evaluations.append(found)
@@ -274,6 +296,10 @@ def _scored(
                 _show(name, run.kind.unit, found.scores)
             write(json_text({"split": name, **row}) for row in found.rows())
     return evaluations
+
+
+def _pairs(n: int) -> str:
+    return "1 pair" if n == 1 else f"{n:,} pairs"
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """``heedful explain``."""
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,8 @@ class Asked:
             RequestError: there are none, or a second text of several first ones.
         """
         texts = self._texts()
+        if not run.kind.pictures(run.recipe):
+            self._tell_files()
         most = len(run.kind.inputs(run.recipe)) + len(run.kind.optional(run.recipe))
         if self.pair is not None:
             if most == 1:
@@ -93,6 +96,14 @@ class Asked:
         if most == 1:
             return list(texts)
         return [tuple(text.split("\t")) if "\t" in text else text for text in texts]
+
+    def _tell_files(self) -> None:
+        """Say which of the inputs that are read as texts are names of files."""
+        for text in self.input or []:
+            if os.path.isfile(text):
+                say(
+                    f"heedful: {text!r} is read as a text; of the file of this name, --inputs reads the lines"
+                )
 
     def _texts(self) -> list[str]:
         given = self.input or []
@@ -320,7 +331,12 @@ def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
     ]
     if not found:
         name = f"{choice.layer + 1}" if choice.head is None else f"{choice.layer + 1}.{choice.head + 1}"
-        raise RequestError(f"--exact {name}: no such head is shown")
+        layers = sorted({each.layer + 1 for each in seen.maps})
+        heads = sorted({head + 1 for each in seen.maps for head in each.heads})
+        shown = f"shown are layers {', '.join(map(str, layers))} with heads {', '.join(map(str, heads))}"
+        raise RequestError(
+            f"--exact {name}: no such head is shown; {shown if layers else 'no head is shown'}"
+        )
     return found
 
 

@@ -1,8 +1,11 @@
 """``heedful predict``."""
 
+import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,6 +39,22 @@ class Inputs:
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="JSON lines in and out; so for files named .jsonl.")
     ] = False
+
+    def source(self, run: Path) -> Source:
+        """What it is read from; ``run`` is for the advice.
+
+        Raises:
+            DataError: there is no such file; where a text stands in its place, how that is given.
+        """
+        try:
+            return Source.of(self.file)
+        except (DataError, OSError) as error:  # a text may be too long for the name of a file
+            if os.path.exists(self.file) or not (" " in self.file or not Path(self.file).suffix):
+                raise
+            told = error if isinstance(error, DataError) else f"{one_line(self.file[:60])}…: no such file"
+            text = shlex.quote(self.file) if len(self.file) <= 60 else "TEXT"
+            way = f"echo {text} | heedful predict {shlex.quote(str(run))}"
+            raise DataError(f"{told}; FILE is a file of inputs; for a text: {way}") from None
 
     @property
     def structured(self) -> bool:
@@ -102,8 +121,28 @@ class Asked:
         if (self.alignment or self.n_best) and not structured:
             raise RequestError("--n-best and --alignment have no place in plain lines: add --jsonl")
 
+    def _refuse_options_of_others(self, run: "Run") -> None:
+        """Refuse what only runs of other tasks can do, by the names that the options have here.
+
+        Raises:
+            RequestError: something is asked for that the run has no option for.
+        """
+        from heedful.runs.kinds import KINDS
+
+        for name in ("max_new_tokens", "stop", "prefix", "gap"):
+            if getattr(self, name) and name not in run.kind.options:
+                task, option = run.recipe.task.kind, f"--{name.replace('_', '-')}"
+                others = " and ".join(key for key, kind in KINDS.items() if name in kind.options)
+                instead = ""
+                if name == "max_new_tokens" and run.recipe.decoding is not None:
+                    instead = f"; set --decoding max_length.cap={self.max_new_tokens}"
+                raise RequestError(
+                    f"{option}: a run of the task {task} has no such option; it is of {others}{instead}"
+                )
+
     def predictor(self, run: "Run", precision: str) -> "Predictor":
         """What answers so."""
+        self._refuse_options_of_others(run)
         decoding = changed_decoding(run.recipe.decoding, self.decoding)
         predictor = run.predictor(
             beam=self.beam,
@@ -154,7 +193,7 @@ def predict(
     """
     asked.check(inputs.structured)
     plain.check(inputs.structured)
-    source = Source.of(inputs.file)
+    source = inputs.source(run)
     if plain.whole:
         source = source.joined()
     from heedful.runs.asking import streaming

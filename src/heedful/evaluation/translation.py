@@ -136,7 +136,7 @@ def sentence_scores(
     bleu, chrf = _bleu(language, lowercase, effective_order=True), CHRF(lowercase=lowercase)
     pairs = zip(hypotheses, rows, strict=True)
     return [
-        {"BLEU": bleu.sentence_score(text, row).score, "chrF": chrf.sentence_score(text, row).score}
+        {"BLEU": _bounded(bleu.sentence_score(text, row).score), "chrF": chrf.sentence_score(text, row).score}
         for text, row in pairs
     ]
 
@@ -155,7 +155,7 @@ def quick_scores(
     """
     streams = _streams(hypotheses, references)
     metrics: dict[str, Any] = {"bleu": _bleu(language, lowercase), "chrf": CHRF(lowercase=lowercase)}
-    return {name: float(m.corpus_score(hypotheses, streams).score) for name, m in metrics.items()}
+    return {name: _bounded(m.corpus_score(hypotheses, streams).score) for name, m in metrics.items()}
 
 
 def _bleu(language: str | None, lowercase: bool, effective_order: bool = False) -> BLEU:
@@ -199,7 +199,12 @@ def _bleu_score(name: str, metric: BLEU, hypotheses: Sequence[str], streams: Seq
         "hypothesis_tokens": int(found.sys_len),
         "reference_tokens": int(found.ref_len),
     }
-    return Score(name, float(found.score), metric.get_signature().format(), details, counts)
+    return Score(name, _bounded(found.score), metric.get_signature().format(), details, counts)
+
+
+def _bounded(score: float) -> float:
+    """BLEU as sacrebleu has it, whose rounding gives equal texts 100.00000000000004."""
+    return min(float(score), 100.0)
 
 
 def _ter_score(metric: TER, hypotheses: Sequence[str], streams: Sequence[Any]) -> Score:

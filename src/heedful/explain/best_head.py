@@ -2,11 +2,14 @@
 
 Two things tell it. Where a run's attention was held against gold alignments (`heedful evaluate --alignments`,
 `heedful.explain.error_rates`), the head that was chosen there is kept in ``alignment.json``, with the hash of
-the weights that it is a head of: with other weights (the training went on) it counts no more. Else it is the
-head that was taught alignments (``objective.guided``). Of other runs no head is known to align better than
-another: a confident head need not align, and neither must one that agrees with the others.
+the weights that it is a head of: with other weights (the training went on) it counts no more. Until then, one
+that fewer pairs chose does not take its place. Else it is the head that was taught alignments
+(``objective.guided``). Of other runs no head is known to align better than another: a confident head need not
+align, and neither must one that agrees with the others.
 """
 
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import DamagedError, HeedfulError
@@ -23,8 +26,21 @@ FILE = "alignment.json"
 VERSION = 1
 
 
-def keep(run: "Run", choice: Choice, *, rate: float, pairs: int) -> bool:
-    """Keep the head that was chosen by gold alignments in the run's folder.
+@dataclass(frozen=True)
+class Kept:
+    """The head that was chosen by gold alignments.
+
+    Args:
+        choice: the layer, or head.
+        pairs: how many pairs it was chosen by.
+    """
+
+    choice: Choice
+    pairs: int
+
+
+def keep(run: "Run", choice: Choice, *, rate: float, pairs: int) -> Kept | None:
+    """Keep the head that was chosen by gold alignments in the run's folder, unless more pairs chose another.
 
     Args:
         run: whose head it is.
@@ -33,12 +49,16 @@ def keep(run: "Run", choice: Choice, *, rate: float, pairs: int) -> bool:
         pairs: how many these are.
 
     Returns:
-        Whether it is kept: a folder that cannot be written, or a run without a card (training has not ended),
-        keeps nothing.
+        What is kept now: this one, or the one that more pairs of before chose. None: a folder that cannot be
+        written, or a run without a card (training has not ended), keeps nothing.
     """
     weights = _weights(run.folder)
     if weights is None:
-        return False
+        return None
+    with suppress(DamagedError):  # then it is written anew
+        before = _kept(run.folder)
+        if before is not None and before.pairs > pairs:
+            return before
     value = {
         "version": VERSION,
         "layer": choice.layer + 1,
@@ -51,8 +71,8 @@ def keep(run: "Run", choice: Choice, *, rate: float, pairs: int) -> bool:
     try:
         write_json(run.folder.path / FILE, value)
     except (OSError, HeedfulError):
-        return False
-    return True
+        return None
+    return Kept(choice, pairs)
 
 
 def best_head(run: "Run") -> Choice | None:
@@ -66,12 +86,12 @@ def best_head(run: "Run") -> Choice | None:
         return None
     kept = _kept(run.folder)
     if kept is not None:
-        return kept
+        return kept.choice
     guided = getattr(getattr(run.recipe, "objective", None), "guided", None)
     return None if guided is None else Choice(guided.place(len(over_source)), guided.head - 1, guided.step)
 
 
-def _kept(folder: RunFolder) -> Choice | None:
+def _kept(folder: RunFolder) -> Kept | None:
     """What ``alignment.json`` says, where it is of these weights."""
     path = folder.path / FILE
     if not path.is_file():
@@ -81,7 +101,8 @@ def _kept(folder: RunFolder) -> Choice | None:
         if value["weights"] != _weights(folder):
             return None
         head = None if value["head"] is None else value["head"] - 1
-        return Choice(value["layer"] - 1, head, _step(value.get("step", "output")))
+        choice = Choice(value["layer"] - 1, head, _step(value.get("step", "output")))
+        return Kept(choice, int(value["pairs"]))
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path}: damaged ({error!r}); delete it") from None
 

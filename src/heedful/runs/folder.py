@@ -95,6 +95,10 @@ class RunFolder:
         """The run's card; an error that says what is missing when this is no run."""
         if not self.path.exists():
             raise RequestError(f"{self.path}: no such run")
+        if self.path.is_file():
+            there = (self.path.parent / self.card.name).is_file()
+            instead = f" {self.path.parent}" if there else ""
+            raise RequestError(f"{self.path} is not a run: it is a file; give the run's folder{instead}")
         if not self.card.is_file():
             if self.recipe.is_file():
                 raise RequestError(
@@ -105,9 +109,13 @@ class RunFolder:
         card = read_json(self.card)
         if not isinstance(card, dict):
             raise DamagedError(f"{self.card}: damaged: it holds no JSON object")
-        if card.get("version") != FORMAT:
+        version = card.get("version")
+        if not isinstance(version, int):
+            raise DamagedError(f"{self.card}: damaged: it does not say of which format version it is")
+        if version != FORMAT:
+            newer = "; a newer heedful has made it: upgrade heedful" if version > FORMAT else ""
             raise RequestError(
-                f"{self.card}: format version {card.get('version')!r}, but this heedful reads {FORMAT}"
+                f"{self.card}: format version {version}, but this heedful reads {FORMAT}{newer}"
             )
         if not isinstance(card.get("files"), dict):
             raise DamagedError(f"{self.card}: damaged: it does not list the run's files")

@@ -193,6 +193,9 @@ class Kind(ABC):
     single: ClassVar[tuple[str, ...]] = ()
     """Columns that hold one thing, of which a list is refused."""
 
+    besides: ClassVar[tuple[str, ...]] = ()
+    """Columns that some of its recipes read, and others need not have."""
+
     strides: ClassVar[bool] = False
     """Whether it is scored in windows, which may slide."""
 
@@ -216,6 +219,10 @@ class Kind(ABC):
     def training_columns(self, recipe: Any) -> tuple[str, ...]:
         """What every row of the training data must have besides: what is learned from, and never measured."""
         return ()
+
+    def known_columns(self, recipe: Any) -> tuple[str, ...]:
+        """All that its data may have: what every row must have, and what is read where it is there."""
+        return tuple(dict.fromkeys((*self.columns(recipe), *self.listed, *self.besides)))
 
     def pictures(self, recipe: Any) -> tuple[str, ...]:
         """Which of the columns hold pictures: a path in their place is opened."""

@@ -1,6 +1,6 @@
 """From a tree, a name or a path to a validated recipe of the right task."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from heedful.runs.kinds import KINDS
 from heedful.runs.problems import kinds_of, validate
 from heedful.runs.recipe import Recipe
 from heedful.runs.resolve import overrides_tree, resolve
-from heedful.runs.trees import COMMAND_LINE, Tree, expand, merge, preset_table
+from heedful.runs.trees import COMMAND_LINE, Part, Tree, dotted, expand, merge, preset_table
+from heedful.runs.trees import Path as KeyPath
 from heedful.runs.yaml import read_yaml
 from heedful.tasks.registry import TaskConfig
 
@@ -58,6 +59,49 @@ def _refuse_unknown_columns(tree: Tree, columns: Sequence[str]) -> None:
             )
 
 
+def _refuse_columns_that_nobody_reads(tree: Tree, columns: Sequence[str]) -> None:
+    """Refuse a source that gives a column which the task never reads: most often a name is misspelt.
+
+    Of recipes that are read to be trained; a run that was made of such a one is still loaded.
+
+    Raises:
+        RequestError: with file and line of every such column.
+    """
+    task = tree.data["task"]["kind"]
+    *others, last = columns
+    known = f"the task {task} reads {', '.join(others) + ' and ' if others else ''}{last}"
+    wrong = [
+        f"{entry.mark}: {dotted(path)}: no such column{nearest(str(path[-1]), columns)}; {known}"
+        for path, entry in _columns_of(tree)
+        if path[-1] not in columns
+    ]
+    if wrong:
+        raise RequestError("\n".join(wrong))
+
+
+def _columns_of(tree: Tree) -> Iterator[tuple[KeyPath, Tree]]:
+    """Every column that a source of the data is said to have, by its key in the recipe."""
+    tests = tree.find(("data", "test"))
+    named: list[KeyPath] = [("data", "train"), ("data", "valid")]
+    if tests is not None and isinstance(tests.value, dict):
+        named += [("data", "test", name) for name in tests.value]
+    while named:
+        path = named.pop(0)
+        for part, held in _entries(tree.find(path)):
+            if part in ("columns", "lists"):
+                yield from (((*path, part, column), entry) for column, entry in _entries(held))
+            elif part == "sources":
+                named += [(*path, part, number) for number, _ in _entries(held)]
+
+
+def _entries(tree: Tree | None) -> Iterator[tuple[Part, Tree]]:
+    """What stands in a map or a list, by key or number."""
+    if tree is not None and isinstance(tree.value, dict):
+        yield from tree.value.items()
+    elif tree is not None and isinstance(tree.value, list):
+        yield from enumerate(tree.value)
+
+
 def _kind_of(tree: Tree) -> Kind:
     """What the runs of the task that a tree names do in their own way.
 
@@ -91,6 +135,7 @@ def read_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> tuple[Any, 
         _refuse_another_family(tree, below, place)
         _refuse_another_tokenizer(tree, below, place)
     recipe: Recipe = recipe_from(tree)
+    _refuse_columns_that_nobody_reads(tree, _kind_of(tree).known_columns(recipe))
     root = root if recipe.root is None else _below(root, recipe.root)
     if not is_unicode(str(root)):
         raise RequestError(f"{root}: the folder's name is not UTF-8, and the run's recipe could not hold it")

@@ -21,6 +21,7 @@ from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.texts import BUDGET
+from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import Span, Spelled, spelled
@@ -168,7 +169,8 @@ class Answerer(Reader):
     @torch.inference_mode()
     def answers(self, inputs: Sequence[Sequence[str]], progress: Progress) -> list[Prediction]:
         """Answer the questions: pairs of a question and a passage."""
-        windows = [window for i, pair in enumerate(inputs) for window in self._windows(i, *pair)]
+        read = [[spelled(self.codec.tokenizer, text) for text in pair] for pair in inputs]
+        windows = [window for i, pair in enumerate(read) for window in self._windows(i, *pair)]
         found: list[list[_Found]] = [[] for _ in inputs]
         nothing: list[list[float]] = [[] for _ in inputs]
         for group in longest_first({i: each.length for i, each in enumerate(windows)}, self.budget):
@@ -177,13 +179,17 @@ class Answerer(Reader):
                 found[window.text] += self._best(window, log_probs)
                 nothing[window.text].append(log_probs[0].sum().item())
         progress(len(inputs))
-        return [self._answer(*each) for each in zip(inputs, found, nothing, strict=True)]
+        notes = [
+            unknown_note(self.codec.tokenizer, pair, [each.ids for each in own])
+            for pair, own in zip(inputs, read, strict=True)
+        ]
+        return [self._answer(*each) for each in zip(inputs, found, nothing, notes, strict=True)]
 
-    def _windows(self, text: int, question: str, passage: str) -> Iterator[_Window]:
-        asked = spelled(self.codec.tokenizer, question).ids
-        read: Spelled = spelled(self.codec.tokenizer, passage)
-        for a, b in self.windows.of(len(asked), len(read.ids)):
-            yield _Window(text, asked[: self.windows.longest_question], read.ids[a:b], read.spans[a:b])
+    def _windows(self, text: int, question: Spelled, passage: Spelled) -> Iterator[_Window]:
+        asked = question.ids
+        for a, b in self.windows.of(len(asked), len(passage.ids)):
+            kept = asked[: self.windows.longest_question]
+            yield _Window(text, kept, passage.ids[a:b], passage.spans[a:b])
 
     def _log_probs(self, windows: Sequence[_Window]) -> Tensor:
         """``[B, S, 2]``, on the CPU."""
@@ -213,9 +219,11 @@ class Answerer(Reader):
                 break
         return [_Found(value, span) for span, value in found.items()]
 
-    def _answer(self, texts: Sequence[str], found: list[_Found], nothing: list[float]) -> Answer:
+    def _answer(
+        self, texts: Sequence[str], found: list[_Found], nothing: list[float], unknown: str | None
+    ) -> Answer:
         question, passage = texts
-        note = None if question.strip() else "the question is empty"
+        note = joined(None if question.strip() else "the question is empty", unknown)
         # Neighbouring windows share tokens: the better of two equal stretches counts.
         ranked = {each.span: each for each in sorted(found)}
         best = sorted(ranked.values(), key=lambda each: -each.score)

@@ -23,6 +23,7 @@ from heedful.tasks.generation import n_hypotheses
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.streaming import OnText, Spelling, Streaming, telling
+from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.long import encode_long
 from heedful.text.tokenizer import Tokenizer
 
@@ -168,7 +169,7 @@ class Completer(Streaming):
         for group in self._groups(prompts):
             answers = self._decode([prompts[i] for i in group], [first + i for i in group], on_text)
             for i, hypotheses in zip(group, answers, strict=True):
-                results[i] = self._prediction(prompts[i], hypotheses)
+                results[i] = self._prediction(texts[i], prompts[i], hypotheses)
             progress(len(group))
         return results
 
@@ -204,13 +205,17 @@ class Completer(Streaming):
         """Of the answer to a prompt."""
         return Spelling(self.codec.text, self.stops.before, self.stops.certain, begun=bool(prompt))
 
-    def _prediction(self, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
+    def _prediction(self, text: str, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
         first, *others = [self._spelling(prompt).prediction(h) for h in hypotheses]
-        if len(prompt) > self.context:
-            n = len(prompt)
-            whole = f"the {n} tokens of prefix and prompt" if self.prefix else f"the prompt's {n} tokens"
-            first = replace(first, note=f"of {whole}, the last {self.context} were read")
-        return replace(first, alternatives=others)
+        unknown = unknown_note(self.codec.text, [self.prefix + text], [prompt])
+        return replace(first, alternatives=others, note=joined(self._cut_note(len(prompt)), unknown))
+
+    def _cut_note(self, n: int) -> str | None:
+        """What is told of a prompt of so many tokens of which less was read."""
+        if n <= self.context:
+            return None
+        whole = f"the {n} tokens of prefix and prompt" if self.prefix else f"the prompt's {n} tokens"
+        return f"of {whole}, the last {self.context} were read"
 
 
 def refuse_source(decoding: DecodingConfig) -> None:

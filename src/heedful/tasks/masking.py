@@ -27,6 +27,7 @@ from heedful.tasks.grouping import longest_first
 from heedful.tasks.language_modelling import TextCodec
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.texts import WITH_CLASS, fitted
+from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.gaps import around_gaps
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
@@ -156,11 +157,13 @@ class Gapped:
         texts: of each text its ids, with a mask at each gap.
         spaced: of each gap whether its filling begins with a space.
         n_cut: tokens beyond those that are read.
+        unknown: what is told of words that the vocabulary does not have.
     """
 
     texts: list[list[int]]
     spaced: list[bool]
     n_cut: int
+    unknown: str | None = None
 
     @property
     def n_gaps(self) -> int:
@@ -169,8 +172,8 @@ class Gapped:
 
     @property
     def note(self) -> str | None:
-        """Whether it was cut."""
-        return f"cut by {self.n_cut} tokens" if self.n_cut else None
+        """Whether it was cut, and what is unknown."""
+        return joined(f"cut by {self.n_cut} tokens" if self.n_cut else None, self.unknown)
 
 
 class Filler:
@@ -275,7 +278,9 @@ class Filler:
         # No text spells a special token, so masks are gaps, and those that are kept are the first ones.
         spaced = [own.spaced[: ids.count(SPECIALS.mask)] for own, ids in zip(around, kept, strict=True)]
         n_cut = sum(map(len, whole)) - sum(map(len, kept))
-        return Gapped(kept, list(chain.from_iterable(spaced)), n_cut)
+        known = [part for text in texts for part in text.split(self.gap)]
+        unknown = unknown_note(self.codec.text, known, whole)
+        return Gapped(kept, list(chain.from_iterable(spaced)), n_cut, unknown)
 
     def _unfilled(self, texts: Sequence[str], gapped: Gapped) -> str | None:
         """Why nothing was filled; nothing of a pair, which is asked for another answer too."""

@@ -19,7 +19,7 @@ class Prediction:
         source_tokens: the pieces that the model read, where an alignment is given.
         alignment: attention over the source, ``[layer][head][target token][source token]``; the last
             target row belongs to the end token.
-        note: what was out of the ordinary, such as an input that was cut.
+        note: what was out of the ordinary, such as an input that was cut or has unknown words.
         error: why there is no answer: the input could not be read. ``text`` is empty then.
         grid: rows and columns of squares, where an alignment with a picture is given: its tokens are the
             squares, row by row.

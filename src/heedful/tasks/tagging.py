@@ -8,7 +8,7 @@ words -> ids -> stretches -> hidden states of first tokens -> tags              
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from heedful.tasks.labels import Labels, number_of
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
 from heedful.tasks.texts import AS_DOCUMENTS, BUDGET, N_SPECIALS, WITH_CLASS, Frame
+from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
 
@@ -228,7 +229,21 @@ class Tagger(Reader):
                 found[piece.text][piece.first : piece.first + len(tags)] = tags
                 left[piece.text] -= 1
                 progress(int(left[piece.text] == 0))
-        return [self._tagged(own, found[i], parts.get(i, 0)) for i, own in enumerate(words)]
+        notes = self._notes(words, pieces, parts)
+        return [self._tagged(own, found[i], notes[i]) for i, own in enumerate(words)]
+
+    def _notes(
+        self, words: Sequence[Sequence[str]], pieces: Sequence[_Stretch], parts: Mapping[int, int]
+    ) -> list[str | None]:
+        """What is told of each input, which is read in so many parts."""
+        ids: list[list[int]] = [[] for _ in words]
+        for piece in pieces:
+            ids[piece.text] += piece.flat
+        cut = [f"read in {parts[i]} parts" if parts.get(i, 0) > 1 else None for i in range(len(words))]
+        return [
+            joined(cut[i], unknown_note(self.codec.tokenizer, own, [ids[i]])) if own else "the input is empty"
+            for i, own in enumerate(words)
+        ]
 
     def _stretches(self, text: int, words: Sequence[str]) -> Iterator[_Stretch]:
         ids = [own[: self.room] for own in word_ids(self.codec.tokenizer, words)]
@@ -245,7 +260,6 @@ class Tagger(Reader):
         for piece in some:
             yield [next(every) for _ in piece.ids]
 
-    def _tagged(self, words: list[str], found: Sequence[tuple[int, float]], n_parts: int) -> Tagged:
+    def _tagged(self, words: list[str], found: Sequence[tuple[int, float]], note: str | None) -> Tagged:
         tags, log_probs = [self.codec.tags[number] for number, _ in found], [value for _, value in found]
-        note = f"read in {n_parts} parts" if n_parts > 1 else None if words else "the input is empty"
         return Tagged(" ".join(tags), sum(log_probs), log_probs=log_probs, note=note, words=words, tags=tags)

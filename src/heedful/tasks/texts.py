@@ -12,6 +12,7 @@ from heedful.data.batch import Batch
 from heedful.data.sources import Located, Row
 from heedful.nn.layout import Ids, Layout
 from heedful.tasks.grouping import longest_first
+from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -128,7 +129,7 @@ class TextReader:
             batch = self.frame([fitted(ids[i], self.longest, self.frame) for i in group]).to(self.device)
             answers = self.answer(self.model(batch.inputs), self.model.heads, batch.inputs.layout).cpu()
             for i, row in zip(group, answers, strict=True):
-                results[i] = row, self._note(sum(map(len, ids[i])), len(ids[i]))
+                results[i] = row, self._note(parts[i], ids[i])
             progress(len(group))
         return results
 
@@ -137,8 +138,9 @@ class TextReader:
         sizes = (sum(map(len, parts)) + self.frame.n_specials(len(parts)) for parts in ids)
         return longest_first({i: min(max(n, 1), self.longest) for i, n in enumerate(sizes)}, self.budget)
 
-    def _note(self, n_tokens: int, n_texts: int) -> str | None:
-        room = self.longest - self.frame.n_specials(n_texts)
+    def _note(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> str | None:
+        n_tokens, room = sum(map(len, ids)), self.longest - self.frame.n_specials(len(texts))
         if n_tokens == 0:
             return "the input is empty"
-        return f"cut from {n_tokens} to {room} tokens" if n_tokens > room else None
+        cut = f"cut from {n_tokens} to {room} tokens" if n_tokens > room else None
+        return joined(cut, unknown_note(self.tokenizer, texts, ids))

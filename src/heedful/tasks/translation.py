@@ -21,6 +21,7 @@ from heedful.tasks.grouping import longest_first
 from heedful.tasks.pairing import TWO_SIDES, Pairing
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.streaming import OnText, Streaming
+from heedful.tasks.unknown import joined, unknown_note
 from heedful.tasks.writing import DECODING_BUDGET, Writer
 from heedful.text.tokenizer import Tokenizer
 
@@ -30,9 +31,11 @@ SOURCE, TARGET = COLUMNS = ("source", "target")
 MAX_SOURCE = 1024
 
 
-def cut_note(whole: Sequence[int], kept: Sequence[int]) -> str:
-    """What is told of a source of which less was read."""
-    return f"source cut from {len(whole)} to {len(kept)} tokens"
+def source_note(tokenizer: Tokenizer, text: str, source: Sequence[int], longest: int) -> str | None:
+    """What is told of a source of which less was read, or that has unknown words."""
+    n = len(source)
+    cut = f"source cut from {n} to {longest} tokens" if n > longest else None
+    return joined(cut, unknown_note(tokenizer, [text], [source], "source"))
 
 
 @dataclass(frozen=True)
@@ -119,11 +122,12 @@ class Translator(Streaming):
             answers = self.writer.write(cut, lengths, ordinals, on_text)
             for i, ids, hypotheses in zip(group, cut, answers, strict=True):
                 prediction = self._prediction(ids, hypotheses, alignment)
-                if len(sources[i]) > self.max_source:
-                    prediction = replace(prediction, note=cut_note(sources[i], ids))
-                results[i] = prediction
+                results[i] = replace(prediction, note=self._note(texts[i], sources[i]))
             progress(len(group))
         return results
+
+    def _note(self, text: str, source: Sequence[int]) -> str | None:
+        return source_note(self.tokenizers.source, text, source, self.max_source)
 
     def _groups(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Indices of non-empty sources, longest first, cut into groups of bounded size."""

@@ -78,6 +78,13 @@ def pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence(steps)
 
 
+def words_of(config: TokenizerConfig, text: str) -> list[str]:
+    """The words of a text: of a vocabulary of words its own, of any other what stands between white space."""
+    if config.kind != "word":
+        return text.split()
+    return [word for word, _ in pre_tokenizer(config).pre_tokenize_str(text)]
+
+
 def normalizer(config: TokenizerConfig) -> normalizers.Normalizer | None:
     """What is done to text before it is cut into words; None where that is nothing."""
     cleaning = getattr(config, "cleaning", CleaningConfig())

@@ -12,7 +12,7 @@ from heedful.text.configuration import PreprocessingConfig, TokenizerConfig, Wor
 from heedful.text.normalisation import refuse_surrogates
 from heedful.text.specials import SPECIALS, Specials
 from heedful.text.storage import read_content, sha256, write_content
-from heedful.text.subwords import SubwordModel, build
+from heedful.text.subwords import SubwordModel, build, words_of
 
 NO_WORD = -1
 _CONFIG: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
@@ -142,6 +142,15 @@ class Tokenizer:
     def unknown_rate(self, ids: Sequence[int]) -> float:
         """The share of ``<unk>`` among the ids; 0 where there are none."""
         return sum(i == self.specials.unknown for i in ids) / max(len(ids), 1)
+
+    def unknown_words(self, text: str) -> list[str]:
+        """The words of a text, as pre-processing leaves them, of which something is ``<unk>``."""
+        words = words_of(self.model.config, self._text.apply(text))
+        return [
+            word
+            for word, ids in zip(words, self.model.encode(words), strict=True)
+            if self.specials.unknown in ids
+        ]
 
     def with_preprocessing(self, preprocessing: PreprocessingConfig) -> "Tokenizer":
         """Another side's tokenizer over the same subword model."""

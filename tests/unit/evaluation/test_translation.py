@@ -118,6 +118,13 @@ def test_quick_scores_are_the_same_numbers():
     assert quick_scores(HYPOTHESES, FIRST) == {"bleu": whole["BLEU"].value, "chrf": whole["chrF"].value}
 
 
+def test_equal_texts_have_no_more_than_all():
+    assert translation_scores(FIRST, FIRST)["BLEU"].value == 100.0
+    assert tokenised_bleu(FIRST, FIRST).value == 100.0
+    assert quick_scores(FIRST, FIRST)["bleu"] == 100.0
+    assert all(0 <= each["BLEU"] <= 100 for each in sentence_scores(FIRST, FIRST))
+
+
 def test_quick_scores_know_the_language():
     texts, references = ["今天天气很好", "你好"], ["今天天气真好", "你好"]
     whole = translation_scores(texts, references, language="zh")

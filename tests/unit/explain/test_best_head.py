@@ -2,13 +2,15 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from heedful.cli.evaluate import Judging
 from heedful.errors import DamagedError
 from heedful.explain.alignment import Choice
-from heedful.explain.best_head import FILE, best_head, keep
+from heedful.explain.best_head import FILE, Kept, best_head, keep
 from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.page.build import numbers_of
@@ -115,6 +117,25 @@ def test_with_other_weights_it_counts_no_more(own):
         best_head(run)
 
 
+def test_a_head_that_fewer_pairs_chose_does_not_take_its_place(own):
+    run, _ = own
+    assert keep(run, Choice(0, 2), rate=0.25, pairs=100) == Kept(Choice(0, 2), 100)
+    assert keep(run, Choice(0, 1), rate=0.0, pairs=99) == Kept(Choice(0, 2), 100)
+    assert best_head(run) == Choice(0, 2)
+    assert keep(run, Choice(0, 1), rate=0.5, pairs=100) == Kept(Choice(0, 1), 100)
+    assert best_head(run) == Choice(0, 1)
+
+
+@pytest.mark.parametrize("change", [{"weights": "0" * 64}, {"layer": None}, {"pairs": "many"}])
+def test_one_of_other_weights_or_a_damaged_one_keeps_no_place(own, change):
+    run, _ = own
+    keep(run, Choice(0, 2), rate=0.25, pairs=100)
+    path = run.folder.path / FILE
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **change}), "utf-8")
+    assert keep(run, Choice(0, 1), rate=0.5, pairs=1) == Kept(Choice(0, 1), 1)
+    assert best_head(run) == Choice(0, 1)
+
+
 def test_a_head_that_was_taught_is_the_best_until_another_is_measured(own):
     run, _ = own
 
@@ -152,3 +173,23 @@ def test_where_nothing_can_be_written_nothing_is_kept(own, monkeypatch):
 )
 def test_what_looks_at_no_source_has_none(explained, name):
     assert best_head(explained(name)[0]) is None
+
+
+def test_who_measures_is_told_which_head_stays_and_why(own, capsys):
+    run, _ = own
+    for choice, pairs, told in [
+        (
+            Choice(0, 2),
+            3,
+            "layer 1, head 3 is now the one that heedful explain shows first: 3 pairs chose it",
+        ),
+        (
+            Choice(0, 1),
+            1,
+            "layer 1, head 3 stays the one that heedful explain shows first: "
+            "3 pairs chose it, and 1 pair chose layer 1, head 2",
+        ),
+    ]:
+        chosen = SimpleNamespace(choice=choice, rate=0.5)
+        Judging().remember(run, SimpleNamespace(chosen=chosen, development=0, found=[frozenset()] * pairs))
+        assert capsys.readouterr().err.strip() == told

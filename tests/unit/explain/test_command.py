@@ -248,7 +248,7 @@ def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp
     assert second
     assert whole == first | second
     for name, options in [("3.1", []), ("1.9", []), ("2", ["--layer", 1]), ("1.2", ["--head", 1])]:
-        with pytest.raises(RequestError, match=rf"--exact {name}: no such head is shown"):
+        with pytest.raises(RequestError, match=rf"--exact {name}: no such head is shown; shown are layers 1"):
             command("translation", given, "--out", out, "--exact", name, *options)
     with pytest.raises(RequestError, match=r"--exact 1:1: write LAYER\.HEAD"):
         command("translation", given, "--out", out, "--exact", "1:1")
@@ -328,3 +328,13 @@ def test_a_caption_is_drawn_a_panel_a_word(explained):
     for axes, weights in zip(panels[1:], shown.weights, strict=True):
         drawn = np.asarray(axes.images[0].get_array())
         np.testing.assert_allclose(drawn, weights.reshape(seen.sides["source"].grid))
+
+
+def test_a_text_that_is_the_name_of_a_file_is_told(explained, tmp_path):
+    path = tmp_path / "two.txt"
+    path.write_text("x", "utf-8")
+    folder = str(explained("translation")[0].folder.path)
+    for given, is_told in ((str(path), True), ("no such file", False)):
+        outcome = CliRunner().invoke(app, ["explain", folder, given, "--json", "--device", "cpu"])
+        assert json.loads(outcome.stdout)["input"] == given
+        assert ("--inputs reads the lines" in outcome.stderr) == is_told

@@ -3,7 +3,9 @@
 import pytest
 
 from heedful.errors import RequestError
-from heedful.runs.reading import read_recipe
+from heedful.runs.reading import read_recipe, recipe_from
+from heedful.runs.resolve import overrides_tree
+from heedful.runs.trees import merge
 
 RECIPE = """\
 task: {kind: translation}
@@ -85,3 +87,51 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path):
     (folder / "r.yaml").write_text(RECIPE)
     with pytest.raises(RequestError, match="not UTF-8"):
         read_recipe(str(folder / "r.yaml"))
+
+
+MISSPELT = "no such column (did you mean 'source'?); the task translation reads source, target and alignment"
+OF_TEST = "data.test.a={kind: jsonl, paths: a, columns: {source: s, target: t}, lists: {sorce: r}}"
+VALID = ("valid: {kind: files, columns: {", "valid: {kind: files, columns: {sorce: c, ")
+SIDE_BY_SIDE = (
+    "data.train={kind: beside, sources: "
+    "[{kind: files, columns: {source: a}}, {kind: files, columns: {target: b, sorce: c}}]}"
+)
+
+
+@pytest.mark.parametrize(
+    "change, override, place, key",
+    [
+        ((), "data.train.columns.sorce=c", "on the command line", "data.train.columns.sorce"),
+        (VALID, "training.seed=1", "r.yaml:4", "data.valid.columns.sorce"),
+        ((), OF_TEST, "on the command line", "data.test.a.lists.sorce"),
+        ((), SIDE_BY_SIDE, "on the command line", "data.train.sources.1.columns.sorce"),
+    ],
+)
+def test_a_column_that_nobody_reads_is_refused(recipe, change, override, place, key):
+    with pytest.raises(RequestError) as raised:
+        read_recipe(recipe(*change), [override])
+    where, told = str(raised.value).split(": ", 1)
+    assert where.endswith(place)
+    assert told == f"{key}: {MISSPELT}"
+
+
+def test_every_column_that_nobody_reads_is_told(recipe):
+    with pytest.raises(RequestError) as raised:
+        read_recipe(recipe(), ["data.train.columns.sorce=c", "data.valid.columns.label=c"])
+    first, second = str(raised.value).splitlines()
+    assert "data.train.columns.sorce" in first
+    assert "data.valid.columns.label: no such column; the task" in second
+
+
+def test_columns_that_the_task_could_read_may_stand_there(recipe):
+    """A recipe whose guidance is switched off keeps its alignments, and one of pairs its second texts."""
+    read, _ = read_recipe(recipe(), ["data.train.columns.alignment=c"])
+    assert read.objective.guided is None
+    read_recipe("my-own-labels", ["data.train.columns.pair=2"])
+    read_recipe("my-own-questions", ["data.train={kind: jsonl, paths: a, columns: {question: q, start: s}}"])
+
+
+def test_a_run_of_such_a_recipe_is_still_loaded(recipe):
+    _, tree = read_recipe(recipe())
+    extra = overrides_tree(["data.train.columns.sorce=c"])
+    assert recipe_from(merge(tree, extra)).data.train.columns["sorce"] == "c"

@@ -107,3 +107,13 @@ def test_special_tokens_are_never_written():
     specials = set(it.tokenizers.target.specials.names)
     for prediction in it.predict(["one two three"] * 20):
         assert not specials & set(prediction.tokens)
+
+
+def test_unknown_words_of_a_source_are_told():
+    it = translator(max_source=4)
+    known, strange, both = it.predict(["two three", "two unicorn zebra", " ".join([*WORDS, "zebra"])])
+    assert known.note is None
+    assert strange.note == "2 of 3 source words are unknown to this run (the first: 'unicorn')"
+    assert both.note == (
+        "source cut from 12 to 4 tokens; 1 of 12 source words is unknown to this run (the first: 'zebra')"
+    )

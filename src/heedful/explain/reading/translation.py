@@ -13,7 +13,8 @@ from heedful.explain.sides import text_side
 from heedful.explain.view import Side
 from heedful.tasks.pairing import OneAfterTheOther
 from heedful.tasks.prediction import Prediction
-from heedful.tasks.translation import cut_note
+from heedful.tasks.translation import source_note
+from heedful.tasks.unknown import joined
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -27,8 +28,9 @@ def read_pair(run: "Run", given: Any, asked: Asked) -> Reading:
     source = whole[: run.recipe.max_source]
     refuse_empty(source)
     answer, target = answered(run, given, asked, run.codec.target, len(source))
-    if asked.target is not None and len(whole) > len(source):
-        answer = replace(answer, note=f"{answer.note}; {cut_note(whole, source)}")
+    if asked.target is not None:
+        of_source = source_note(run.codec.source, text_of(run, given), whole, run.recipe.max_source)
+        answer = replace(answer, note=joined(answer.note, of_source))
     if isinstance(run.recipe.pairing, OneAfterTheOther):
         return _one_text(run, text_of(run, given), source, target, answer, asked)
     side = text_side(run.codec.source, [*source, SPECIALS.end], [text_of(run, given)])

@@ -18,6 +18,7 @@ from heedful.runs.references import references_of, shown
 from heedful.runs.translation.scoring import likelihood_of
 from heedful.tasks.captioning import CAPTION
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.unknown import unknown_notes
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     dropped = {reason: tally.count for reason, tally in report.dropped.items()}
     scores = [replace(score, counts={**score.counts, **dropped, **read.counted}) for score in scores]
     notes = [*(tally.line("dropped", reason) for reason, tally in report.dropped.items()), *read.notes]
+    captions = [caption for each in references for caption in each]
+    notes += unknown_notes(run.codec.tokenizer, CAPTION, captions, foretold=True)
     names = [str(picture) for picture in pictures]
     return Evaluation(split, scores, names, references, read.predictions, lowercase, notes=notes)
 

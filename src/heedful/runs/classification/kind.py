@@ -39,6 +39,7 @@ class Classification(EncoderKind):
     options = ("n_best",)
     shorter = "lower model.max_length, of a language model model.context"
     readable = (TEXT, PAIR)
+    besides = (PAIR,)
     answer = LABEL
     measures = MEASURES
 

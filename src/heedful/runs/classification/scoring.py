@@ -13,6 +13,7 @@ from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import answered
 from heedful.tasks.labels import LABEL, Unseen
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.unknown import unknown_in
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ def scored(
     more = {**read.counted, **unseen.counted}
     scores = [replace(score, counts={**score.counts, **more}) for score in plain.values()]
     notes = [*read.notes, *unseen.notes()]
+    if not run.kind.pictures(run.recipe):
+        notes += unknown_in(run.codec.tokenizer, texts)
     return Evaluation(split, scores, texts, labels, read.predictions, notes=notes)
 
 

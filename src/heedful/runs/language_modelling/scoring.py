@@ -20,6 +20,7 @@ from heedful.evaluation.score import Score
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.forced import forced
+from heedful.tasks.unknown import counted_notes
 
 TOKENS = 8192
 """Tokens that are read at once."""
@@ -81,7 +82,8 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
         scores += found.scores(run.codec.fingerprint[:12], signature).values()
     scores += loads()
     ends = np.flatnonzero(ids == run.codec.text.specials.end)
-    return Evaluation(split, scores, [str(row.where) for row in documents], ends, log_probs)
+    notes = counted_notes(run.codec.text, "", report.columns[TEXT], foretold=True)
+    return Evaluation(split, scores, [str(row.where) for row in documents], ends, log_probs, notes=notes)
 
 
 @torch.inference_mode()

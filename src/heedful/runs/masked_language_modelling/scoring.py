@@ -23,6 +23,7 @@ from heedful.objectives.masked import SpanBoundary
 from heedful.runs.kind import Evaluation, Scoring, Trained
 from heedful.runs.masked_language_modelling.recipe import MaskedLanguageModellingRecipe
 from heedful.tasks.masking import Maskings
+from heedful.tasks.unknown import counted_notes
 
 TOKENS = 8192
 """Tokens that are read at once."""
@@ -76,7 +77,7 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring,
     if found["pairs"]:
         accuracy = found["next right"] / found["pairs"]
         scores.append(Score("next-sentence accuracy", accuracy, signature, {}, {"pairs": found["pairs"]}))
-    return Evaluation(split, scores)
+    return Evaluation(split, scores, notes=counted_notes(run.codec.text, "", report.columns[TEXT]))
 
 
 def _perplexity(nll: float, n: int) -> float:

@@ -12,6 +12,7 @@ from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.answering import ANSWER, PASSAGE, QUESTION, right_answers
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.unknown import unknown_in
 
 
 @dataclass(frozen=True)
@@ -59,4 +60,6 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     answers = [right_answers(row.row[ANSWER]) for row in kept]
     predictions = run.predict(texts, progress=how.progress, precision=how.precision)
     scores = answer_scores([p.text for p in predictions], answers)
-    return Evaluation(split, scores, texts, answers, predictions)
+    read = [{QUESTION: question, PASSAGE: passage} for question, passage in texts]
+    notes = unknown_in(run.codec.tokenizer, read)
+    return Evaluation(split, scores, texts, answers, predictions, notes=notes)

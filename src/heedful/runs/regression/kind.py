@@ -41,6 +41,7 @@ class Regression(EncoderKind):
     scoring = "estimating"
     shorter = "lower model.max_length, of a language model model.context"
     readable = (TEXT, PAIR)
+    besides = (PAIR,)
     answer = LABEL
     measures = MEASURES
 

@@ -12,6 +12,7 @@ from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.labels import LABEL
 from heedful.tasks.regression import number
+from heedful.tasks.unknown import unknown_in
 
 
 @dataclass(frozen=True)
@@ -49,4 +50,6 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     inputs = [run.kind.input_of(run.recipe, row.row) for row in kept]
     answers: list[Any] = run.predict(inputs, progress=how.progress, precision=how.precision)
     predictions = [answer.value for answer in answers]
-    return Evaluation(split, regression_scores(predictions, labels), texts, labels, predictions)
+    scores = regression_scores(predictions, labels)
+    notes = unknown_in(run.codec.tokenizer, texts)
+    return Evaluation(split, scores, texts, labels, predictions, notes=notes)

@@ -12,6 +12,7 @@ from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.labels import Unseen
 from heedful.tasks.tagging import Tagged, words_and_tags
+from heedful.tasks.unknown import unknown_notes
 
 
 @dataclass(frozen=True)
@@ -57,4 +58,5 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     right = [tags for _, tags in pairs]
     scores = tagging_scores([p.tags for p in found], right, run.codec.tags, unseen.labels)
     scores = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]
-    return Evaluation(split, scores, right, found, notes=unseen.notes("tag"))
+    unknown = unknown_notes(run.codec.tokenizer, "", [" ".join(words) for words in inputs])
+    return Evaluation(split, scores, right, found, notes=[*unseen.notes("tag"), *unknown])

@@ -54,6 +54,7 @@ class Translation(Kind):
     own_data = "--data SOURCE TARGET"
     shorter = "set or lower data.filter.max_length"
     whole_rows = True
+    besides = (ALIGNMENT,)
 
     def columns(self, recipe: TranslationRecipe) -> tuple[str, ...]:
         """Source and target."""

@@ -29,6 +29,7 @@ from heedful.tasks.grouping import longest_first
 from heedful.tasks.pairing import Pairing
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import SOURCE, TARGET
+from heedful.tasks.unknown import unknown_notes
 from heedful.text.normalisation import tokenise_for_bleu
 from heedful.text.tokenizer import Tokenizer
 
@@ -88,7 +89,14 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
         prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
         scores.append(tokenised_bleu(texts, references, preparation=prepared))
     scores += likelihood(run, sources, references)
-    return Evaluation(split, scores, sources, references, predictions, lowercase, language)
+    notes = unknown_of(run, sources, references)
+    return Evaluation(split, scores, sources, references, predictions, lowercase, language, notes=notes)
+
+
+def unknown_of(run: Trained, sources: Sequence[str], references: Sequence[str]) -> list[str]:
+    """How many words of each side the run does not know, where there are some."""
+    found = unknown_notes(run.codec.source, SOURCE, sources)
+    return found + unknown_notes(run.codec.target, TARGET, references, foretold=True)
 
 
 def likelihood(run: Trained, sources: Sequence[str], references: Sequence[str]) -> list[Score]:

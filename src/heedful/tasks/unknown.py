@@ -1,0 +1,92 @@
+"""What is told of words that a vocabulary does not have: they are read as ``<unk>``, all alike."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from heedful.data.report import ColumnCounts
+from heedful.text.specials import SPECIALS
+from heedful.text.tokenizer import Tokenizer
+
+
+def unknown_note(
+    tokenizer: Tokenizer, texts: Sequence[str], ids: Iterable[Sequence[int]], side: str = ""
+) -> str | None:
+    """How many of the words of an input, or of its tokens, are unknown; None if all are known.
+
+    Args:
+        tokenizer: of the texts.
+        texts: of the input.
+        ids: of them, together; other special tokens that stand among them are not counted.
+        side: what the words are called: ``source``.
+    """
+    flat = [i for part in ids for i in part]
+    unknown = flat.count(SPECIALS.unknown)
+    if not unknown:
+        return None
+    total = sum(i not in _FRAMING for i in flat)
+    return f"{unknown:,} of {total:,} {_named(tokenizer, side)} {_told(unknown)}{_first(tokenizer, texts)}"
+
+
+def unknown_notes(
+    tokenizer: Tokenizer, side: str, texts: Sequence[str], *, foretold: bool = False
+) -> list[str]:
+    """How many words of one side of a data set are unknown; nothing if all are known.
+
+    Args:
+        tokenizer: of the side.
+        side: what it is called.
+        texts: of all rows.
+        foretold: whether it is what a likelihood is of.
+    """
+    counts = ColumnCounts()
+    for ids in tokenizer.encode_batch(list(texts)):
+        counts.lengths[len(ids)] += 1
+        counts.unknown += ids.count(SPECIALS.unknown)
+    return counted_notes(tokenizer, side, counts, texts, foretold=foretold)
+
+
+def unknown_in(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """`unknown_notes` of each column of some rows of texts."""
+    columns = rows[0] if rows else ()
+    return [note for name in columns for note in unknown_notes(tokenizer, name, [row[name] for row in rows])]
+
+
+def counted_notes(
+    tokenizer: Tokenizer,
+    side: str,
+    counts: ColumnCounts,
+    texts: Sequence[str] = (),
+    *,
+    foretold: bool = False,
+) -> list[str]:
+    """As `unknown_notes`, of what was counted already."""
+    if not counts.unknown:
+        return []
+    share = f"{counts.unknown:,} of {counts.tokens:,} {_named(tokenizer, side)} ({counts.unknown_rate:.1%})"
+    told = f"{share} {_told(counts.unknown)}{_first(tokenizer, texts)}"
+    return [f"{told}; the perplexity counts them as <unk>, whatever they are" if foretold else told]
+
+
+def joined(*notes: str | None) -> str | None:
+    """All that is told of an input, or None."""
+    return "; ".join(note for note in notes if note) or None
+
+
+_FRAMING = {SPECIALS.pad, SPECIALS.start, SPECIALS.end, SPECIALS.classify, SPECIALS.separate, SPECIALS.mask}
+
+
+def _named(tokenizer: Tokenizer, side: str) -> str:
+    """What its ids stand for: words, or parts of them."""
+    what = "words" if tokenizer.model.config.kind == "word" else "tokens"
+    return f"{side} {what}".strip()
+
+
+def _told(unknown: int) -> str:
+    return f"{'is' if unknown == 1 else 'are'} unknown to this run"
+
+
+def _first(tokenizer: Tokenizer, texts: Iterable[str]) -> str:
+    """The first word of the texts that is unknown, or has something unknown in it."""
+    word = next((word for text in texts for word in tokenizer.unknown_words(text)), None)
+    if word is None:
+        return ""
+    return f" (the first{':' if tokenizer.model.config.kind == 'word' else ' in'} {word!r})"
