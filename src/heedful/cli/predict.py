@@ -259,7 +259,7 @@ def _remark(prediction: Prediction, given: Any) -> None:
     if prediction.error:
         say(f"heedful: {prediction.error}")
     elif prediction.note:
-        say(f"heedful: {prediction.note}: {given[:60]!r}…")
+        say(f"heedful: {prediction.note}: {given[:60]!r}{'…' * (len(given) > 60)}")
 
 
 def _check(failed: int, n: int) -> None:
