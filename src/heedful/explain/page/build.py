@@ -10,7 +10,7 @@ import html
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import astuple, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -24,7 +24,7 @@ from heedful.errors import RequestError
 from heedful.explain.matrix import checked
 from heedful.explain.page.further import drawings
 from heedful.explain.page.packing import levels_of, shades_of, strongest, text_of
-from heedful.explain.summary import alignment_of
+from heedful.explain.summary import alignment_of, mean_of
 from heedful.explain.thumbnails import thumbnail
 from heedful.explain.view import Explanation, Map, Side
 
@@ -114,11 +114,12 @@ def numbers_of(explanation: Explanation, exact: Sequence[tuple[str, int]] = ()) 
     """
     maps = [each for each in explanation.maps if each.weights.size]
     wanted = _wanted(maps, exact)
+    read, best = _best(explanation)
     return {
         "version": VERSION,
         "sides": {name: _side(side) for name, side in explanation.sides.items()},
-        "maps": [*(_map(each, wanted) for each in maps), *_rollouts(explanation)],
-        "best": None if explanation.best is None else asdict(explanation.best),
+        "maps": [*(_map(each, wanted) for each in maps), *read, *_rollouts(explanation)],
+        "best": best,
         "written": {
             name: [None if each is None else _probability(each) for each in log_probs]
             for name, log_probs in explanation.written.items()
@@ -165,6 +166,25 @@ def _map(each: Map, wanted: frozenset[tuple[str, Head]]) -> dict[str, Any]:
         "views": views,
         **({"part": True} if each.is_part else {}),
     }
+
+
+def _best(explanation: Explanation) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The head that is known to align best, as ``tap`` and ``head``.
+
+    Where it aligns as it reads words, it has a map of its own, with every weight, whose rows are those of the
+    words.
+    """
+    if explanation.best is None:
+        return [], None
+    tap, head, step = astuple(explanation.best)
+    if step == "output":
+        return [], {"tap": tap, "head": head}
+    (own,) = (each for each in explanation.maps if each.tap == tap)
+    weights = mean_of(explanation).weights[None].astype(np.float32)
+    made = replace(own, tap=f"{tap}.{step}", heads=(head or 0,), weights=weights)
+    packed = _map(made, frozenset({(made.tap, head or 0)}))
+    packed["views"][0]["head"] = head
+    return [{**packed, "read": True}], {"tap": made.tap, "head": head}
 
 
 def _rollouts(explanation: Explanation) -> list[dict[str, Any]]:

@@ -569,9 +569,28 @@ def test_the_head_that_aligns_best_is_open_at_first(browser, opened):
     assert text(browser, "#head-kind").endswith("; known to align best")
     head(browser, 4, 0)
     assert "best" not in text(browser, "#head-kind")
-    opened(replace(translation(), best=Best("cross.0.weights", None, "input")))
+    opened(replace(translation(), best=Best("cross.0.weights", None)))
     assert text(browser, "#head-title") == "Layer 1, mean of heads"
-    assert text(browser, "#head-kind").endswith("best, a word by the row below it, in which it is read")
+
+
+@pytest.mark.parametrize(("head_number", "name"), [(1, "head 2"), (None, "mean of heads")])
+def test_a_head_that_aligns_as_it_reads_is_drawn_so(browser, opened, head_number, name):
+    """Row t is that of the next step, which reads token t; the end, which is never read, keeps its own."""
+    explanation = opened(replace(translation(), best=Best("cross.0.weights", head_number, "input")))
+    assert text(browser, "#head-title") == f"Layer 1, {name}, where words are read"
+    kind = text(browser, "#head-kind")
+    assert kind == "Cross-attention: target looks at source, as a word is read; known to align best"
+    own = explanation.maps[4].weights.astype(float)
+    rows = own.mean(axis=0) if head_number is None else own[head_number]
+    wanted = np.concatenate([rows[1:], rows[-1:]])
+    same_colours(pixels(browser, ".field canvas"), coloured(wanted / wanted.max()))
+    click(browser, "#numbers summary")
+    found = np.array([float(cell) for cell in texts(browser, "#numbers tbody td")])
+    np.testing.assert_allclose(found.reshape(wanted.shape), wanted, atol=SHOWN)
+    # The head as it foretells is there as well, and is not the one that aligns.
+    head(browser, 4, len(own) if head_number is None else head_number)
+    assert text(browser, "#head-title") == f"Layer 1, {name}"
+    assert "best" not in text(browser, "#head-kind")
 
 
 def test_a_model_without_attention_has_a_page_too(browser, opened):

@@ -71,9 +71,12 @@ function isRightToLeft(labels) {
 /* ---- Names ------------------------------------------------------------------------------------------- */
 
 const headName = (view) => (view.head === null ? "mean of heads" : `head ${view.head + 1}`);
-const viewName = (map, view) => (map.rollout ? "Rollout through all layers" : `Layer ${map.layer + 1}, ${headName(view)}`);
+const viewName = (map, view) =>
+  map.rollout ? "Rollout through all layers" : `Layer ${map.layer + 1}, ${headName(view)}${map.read ? ", where words are read" : ""}`;
 
+/** What attention it is. In a row of the others the model looks for the word; in one of those that are read, it knows it. */
 function kindName(map) {
+  if (map.read) return `${kindName({ ...map, read: false })}, as a word is read`;
   if (map.rollout) return map.queries === map.keys ? `Rollout: where the ${map.queries} comes from` : `Rollout: what of the ${map.keys} arrives at the ${map.queries}`;
   if (map.part) return `Self-attention, ${map.queries} to ${map.keys}; rows rescaled to 1`;
   if (map.kind === "cross") return `Cross-attention: ${map.queries} looks at ${map.keys}`;

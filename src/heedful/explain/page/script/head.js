@@ -4,8 +4,7 @@ function drawHead() {
   const { map, view, m } = current();
   $("head-title").textContent = viewName(map, view);
   const isBest = DATA.best !== null && DATA.best.tap === map.tap && DATA.best.head === view.head;
-  const where = isBest && DATA.best.step === "input" ? ", a word by the row below it, in which it is read" : "";
-  $("head-kind").textContent = `${kindName(map)}${isBest ? `; known to align best${where}` : ""}`;
+  $("head-kind").textContent = `${kindName(map)}${isBest ? "; known to align best" : ""}`;
   $("units").hidden = ![map.queries, map.keys].some((name) => hasWords(DATA.sides[name]));
   drawMap();
   drawLegend(full(m.greatest));
