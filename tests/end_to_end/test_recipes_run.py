@@ -24,6 +24,7 @@ SWEPT = {"train", "predict", "evaluate", "explain", "describe", "export", "impor
 HELD = ""
 SUMS = "model.norm_placement=pre: BERT cannot hold this model: its norms come after the sums"
 POOLS = "model.pooling=mean: ViT cannot hold this model: it has a token for the class"
+UNBIASED = "model.attention_bias=false: Marian cannot hold this model: its attention has biases"
 RECURS = "model.kind=recurrent: Marian's model is a transformer"
 ONE_TEXT = "model.kind=language-model: Marian's model is a transformer"
 RECURRENT = "model.mixing=recurrent: GPT-2 cannot hold this model: each token attends to all before it"
@@ -55,6 +56,7 @@ WRITTEN = {
     "phrasebook-rnn": RECURS,
     "phrasebook-rnn-heads": RECURS,
     "phrasebook-ta": HELD,
+    "phrasebook-ta-paper": UNBIASED,
     "phrasebook-tags": SUMS,
     "repeats": ONE_TEXT,
     "reverse": "model.norm_placement=pre: Marian cannot hold this model: its norms come after the sums",

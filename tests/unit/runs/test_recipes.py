@@ -53,6 +53,7 @@ def sources(recipe: Recipe):
 def test_the_promised_recipes_are_there():
     promised = {
         "phrasebook-ta",
+        "phrasebook-ta-paper",
         "phrasebook-de",
         "phrasebook-rnn",
         "multi30k-ende-tiny",
