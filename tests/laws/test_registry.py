@@ -159,9 +159,7 @@ def test_every_part_of_nn_occurs():
     used = parts(mixer_of, MIXERS) | parts(cross_of, CROSS) | parts(plain_model, MODELS)
     used |= parts(labelled_model, LABELLED) | parts(lambda name: OBJECTIVES[name].heads(), OBJECTIVES)
     bases = {base for kind in known for base in kind.__mro__[1:]}
-    # This one no model offers: its unit tests hold it against what models have.
-    alone = ["GroupScaling"]
-    assert sorted(kind.__name__ for kind in known - used - bases) == alone
+    assert sorted(kind.__name__ for kind in known - used - bases) == []
 
 
 def test_every_decoder_occurs():

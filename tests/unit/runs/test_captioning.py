@@ -1,6 +1,7 @@
 """Captioners as runs: trained on a user's own pictures, resumed, scored; what recipes and data refuse."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -373,7 +374,9 @@ def test_a_list_of_references_is_as_good_as_rows(run, folder):
 def test_pictures_without_a_caption_are_not_scored(run, folder):
     rows = [*rows_of_two(), {"picture": "pictures/test2.png", "caption": ""}]
     found = evaluate(saying(run, "a", "b"), "several", table(folder, *rows))
-    assert found.notes == [f"dropped, empty caption: 1 ({folder}/several.jsonl:5)"]
+    dropped, unknown = found.notes
+    assert dropped == f"dropped, empty caption: 1 ({folder}/several.jsonl:5)"
+    assert re.match(r"2 of 9 caption words \(22\.2%\) are unknown to this run \(the first: 'here'\)", unknown)
     assert [score.counts["empty caption"] for score in found.scores] == [1] * len(found.scores)
     filter = run.recipe.data.filter.model_copy(update={"empty": "error"})
     data = run.recipe.data.model_copy(update={"filter": filter})

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from heedful.errors import DataError, RequestError
 from heedful.objectives.guided import Guidance
@@ -117,7 +118,7 @@ def test_a_guided_run_goes_on_where_it_was_stopped(corpus):
 )
 def test_the_recipe_says_which_head_and_how_much(guided, layer, head):
     settings = recipe(guided)
-    step = new_step(settings, (17, 17), "cpu")
+    step = new_step(settings, (17, 17), torch.device("cpu"))
     (own,) = [each for each in step.inside if isinstance(each, Guidance)]
     assert own.taps == [step.model.alignment_taps[layer]]
     assert (own.head, own.weight) == (head, guided.get("weight", 0.05))
@@ -125,7 +126,9 @@ def test_the_recipe_says_which_head_and_how_much(guided, layer, head):
 
 def test_without_it_nothing_listens_and_no_alignment_is_asked_for():
     settings = recipe_from(Tree.of({**plain(), "objective": {}}, Mark("r")))
-    assert not any(isinstance(each, Guidance) for each in new_step(settings, (17, 17), "cpu").inside)
+    assert not any(
+        isinstance(each, Guidance) for each in new_step(settings, (17, 17), torch.device("cpu")).inside
+    )
     assert kind_of(settings).training_columns(settings) == ()
 
 
