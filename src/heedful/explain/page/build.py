@@ -182,9 +182,7 @@ def _best(explanation: Explanation) -> tuple[list[dict[str, Any]], dict[str, Any
     (own,) = (each for each in explanation.maps if each.tap == tap)
     weights = mean_of(explanation).weights[None].astype(np.float32)
     made = replace(own, tap=f"{tap}.{step}", heads=(head or 0,), weights=weights)
-    packed = _map(made, frozenset({(made.tap, head or 0)}))
-    packed["views"][0]["head"] = head
-    return [{**packed, "read": True}], {"tap": made.tap, "head": head}
+    return [{**_whole(made, head), "read": True}], {"tap": made.tap, "head": head}
 
 
 def _rollouts(explanation: Explanation) -> list[dict[str, Any]]:
@@ -198,10 +196,15 @@ def _rollouts(explanation: Explanation) -> list[dict[str, Any]]:
         made = Map(
             f"rollout.{number}", "self" if queries == keys else "cross", 0, queries, keys, (0,), weights
         )
-        packed = _map(made, frozenset({(made.tap, 0)}))
-        packed["views"][0]["head"] = None
-        found.append({**packed, "rollout": True})
+        found.append({**_whole(made, None), "rollout": True})
     return found
+
+
+def _whole(made: Map, head: Head) -> dict[str, Any]:
+    """A map of one matrix, with every weight, which is that of a head or, with None, of a mean."""
+    packed = _map(made, frozenset({(made.tap, made.heads[0])}))
+    packed["views"][0]["head"] = head
+    return packed
 
 
 def _view(head: Head, weights: NDArray[np.float64], whole: bool) -> dict[str, Any]:
