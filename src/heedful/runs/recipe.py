@@ -194,10 +194,16 @@ class Recipe(Config):
         """
         return self.folder / expand(written)
 
-    @property
-    def normalises_by_power(self) -> bool:
-        """Whether a norm of its model is the one that warms up."""
-        return "power" in (getattr(self.model, name, None) for name in ("norm", "decoder_norm"))
+    def batches_within_warm_up(self, updates: int | None) -> int | None:
+        """The batches of so many updates, where power normalisation hardly leaves its warm-up in them.
+
+        None where it does, or where no norm of the model warms up.
+        """
+        norms = (getattr(self.model, name, None) for name in ("norm", "decoder_norm"))
+        if updates is None or "power" not in norms:
+            return None
+        batches = updates * self.training.accumulate
+        return batches if 2 * self.model.norm_warmup > batches else None
 
     def metrics(self) -> set[str]:
         """What validation measures."""
@@ -230,13 +236,11 @@ class Recipe(Config):
     @model_validator(mode="after")
     def _leaves_the_warm_up_of_its_norm(self) -> "Recipe":
         """Power normalisation warms up on the batch's own statistics; a run must outlast that."""
-        most = self.training.max_updates
-        if not self.normalises_by_power or most is None:
-            return self
-        batches, warmup = most * self.training.accumulate, self.model.norm_warmup
-        if 2 * warmup > batches:
+        batches = self.batches_within_warm_up(self.training.max_updates)
+        if batches is not None:
             raise ValueError(
-                f"model.norm_warmup={warmup} is more than half of the run's {batches} batches: power "
-                f"normalisation would hardly leave its warm-up; set it to at most {batches // 2}"
+                f"model.norm_warmup={self.model.norm_warmup} is more than half of the run's {batches} "
+                "batches: power normalisation would hardly leave its warm-up; set it to at most "
+                f"{batches // 2}"
             )
         return self

@@ -1,10 +1,12 @@
-"""Whether a model can be trained on this machine at all: asked before any work is done."""
+"""Whether this machine has room: for a model, before any work is done, and for the widest micro-batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from heedful.data.report import Longest
 from heedful.errors import RequestError
 from heedful.memory import gibibytes, machine_memory, room_for
 from heedful.models.registry import SIZES
@@ -12,7 +14,9 @@ from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
 from heedful.runs.starting import freeze
 from heedful.text.specials import SPECIALS
+from heedful.training.feed import PlannedData
 from heedful.training.optimizers import fewest_states
+from heedful.training.step import Step
 
 TOO_LARGE = "model: does not fit in memory"
 WAY_OUT = "lower its sizes (heedful describe tells what it takes)"
@@ -65,3 +69,50 @@ def memory_of(device: torch.device) -> int | None:
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return machine_memory()
+
+
+def too_wide(recipe: Recipe, longest: Longest | None, held: str) -> str:
+    """What to say of a micro-batch that has no room.
+
+    The longest row stands first where it is longer than a whole update is meant to be.
+
+    Args:
+        recipe: of the training.
+        longest: of the training rows, where it is known.
+        held: what the micro-batch holds.
+    """
+    kind, budget = kind_of(recipe), recipe.training.tokens_per_update
+    words = (
+        f"the widest micro-batch ({held}) does not fit in memory; lower training.tokens_per_update, raise "
+        f"training.accumulate, or {kind.shorter}"
+    )
+    if longest is None or not kind.whole_rows:
+        return words
+    if longest.tokens <= budget:
+        return f"{words} ({longest})"
+    return (
+        f"{longest}, more than training.tokens_per_update ({budget:,}): set data.filter.max_length "
+        f"(data.filter.too_long: truncate cuts such rows, drop leaves them out); {words}"
+    )
+
+
+def rehearse(
+    step: Step, data: PlannedData, n_parts: int, device: torch.device, words: Callable[[str], str]
+) -> None:
+    """Run the widest micro-batch forward and backward first, so that memory runs out now or never.
+
+    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``words``
+    say that it has no room, given what it holds (`too_wide`).
+    """
+
+    def rectangle(samples: Any) -> int:
+        return len(samples) * int(data.lengths[samples].max()) if len(samples) else 0
+
+    part = max(data.split(max(data.epoch(0), key=rectangle).tolist(), n_parts), key=rectangle)
+    batch = data.collate(part, 0).to(device)
+    # Running statistics are put back; tables that only grew (positions) may stay.
+    kept = {name: value.clone() for name, value in step.model.state_dict().items()}
+    with room_for(words(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
+        step(batch, step.counts(batch))[0].backward()
+    step.model.load_state_dict(kept)
+    step.model.zero_grad(set_to_none=True)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,9 @@ from heedful.runs.kind import Prepared
 from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
+from heedful.runs.room import rehearse, too_wide
 from heedful.runs.starting import rate_shares
-from heedful.runs.train import choose_fast_way, new_step, rehearse, too_wide
+from heedful.runs.train import choose_fast_way, new_step
 from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
 from heedful.training.update import Updater
@@ -153,7 +155,7 @@ def time_updates(
     )
     step.train()
     if prepared is not None:
-        rehearse(step, data, settings.accumulate, place, too_wide(recipe, prepared.longest))
+        rehearse(step, data, settings.accumulate, place, partial(too_wide, recipe, prepared.longest))
 
     with tempfile.TemporaryDirectory() as nowhere:
         order, tokens = cycle(updates), list[int]()

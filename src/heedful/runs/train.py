@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,9 @@ import torch
 from torch import nn
 
 from heedful import __version__
-from heedful.data.report import Longest
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.memory import keep_freed_memory, room_for
-from heedful.nn.norms import PowerNorm
 from heedful.runs.environment import choose_device, environment
 from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text
 from heedful.runs.kind import Say
@@ -24,9 +23,10 @@ from heedful.runs.kinds import kind_of
 from heedful.runs.lock import held
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
-from heedful.runs.room import TOO_LARGE, WAY_OUT, fewest_sizes, require_room
+from heedful.runs.room import TOO_LARGE, WAY_OUT, fewest_sizes, rehearse, require_room, too_wide
 from heedful.runs.saved import saved_recipe
 from heedful.runs.starting import freeze, rate_shares, take_weights
+from heedful.runs.warm_up import check_warm_up, tell_of_warm_up
 from heedful.runs.yaml import dump_yaml
 from heedful.training import checkpoints, distribution
 from heedful.training.averaging import average, final_weights
@@ -99,7 +99,7 @@ def train_run(
             choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
                 n_parts = distribution.world() * recipe.training.accumulate
-                rehearse(step, data, n_parts, place, too_wide(recipe, prepared.longest))
+                rehearse(step, data, n_parts, place, partial(too_wide, recipe, prepared.longest))
             validate = kind.validator(recipe, prepared, step)
             optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model))
             told = listeners(folder)
@@ -120,36 +120,6 @@ def train_run(
             tell_of_warm_up(step.model, quiet)
             finish(folder, recipe, step.model, result)
         return Trained(folder, result, distribution.is_first())
-
-
-def check_warm_up(recipe: Recipe) -> None:
-    """Power normalisation must leave its warm-up; a recipe with a number of updates has been held to that.
-
-    Raises:
-        RequestError: patience may end the training before.
-    """
-    fewest = recipe.training.fewest_updates
-    if not recipe.normalises_by_power or fewest is None:
-        return
-    batches, warmup = fewest * recipe.training.accumulate, recipe.model.norm_warmup
-    if 2 * warmup > batches:
-        raise RequestError(
-            f"model.norm_warmup={warmup}: training.patience may end the run after {batches} batches, when "
-            f"power normalisation has hardly left its warm-up; set it to at most {batches // 2}, or set "
-            "training.max_updates"
-        )
-
-
-def tell_of_warm_up(model: nn.Module, say: Say) -> None:
-    """Say so where the clock, or the end of the data, came within the warm-up of power normalisation."""
-    norms = [part for part in model.modules() if isinstance(part, PowerNorm)]
-    if not norms or (seen := int(norms[0].n_batches)) >= norms[0].warmup:
-        return
-    say(
-        f"power normalisation is still in its warm-up ({seen:,} of {norms[0].warmup:,} batches): it was "
-        "trained on statistics of single batches, and predicts by running ones; lower model.norm_warmup, or "
-        "train longer"
-    )
 
 
 def _keep_the_better(
@@ -347,47 +317,6 @@ def _schedule(recipe: Recipe) -> Any:
         max_updates=recipe.training.max_updates,
         direction=recipe.training.direction,
     )
-
-
-def too_wide(recipe: Recipe, longest: Longest | None) -> str:
-    """What to say of a micro-batch that is too wide: ``{}`` stands for what it holds.
-
-    The longest row stands first where it is longer than a whole update is meant to be.
-    """
-    kind, budget = kind_of(recipe), recipe.training.tokens_per_update
-    words = (
-        "the widest micro-batch ({}) does not fit in memory; lower training.tokens_per_update, raise "
-        f"training.accumulate, or {kind.shorter}"
-    )
-    if longest is None or not kind.whole_rows:
-        return words
-    row = str(longest).replace("{", "{{").replace("}", "}}")
-    if longest.tokens <= budget:
-        return f"{words} ({row})"
-    return (
-        f"{row}, more than training.tokens_per_update ({budget:,}): set data.filter.max_length "
-        f"(data.filter.too_long: truncate cuts such rows, drop leaves them out); {words}"
-    )
-
-
-def rehearse(step: Step, data: PlannedData, n_parts: int, device: torch.device, words: str) -> None:
-    """Run the widest micro-batch forward and backward first, so that memory runs out now or never.
-
-    It is the widest one of the update that is the widest before it is split into ``n_parts``. ``words``
-    say that it has no room (`too_wide`).
-    """
-
-    def rectangle(samples: Any) -> int:
-        return len(samples) * int(data.lengths[samples].max()) if len(samples) else 0
-
-    part = max(data.split(max(data.epoch(0), key=rectangle).tolist(), n_parts), key=rectangle)
-    batch = data.collate(part, 0).to(device)
-    # Running statistics are put back; tables that only grew (positions) may stay.
-    kept = {name: value.clone() for name, value in step.model.state_dict().items()}
-    with room_for(words.format(f"{len(part)} sequences of up to {data.lengths[part].max()} tokens")):
-        step(batch, step.counts(batch))[0].backward()
-    step.model.load_state_dict(kept)
-    step.model.zero_grad(set_to_none=True)
 
 
 def finish(folder: RunFolder, recipe: Recipe, model: nn.Module, result: TrainingResult) -> None:

@@ -1,6 +1,7 @@
 """From recipe to run: what is rehearsed, what a resumed run may change, and what stays usable."""
 
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -165,7 +166,7 @@ def test_what_is_rehearsed_is_the_largest_rectangle_that_is_run_at_once(n_parts)
     lengths = np.array([[3, 3]] * 11 + [[13, 2], [2, 7], [5, 5], [17, 16]] * 3)
     data = PlannedData(lengths, lambda samples, epoch: Samples(samples), tokens_per_update=10_000, seed=1)
     step = Rehearsed()
-    module.rehearse(step, data, n_parts, torch.device("cpu"), "{}")
+    module.rehearse(step, data, n_parts, torch.device("cpu"), str)
     parts = data.split(range(len(lengths)), n_parts)
     (batch,) = step.batches
     assert batch in parts
@@ -199,7 +200,7 @@ def test_a_micro_batch_without_room_names_the_longest_row(budget, longest, first
             raise RuntimeError("can't allocate memory")
 
     data = PlannedData(np.array([7, 5]), lambda samples, epoch: Samples(samples), 100, seed=1)
-    words = module.too_wide(recipe(tokens_per_update=budget), longest)
+    words = partial(module.too_wide, recipe(tokens_per_update=budget), longest)
     with pytest.raises(RequestError) as error:
         module.rehearse(Full(), data, 1, torch.device("cpu"), words)
     assert str(error.value).startswith(first)
@@ -211,7 +212,9 @@ def test_the_longest_row_of_the_training_data_is_handed_on(corpus, monkeypatch):
     told = []
     monkeypatch.setattr(module, "rehearse", lambda *arguments: told.append(arguments[-1]))
     train_run(recipe(max_updates=1, tokens_per_update=4), corpus / "run", device="cpu")
-    assert told[0].startswith("longest source: text:2, 5 tokens, more than training.tokens_per_update (4)")
+    assert told[0]("").startswith(
+        "longest source: text:2, 5 tokens, more than training.tokens_per_update (4)"
+    )
 
 
 class Stored:
