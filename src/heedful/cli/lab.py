@@ -65,8 +65,9 @@ def lab(
             _show(made, whole=not (every or as_json), aside=as_json)
     if out is not None:
         from heedful.lab.gallery import write_gallery
+        from heedful.lab.registry import parts
 
-        say(f"to be read in a browser: {write_gallery(results, out)}")
+        say(f"to be read in a browser: {write_gallery(results, out, parts())}")
     if as_json:
         json_result(as_dict(chosen, results))
     if others := [made.name for made in results if not made.as_expected]:
@@ -75,13 +76,14 @@ def lab(
 
 def _list(experiments: "list[Experiment]", as_json: bool) -> None:
     """All there are."""
+    from heedful.lab.registry import parts
     from heedful.lab.result import as_dict
     from heedful.lab.text import listing
 
     if as_json:
         json_result(as_dict(experiments))
         return
-    result(listing(experiments))
+    result(listing(experiments, parts()))
     say("make one with:  heedful lab NAME      all, as pages with pictures:  heedful lab --all --out gallery")
 
 

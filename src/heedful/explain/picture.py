@@ -130,5 +130,5 @@ def save(figure: Figure, path: Path | str) -> None:
         # A sign that no font of this machine has is drawn as an empty box.
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
         drawn = BytesIO()
-        figure.savefig(drawn, format=kind[1:], metadata=metadata, facecolor="white")
+        figure.savefig(drawn, format=kind[1:], metadata=metadata, facecolor="auto")
     write_bytes(path, drawn.getvalue())

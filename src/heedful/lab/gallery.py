@@ -1,33 +1,30 @@
 """The gallery: an index and a page for each experiment, with pictures beside them.
 
 Pages are plain HTML with their style inside: they need no network, no server and no script, and follow the
-reader's choice of light or dark. Pictures stay on white. A folder of them:
+reader's choice of light or dark, as the pictures do. A folder of them:
 
 | file | what it is |
 |---|---|
 | ``index.html`` | all experiments, with their verdicts |
 | ``errors.html`` | every correction of the lectures |
 | ``NAME.html`` | the claim, its source, the figures, the verdict, the control |
-| ``NAME.png``, ``NAME.svg`` | its picture |
-| ``NAME.control.png``, ``NAME.control.svg`` | that of the control |
+| ``NAME.png``, ``NAME.dark.png``, ``NAME.svg`` | its picture |
+| ``NAME.control.png`` and so on | that of the control |
 | ``lab.json`` | all of it as data (``docs/schemas/lab.schema.json``) |
 """
 
 import json
 import os
-import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from heedful.errors import RequestError, WorkError
-from heedful.explain.picture import save
+from heedful.errors import RequestError
 from heedful.files import write_text
-from heedful.lab.drawing import draw
 from heedful.lab.errors import corrections
 from heedful.lab.experiment import Experiment, Measured, Verdict
+from heedful.lab.pictures import Picture, make
 from heedful.lab.result import Result, as_dict, columns
 from heedful.lab.text import cell, cell_is_number, items, number, value_of
 
@@ -38,15 +35,6 @@ SIGNS: Mapping[Verdict, tuple[str, str]] = {
     "holds with conditions": ("≈", "conditions"),
     "is wrong": ("✗", "wrong"),
 }
-
-
-@dataclass(frozen=True)
-class _Picture:
-    """A PNG in the folder (beside it, the same as SVG), and its size in pixels."""
-
-    name: str
-    width: int
-    height: int
 
 
 def check_folder(folder: Path) -> None:
@@ -77,12 +65,16 @@ def _is_gallery(folder: Path) -> bool:
     return isinstance(data, dict) and {"version", "experiments"} <= set(data)
 
 
-def write_gallery(results: Sequence[Result], folder: Path) -> Path:
+def write_gallery(
+    results: Sequence[Result], folder: Path, parts: Mapping[str, Sequence[str]] | None = None
+) -> Path:
     """Write pages and pictures of what was made; returns the index.
 
     Args:
         results: of experiments and of their controls; a page holds what there is of its experiment.
         folder: is made where it is not; pages of the same names are replaced in a gallery.
+        parts: names of experiments by the heading that they stand under on the index (`registry.parts`);
+            those of no part stand before all.
 
     Raises:
         RequestError: ``folder`` is a file, holds something else (`check_folder`), or cannot be made.
@@ -106,25 +98,14 @@ def write_gallery(results: Sequence[Result], folder: Path) -> Path:
         write_text(folder / f"{each.name}.html", _page(each, own, before, after))
     write_text(folder / ERRORS, _errors(results))
     index = folder / INDEX
-    write_text(index, _index([(result, pictures[id(result)]) for result in results]))
+    write_text(index, _index([(result, pictures[id(result)]) for result in results], parts or {}))
     return index
 
 
-def _draw(result: Result, folder: Path) -> _Picture | None:
+def _draw(result: Result, folder: Path) -> Picture | None:
     """Write the pictures of an outcome."""
-    if not result.outcome.panels:
-        return None
     name = f"{result.experiment.name}{'.control' if result.control else ''}"
-    figure = draw(*result.outcome.panels)
-    for suffix in (".svg", ".png"):
-        save(figure, folder / f"{name}{suffix}")
-    path = folder / f"{name}.png"
-    try:
-        # The size stands at the head of a PNG: signature, length, "IHDR", width, height.
-        width, height = struct.unpack(">II", path.read_bytes()[16:24])
-    except OSError as error:
-        raise WorkError(f"{path}: cannot be read ({error.strerror})") from error
-    return _Picture(name, width, height)
+    return make(result.outcome.panels, folder, name) if result.outcome.panels else None
 
 
 def _document(title: str, body: str) -> str:
@@ -142,13 +123,12 @@ def _badge(verdict: Verdict) -> str:
     return f'<span class="verdict {kind}"><span aria-hidden="true">{sign}</span> {escape(verdict)}</span>'
 
 
-def _index(shown: Sequence[tuple[Result, _Picture | None]]) -> str:
+def _index(shown: Sequence[tuple[Result, Picture | None]], parts: Mapping[str, Sequence[str]]) -> str:
     """The page that shows all; where an experiment's control alone was made, that."""
-    first: dict[str, tuple[Result, _Picture | None]] = {}
+    first: dict[str, tuple[Result, Picture | None]] = {}
     for each in sorted(shown, key=lambda each: each[0].control):
         first.setdefault(each[0].experiment.name, each)
     order = dict.fromkeys(result.experiment.name for result, _ in shown)
-    cards = "\n".join(_card(*first[name]) for name in order)
     counts = Counter(result.outcome.verdict for result, _ in first.values() if not result.control)
     summary = ", ".join(f"{counts[verdict]} × {verdict}" for verdict in SIGNS if counts[verdict])
     wrong = [result for result, _ in shown if not result.as_expected]
@@ -156,6 +136,8 @@ def _index(shown: Sequence[tuple[Result, _Picture | None]]) -> str:
         f"<p>{escape(result.name)}: expected “{escape(result.expected)}”.</p>" for result in wrong
     )
     plural = "s" if len(order) > 1 else ""
+    cards = {name: _card(*first[name]) for name in order}
+    contents, sections = _in_parts(cards, parts)
     return _document(
         "The lab of heedful",
         "<header><h1>The lab</h1>\n<p>Claims, questions and figures of five lectures on Transformers, each "
@@ -163,23 +145,49 @@ def _index(shown: Sequence[tuple[Result, _Picture | None]]) -> str:
         f"verdict must come out.</p>\n<p class='soft'>{len(order)} experiment{plural}: "
         f"{escape(summary)}</p>{warning}\n"
         f'<p><a href="{ERRORS}">What the lectures print wrongly</a></p></header>\n'
-        f'<main><ul class="cards">\n{cards}\n</ul></main>',
+        f"{contents}<main>{sections}</main>",
     )
 
 
-def _card(result: Result, picture: _Picture | None) -> str:
+def _in_parts(cards: Mapping[str, str], parts: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    """Links to the parts that have cards, where there are some, and the cards under their headings."""
+    known = {name for names in parts.values() for name in names}
+    listed = {"": [name for name in cards if name not in known]}
+    listed |= {part: [name for name in names if name in cards] for part, names in parts.items()}
+    links, sections = [], []
+    for place, (part, names) in enumerate(listed.items()):
+        if not names:
+            continue
+        heading = f'<h2 id="part-{place}">{escape(part)}</h2>\n' if part else ""
+        if part:
+            links.append(f'<a href="#part-{place}">{escape(part)}</a>')
+        inside = "\n".join(cards[name] for name in names)
+        sections.append(f'{heading}<ul class="cards">\n{inside}\n</ul>')
+    contents = f'<nav aria-label="Parts">{" ".join(links)}</nav>\n' if links else ""
+    return contents, "\n".join(sections)
+
+
+def _card(result: Result, picture: Picture | None) -> str:
     own = result.experiment
     thumb = ""
     if picture is not None:
-        thumb = (
-            f'<a class="thumb" href="{own.name}.html" tabindex="-1" aria-hidden="true">'
-            f'<img src="{picture.name}.png" alt="" loading="lazy" width="{picture.width}" '
-            f'height="{picture.height}"></a>'
-        )
+        # Of several panels the first: all of them would be too small to read.
+        ratio = f"{picture.first * picture.width:.0f} / {picture.height}"
+        shown = _image(picture, "", f' loading="lazy" style="aspect-ratio: {ratio}"')
+        thumb = f'<a class="thumb" href="{own.name}.html" tabindex="-1" aria-hidden="true">{shown}</a>'
     return (
         f'<li>{thumb}<h3><a href="{own.name}.html">{escape(own.title)}</a></h3>\n'
         f'<p class="soft">{escape(own.stated)}</p>\n'
         f'<p>{_badge(result.outcome.verdict)} <span class="soft">{escape(items(own))}</span></p></li>'
+    )
+
+
+def _image(picture: Picture, words: str, more: str = "") -> str:
+    """The picture that fits the page, light or dark; ``more`` are further attributes."""
+    return (
+        f'<picture><source srcset="{picture.name}.dark.png" media="(prefers-color-scheme: dark)">'
+        f'<img src="{picture.name}.png" alt="{escape(words)}" width="{picture.width}" '
+        f'height="{picture.height}"{more}></picture>'
     )
 
 
@@ -224,7 +232,7 @@ def _error(printed: str, correct: str, origin: str, found_by: Experiment | None)
 
 def _page(
     own: Experiment,
-    shown: Sequence[tuple[Result, _Picture | None]],
+    shown: Sequence[tuple[Result, Picture | None]],
     before: Experiment | None,
     after: Experiment | None,
 ) -> str:
@@ -245,7 +253,7 @@ def _page(
     )
 
 
-def _section(result: Result, picture: _Picture | None) -> str:
+def _section(result: Result, picture: Picture | None) -> str:
     """An outcome: verdict, picture, figures, table."""
     own, outcome = result.experiment, result.outcome
     heading = "Control" if result.control else "Verdict"
@@ -255,8 +263,7 @@ def _section(result: Result, picture: _Picture | None) -> str:
     if picture is not None:
         what = f"{own.title}{', control' if result.control else ''}"
         image = (
-            f'<figure><img src="{picture.name}.png" width="{picture.width}" height="{picture.height}" '
-            f'alt="Picture: {escape(what)}. Its figures stand in the tables below.">'
+            f"<figure>{_image(picture, f'Picture: {what}. Its figures stand in the tables below.')}"
             f'<figcaption class="soft"><a href="{picture.name}.svg">as SVG</a></figcaption></figure>\n'
         )
     return (

@@ -5,50 +5,38 @@ from importlib import import_module
 from heedful.errors import RequestError, nearest
 from heedful.lab.experiment import Experiment
 
-MODULES: tuple[str, ...] = (
-    "scores",
-    "weights",
-    "lookup",
-    "aligning",
-    "pronoun",
-    "order",
-    "heads",
-    "depth",
-    "sinusoids",
-    "positions",
-    "filters",
-    "norms",
-    "norms_compared",
-    "learning_rates",
-    "warmup",
-    "recurrence",
-    "contexts",
-    "waiting",
-    "prefixes",
-    "tying",
-    "transfer",
-    "copying",
-    "patterns",
-    "links",
-    "mixing",
-    "convolutions",
-    "experts",
-    "data_size",
-    "distances",
-    "shapes",
-    "arithmetic",
-    "tables",
-    "backward",
-)
-"""Modules below `heedful.lab`, each with a list ``EXPERIMENTS``, in the order of the lectures."""
+PARTS: dict[str, tuple[str, ...]] = {
+    "Scores and weights": ("scores", "weights", "lookup", "aligning", "pronoun"),
+    "Order, heads and depth": ("order", "heads", "depth"),
+    "Positions": ("sinusoids", "positions", "filters"),
+    "Norms and the first updates": ("norms", "norms_compared", "learning_rates", "warmup"),
+    "Recurrence, and what waits for what": ("recurrence", "contexts", "waiting", "prefixes"),
+    "What is shared, carried over, copied": ("tying", "transfer", "copying"),
+    "What trained heads do": ("patterns", "links"),
+    "Other mixers, experts and pictures": ("mixing", "convolutions", "experts", "data_size", "distances"),
+    "Counting": ("shapes", "arithmetic", "tables", "backward"),
+}
+"""Modules below `heedful.lab`, by headings in the order of the lectures; each has a list ``EXPERIMENTS``."""
+
+
+def _inside(module: str) -> list[Experiment]:
+    """The experiments of a module, which is imported now."""
+    return list(import_module(f"heedful.lab.{module}").EXPERIMENTS)
 
 
 def experiments() -> dict[str, Experiment]:
     """All of them, in their order; what they need is imported now."""
-    found = [each for name in MODULES for each in import_module(f"heedful.lab.{name}").EXPERIMENTS]
+    found = [each for modules in PARTS.values() for module in modules for each in _inside(module)]
     if len({each.name for each in found}) < len(found):
         raise ValueError("two experiments have one name")
     return {each.name: each for each in found}
+
+
+def parts() -> dict[str, list[str]]:
+    """The names of experiments by the heading that they stand under."""
+    return {
+        part: [each.name for module in modules for each in _inside(module)] for part, modules in PARTS.items()
+    }
 
 
 def experiment(name: str) -> Experiment:

@@ -35,11 +35,17 @@ def value_of(measured: Measured) -> str:
     return f"{number(measured.value)} {measured.unit}".rstrip()
 
 
-def listing(experiments: Iterable[Experiment]) -> str:
-    """Name and title of each, and the numbers of the lectures' items."""
-    rows = [(each.name, each.title, items(each)) for each in experiments]
-    name, title = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
-    return "\n".join(f"{row[0]:<{name}}  {row[1]:<{title}}  {row[2]}".rstrip() for row in rows)
+def listing(experiments: Iterable[Experiment], parts: Mapping[str, Sequence[str]] | None = None) -> str:
+    """Name and title of each, and the numbers of the lectures' items; ``parts`` are names under headings."""
+    rows = {each.name: (each.name, each.title, items(each)) for each in experiments}
+    name, title = (max((len(row[i]) for row in rows.values()), default=0) for i in (0, 1))
+    lines = {key: f"{row[0]:<{name}}  {row[1]:<{title}}  {row[2]}".rstrip() for key, row in rows.items()}
+    if not parts:
+        return "\n".join(lines.values())
+    return "\n\n".join(
+        "\n".join([part, *(INDENT + lines[name] for name in names if name in lines)])
+        for part, names in parts.items()
+    )
 
 
 def items(experiment: Experiment) -> str:

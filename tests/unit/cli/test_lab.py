@@ -12,7 +12,7 @@ from heedful.cli import lab
 from heedful.errors import RequestError, WorkError
 from heedful.lab import registry
 from heedful.lab.experiment import Experiment, Measured, Outcome
-from heedful.lab.registry import experiments
+from heedful.lab.registry import PARTS, experiments
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "lab.schema.json"
 
@@ -56,7 +56,9 @@ def two(monkeypatch):
 def test_without_a_name_they_are_listed():
     outcome = invoke()
     assert outcome.exit_code == 0
-    assert [line.split()[0] for line in outcome.stdout.splitlines()] == list(experiments())
+    listed = [line for line in outcome.stdout.splitlines() if line.startswith("  ")]
+    assert [line.split()[0] for line in listed] == list(experiments())
+    assert [line for line in outcome.stdout.splitlines() if line and line not in listed] == list(PARTS)
 
 
 def test_the_list_as_json():

@@ -16,7 +16,8 @@ from heedful.lab.result import perform
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "lab.schema.json"
 # These need no closing tag.
-VOID = {"meta", "img", "br", "link"}
+VOID = {"meta", "img", "br", "link", "source"}
+PARTS = {"Here & there": ["second", "absent"], "Nothing": ["absent too"], "Last": ["third"]}
 
 
 class Page(HTMLParser):
@@ -57,7 +58,7 @@ def folder(tmp_path_factory):
         for control in (False, True)
     ]
     folder = tmp_path_factory.mktemp("gallery") / "site"
-    write_gallery(results, folder)
+    write_gallery(results, folder, PARTS)
     return folder
 
 
@@ -72,7 +73,8 @@ def test_there_is_a_page_for_each_and_an_index(folder):
 def test_every_link_leads_to_a_file_and_none_out(folder):
     linked = set()
     for page in pages(folder).values():
-        targets = [tag["href"] for tag in page.all("a")] + [tag["src"] for tag in page.all("img")]
+        targets = [tag["href"] for tag in page.all("a") if not tag["href"].startswith("#")]
+        targets += [tag["src"] for tag in page.all("img")] + [tag["srcset"] for tag in page.all("source")]
         for target in targets:
             assert (folder / target).is_file(), target
         linked |= set(targets)
@@ -145,11 +147,24 @@ def test_the_index_shows_each_with_its_verdict(folder):
     page = pages(folder)["index.html"]
     assert [tag["href"] for tag in page.all("a") if tag.get("class") != "thumb"] == [
         "errors.html",
+        "#part-1",
+        "#part-3",
         "first.html",
         "second.html",
         "third.html",
     ]
     assert "3 experiments: 3 × holds" in page.text
+
+
+def test_experiments_stand_under_the_headings_of_their_parts(folder):
+    page = pages(folder)["index.html"]
+    assert [tag.get("id") for tag in page.all("h2")] == ["part-1", "part-3"]
+    places = [
+        page.text.rindex(text)
+        for text in ("title of first", "Here & there", "title of second", "Last", "title of third")
+    ]
+    assert places == sorted(places)
+    assert "Nothing" not in page.text
 
 
 def test_errors_of_the_lectures_stand_on_one_page_with_what_is_true(tmp_path):
@@ -196,6 +211,8 @@ def test_pictures_have_the_size_that_is_said(folder):
     for page in pages(folder).values():
         for image in page.all("img"):
             with Image.open(folder / image["src"]) as picture:
+                assert picture.size == (int(image["width"]), int(image["height"]))
+            with Image.open(folder / image["src"].replace(".png", ".dark.png")) as picture:
                 assert picture.size == (int(image["width"]), int(image["height"]))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import Browser, missing
-from made_up import made_up
+from made_up import PANEL, made_up
 
 from heedful.lab.gallery import write_gallery
 from heedful.lab.result import perform
@@ -89,6 +89,28 @@ def test_all_words_stand_out_from_their_ground(browser, folder, dark):
             assert (light + 0.05) / (deep + 0.05) >= CONTRAST, text
             grounds.add(luminance(ground))
     assert (max(grounds) < 0.1) if dark else (min(grounds) > 0.8)
+
+
+@pytest.mark.parametrize(("dark", "ending"), [(False, "first.png"), (True, "first.dark.png")])
+def test_pictures_are_those_of_the_readers_choice(browser, folder, dark, ending):
+    browser.show(dark=dark)
+    browser.visit(folder / "first.html")
+    drawn = "const [image] = document.images; return image.decode().then(() => image.currentSrc)"
+    assert browser.execute(drawn) == (folder / ending).as_uri()
+
+
+def test_a_card_shows_its_picture_whole_and_nothing_else_of_it(browser, folder):
+    browser.show()
+    browser.visit(folder / "index.html")
+    boxes = browser.execute(
+        "return [...document.querySelectorAll('.thumb')].map((thumb) => {"
+        "const box = thumb.getBoundingClientRect(), own = thumb.querySelector('img').getBoundingClientRect();"
+        "return [own.width / own.height, own.width - box.width, own.height - box.height];})"
+    )
+    panel = PANEL.inches[0] / PANEL.inches[1]
+    for ratio, wider, higher in boxes:
+        assert ratio == pytest.approx(panel, rel=0.01)
+        assert max(wider, higher) <= 0.5
 
 
 @pytest.mark.parametrize("width", [360, 1400])

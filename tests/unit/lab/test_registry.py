@@ -7,12 +7,12 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.lab import registry
-from heedful.lab.registry import MODULES, experiment, experiments
+from heedful.lab.registry import PARTS, experiment, experiments, parts
 
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", [module for modules in PARTS.values() for module in modules])
 def test_a_file_of_tests_holds_it_to_the_laws(module):
     text = (HERE / f"test_{module}.py").read_text(encoding="utf-8")
     assert f'class TestExperiments(Laws):\n    family = "{module}"\n' in text
@@ -30,7 +30,11 @@ def test_names_are_the_keys_and_an_unknown_one_names_the_nearest():
         experiment("order-blindnes")
 
 
+def test_every_experiment_stands_under_one_heading():
+    assert [name for names in parts().values() for name in names] == list(experiments())
+
+
 def test_two_experiments_of_one_name_are_refused(monkeypatch):
-    monkeypatch.setattr(registry, "MODULES", (*registry.MODULES, registry.MODULES[0]))
+    monkeypatch.setattr(registry, "PARTS", {**PARTS, "Again": ("scores",)})
     with pytest.raises(ValueError, match="one name"):
         experiments()

@@ -1,0 +1,109 @@
+"""The pictures of the gallery: files of each outcome's panels, for light pages and for dark ones."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedful.errors import WorkError
+from heedful.explain.picture import save
+from heedful.lab.drawing import Panel, draw
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Colour = tuple[float, float, float]
+"""Red, green and blue, from 0 to 1."""
+
+# Of dark pages, as in gallery.css: what is written, and the cards that it is written on.
+INK, CARD = "#e8e6e1", "#1d2024"
+# What grows from zero, and what has two signs: zero is the ground, as on light pages.
+SEQUENTIAL = (CARD, "#2f5f9e", "#cfe3ff")
+DIVERGING = ("#ffb3ad", "#b5504a", CARD, "#4670b8", "#b5cdff")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture in the folder: ``NAME.png``, ``NAME.dark.png``, ``NAME.svg``.
+
+    Args:
+        name: of the files, before their endings.
+        width, height: of either PNG, in pixels.
+        first: the share of the width that the first panel takes.
+    """
+
+    name: str
+    width: int
+    height: int
+    first: float
+
+
+def make(panels: Sequence[Panel], folder: Path, name: str) -> Picture:
+    """Draw panels, at least one, and write the files.
+
+    Raises:
+        WorkError: one cannot be written.
+    """
+    figure = draw(*panels)
+    for suffix in (".svg", ".png"):
+        save(figure, folder / f"{name}{suffix}")
+    first = _share_of_first(figure)
+    darken(figure)
+    save(figure, folder / f"{name}.dark.png")
+    return Picture(name, *_size(folder / f"{name}.png"), first)
+
+
+def _share_of_first(figure: "Figure") -> float:
+    """Where the second panel begins, with its words, as a share of the width; 1 where there is one panel."""
+    panels = [axes for axes in figure.get_axes() if axes.get_label() != "<colorbar>"]
+    if len(panels) < 2:
+        return 1.0
+    second = panels[1].get_tightbbox()
+    assert second is not None
+    return second.x0 / figure.bbox.width
+
+
+def _size(path: Path) -> tuple[int, int]:
+    """Width and height of a PNG, which stand at its head: signature, length, "IHDR", width, height."""
+    try:
+        width, height = struct.unpack(">II", path.read_bytes()[16:24])
+    except OSError as error:
+        raise WorkError(f"{path}: cannot be read ({error.strerror})") from error
+    return width, height
+
+
+def darken(figure: "Figure") -> None:
+    """Make a figure one for dark pages: white becomes the card, black the ink, and greys lie between.
+
+    Colours that tell curves apart stay, as they stand out from either ground. Heat maps begin at the card.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.image import AxesImage
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    from matplotlib.text import Text
+
+    for axes in figure.get_axes():
+        axes.tick_params(which="both", colors=INK)  # those that are made later, too
+    for each in figure.findobj():
+        if isinstance(each, AxesImage):
+            signed = each.get_cmap().name == "RdBu"
+            colours = DIVERGING if signed else SEQUENTIAL
+            each.set_cmap(LinearSegmentedColormap.from_list("dark", colours))
+        elif isinstance(each, Text | Line2D):
+            each.set_color(_on_dark(each.get_color()))
+        elif isinstance(each, Patch):
+            each.set_facecolor(_on_dark(each.get_facecolor()))
+            each.set_edgecolor(_on_dark(each.get_edgecolor()))
+
+
+def _on_dark(colour: Any) -> Any:
+    """The colour on a dark page: of greys another one, between card and ink; what is not there stays so."""
+    from matplotlib.colors import to_rgb, to_rgba
+
+    *own, opacity = to_rgba(colour)
+    if max(own) - min(own) > 0.02:
+        return colour
+    ink, card = to_rgb(INK), to_rgb(CARD)
+    return (*(dark + own[0] * (light - dark) for dark, light in zip(ink, card, strict=True)), opacity)
