@@ -1,5 +1,6 @@
 """What is told of words that a vocabulary does not have: they are read as ``<unk>``, all alike."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from heedful.data.report import ColumnCounts
@@ -24,6 +25,11 @@ def unknown_note(
         return None
     total = sum(i not in _FRAMING for i in flat)
     return f"{unknown:,} of {total:,} {_named(tokenizer, side)} {_told(unknown)}{_first(tokenizer, texts)}"
+
+
+def is_of_unknown_words(note: str) -> bool:
+    """Whether unknown words are all that a note of an input tells (`unknown_note`)."""
+    return _UNKNOWN.match(note) is not None
 
 
 def unknown_notes(
@@ -72,6 +78,9 @@ def joined(*notes: str | None) -> str | None:
 
 
 _FRAMING = {SPECIALS.pad, SPECIALS.start, SPECIALS.end, SPECIALS.classify, SPECIALS.separate, SPECIALS.mask}
+
+
+_UNKNOWN = re.compile(r"[\d,]+ of [\d,]+ (\w+ )?(words|tokens) (is|are) unknown to this run")
 
 
 def _named(tokenizer: Tokenizer, side: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.tasks.unknown import joined, unknown_in, unknown_note, unknown_notes
+from heedful.tasks.unknown import is_of_unknown_words, joined, unknown_in, unknown_note, unknown_notes
 from heedful.text.configuration import ByteConfig, CharacterConfig, PreprocessingConfig, WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -40,6 +40,15 @@ def test_the_first_is_the_first_and_the_count_is_that_of_the_words(words):
     assert found.startswith(f"{len(strange)} of {len(words)} words ")
     assert found.endswith(f"(the first: {strange[0]!r})")
     assert WORDS.unknown_words(" ".join(words)) == strange
+
+
+@pytest.mark.parametrize("side", ["", "source"])
+def test_a_note_of_unknown_words_alone_is_told_from_others(side):
+    for texts in (["unicorn"], ["the zebra"], ["zebra"] * 1_200):
+        unknown = note(WORDS, *texts, side=side)
+        assert is_of_unknown_words(unknown)
+        assert not is_of_unknown_words(joined("cut from 12 to 4 tokens", unknown))
+    assert not is_of_unknown_words("the input is empty")
 
 
 def test_words_are_told_as_they_are_read():
