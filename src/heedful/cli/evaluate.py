@@ -189,18 +189,10 @@ class Judging:
         """Keep the head that was chosen with the run: ``explain`` shows it first."""
         from heedful.explain.best_head import keep
 
-        pairs = found.development or len(found.found)
-        chosen = found.chosen.choice
-        kept = keep(run, chosen, rate=found.chosen.rate, pairs=pairs)
-        if kept is None:
-            return
-        if kept.pairs > pairs:
-            say(
-                f"{kept.choice} stays the one that heedful explain shows first: "
-                f"{_pairs(kept.pairs)} chose it, and {_pairs(pairs)} chose {chosen}"
-            )
-        else:
-            say(f"{chosen} is now the one that heedful explain shows first: {_pairs(pairs)} chose it")
+        shown = keep(run, found.table, found.judged)
+        if shown is not None:
+            state = "is now" if shown.choice == found.chosen.choice else "stays"
+            say(f"{shown.choice} {state} the one that heedful explain shows first: {shown.why}")
 
 
 @dataclass(frozen=True)
@@ -296,10 +288,6 @@ def _scored(
                 _show(name, run.kind.unit, found.scores)
             write(json_text({"split": name, **row}) for row in found.rows())
     return evaluations
-
-
-def _pairs(n: int) -> str:
-    return "1 pair" if n == 1 else f"{n:,} pairs"
 
 
 @contextmanager

@@ -89,12 +89,14 @@ class Evaluation(kind.Evaluation):
         table: of every layer and head.
         chosen: the head that is reported.
         development: how many pairs, the first ones, it was chosen by; 0: it was chosen by all, or given.
+        judged: how many of the pairs that it was chosen by have gold links.
         found: its links of every pair.
     """
 
     table: Sequence[Rated]
     chosen: Rated
     development: int
+    judged: int
     found: Sequence[frozenset[Link]]
 
     def pharaoh(self) -> Iterator[str]:
@@ -169,7 +171,8 @@ def evaluate_alignments(
         step = guided.step if guided.step in steps else steps[0]
         head = _named(table, Choice(guided.place(layers), guided.head - 1, step))
         scores.append(replace(_score(head, by, "guided"), name=f"{head.score.name} of the guided head"))
-    return Evaluation(split, scores, table, chosen, development, found[chosen.choice])
+    judged = sum(bool(each.possible) for each in read.alignments[: development or kept])
+    return Evaluation(split, scores, table, chosen, development, judged, found[chosen.choice])
 
 
 def gold_of(gold: str, sources: Sequence[Words], targets: Sequence[Words], first: int) -> Gold:

@@ -1,6 +1,7 @@
 """What a target looks at in the source of the same text: an independent loop, and the shift."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -139,7 +140,7 @@ def test_memory_is_that_of_the_texts_and_the_parts(translator):
 def test_the_head_that_gold_alignments_chose_is_shown_first(translator):
     run, given, *_ = translator
     assert best_head(run) is None
-    if not keep(run, Choice(1, 2), rate=0.5, pairs=3):
+    if not keep(run, [SimpleNamespace(choice=Choice(1, 2), rate=0.5)], 3):
         pytest.skip("this run has no card")
     try:
         seen = look(run, given)
