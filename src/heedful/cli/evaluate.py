@@ -4,9 +4,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,23 +17,8 @@ from heedful.errors import RequestError
 if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
     from heedful.explain import error_rates
-    from heedful.runs.kind import Evaluation
+    from heedful.runs.kind import Evaluation, OwnData
     from heedful.runs.run import Run
-
-
-class Links(StrEnum):
-    """See `heedful.explain.alignment.links`."""
-
-    target = "target"
-    source = "source"
-    both = "both"
-
-
-class Step(StrEnum):
-    """See `heedful.explain.alignment.at_step`."""
-
-    output = "output"
-    input = "input"
 
 
 @dataclass(frozen=True)
@@ -74,8 +58,8 @@ class Sources:
 
     def check(self) -> None:
         """Refuse files for several tasks."""
-        if len(named := self._named()) > 1:
-            raise RequestError(f"{' and '.join(named)}: give one of them")
+        if len(given := self._given()) > 1:
+            raise RequestError(f"{' and '.join(f'--{form}' for form in given)}: give one of them")
 
     def chosen(self, run: "Run") -> "dict[str, SourceConfig]":
         """The data sets by their names.
@@ -84,22 +68,24 @@ class Sources:
             RequestError: the run's task is not scored on such files, or one is not there.
         """
         from heedful.data.lines import find
-        from heedful.runs.evaluate import chosen_splits
+        from heedful.runs.evaluate import as_options, chosen_splits
 
-        for option, files in self._named().items():
-            if option not in run.kind.own_data.split():
-                task, own = run.recipe.task.kind, run.kind.own_data
-                raise RequestError(f"{option}: a run of the task {task} is scored on {own}")
-            if option in ("--data", "--table"):  # the others may be folders
+        given = self._given()
+        for form, files in given.items():
+            if form not in run.kind.own_data:
+                task, own = run.recipe.task.kind, as_options(run.kind.own_data)
+                raise RequestError(f"--{form}: a run of the task {task} is scored on {own}")
+            if form in ("data", "table"):  # the others may be folders
                 for file in files:
                     find(str(file), Path())
-        return chosen_splits(run, self.split, next(iter(self._named().values()), None))
+        return chosen_splits(run, self.split, next(iter(given.values()), None))
 
-    def _named(self) -> dict[str, Sequence[Path]]:
-        """The files to score on instead of the recipe's, by the option that names them."""
+    def _given(self) -> "dict[OwnData, Sequence[Path]]":
+        """The files to score on instead of the recipe's, by the form that they have."""
         table, folder = [self.table] if self.table else None, [self.folder] if self.folder else None
-        given = {"--data": self.data, "--text": self.text, "--table": table, "--folder": folder}
-        return {option: files for option, files in given.items() if files}
+        forms: dict[OwnData, Sequence[Path] | None]
+        forms = {"data": self.data, "text": self.text, "table": table, "folder": folder}
+        return {form: files for form, files in forms.items() if files}
 
 
 @dataclass(frozen=True)
@@ -125,14 +111,14 @@ class Judging:
         ),
     ] = None
     links: Annotated[
-        Links,
+        Literal["target", "source", "both"],  # heedful.explain.alignment.Direction
         typer.Option(
             help="target: each target word with the source word that it looks at most; source: each source "
             "word with the target word that looks at it most; both: what is linked both ways."
         ),
-    ] = Links.target
+    ] = "target"
     step: Annotated[
-        Step | None,
+        Literal["output", "input"] | None,  # heedful.objectives.guided.DecoderStep
         typer.Option(
             help="Where a target word is looked for: output, as it is foretold; input, as it is read. "
             "[default: both; with --head: output]"
@@ -148,7 +134,7 @@ class Judging:
             "--first-word": self.first_word,
             "--dev": self.dev,
             "--head": self.head,
-            "--links": self.links != Links.target,
+            "--links": self.links != "target",
             "--step": self.step,
         }
         decoded = {
@@ -171,7 +157,7 @@ class Judging:
         from heedful.explain.error_rates import evaluate_alignments
 
         assert self.alignments is not None
-        steps = STEPS if self.step is None else (self.step.value,)
+        steps = STEPS if self.step is None else (self.step,)
         return evaluate_alignments(
             run,
             split,
@@ -180,7 +166,7 @@ class Judging:
             first=self.first_word,
             development=self.dev,
             choice=None if self.head is None else Choice.parse(self.head, "--head", step=steps[0]),
-            by=self.links.value,
+            by=self.links,
             steps=steps,
             limit=limit,
         )

@@ -6,9 +6,21 @@ from typing import Any
 
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError, nearest
-from heedful.runs.kind import Evaluation, Scoring
+from heedful.runs.kind import Evaluation, OwnData, Scoring
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
+
+_GIVEN: dict[OwnData, str] = {
+    "data": "--data SOURCE TARGET",
+    "text": "--text FILE",
+    "table": "--table FILE",
+    "folder": "--folder FOLDER",
+}
+
+
+def as_options(forms: Sequence[OwnData]) -> str:
+    """How the command is given one's own data in one of these forms."""
+    return " or ".join(_GIVEN[form] for form in forms)
 
 
 def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[str, SourceConfig]:
@@ -26,7 +38,9 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
     known = {**own.test, "valid": own.valid, "train": own.train}
     if split == "test" and "test" not in own.test:
         if not own.test:
-            raise RequestError(f"the recipe names no test set; use --split valid, or {run.kind.own_data}")
+            raise RequestError(
+                f"the recipe names no test set; use --split valid, or {as_options(run.kind.own_data)}"
+            )
         return dict(own.test)
     if split not in known:
         names = ", ".join(dict.fromkeys(["test", *known]))
