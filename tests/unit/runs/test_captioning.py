@@ -22,7 +22,7 @@ from heedful.runs.captioning.scoring import by_picture
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.folder import RunFolder
 from heedful.runs.kinds import kind_of
-from heedful.runs.ledger.ledger import describe
+from heedful.runs.ledger.describing import describe
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load
