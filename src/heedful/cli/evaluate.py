@@ -149,19 +149,14 @@ class Judging:
                 why = alone if self.alignments is None else "has no meaning with --alignments"
                 raise RequestError(f"{option} {why}")
 
-    def evaluation(
-        self, run: "Run", split: str, source: "SourceConfig", limit: int | None
-    ) -> "error_rates.Evaluation":
-        """See `heedful.explain.error_rates.evaluate_alignments`."""
+    def scoring(self, limit: int | None) -> "error_rates.AlignmentScoring":
+        """As `heedful.explain.error_rates.evaluate_alignments` takes it."""
         from heedful.explain.alignment import STEPS, Choice
-        from heedful.explain.error_rates import evaluate_alignments
+        from heedful.explain.error_rates import AlignmentScoring
 
         assert self.alignments is not None
         steps = STEPS if self.step is None else (self.step,)
-        return evaluate_alignments(
-            run,
-            split,
-            source,
+        return AlignmentScoring(
             self.alignments,
             first=self.first_word,
             development=self.dev,
@@ -232,6 +227,8 @@ def evaluate(
 
 def _judged(run: "Run", sources: Sources, extent: Extent, judging: Judging, *, shown: bool) -> "Evaluation":
     """Score the attention of one data set, show the table of all heads, and write the links of the chosen."""
+    from heedful.explain.error_rates import evaluate_alignments
+
     chosen = sources.chosen(run)
     if len(chosen) > 1:
         known = ", ".join(chosen)
@@ -239,7 +236,7 @@ def _judged(run: "Run", sources: Sources, extent: Extent, judging: Judging, *, s
     ((name, source),) = chosen.items()
     with _to(extent.output) as write:
         say(f"{name}: reading the attention")
-        found = judging.evaluation(run, name, source, extent.limit)
+        found = evaluate_alignments(run, name, source, judging.scoring(extent.limit))
         write(found.pharaoh())
     if judging.head is None:
         judging.remember(run, found)

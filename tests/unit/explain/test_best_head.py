@@ -14,6 +14,7 @@ from heedful.explain.best_head import ENOUGH, FILE, best_head, keep
 from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.page.build import numbers_of
+from heedful.explain.points import Selection
 from heedful.explain.summary import mean_of
 from heedful.explain.view import Best
 from heedful.runs.run import load
@@ -103,9 +104,9 @@ def test_it_may_be_the_mean_of_a_layer(own, published):
 def test_who_chooses_sees_what_was_chosen(own):
     run, given = own
     measured(run, 100, {Choice(0, 2): 0.25})
-    assert look(run, given, heads=[0, 1]).best is None
-    assert look(run, given, layers=[0]).best is None
-    assert look(run, given, kinds=["self"]).best is None
+    assert look(run, given, maps=Selection(heads=[0, 1])).best is None
+    assert look(run, given, maps=Selection(layers=[0])).best is None
+    assert look(run, given, maps=Selection(kinds=["self"])).best is None
     seen = look(run, given)
     assert "self-attention" in mean_of(seen, "self").title
     assert "mean of" in mean_of(seen, "cross").title
