@@ -253,17 +253,19 @@ def _scored(
 ) -> "list[Evaluation]":
     """Score one data set after the other, show each, and write what was scored in it."""
     from heedful.runs.evaluate import evaluate as score
+    from heedful.runs.kind import Scoring
 
     chosen = sources.chosen(run)
-    how: dict[str, Any] = {"decoding": decoding.settings(run.recipe.decoding)}
-    how |= {"limit": extent.limit, "stride": extent.stride, "precision": decoding.precision}
+    how = Scoring(
+        decoding.settings(run.recipe.decoding), extent.limit, extent.stride, precision=decoding.precision
+    )
     if run.kind.scored_by_writing:
         say(f"heedful: decoding in {run.inference(decoding.precision).chosen}")
     evaluations = []
     with _to(extent.output) as write:
         for name, source in chosen.items():
             say(f"{name}: {run.kind.scoring}")
-            found = score(run, name, source, **how)
+            found = score(run, name, source, how)
             evaluations.append(found)
             for note in found.notes:
                 say(f"heedful: {name}: {note}")
