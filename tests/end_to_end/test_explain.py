@@ -1,6 +1,7 @@
 """``heedful explain`` by the real command: what is printed, what is written, and refusals."""
 
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_the_head_that_aligns_best_is_shown_first(heedful, transformer, tmp_path
     run = load(shutil.copytree(transformer, tmp_path / "own"), device="cpu")
     given = ["explain", "own", "red dog"]
     assert "cross-attention: mean of" in ok(heedful(*given, cwd=tmp_path)).out
-    assert keep(run, Choice(0, 1), rate=0.5, pairs=3)
+    assert keep(run, [SimpleNamespace(choice=Choice(0, 1), rate=0.5)], 3)
     assert "cross-attention: layer 1, head 2 (known to align best)" in ok(heedful(*given, cwd=tmp_path)).out
     own = look(run, "red dog").map("cross", 0)
     found = ok(heedful(*given, "--json", cwd=tmp_path)).json()

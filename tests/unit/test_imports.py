@@ -3,6 +3,8 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,38 @@ def test_a_module_imports_only_what_lies_below_it(path):
 @pytest.mark.parametrize("name", sorted(BASE))
 def test_the_base_imports_nothing_of_heedful(name):
     assert imported(PACKAGE / f"{name}.py") <= BELOW[name]
+
+
+def modules() -> dict[str, Path]:
+    """All files, by the names that they are imported by."""
+    parts = {path: path.relative_to(PACKAGE.parent).with_suffix("").parts for path in PACKAGE.rglob("*.py")}
+    return {".".join(p for p in own if p != "__init__"): path for path, own in parts.items()}
+
+
+def statements(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports below a node, those in functions too, but not those for types alone."""
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.Import | ast.ImportFrom):
+            yield each
+        elif not (isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"):
+            yield from statements(each)
+
+
+def test_no_modules_import_each_other():
+    known = modules()
+    found: dict[str, set[str]] = {}
+    for module, path in known.items():
+        names = set()
+        for statement in statements(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(statement, ast.ImportFrom):
+                whole = [f"{statement.module}.{alias.name}" for alias in statement.names]
+                names |= {name if name in known else str(statement.module) for name in whole}
+            else:
+                names |= {alias.name for alias in statement.names}
+        found[module] = names & known.keys() - {module}
+    assert len(found) > 400
+    assert found["heedful.cli.train"] >= {"heedful.cli.output", "heedful.runs.train"}
+    list(TopologicalSorter(found).static_order())  # raises CycleError, which names the modules
 
 
 def test_every_package_has_its_place():

@@ -123,8 +123,9 @@ def _look(run: "Run", language: "Language", judged: int) -> _Look:
     pairs = judged_pairs(language, judged)
     seen = teacher_forced(run.model, run.codec, [p.source for p in pairs], [p.target for p in pairs])
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
-    best = most_accurate(rated(links_of(seen), gold))
-    keep(run, best.choice, rate=best.rate, pairs=len(pairs))  # heedful explain shows it first
+    table = rated(links_of(seen), gold)
+    best = most_accurate(table)
+    keep(run, table, len(pairs))  # heedful explain shows it first
     pair = drawn_pair(language)
     prediction = run.predict([pair.source], alignment=True)[0]
     own = from_prediction(prediction, run.codec)

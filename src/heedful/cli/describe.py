@@ -40,18 +40,16 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """Count parameters, FLOPs and memory, line by line, as a lecture would; with --time, time an update."""
-    from heedful.runs.ledger.ledger import describe as counted
+    from heedful.runs.ledger import describing
 
-    ledger = counted(
-        what,
-        length=length,
-        source_length=source_length,
-        tokens=batch,
-        overrides=overrides or [],
-        time=time,
-        device=device,
-        say=say,
-    )
+    changes = overrides or []
+    if time:
+        extent = describing.Extent(length, source_length, batch)
+        ledger = describing.timed(what, extent, changes, device=device, say=say)
+    else:
+        ledger = describing.describe(
+            what, length=length, source_length=source_length, tokens=batch, overrides=changes
+        )
     if as_json:
         json_result(ledger.to_dict())
     elif sys.stdout.isatty():

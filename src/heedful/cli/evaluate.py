@@ -4,9 +4,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,23 +17,8 @@ from heedful.errors import RequestError
 if TYPE_CHECKING:
     from heedful.data.sources import SourceConfig
     from heedful.explain import error_rates
-    from heedful.runs.kind import Evaluation
+    from heedful.runs.kind import Evaluation, OwnData
     from heedful.runs.run import Run
-
-
-class Links(StrEnum):
-    """See `heedful.explain.alignment.links`."""
-
-    target = "target"
-    source = "source"
-    both = "both"
-
-
-class Step(StrEnum):
-    """See `heedful.explain.alignment.at_step`."""
-
-    output = "output"
-    input = "input"
 
 
 @dataclass(frozen=True)
@@ -74,8 +58,8 @@ class Sources:
 
     def check(self) -> None:
         """Refuse files for several tasks."""
-        if len(named := self._named()) > 1:
-            raise RequestError(f"{' and '.join(named)}: give one of them")
+        if len(given := self._given()) > 1:
+            raise RequestError(f"{' and '.join(f'--{form}' for form in given)}: give one of them")
 
     def chosen(self, run: "Run") -> "dict[str, SourceConfig]":
         """The data sets by their names.
@@ -84,22 +68,24 @@ class Sources:
             RequestError: the run's task is not scored on such files, or one is not there.
         """
         from heedful.data.lines import find
-        from heedful.runs.evaluate import chosen_splits
+        from heedful.runs.evaluate import as_options, chosen_splits
 
-        for option, files in self._named().items():
-            if option not in run.kind.own_data.split():
-                task, own = run.recipe.task.kind, run.kind.own_data
-                raise RequestError(f"{option}: a run of the task {task} is scored on {own}")
-            if option in ("--data", "--table"):  # the others may be folders
+        given = self._given()
+        for form, files in given.items():
+            if form not in run.kind.own_data:
+                task, own = run.recipe.task.kind, as_options(run.kind.own_data)
+                raise RequestError(f"--{form}: a run of the task {task} is scored on {own}")
+            if form in ("data", "table"):  # the others may be folders
                 for file in files:
                     find(str(file), Path())
-        return chosen_splits(run, self.split, next(iter(self._named().values()), None))
+        return chosen_splits(run, self.split, next(iter(given.values()), None))
 
-    def _named(self) -> dict[str, Sequence[Path]]:
-        """The files to score on instead of the recipe's, by the option that names them."""
+    def _given(self) -> "dict[OwnData, Sequence[Path]]":
+        """The files to score on instead of the recipe's, by the form that they have."""
         table, folder = [self.table] if self.table else None, [self.folder] if self.folder else None
-        given = {"--data": self.data, "--text": self.text, "--table": table, "--folder": folder}
-        return {option: files for option, files in given.items() if files}
+        forms: dict[OwnData, Sequence[Path] | None]
+        forms = {"data": self.data, "text": self.text, "table": table, "folder": folder}
+        return {form: files for form, files in forms.items() if files}
 
 
 @dataclass(frozen=True)
@@ -125,14 +111,14 @@ class Judging:
         ),
     ] = None
     links: Annotated[
-        Links,
+        Literal["target", "source", "both"],  # heedful.explain.alignment.Direction
         typer.Option(
             help="target: each target word with the source word that it looks at most; source: each source "
             "word with the target word that looks at it most; both: what is linked both ways."
         ),
-    ] = Links.target
+    ] = "target"
     step: Annotated[
-        Step | None,
+        Literal["output", "input"] | None,  # heedful.objectives.guided.DecoderStep
         typer.Option(
             help="Where a target word is looked for: output, as it is foretold; input, as it is read. "
             "[default: both; with --head: output]"
@@ -148,7 +134,7 @@ class Judging:
             "--first-word": self.first_word,
             "--dev": self.dev,
             "--head": self.head,
-            "--links": self.links != Links.target,
+            "--links": self.links != "target",
             "--step": self.step,
         }
         decoded = {
@@ -163,24 +149,19 @@ class Judging:
                 why = alone if self.alignments is None else "has no meaning with --alignments"
                 raise RequestError(f"{option} {why}")
 
-    def evaluation(
-        self, run: "Run", split: str, source: "SourceConfig", limit: int | None
-    ) -> "error_rates.Evaluation":
-        """See `heedful.explain.error_rates.evaluate_alignments`."""
+    def scoring(self, limit: int | None) -> "error_rates.AlignmentScoring":
+        """As `heedful.explain.error_rates.evaluate_alignments` takes it."""
         from heedful.explain.alignment import STEPS, Choice
-        from heedful.explain.error_rates import evaluate_alignments
+        from heedful.explain.error_rates import AlignmentScoring
 
         assert self.alignments is not None
-        steps = STEPS if self.step is None else (self.step.value,)
-        return evaluate_alignments(
-            run,
-            split,
-            source,
+        steps = STEPS if self.step is None else (self.step,)
+        return AlignmentScoring(
             self.alignments,
             first=self.first_word,
             development=self.dev,
             choice=None if self.head is None else Choice.parse(self.head, "--head", step=steps[0]),
-            by=self.links.value,
+            by=self.links,
             steps=steps,
             limit=limit,
         )
@@ -189,18 +170,10 @@ class Judging:
         """Keep the head that was chosen with the run: ``explain`` shows it first."""
         from heedful.explain.best_head import keep
 
-        pairs = found.development or len(found.found)
-        chosen = found.chosen.choice
-        kept = keep(run, chosen, rate=found.chosen.rate, pairs=pairs)
-        if kept is None:
-            return
-        if kept.pairs > pairs:
-            say(
-                f"{kept.choice} stays the one that heedful explain shows first: "
-                f"{_pairs(kept.pairs)} chose it, and {_pairs(pairs)} chose {chosen}"
-            )
-        else:
-            say(f"{chosen} is now the one that heedful explain shows first: {_pairs(pairs)} chose it")
+        shown = keep(run, found.table, found.judged)
+        if shown is not None:
+            state = "is now" if shown.choice == found.chosen.choice else "stays"
+            say(f"{shown.choice} {state} the one that heedful explain shows first: {shown.why}")
 
 
 @dataclass(frozen=True)
@@ -254,6 +227,8 @@ def evaluate(
 
 def _judged(run: "Run", sources: Sources, extent: Extent, judging: Judging, *, shown: bool) -> "Evaluation":
     """Score the attention of one data set, show the table of all heads, and write the links of the chosen."""
+    from heedful.explain.error_rates import evaluate_alignments
+
     chosen = sources.chosen(run)
     if len(chosen) > 1:
         known = ", ".join(chosen)
@@ -261,7 +236,7 @@ def _judged(run: "Run", sources: Sources, extent: Extent, judging: Judging, *, s
     ((name, source),) = chosen.items()
     with _to(extent.output) as write:
         say(f"{name}: reading the attention")
-        found = judging.evaluation(run, name, source, extent.limit)
+        found = evaluate_alignments(run, name, source, judging.scoring(extent.limit))
         write(found.pharaoh())
     if judging.head is None:
         judging.remember(run, found)
@@ -278,17 +253,19 @@ def _scored(
 ) -> "list[Evaluation]":
     """Score one data set after the other, show each, and write what was scored in it."""
     from heedful.runs.evaluate import evaluate as score
+    from heedful.runs.kind import Scoring
 
     chosen = sources.chosen(run)
-    how: dict[str, Any] = {"decoding": decoding.settings(run.recipe.decoding)}
-    how |= {"limit": extent.limit, "stride": extent.stride, "precision": decoding.precision}
+    how = Scoring(
+        decoding.settings(run.recipe.decoding), extent.limit, extent.stride, precision=decoding.precision
+    )
     if run.kind.scored_by_writing:
         say(f"heedful: decoding in {run.inference(decoding.precision).chosen}")
     evaluations = []
     with _to(extent.output) as write:
         for name, source in chosen.items():
             say(f"{name}: {run.kind.scoring}")
-            found = score(run, name, source, **how)
+            found = score(run, name, source, how)
             evaluations.append(found)
             for note in found.notes:
                 say(f"heedful: {name}: {note}")
@@ -296,10 +273,6 @@ def _scored(
                 _show(name, run.kind.unit, found.scores)
             write(json_text({"split": name, **row}) for row in found.rows())
     return evaluations
-
-
-def _pairs(n: int) -> str:
-    return "1 pair" if n == 1 else f"{n:,} pairs"
 
 
 @contextmanager

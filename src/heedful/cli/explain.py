@@ -28,6 +28,7 @@ from heedful.explain.views import ALL, VIEWS, check_names, check_picture, maker
 
 if TYPE_CHECKING:
     from heedful.explain.alignment import Choice
+    from heedful.explain.points import Selection
     from heedful.explain.summary import Shown
     from heedful.explain.view import Explanation
     from heedful.runs.run import Run
@@ -51,7 +52,7 @@ EPILOG = "\n\n".join(
 
 
 @dataclass(frozen=True)
-class Asked:
+class Inputs:
     """What is looked at: inputs, and an answer in place of the run's own."""
 
     input: Annotated[
@@ -145,16 +146,16 @@ class Attention:
         """Their names."""
         return self.view or []
 
-    def chosen(self, run: "Run") -> dict[str, Any]:
-        """As `heedful.explain.look.look` takes it."""
-        from heedful.explain.points import points
+    def maps(self, run: "Run") -> "Selection":
+        """Whose attention is looked at."""
+        from heedful.explain.points import Selection, points
 
         kinds = self.kind or None
         # A model without attention still has the views that are asked for.
         if self.views and not kinds and not points(run.model):
             kinds = []
         layers, heads = ([n - 1 for n in given] if given else None for given in (self.layer, self.head))
-        return {"layers": layers, "heads": heads, "kinds": kinds, "views": self.views}
+        return Selection(layers, heads, kinds)
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,7 @@ def register(app: typer.Typer) -> None:
 
 def explain(
     run: options.Run,
-    asked: Asked,
+    inputs: Inputs,
     attention: Attention,
     answer: Answer,
     form: Form,
@@ -246,7 +247,7 @@ def explain(
     memory, exact = form.memory, form.every_weight
     from heedful.runs.run import load
 
-    seen = _seen(load(run, device=device), asked, attention, answer, memory)
+    seen = _seen(load(run, device=device), inputs, attention, answer, memory)
     if ALL in attention.views:
         _tell_left_out(seen)
     if form.out is not None:
@@ -260,24 +261,18 @@ def explain(
         _show(seen, form.tokens)
 
 
-def _seen(run: "Run", asked: Asked, attention: Attention, answer: Answer, memory: int) -> "Explanation":
+def _seen(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memory: int) -> "Explanation":
     """The explanation of the first input; maps may take so many bytes of memory."""
     from heedful.explain.look import look
+    from heedful.explain.reading import Asked
 
-    chosen = attention.chosen(run)
-    first, *others = asked.read(run)
+    maps = attention.maps(run)
+    first, *others = inputs.read(run)
     if others:
         say(f"heedful: looking at {1 + len(others):,} inputs")
-    return look(
-        run,
-        first,
-        **chosen,
-        decoding=changed_decoding(run.recipe.decoding, answer.decoding),
-        target=asked.target,
-        alternative=answer.alternative,
-        others=others,
-        limit=memory,
-    )
+    decoding = changed_decoding(run.recipe.decoding, answer.decoding)
+    asked = Asked(decoding, inputs.target, answer.alternative)
+    return look(run, first, maps=maps, asked=asked, views=attention.views, others=others, limit=memory)
 
 
 def _tell_left_out(seen: "Explanation") -> None:

@@ -14,6 +14,7 @@ from heedful.cli import options
 from heedful.cli.inputs import Input, Wanted
 from heedful.cli.options import Beam, Device, Precision, changed_decoding, grouped
 from heedful.cli.output import json_result, one_line, result, say
+from heedful.cli.remarks import Remarks
 from heedful.cli.source import Source, text_of
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.tasks.prediction import Prediction
@@ -222,7 +223,7 @@ def _answer_all(
     Raises:
         WorkError: an input could not be read; the others are answered all the same.
     """
-    first, failed = 0, 0
+    first, failed, remarks = 0, 0, Remarks()
     keys = run.kind.inputs(run.recipe)
     columns = {*keys, *run.kind.columns(run.recipe)}
     for block in blocks:
@@ -234,7 +235,8 @@ def _answer_all(
             else:
                 result(one_line(prediction.text))
             failed += bool(prediction.error)
-            _remark(prediction, given.record.get(keys[0]))
+            remarks.of(prediction, given.record.get(keys[0]))
+    remarks.rest()
     _check(failed, first)
 
 
@@ -254,14 +256,6 @@ def _answers(
     ]
 
 
-def _remark(prediction: Prediction, given: Any) -> None:
-    """What was out of the ordinary with an input."""
-    if prediction.error:
-        say(f"heedful: {prediction.error}")
-    elif prediction.note:
-        say(f"heedful: {prediction.note}: {given[:60]!r}{'…' * (len(given) > 60)}")
-
-
 def _check(failed: int, n: int) -> None:
     """In the end, whether all inputs could be read."""
     if failed:
@@ -274,13 +268,14 @@ def _stream(run: "Run", predictor: "Streaming", inputs: Iterable[Input]) -> None
     Raises:
         WorkError: an input could not be read; the others are answered all the same.
     """
-    n, failed = 0, 0
+    n, failed, remarks = 0, 0, Remarks()
     key = run.kind.inputs(run.recipe)[0]
     for given in inputs:
         prediction = _shown(predictor, given, key, ordinal=n)
         n, failed = n + 1, failed + bool(prediction.error)
         result("")
-        _remark(prediction, given.record.get(key))
+        remarks.of(prediction, given.record.get(key))
+    remarks.rest()
     _check(failed, n)
 
 

@@ -89,12 +89,14 @@ class Evaluation(kind.Evaluation):
         table: of every layer and head.
         chosen: the head that is reported.
         development: how many pairs, the first ones, it was chosen by; 0: it was chosen by all, or given.
+        judged: how many of the pairs that it was chosen by have gold links.
         found: its links of every pair.
     """
 
     table: Sequence[Rated]
     chosen: Rated
     development: int
+    judged: int
     found: Sequence[frozenset[Link]]
 
     def pharaoh(self) -> Iterator[str]:
@@ -115,32 +117,44 @@ class Evaluation(kind.Evaluation):
             yield f"  {layer:>5}  {name:>4}  {rated.choice.step:>6}  {rates}{mark}"
 
 
-def evaluate_alignments(
-    run: Run,
-    split: str,
-    source: SourceConfig,
-    gold: str,
-    *,
-    first: int = 0,
-    development: int = 0,
-    choice: Choice | None = None,
-    by: Direction = "target",
-    steps: Sequence[DecoderStep] = STEPS,
-    limit: int | None = None,
-) -> Evaluation:
-    """Hold a run's attention, teacher forced, against gold alignments.
+@dataclass(frozen=True)
+class AlignmentScoring:
+    """How attention is to be held against gold alignments.
 
     Args:
-        run: the run.
-        split: what to call the data set.
-        source: where its rows are: sources and targets, in words that blanks part.
-        gold: the file of the alignments (`heedful.evaluation.alignment.read_gold`), plain or ``.gz``.
+        gold: the file of these (`heedful.evaluation.alignment.read_gold`), plain or ``.gz``.
         first: what the file calls the first word, 0 or 1.
         development: choose the head by the first so many pairs, and report it on the others.
         choice: report this head, instead of the one with the lowest rate.
         by: how words are linked (`heedful.explain.alignment.links`).
         steps: at which steps the rows of target words are read (`heedful.explain.alignment.at_step`).
         limit: only so many pairs.
+    """
+
+    gold: str
+    first: int = 0
+    development: int = 0
+    choice: Choice | None = None
+    by: Direction = "target"
+    steps: Sequence[DecoderStep] = STEPS
+    limit: int | None = None
+
+    @property
+    def chosen_by(self) -> str:
+        """How the head that is reported is chosen, for the signature."""
+        if self.choice is not None:
+            return "given"
+        return f"first-{self.development}" if self.development else "these-pairs"
+
+
+def evaluate_alignments(run: Run, split: str, source: SourceConfig, how: AlignmentScoring) -> Evaluation:
+    """Hold a run's attention, teacher forced, against gold alignments.
+
+    Args:
+        run: the run.
+        split: what to call the data set.
+        source: where its rows are: sources and targets, in words that blanks part.
+        how: against which, and by which head.
 
     Raises:
         RequestError: the run has no attention between texts, or there are too few pairs.
@@ -149,27 +163,32 @@ def evaluate_alignments(
     has_source = getattr(run.model, "alignment_taps", ()) or is_one_text(run)
     if not isinstance(run.codec, Tokenizers) or not has_source:
         raise RequestError("--alignments: this run's model has no attention from one text to another")
-    if development and choice is not None:
+    if how.development and how.choice is not None:
         raise RequestError("--dev chooses a head, and --head names one: give one of them")
     rows = [row.row for row in rows_of(run.recipe, source)]
     sources, targets = ([blank_words(row[column]) for row in rows] for column in (SOURCE, TARGET))
-    read = gold_of(gold, sources, targets, first)
-    kept = len(rows) if limit is None else min(limit, len(rows))
+    gold = gold_of(how.gold, sources, targets, how.first).alignments[: how.limit]
+    kept, development = len(gold), how.development
     if development >= kept:
         raise RequestError(f"--dev {development}: leaves no sentence pair to report on; there are {kept:,}")
     words = sources[:kept], targets[:kept]
-    found = links_of(between_words(run.model, run.codec, *words, run.recipe.pairing, steps), by)
-    table = rated(found, read.alignments[:kept], development)
-    chosen = most_accurate(table) if choice is None else _named(table, choice)
-    how = "given" if choice is not None else f"first-{development}" if development else "these-pairs"
-    scores = [_score(chosen, by, how, table)]
+    found = links_of(between_words(run.model, run.codec, *words, run.recipe.pairing, how.steps), how.by)
+    table = rated(found, gold, development)
+    chosen = most_accurate(table) if how.choice is None else _named(table, how.choice)
+    scores = [_score(chosen, how.by, how.chosen_by, table), *_of_the_guided(run, how, table)]
+    judged = sum(bool(each.possible) for each in gold[: development or kept])
+    return Evaluation(split, scores, table, chosen, development, judged, found[chosen.choice])
+
+
+def _of_the_guided(run: Run, how: AlignmentScoring, table: Sequence[Rated]) -> Iterator[Score]:
+    """The score of the head that was taught alignments, if one was."""
     guided = getattr(run.recipe.objective, "guided", None)
-    if guided is not None:
-        layers = 1 + max(each.choice.layer for each in table)
-        step = guided.step if guided.step in steps else steps[0]
-        head = _named(table, Choice(guided.place(layers), guided.head - 1, step))
-        scores.append(replace(_score(head, by, "guided"), name=f"{head.score.name} of the guided head"))
-    return Evaluation(split, scores, table, chosen, development, found[chosen.choice])
+    if guided is None:
+        return
+    layers = 1 + max(each.choice.layer for each in table)
+    step = guided.step if guided.step in how.steps else how.steps[0]
+    head = _named(table, Choice(guided.place(layers), guided.head - 1, step))
+    yield replace(_score(head, how.by, "guided"), name=f"{head.score.name} of the guided head")
 
 
 def gold_of(gold: str, sources: Sequence[Words], targets: Sequence[Words], first: int) -> Gold:

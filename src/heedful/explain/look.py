@@ -17,8 +17,8 @@ from torch import Tensor
 from heedful.errors import RequestError
 from heedful.explain.best_head import best_head
 from heedful.explain.one_text import points_of, source_part
-from heedful.explain.points import MEMORY, Point, chosen, refuse_too_much
-from heedful.explain.reading import Questions, Reading, read
+from heedful.explain.points import EVERY_MAP, MEMORY, Point, Selection, chosen, refuse_too_much
+from heedful.explain.reading import ITS_BEST, Asked, Questions, Reading, read
 from heedful.explain.sides import slots_side
 from heedful.explain.view import Best, Explanation, Map, Side
 from heedful.explain.views import ALL, VIEWS, check_names, maker, refuse_absent, views_of
@@ -37,12 +37,8 @@ def look(
     run: "Run",
     input: Any,
     *,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-    kinds: Sequence[str] | None = None,
-    decoding: Any = None,
-    target: str | None = None,
-    alternative: int = 0,
+    maps: Selection = EVERY_MAP,
+    asked: Asked = ITS_BEST,
     views: Sequence[str] = (),
     others: Iterable[Any] = (),
     limit: int = LIMIT,
@@ -52,13 +48,8 @@ def look(
     Args:
         run: of any task.
         input: as `Run.predict` takes one: a text, a pair of texts, a picture.
-        layers: whose attention is wanted, counted from 0; None: all.
-        heads: of those layers, counted from 0; None: all.
-        kinds: ``self``, ``causal``, ``cross``; None: all that the model has; none of them: no maps.
-        decoding: how the run writes its answer, instead of the recipe's.
-        target: an answer that is looked at in place of the run's own: a text where the run writes one (of a
-            language model, what goes on after the prompt), a label of a classifier.
-        alternative: which of the run's answers, the best being 0.
+        maps: whose attention is wanted; by default all.
+        asked: how the input is answered; by default as the run does, and its best answer is looked at.
         views: names of `heedful.explain.views.VIEWS`, which are put into ``more``; or
             `heedful.explain.views.ALL`: all that the run and the input have.
         others: further inputs, for the views that look at several together; of them nothing else is told.
@@ -73,7 +64,7 @@ def look(
             long, for the model or for the limit; there is no such view, or none of this model.
     """
     check_names(views)
-    wanted = _wanted(run, layers, heads, kinds)
+    wanted = _wanted(run, maps)
     is_all = ALL in views
     names = views_of(run) if is_all else views
     refuse_absent(run, names)
@@ -84,11 +75,11 @@ def look(
             f"{1 + len(others)} inputs: only the views {together} look at several together; add one of them, "
             "or give one input (a text with blanks in quotes)"
         )
-    reading = read(run, input, decoding=decoding, target=target, alternative=alternative)
+    reading = read(run, input, asked)
     seen = _seen(run, input, reading, wanted, limit)
-    if layers is None and heads is None:
+    if maps.layers is None and maps.heads is None:
         seen = replace(seen, best=_best(run, seen.maps))
-    every = [seen, *_further(run, others, wanted, decoding, limit, _taken(seen))]
+    every = [seen, *_further(run, others, wanted, asked.decoding, limit, _taken(seen))]
     whole = [replace(each, maps=[own for own in each.maps if not own.is_part]) for each in every]
     more, absent = _more(run, reading, whole, names, is_all)
     return replace(seen, more=more, absent=absent)
@@ -148,7 +139,7 @@ def _further(
     """
     for number, input in enumerate(others, 2):
         try:
-            seen = _seen(run, input, read(run, input, decoding=decoding), wanted, limit, taken)
+            seen = _seen(run, input, read(run, input, Asked(decoding)), wanted, limit, taken)
         except RequestError as error:
             raise type(error)(f"input {number}: {error}") from None
         taken += _taken(seen)
@@ -171,22 +162,20 @@ def _best(run: "Run", maps: Sequence[Map]) -> Best | None:
     return None
 
 
-def _wanted(
-    run: "Run", layers: Sequence[int] | None, heads: Sequence[int] | None, kinds: Sequence[str] | None
-) -> list[Point]:
+def _wanted(run: "Run", maps: Selection) -> list[Point]:
     """The points to watch.
 
     Raises:
         RequestError: see `look`.
     """
-    if kinds is not None and not kinds:
+    if maps.kinds is not None and not maps.kinds:
         return []
     there_are = points_of(run)
     if not there_are:
         names = views_of(run)
         instead = f"; gradients: {VIEWS['gradients'].says}" if "gradients" in names else ""
         raise RequestError(f"{no_attention(run)}; it has the views {', '.join(names)} (--view NAME){instead}")
-    return chosen(there_are, layers=layers, heads=heads, kinds=kinds)
+    return chosen(there_are, maps)
 
 
 def no_attention(run: "Run") -> str:

@@ -13,7 +13,7 @@ token t of ``target``. Local attention has weights over the whole sequence, whic
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -104,14 +104,27 @@ def _seen(part: nn.Module) -> tuple[Kind, int] | None:
     return None
 
 
-def chosen(
-    all_points: Sequence[Point],
-    *,
-    layers: Iterable[int] | None = None,
-    heads: Iterable[int] | None = None,
-    kinds: Iterable[str] | None = None,
-) -> list[Point]:
-    """Those of some kinds, layers and heads, counted from 0; None: all there are.
+@dataclass(frozen=True)
+class Selection:
+    """Which attention maps are wanted; of each field, None: all there are.
+
+    Args:
+        layers: counted from 0.
+        heads: of those layers, counted from 0.
+        kinds: ``self``, ``causal``, ``cross``; none of them: no maps.
+    """
+
+    layers: Collection[int] | None = None
+    heads: Collection[int] | None = None
+    kinds: Collection[str] | None = None
+
+
+EVERY_MAP = Selection()
+NO_MAPS = Selection(kinds=())
+
+
+def chosen(all_points: Sequence[Point], maps: Selection) -> list[Point]:
+    """Those that are selected.
 
     A layer or head that some stacks have and others have not is taken where it is.
 
@@ -119,12 +132,12 @@ def chosen(
         RequestError: there is nowhere such a kind, layer or head.
     """
     found = list(all_points)
-    if kinds is not None:
-        found = _of_kinds(found, list(kinds))
-    if layers is not None:
-        found = _of_layers(found, sorted(set(layers)))
-    if heads is not None:
-        found = _of_heads(found, sorted(set(heads)))
+    if maps.kinds is not None:
+        found = _of_kinds(found, list(maps.kinds))
+    if maps.layers is not None:
+        found = _of_layers(found, sorted(set(maps.layers)))
+    if maps.heads is not None:
+        found = _of_heads(found, sorted(set(maps.heads)))
     return found
 
 

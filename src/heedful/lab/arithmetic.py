@@ -13,7 +13,8 @@ from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.published import BASE, BIG
 from heedful.models.registry import preset
 from heedful.models.transformer import TransformerConfig
-from heedful.runs.ledger.ledger import Ledger, Row, describe
+from heedful.runs.ledger.describing import describe
+from heedful.runs.ledger.ledger import Ledger, Row
 
 
 @cache

@@ -14,6 +14,7 @@ from heedful.evaluation.score import Score
 from heedful.evaluation.translation import translation_scores
 from heedful.runs.evaluate import evaluate
 from heedful.runs.folder import RunFolder
+from heedful.runs.kind import Scoring
 from heedful.runs.reading import read_recipe
 from heedful.runs.recipe import Recipe
 from heedful.runs.run import Run
@@ -113,7 +114,7 @@ def compare(run: Run, language: Language, limit: int | None = None) -> Compariso
     """Score the run on held-out sentences, beside two translators that keep the order of the source."""
     source = run.recipe.data.test["test"]
     assert isinstance(source, BuiltInSource)
-    own = evaluate(run, "test", source, limit=limit)
+    own = evaluate(run, "test", source, Scoring(limit=limit))
     training = phrasebook(language, "train", source.seed)
     scores = {MODEL: _chosen(own.scores)}
     baselines = {"phrase by phrase": monotone(training), "word by word": word_by_word(training)}

@@ -1,14 +1,28 @@
 """Scoring a run: which data sets, and the scores that its kind gives them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError, nearest
-from heedful.runs.kind import Evaluation, Scoring
+from heedful.runs.kind import Evaluation, OwnData, Scoring
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
+
+AS_THE_RECIPE_SAYS = Scoring()
+
+_GIVEN: dict[OwnData, str] = {
+    "data": "--data SOURCE TARGET",
+    "text": "--text FILE",
+    "table": "--table FILE",
+    "folder": "--folder FOLDER",
+}
+
+
+def as_options(forms: Sequence[OwnData]) -> str:
+    """How the command is given one's own data in one of these forms."""
+    return " or ".join(_GIVEN[form] for form in forms)
 
 
 def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[str, SourceConfig]:
@@ -26,7 +40,9 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
     known = {**own.test, "valid": own.valid, "train": own.train}
     if split == "test" and "test" not in own.test:
         if not own.test:
-            raise RequestError(f"the recipe names no test set; use --split valid, or {run.kind.own_data}")
+            raise RequestError(
+                f"the recipe names no test set; use --split valid, or {as_options(run.kind.own_data)}"
+            )
         return dict(own.test)
     if split not in known:
         names = ", ".join(dict.fromkeys(["test", *known]))
@@ -34,28 +50,14 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
     return {split: known[split]}
 
 
-def evaluate(
-    run: Run,
-    split: str,
-    source: SourceConfig,
-    *,
-    decoding: Any = None,
-    limit: int | None = None,
-    stride: int | None = None,
-    progress: Callable[[int], None] = lambda n: None,
-    precision: str = "auto",
-) -> Any:
+def evaluate(run: Run, split: str, source: SourceConfig, how: Scoring = AS_THE_RECIPE_SAYS) -> Any:
     """Score the run on a data set.
 
     Args:
         run: the run.
         split: what to call the data set.
         source: where its rows are.
-        decoding: another than the recipe's.
-        limit: only so many rows.
-        stride: how far windows move on, for a language model; instead of the recipe's.
-        progress: called with the number of rows just done.
-        precision: of the weights while decoding (`heedful.inference.choosing`).
+        how: by which decoding, and how much of it.
 
     Returns:
         An `Evaluation` of the run's kind.
@@ -64,8 +66,7 @@ def evaluate(
         DataError: there is nothing to score.
         RequestError: the run cannot be scored so.
     """
-    if stride is not None and not run.kind.strides:
-        raise RequestError(f"--stride {stride}: a run of the task {run.recipe.task.kind} has no windows")
-    how = Scoring(decoding, limit, stride, progress, precision)
+    if how.stride is not None and not run.kind.strides:
+        raise RequestError(f"--stride {how.stride}: a run of the task {run.recipe.task.kind} has no windows")
     found: Evaluation = run.kind.scored(run, split, rows_of(run.recipe, source), how)
     return found

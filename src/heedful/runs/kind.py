@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -82,6 +82,10 @@ class Predictor(Protocol):
     ) -> list[Prediction]:
         """See `heedful.runs.run.Run.predict`."""
         ...
+
+
+OwnData = Literal["data", "text", "table", "folder"]
+"""A form of a user's own data set: two aligned files, text, a table, a folder of pictures."""
 
 
 class Trained(Protocol):
@@ -172,8 +176,8 @@ class Kind(ABC):
     whole_rows: ClassVar[bool] = False
     """Whether a sequence is as long as its row: nothing but ``data.filter`` limits it."""
 
-    own_data: ClassVar[str]
-    """How the command is given a user's own data set."""
+    own_data: ClassVar[tuple[OwnData, ...]]
+    """In which forms it is scored on a user's own data set."""
 
     learning: ClassVar[str] = "training the tokenizer"
     """What one waits for while `learn` works."""

@@ -30,6 +30,9 @@ def fewest_sizes(recipe: Recipe) -> tuple[int, ...]:
 def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> None:
     """Refuse a model of which not even what every training keeps has room on the device.
 
+    It is asked before the data are read, with `fewest_sizes`, so that nobody waits for them in vain, and once
+    more with the sizes that they gave. Either takes tenths of a second.
+
     Args:
         recipe: of the training.
         sizes: of the codec, as `Kind.model` takes them.

@@ -16,6 +16,7 @@ from heedful import __version__
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.memory import keep_freed_memory, room_for
+from heedful.runs.ended import at_its_end
 from heedful.runs.environment import choose_device, environment
 from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text
 from heedful.runs.kind import Say
@@ -71,7 +72,8 @@ def train_run(
     Args:
         recipe: validated.
         out: the run's folder; must not hold a run, unless it is resumed.
-        resume: go on from the newest good checkpoint in ``out``, bit for bit.
+        resume: go on from the newest good checkpoint in ``out``, bit for bit; of a run that is at its end,
+            nothing is changed.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         listeners: made once the folder exists; are told what happens.
         say: is given lines about the preparation.
@@ -85,6 +87,9 @@ def train_run(
         quiet = say if distribution.is_first() else lambda line: None
         if distribution.is_first():
             stack.enter_context(_own(folder, resume))
+        ended = at_its_end(folder, recipe) if resume else None
+        if ended is not None:
+            return Trained(folder, ended, distribution.is_first())
         with nothing_half_made(folder.path, resume):
             require_room(recipe, fewest_sizes(recipe), place)
             if distribution.is_first():

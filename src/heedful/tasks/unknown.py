@@ -1,8 +1,10 @@
 """What is told of words that a vocabulary does not have: they are read as ``<unk>``, all alike."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from heedful.data.report import ColumnCounts
+from heedful.text.encoded import Encoded
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -26,28 +28,32 @@ def unknown_note(
     return f"{unknown:,} of {total:,} {_named(tokenizer, side)} {_told(unknown)}{_first(tokenizer, texts)}"
 
 
-def unknown_notes(
-    tokenizer: Tokenizer, side: str, texts: Sequence[str], *, foretold: bool = False
-) -> list[str]:
+def is_of_unknown_words(note: str) -> bool:
+    """Whether unknown words are all that a note of an input tells (`unknown_note`)."""
+    return _UNKNOWN.match(note) is not None
+
+
+def unknown_notes(side: str, rows: Encoded, *, foretold: bool = False) -> list[str]:
     """How many words of one side of a data set are unknown; nothing if all are known.
 
     Args:
-        tokenizer: of the side.
         side: what it is called.
-        texts: of all rows.
+        rows: its texts.
         foretold: whether it is what a likelihood is of.
     """
     counts = ColumnCounts()
-    for ids in tokenizer.encode_batch(list(texts)):
+    for ids in rows.ids:
         counts.lengths[len(ids)] += 1
         counts.unknown += ids.count(SPECIALS.unknown)
-    return counted_notes(tokenizer, side, counts, texts, foretold=foretold)
+    return counted_notes(rows.tokenizer, side, counts, rows.texts, foretold=foretold)
 
 
 def unknown_in(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]]) -> list[str]:
     """`unknown_notes` of each column of some rows of texts."""
-    columns = rows[0] if rows else ()
-    return [note for name in columns for note in unknown_notes(tokenizer, name, [row[name] for row in rows])]
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    return [
+        note for name, texts in columns.items() for note in unknown_notes(name, Encoded.by(tokenizer, texts))
+    ]
 
 
 def counted_notes(
@@ -72,6 +78,9 @@ def joined(*notes: str | None) -> str | None:
 
 
 _FRAMING = {SPECIALS.pad, SPECIALS.start, SPECIALS.end, SPECIALS.classify, SPECIALS.separate, SPECIALS.mask}
+
+
+_UNKNOWN = re.compile(r"[\d,]+ of [\d,]+ (\w+ )?(words|tokens) (is|are) unknown to this run")
 
 
 def _named(tokenizer: Tokenizer, side: str) -> str:

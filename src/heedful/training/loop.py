@@ -90,6 +90,33 @@ def train(
     return TrainingResult(stopped, state, before)
 
 
+def reached_limit(
+    state: TrainingState, settings: TrainingConfig, *, is_late: bool | None = None
+) -> StopReason | None:
+    """The limit that a training has reached, if any.
+
+    Args:
+        state: where it stands.
+        settings: the limits.
+        is_late: whether its time is up; None: by its own clock.
+    """
+    if settings.max_updates is not None and state.update >= settings.max_updates:
+        return "updates"
+    if settings.max_epochs is not None and state.epoch >= settings.max_epochs:
+        return "epochs"
+    if _is_late(state, settings) if is_late is None else is_late:
+        return "minutes"
+    return "patience" if _is_out_of_patience(state, settings) else None
+
+
+def _is_late(state: TrainingState, settings: TrainingConfig) -> bool:
+    return settings.max_minutes is not None and state.seconds >= 60 * settings.max_minutes
+
+
+def _is_out_of_patience(state: TrainingState, settings: TrainingConfig) -> bool:
+    return settings.patience is not None and state.bad_validations >= settings.patience
+
+
 def _begin(
     run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule, resume: bool
 ) -> tuple[TrainingState, tuple[str, ...]]:
@@ -160,21 +187,13 @@ class _Training:
 
     def limit(self, request: StopRequest) -> StopReason | None:
         """The limit that has been reached, if any; all ranks come to the same answer."""
-        state, settings = self.state, self.settings
-        minutes = settings.max_minutes is not None and state.seconds >= 60 * settings.max_minutes
-        flags = distribution.sum_over_ranks(torch.tensor([int(request.received), int(minutes)])).tolist()
-        if flags[0]:
-            return "signal"
-        if settings.max_updates is not None and state.update >= settings.max_updates:
-            return "updates"
-        if settings.max_epochs is not None and state.epoch >= settings.max_epochs:
-            return "epochs"
-        return "minutes" if flags[1] else self.early_stop()
+        mine = [int(request.received), int(_is_late(self.state, self.settings))]
+        flags = distribution.sum_over_ranks(torch.tensor(mine)).tolist()
+        return "signal" if flags[0] else reached_limit(self.state, self.settings, is_late=bool(flags[1]))
 
     def early_stop(self) -> StopReason | None:
         """Whether too many validations in a row brought nothing better."""
-        patience = self.settings.patience
-        return "patience" if patience is not None and self.state.bad_validations >= patience else None
+        return "patience" if _is_out_of_patience(self.state, self.settings) else None
 
     def advance(self, samples: Sequence[int], cursor: Mapping[str, Any]) -> None:
         """Make one update."""

@@ -10,13 +10,20 @@ import pytest
 from heedful.cli.evaluate import Judging
 from heedful.errors import DamagedError
 from heedful.explain.alignment import Choice
-from heedful.explain.best_head import FILE, Kept, best_head, keep
+from heedful.explain.best_head import ENOUGH, FILE, best_head, keep
 from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.page.build import numbers_of
+from heedful.explain.points import Selection
 from heedful.explain.summary import mean_of
 from heedful.explain.view import Best
 from heedful.runs.run import load
+
+
+def measured(run, pairs, rates):
+    """Keeps the best of some heads with these rates; which is shown first then, or None."""
+    shown = keep(run, [SimpleNamespace(choice=choice, rate=rate) for choice, rate in rates.items()], pairs)
+    return shown and shown.choice
 
 
 @pytest.fixture
@@ -38,7 +45,7 @@ def test_nothing_is_known_at_first(own):
 
 def test_what_was_kept_is_shown_and_told(own, published):
     run, given = own
-    assert keep(run, Choice(0, 2), rate=0.25, pairs=100)
+    assert measured(run, 100, {Choice(0, 2): 0.25})
     assert json.loads((run.folder.path / FILE).read_text("utf-8")).keys() == {
         "version", "layer", "head", "step", "rate", "pairs", "weights",
     }  # fmt: skip
@@ -57,7 +64,7 @@ def test_what_was_kept_is_shown_and_told(own, published):
 
 def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
     run, given = own
-    assert keep(run, Choice(0, 2, "input"), rate=0.25, pairs=100)
+    assert measured(run, 100, {Choice(0, 2, "input"): 0.25})
     assert best_head(run) == Choice(0, 2, "input")
     seen = look(run, given)
     rows = seen.map("cross", 0).head(2)
@@ -75,7 +82,7 @@ def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
 
 def test_what_was_kept_before_there_were_steps_counts(own):
     run, _ = own
-    keep(run, Choice(0, 2), rate=0.25, pairs=100)
+    measured(run, 100, {Choice(0, 2): 0.25})
     path = run.folder.path / FILE
     value = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps({key: value[key] for key in value if key != "step"}), "utf-8")
@@ -87,7 +94,7 @@ def test_what_was_kept_before_there_were_steps_counts(own):
 
 def test_it_may_be_the_mean_of_a_layer(own, published):
     run, given = own
-    assert keep(run, Choice(0), rate=0.25, pairs=100)
+    assert measured(run, 100, {Choice(0): 0.25})
     seen = look(run, given)
     np.testing.assert_allclose(mean_of(seen).weights, seen.map("cross", 0).weights.mean(axis=0), atol=1e-7)
     published("explanation", jsonable(seen))
@@ -96,10 +103,10 @@ def test_it_may_be_the_mean_of_a_layer(own, published):
 
 def test_who_chooses_sees_what_was_chosen(own):
     run, given = own
-    keep(run, Choice(0, 2), rate=0.25, pairs=100)
-    assert look(run, given, heads=[0, 1]).best is None
-    assert look(run, given, layers=[0]).best is None
-    assert look(run, given, kinds=["self"]).best is None
+    measured(run, 100, {Choice(0, 2): 0.25})
+    assert look(run, given, maps=Selection(heads=[0, 1])).best is None
+    assert look(run, given, maps=Selection(layers=[0])).best is None
+    assert look(run, given, maps=Selection(kinds=["self"])).best is None
     seen = look(run, given)
     assert "self-attention" in mean_of(seen, "self").title
     assert "mean of" in mean_of(seen, "cross").title
@@ -107,7 +114,7 @@ def test_who_chooses_sees_what_was_chosen(own):
 
 def test_with_other_weights_it_counts_no_more(own):
     run, _ = own
-    keep(run, Choice(0, 2), rate=0.25, pairs=100)
+    measured(run, 100, {Choice(0, 2): 0.25})
     path = run.folder.path / FILE
     value = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps({**value, "weights": "0" * 64}), "utf-8")
@@ -119,24 +126,26 @@ def test_with_other_weights_it_counts_no_more(own):
 
 def test_a_head_that_fewer_pairs_chose_does_not_take_its_place(own):
     run, _ = own
-    assert keep(run, Choice(0, 2), rate=0.25, pairs=100) == Kept(Choice(0, 2), 100)
-    assert keep(run, Choice(0, 1), rate=0.0, pairs=99) == Kept(Choice(0, 2), 100)
+    assert measured(run, 100, {Choice(0, 2): 0.25}) == Choice(0, 2)
+    assert measured(run, 99, {Choice(0, 1): 0.0}) == Choice(0, 2)
     assert best_head(run) == Choice(0, 2)
-    assert keep(run, Choice(0, 1), rate=0.5, pairs=100) == Kept(Choice(0, 1), 100)
+    assert measured(run, 100, {Choice(0, 1): 0.5}) == Choice(0, 1)
     assert best_head(run) == Choice(0, 1)
 
 
 @pytest.mark.parametrize("change", [{"weights": "0" * 64}, {"layer": None}, {"pairs": "many"}])
 def test_one_of_other_weights_or_a_damaged_one_keeps_no_place(own, change):
     run, _ = own
-    keep(run, Choice(0, 2), rate=0.25, pairs=100)
+    measured(run, 100, {Choice(0, 2): 0.25})
     path = run.folder.path / FILE
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **change}), "utf-8")
-    assert keep(run, Choice(0, 1), rate=0.5, pairs=1) == Kept(Choice(0, 1), 1)
+    assert measured(run, 1, {Choice(0, 1): 0.5}) == Choice(0, 1)
     assert best_head(run) == Choice(0, 1)
 
 
-def test_a_head_that_was_taught_is_the_best_until_another_is_measured(own):
+@pytest.fixture
+def guided(own):
+    """The translator, as though its second head had been taught alignments where words are read."""
     run, _ = own
 
     class Guided:
@@ -149,9 +158,44 @@ def test_a_head_that_was_taught_is_the_best_until_another_is_measured(own):
     run.recipe = run.recipe.model_copy(
         update={"objective": run.recipe.objective.model_copy(update={"guided": Guided()})}
     )
-    assert best_head(run) == Choice(0, 1, "input")
-    keep(run, Choice(0, 2), rate=0.25, pairs=100)
-    assert best_head(run) == Choice(0, 2)
+    return run
+
+
+TAUGHT, OTHER = Choice(0, 1, "input"), Choice(0, 2)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "rates", "first"),
+    [
+        (ENOUGH, {TAUGHT: 0.3, OTHER: 0.2}, OTHER),
+        (ENOUGH - 1, {TAUGHT: 0.3, OTHER: 0.2}, TAUGHT),
+        (1, {TAUGHT: 0.9, OTHER: 0.0}, TAUGHT),
+        (500, {OTHER: 0.2, TAUGHT: 0.2}, TAUGHT),
+        (500, {OTHER: 0.2, TAUGHT: float("nan")}, TAUGHT),
+        (500, {OTHER: 0.2}, TAUGHT),
+        (500, {OTHER: 0.2, TAUGHT: 0.1}, TAUGHT),
+        (1, {OTHER: 0.2, TAUGHT: 0.1}, TAUGHT),
+    ],
+)
+def test_a_head_that_was_taught_gives_way_to_one_that_is_better_on_enough_pairs(guided, pairs, rates, first):
+    assert best_head(guided) == TAUGHT
+    assert measured(guided, pairs, rates) == first
+    assert best_head(guided) == first
+
+
+def test_once_it_gave_way_the_others_are_chosen_as_ever(guided):
+    third = Choice(0, 0)
+    measured(guided, 50, {TAUGHT: 0.3, OTHER: 0.2})
+    assert measured(guided, 49, {TAUGHT: 0.3, OTHER: 0.2, third: 0.1}) == OTHER
+    assert measured(guided, 50, {TAUGHT: 0.3, OTHER: 0.2, third: 0.1}) == third
+    assert measured(guided, 60, {TAUGHT: 0.1, OTHER: 0.2, third: 0.2}) == TAUGHT
+
+
+def test_what_too_few_pairs_chose_when_that_was_enough_counts_no_more(guided):
+    measured(guided, ENOUGH, {TAUGHT: 0.3, OTHER: 0.2})
+    path = guided.folder.path / FILE
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "pairs": 1}), "utf-8")
+    assert best_head(guided) == TAUGHT
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(own, monkeypatch):
@@ -161,11 +205,11 @@ def test_where_nothing_can_be_written_nothing_is_kept(own, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("heedful.explain.best_head.write_json", refuse)
-    assert not keep(run, Choice(0, 2), rate=0.25, pairs=100)
+    assert not measured(run, 100, {Choice(0, 2): 0.25})
     assert not (run.folder.path / FILE).exists()
     (run.folder.card).unlink()
     monkeypatch.undo()
-    assert not keep(run, Choice(0, 2), rate=0.25, pairs=100)
+    assert not measured(run, 100, {Choice(0, 2): 0.25})
 
 
 @pytest.mark.parametrize(
@@ -175,21 +219,29 @@ def test_what_looks_at_no_source_has_none(explained, name):
     assert best_head(explained(name)[0]) is None
 
 
+def told(capsys, run, chosen, pairs, rates=()):
+    """What is said where a head was chosen by so many pairs, and others have the rates."""
+    table = [SimpleNamespace(choice=c, rate=r) for c, r in [(chosen, 0.5), *rates]]
+    Judging().remember(run, SimpleNamespace(table=table, chosen=table[0], judged=pairs))
+    return capsys.readouterr().err.strip()
+
+
+FIRST = "the one that heedful explain shows first: "
+
+
 def test_who_measures_is_told_which_head_stays_and_why(own, capsys):
     run, _ = own
-    for choice, pairs, told in [
-        (
-            Choice(0, 2),
-            3,
-            "layer 1, head 3 is now the one that heedful explain shows first: 3 pairs chose it",
-        ),
-        (
-            Choice(0, 1),
-            1,
-            "layer 1, head 3 stays the one that heedful explain shows first: "
-            "3 pairs chose it, and 1 pair chose layer 1, head 2",
-        ),
-    ]:
-        chosen = SimpleNamespace(choice=choice, rate=0.5)
-        Judging().remember(run, SimpleNamespace(chosen=chosen, development=0, found=[frozenset()] * pairs))
-        assert capsys.readouterr().err.strip() == told
+    assert told(capsys, run, OTHER, 3) == f"layer 1, head 3 is now {FIRST}3 pairs chose it"
+    assert told(capsys, run, Choice(0, 1), 1) == (
+        f"layer 1, head 3 stays {FIRST}3 pairs chose it, and 1 pair chose layer 1, head 2"
+    )
+
+
+def test_who_measures_is_told_why_the_head_stays_that_was_taught(guided, capsys):
+    stays = f"{TAUGHT} stays {FIRST}it was taught, and "
+    assert told(capsys, guided, OTHER, 1, [(TAUGHT, 0.9)]) == (
+        f"{stays}1 pair with gold links chose {OTHER}; at least {ENOUGH} are needed to say so"
+    )
+    assert told(capsys, guided, OTHER, 99) == f"{stays}not measured beside the others"
+    assert told(capsys, guided, OTHER, 99, [(TAUGHT, 0.5)]) == f"{stays}{OTHER} is no better"
+    assert told(capsys, guided, OTHER, 99, [(TAUGHT, 0.6)]) == f"{OTHER} is now {FIRST}99 pairs chose it"

@@ -17,6 +17,7 @@ from heedful.explain.figure import figure_of
 from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.page import build
+from heedful.explain.points import Selection
 from heedful.explain.summary import mean_of
 from heedful.explain.views import VIEWS
 
@@ -285,10 +286,10 @@ def test_the_help_tells_views_and_classes_of_heads():
 def test_all_views_are_those_of_the_run_and_the_input(explained, name):
     run, given = explained(name)
     kinds = () if name == "fourier" else None
-    seen = look(run, given, kinds=kinds, views=["all"])
+    seen = look(run, given, maps=Selection(kinds=kinds), views=["all"])
     for view in VIEWS:
         try:
-            alone = look(run, given, kinds=kinds, views=[view]).more
+            alone = look(run, given, maps=Selection(kinds=kinds), views=[view]).more
         except RequestError:
             assert view not in seen.more
         else:

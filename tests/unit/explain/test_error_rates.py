@@ -12,6 +12,7 @@ from heedful.errors import DataError, RequestError
 from heedful.evaluation.alignment import Alignment
 from heedful.explain.alignment import Attention, Choice, between_ids, links, teacher_forced
 from heedful.explain.error_rates import (
+    AlignmentScoring,
     Evaluation,
     between_words,
     evaluate_alignments,
@@ -94,7 +95,7 @@ def test_a_head_without_links_has_no_rate_where_none_is_sure_and_the_others_stan
     assert [each.to_dict()["value"] for each in table] == [None, None, 0.0]
     chosen = most_accurate(table)
     assert chosen.choice == B
-    _, *lines = Evaluation("test", [chosen.score], table, chosen, 1, found[B]).lines()
+    _, *lines = Evaluation("test", [chosen.score], table, chosen, 1, 1, found[B]).lines()
     assert [line.split() for line in lines] == [
         ["1", "1", "output", "-", "-", "-", "-"],
         ["2", "mean", "output", "0.0000", "-", "-", "-", "*"],
@@ -158,7 +159,7 @@ def files(tmp_path):
 def judge(run, files, gold, **asked):
     (files / "gold").write_text("".join(line + "\n" for line in gold), "utf-8")
     ((name, source),) = chosen_splits(run, "test", [files / "src", files / "tgt"]).items()
-    return evaluate_alignments(run, name, source, str(files / "gold"), **asked)
+    return evaluate_alignments(run, name, source, AlignmentScoring(str(files / "gold"), **asked))
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +213,15 @@ def test_the_head_whose_links_are_the_gold_is_chosen_and_has_no_error(run, files
         assert [row["value"] for row in score.details["table"]].count(0.0) >= 1
         assert len(score.details["table"]) == 2 * 2 * (1 + 3)
     json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_the_pairs_that_a_head_is_chosen_by_are_those_with_gold_links(run, files, attentions):
+    gold = own_links(attentions, told_apart(attentions, "target", 3)[-1])
+    gold[1] = ""
+    sure = [i for i, line in enumerate(gold) if line]
+    assert judge(run, files, gold).judged == len(sure)
+    assert judge(run, files, gold, development=3).judged == sum(i < 3 for i in sure)
+    assert judge(run, files, gold, limit=4).judged == sum(i < 4 for i in sure)
 
 
 def test_a_head_may_align_where_it_reads_the_words(run, files, read_as_input):

@@ -14,7 +14,7 @@ from PIL import Image
 from heedful.explain.jsonable import jsonable, pieces
 from heedful.explain.look import look
 from heedful.explain.page import page
-from heedful.explain.points import points
+from heedful.explain.points import Selection, points
 from heedful.explain.summary import mean_of, word_alignment
 from heedful.explain.view import Explanation, Map, Side
 from heedful.explain.views import views_of
@@ -31,7 +31,7 @@ def test_every_explanation_is_what_the_schema_says(published, explained, every):
     run, given = explained(every)
     kinds = None if points(run.model) else ()
     views = views_of(run)
-    seen = look(run, given, kinds=kinds, views=views)
+    seen = look(run, given, maps=Selection(kinds=kinds), views=views)
     plain = through_json(published, seen)
     assert "".join(pieces(seen)) == json_text(jsonable(seen), allow_nan=False)
     assert (plain["version"], plain["run"], plain["task"]) == (1, seen.run, seen.task)

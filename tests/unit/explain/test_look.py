@@ -7,8 +7,8 @@ import torch
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength
 from heedful.errors import DataError, RequestError
 from heedful.explain.look import look
-from heedful.explain.points import memory, points
-from heedful.explain.reading import GIVEN, READERS, read
+from heedful.explain.points import NO_MAPS, Selection, memory, points
+from heedful.explain.reading import GIVEN, READERS, Asked, read
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
 from heedful.runs.kinds import KINDS
@@ -61,7 +61,7 @@ def test_all_attention_of_the_model_is_there(explained, seeing):
 def test_the_answer_is_the_runs_own(explained, every):
     run, given = explained(every)
     (prediction,) = run.predict([given])
-    seen = look(run, given, kinds=())
+    seen = look(run, given, maps=NO_MAPS)
     assert seen.answer == prediction.to_dict()
     assert (seen.task, seen.run, seen.maps) == (run.recipe.task.kind, "run", [])
     assert seen.input is given
@@ -91,7 +91,7 @@ def test_what_was_written_has_the_probabilities_with_which_it_was_written(explai
 )
 def test_what_writes_no_tokens_has_no_probabilities_of_tokens(explained, name):
     run, given = explained(name)
-    assert look(run, given, kinds=()).written == {}
+    assert look(run, given, maps=NO_MAPS).written == {}
 
 
 # Sides -----------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_translation_has_three_sides(explained):
 def test_cross_attention_is_the_alignment_of_predictions(explained, name):
     run, given = explained(name)
     (prediction,) = run.predict([given], alignment=True)
-    seen = look(run, given, kinds=["cross"])
+    seen = look(run, given, maps=Selection(kinds=["cross"]))
     weights = np.stack([each.weights for each in seen.maps])
     np.testing.assert_allclose(weights, np.asarray(prediction.alignment), atol=1e-6, rtol=0)
     assert seen.sides["source"].grid == prediction.grid
@@ -147,13 +147,14 @@ def test_the_end_token_is_left_out_where_source_and_target_fill_the_context(expl
     run, _ = explained("one text")
     source, context = "red dog runs", run.recipe.model.context
     most = run.recipe.pairing.room(3) - 1
-    assert look(run, source, target=" ".join(["RED"] * (most - 1))).sides["input"].tokens[-1] == "</s>"
-    full = look(run, source, target=" ".join(["RED"] * most))
+    ended = look(run, source, asked=Asked(target=" ".join(["RED"] * (most - 1))))
+    assert ended.sides["input"].tokens[-1] == "</s>"
+    full = look(run, source, asked=Asked(target=" ".join(["RED"] * most)))
     assert full.sides["input"].tokens[-1] == "RED"
     assert len(full.sides["input"].tokens) == len(full.written["input"]) == context
     assert full.maps[-1].weights.shape == (3, most + 1, 4)
     with pytest.raises(RequestError, match=f"{most + 1} tokens, and the model has room for {most}"):
-        look(run, source, target=" ".join(["RED"] * (most + 1)))
+        look(run, source, asked=Asked(target=" ".join(["RED"] * (most + 1))))
 
 
 def test_a_prompt_and_its_completion_are_one_side(explained):
@@ -197,7 +198,7 @@ def test_slots_of_a_compressed_memory_are_a_side_of_their_own(explained):
     assert slots.tokens[2] == " ".join(text.tokens[3:6])
     assert len(slots.tokens) == 1 + len(text.tokens) // 3
     assert [each.keys for each in seen.maps] == ["input", "memory", "input"]
-    assert "memory" not in look(run, given, layers=[0, 2]).sides
+    assert "memory" not in look(run, given, maps=Selection(layers=[0, 2])).sides
     # A local layer sees nothing beyond its blocks of four.
     block = np.arange(len(text.tokens)) // 4
     assert not seen.maps[0].weights[:, block[:, None] != block].any()
@@ -298,7 +299,7 @@ def test_a_picture_is_kept_as_the_model_reads_it(explained, name, side):
 def test_layers_heads_and_kinds_are_parts_of_all(explained):
     run, given = explained("translation")
     everything = look(run, given)
-    part = look(run, given, layers=[0], heads=[2, 0], kinds=["self", "cross"])
+    part = look(run, given, maps=Selection(layers=[0], heads=[2, 0], kinds=["self", "cross"]))
     assert [(m.kind, m.layer, m.heads) for m in part.maps] == [("self", 0, (0, 2)), ("cross", 0, (0, 2))]
     for each in part.maps:
         whole = everything.map(each.kind, each.layer)
@@ -310,13 +311,13 @@ def test_layers_heads_and_kinds_are_parts_of_all(explained):
 def test_one_head_is_that_head(explained, name):
     run, given = explained(name)
     for whole in look(run, given).maps:
-        one = look(run, given, heads=[1], kinds=[whole.kind], layers=[whole.layer]).maps[0]
+        one = look(run, given, maps=Selection(heads=[1], kinds=[whole.kind], layers=[whole.layer])).maps[0]
         np.testing.assert_allclose(one.weights[0], whole.weights[1], atol=1e-7)
 
 
 def test_a_layer_that_one_stack_has_is_taken_there(explained):
     run, given = explained("translation")
-    assert [(m.kind, m.layer) for m in look(run, given, layers=[1]).maps] == [("self", 1)]
+    assert [(m.kind, m.layer) for m in look(run, given, maps=Selection(layers=[1])).maps] == [("self", 1)]
 
 
 def test_the_kernels_stay_as_they_are(explained, monkeypatch):
@@ -339,7 +340,7 @@ def test_a_target_that_is_given_is_looked_at_instead(explained):
     ids = run.codec.target.encode(target)
     batch = run.recipe.pairing.collate([run.codec.source.encode(given)], [ids])
     (result,) = forced(run.model, batch, alignment=True)
-    seen = look(run, given, target=target)
+    seen = look(run, given, asked=Asked(target=target))
     np.testing.assert_allclose(seen.map("cross", 0).weights, result.alignment[0].numpy(), atol=1e-6)
     assert seen.written["target"] == pytest.approx(result.log_probs.tolist(), abs=1e-6)
     assert seen.answer["log_probs"] == seen.written["target"]
@@ -348,7 +349,7 @@ def test_a_target_that_is_given_is_looked_at_instead(explained):
 
 
 def test_an_empty_target_ends_at_once(explained):
-    seen = look(*explained("translation"), target="")
+    seen = look(*explained("translation"), asked=Asked(target=""))
     assert seen.sides["target"].tokens == ("</s>",)
     assert len(seen.written["target"]) == 1
 
@@ -356,7 +357,7 @@ def test_an_empty_target_ends_at_once(explained):
 @pytest.mark.parametrize(("prompt", "target"), [("the cat", " sat on"), ("the c", "at sat"), ("", "the")])
 def test_a_completion_that_is_given_is_encoded_with_its_prompt(explained, prompt, target):
     run, _ = explained("language model")
-    seen = look(run, prompt, target=target)
+    seen = look(run, prompt, asked=Asked(target=target))
     ids = run.codec.text.encode(prompt + target)
     shown = seen.sides["input"].tokens
     assert shown == (*["</s>"] * (not prompt), *run.codec.text.tokens(ids))
@@ -399,7 +400,7 @@ def _all_log_probs(run, ids):
 def test_another_label_can_be_asked_about(explained):
     run, given = explained("classification")
     label = next(label for label in run.codec.labels if label != run.predict([given])[0].text)
-    reading = read(run, given, target=label)
+    reading = read(run, given, asked=Asked(target=label))
     assert reading.questions.names == [label]
     assert reading.answer.text != label
 
@@ -409,7 +410,7 @@ def test_every_beam_can_be_looked_at(explained):
     (best,) = run.predict([given])
     assert len(best.alternatives) == 2
     for number, prediction in enumerate([best, *best.alternatives]):
-        seen = look(run, given, alternative=number)
+        seen = look(run, given, asked=Asked(alternative=number))
         assert seen.answer["text"] == prediction.text
         assert seen.sides["target"].tokens == (*prediction.tokens, "</s>")
         n = len(prediction.log_probs)
@@ -419,9 +420,10 @@ def test_every_beam_can_be_looked_at(explained):
 def test_another_decoding_answers(explained):
     run, given = explained("translation")
     short = GreedyConfig(max_length=MaxLength(ratio=0, extra=1))
-    assert len(look(run, given, decoding=short).sides["target"].tokens) <= 2
+    assert len(look(run, given, asked=Asked(decoding=short)).sides["target"].tokens) <= 2
     wide = BeamConfig(beam=5, n_best=2)
-    assert look(run, given, decoding=wide).answer == run.predict([given], decoding=wide)[0].to_dict()
+    (answer,) = run.predict([given], decoding=wide)
+    assert look(run, given, asked=Asked(decoding=wide)).answer == answer.to_dict()
 
 
 @pytest.mark.parametrize("options", [{"alternative": 1}, {"target": "red dog"}])
@@ -429,9 +431,9 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
     run, _ = explained("one text")
     long = "red dog runs " * 5
     wide = BeamConfig(beam=3, n_best=2, max_length=MaxLength(ratio=0, extra=5))
-    best = look(run, long, decoding=wide).answer["note"]
+    best = look(run, long, asked=Asked(decoding=wide)).answer["note"]
     assert best == "source cut from 15 to 10 tokens"
-    assert look(run, long, decoding=wide, **options).answer["note"].endswith(best)
+    assert look(run, long, asked=Asked(decoding=wide, **options)).answer["note"].endswith(best)
 
 
 # Refusals --------------------------------------------------------------------------------------------------
@@ -442,38 +444,58 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
     [
         ("translation", "", {}, "the input is empty"),
         ("translation", ("a", "b"), {}, "reads a text, not 2 texts"),
-        ("translation", "red", {"layers": [2]}, "no layer 3: the model has 2 with attention"),
-        ("translation", "red", {"layers": [-1]}, "no layer 0"),
-        ("translation", "red", {"heads": [3]}, "no head 4: a layer has 3"),
-        ("translation", "red", {"kinds": ["crss"]}, r"no crss attention \(did you mean 'cross'\?\)"),
-        ("classification", "cat", {"kinds": ["cross"]}, "no cross attention: this model has self"),
-        ("translation", "red", {"alternative": 9}, "or a wider beam: --decoding beam=10"),
-        ("summarisation", "red", {"alternative": 1}, "greedy decoding finds one answer; take a beam"),
-        ("translation", "red", {"alternative": 1, "target": "dog"}, "leave out alternative 1, or the target"),
+        ("translation", "red", {"maps": Selection(layers=[2])}, "no layer 3: the model has 2 with attention"),
+        ("translation", "red", {"maps": Selection(layers=[-1])}, "no layer 0"),
+        ("translation", "red", {"maps": Selection(heads=[3])}, "no head 4: a layer has 3"),
+        (
+            "translation",
+            "red",
+            {"maps": Selection(kinds=["crss"])},
+            r"no crss attention \(did you mean 'cross'\?\)",
+        ),
+        (
+            "classification",
+            "cat",
+            {"maps": Selection(kinds=["cross"])},
+            "no cross attention: this model has self",
+        ),
+        ("translation", "red", {"asked": Asked(alternative=9)}, "or a wider beam: --decoding beam=10"),
+        (
+            "summarisation",
+            "red",
+            {"asked": Asked(alternative=1)},
+            "greedy decoding finds one answer; take a beam",
+        ),
+        (
+            "translation",
+            "red",
+            {"asked": Asked(alternative=1, target="dog")},
+            "leave out alternative 1, or the target",
+        ),
         ("translation", "red", {"views": ["lense"]}, r"unknown view 'lense' \(did you mean 'lens'\?\)"),
         ("masked", "", {}, "the input is empty"),
-        ("masked", "a [MASK]", {"target": "b"}, "write the words into the gaps"),
+        ("masked", "a [MASK]", {"asked": Asked(target="b")}, "write the words into the gaps"),
         ("classification", "", {}, "the input is empty"),
-        ("classification", "cat", {"target": "none"}, "unknown label 'none'"),
+        ("classification", "cat", {"asked": Asked(target="none")}, "unknown label 'none'"),
         ("pairs", "the cat", {}, r"reads 2 texts together here \(text, pair\), not one text"),
         ("pairs", ("the cat",), {}, r"reads 2 texts together here \(text, pair\), not one text"),
         ("pairs", ("the", "cat", "sat"), {}, r"reads 2 texts together here \(text, pair\), not 3 texts"),
         ("pairs", ("the cat",), {}, "reads 2 texts together"),
         ("pairs", ("", ""), {}, "the input is empty"),
-        ("regression", ("a", "b"), {"target": "3"}, "its answer is a number"),
+        ("regression", ("a", "b"), {"asked": Asked(target="3")}, "its answer is a number"),
         (
             "regression",
             ("a", "b"),
-            {"alternative": 1},
+            {"asked": Asked(alternative=1)},
             "no alternative 1: the run has 1 answer: take 0, the only one",
         ),
         ("tagging", " ", {}, "the input is empty"),
         ("tagging", "the cat " * 20, {}, r"is read in \d+ parts, and one at a time"),
         ("answers", ("who ?", ""), {}, "the input is empty"),
         ("answers", ("who ?", "a dog " * 20), {}, r"is read in \d+ windows, and one at a time"),
-        ("language model", "the cat", {"target": ""}, "adds no token"),
+        ("language model", "the cat", {"asked": Asked(target="")}, "adds no token"),
         ("language model", "the mat " * 9, {}, "shorten it to 18 at most"),
-        ("language model", "the", {"target": " mat" * 20}, "the model reads 19 at once"),
+        ("language model", "the", {"asked": Asked(target=" mat" * 20)}, "the model reads 19 at once"),
         (
             "fourier",
             "the cat",
@@ -504,7 +526,7 @@ def test_a_picture_that_is_not_there_is_named(explained, tmp_path):
 
 def test_what_would_take_too_much_memory_is_refused_before_the_model_runs(explained, monkeypatch):
     run, given = explained("classification")
-    n = len(look(run, given, kinds=()).sides["input"].tokens)
+    n = len(look(run, given, maps=NO_MAPS).sides["input"].tokens)
     wanted = points(run.model)
     sides = look(run, given).sides
     # Two layers of three heads, and three rectangles of a layer while it works.

@@ -1,6 +1,7 @@
 """What a target looks at in the source of the same text: an independent loop, and the shift."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.one_text import between_ids, parts, points_of, source_part
 from heedful.explain.page.build import numbers_of
-from heedful.explain.points import memory, points
+from heedful.explain.points import Selection, memory, points
+from heedful.explain.reading import Asked
 from heedful.explain.summary import mean_of, word_alignment
 from heedful.explain.view import Best
 from heedful.explain.views import views_of
@@ -59,7 +61,7 @@ def translator(explained):
 
 def test_every_layer_and_head_has_its_part(translator):
     run, given, source, target = translator
-    seen = look(run, given, target="RUNS DOG RED")
+    seen = look(run, given, asked=Asked(target="RUNS DOG RED"))
     text = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end]
     assert seen.sides["source"].tokens == tuple(run.codec.source.tokens([*source, SPECIALS.separate]))
     assert seen.sides["target"].tokens == tuple(run.codec.target.tokens([*target, SPECIALS.end]))
@@ -111,11 +113,11 @@ def test_the_links_are_shown_and_it_is_said_what_they_are_of(translator):
 
 def test_kinds_layers_and_heads_are_chosen_as_elsewhere(translator):
     run, given, *_ = translator
-    (only,) = look(run, given, kinds=["cross"], layers=[1], heads=[2, 0]).maps
+    (only,) = look(run, given, maps=Selection(kinds=["cross"], layers=[1], heads=[2, 0])).maps
     assert (only.is_part, only.layer, only.heads) == (True, 1, (0, 2))
     whole = {each.tap: each for each in look(run, given).maps}
     np.testing.assert_array_equal(only.weights, whole[only.tap].weights[[0, 2]])
-    assert not any(each.is_part for each in look(run, given, kinds=["causal"]).maps)
+    assert not any(each.is_part for each in look(run, given, maps=Selection(kinds=["causal"])).maps)
 
 
 def test_views_are_of_whole_maps(translator):
@@ -139,7 +141,7 @@ def test_memory_is_that_of_the_texts_and_the_parts(translator):
 def test_the_head_that_gold_alignments_chose_is_shown_first(translator):
     run, given, *_ = translator
     assert best_head(run) is None
-    if not keep(run, Choice(1, 2), rate=0.5, pairs=3):
+    if not keep(run, [SimpleNamespace(choice=Choice(1, 2), rate=0.5)], 3):
         pytest.skip("this run has no card")
     try:
         seen = look(run, given)

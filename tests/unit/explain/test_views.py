@@ -13,8 +13,8 @@ import torch
 
 from heedful.errors import RequestError
 from heedful.explain.look import look
-from heedful.explain.points import points
-from heedful.explain.reading import read
+from heedful.explain.points import Selection, points
+from heedful.explain.reading import Asked, read
 from heedful.explain.views import VIEWS, Maker, maker, views_of
 from heedful.explain.views.gradients import gradients
 from heedful.explain.views.lens import lens
@@ -168,7 +168,7 @@ def test_products_are_the_slopes_of_the_score(explained, name):
     run = load(own_run.folder.path, device="cpu")
     # A class that is as good as certain has no slope, so another is asked about.
     answer, labels = run.predict([given])[0].text, getattr(run.codec, "labels", ())
-    reading = read(run, given, target=next((label for label in labels if label != answer), None))
+    reading = read(run, given, asked=Asked(target=next((label for label in labels if label != answer), None)))
     found = gradients(run, reading)
     run.model.double()
     assert found["score"] == pytest.approx(score(run, reading), abs=1e-4)
@@ -232,7 +232,7 @@ def test_one_answer_can_be_chosen(explained):
 
 def test_nothing_is_left_on_the_model(explained, every):
     run, given = explained(every)
-    look(run, given, kinds=None if points(run.model) else (), views=views_of(run))
+    look(run, given, maps=Selection(kinds=None if points(run.model) else ()), views=views_of(run))
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in run.model.modules())
     assert all(parameter.grad is None for parameter in run.model.parameters())
 
@@ -242,10 +242,10 @@ def test_views_are_there_or_say_what_is_instead(explained, every):
     kinds = None if points(run.model) else ()
     for name in VIEWS:
         if maker(name).has(run):
-            assert look(run, given, kinds=kinds, views=[name]).more.keys() == {name}
+            assert look(run, given, maps=Selection(kinds=kinds), views=[name]).more.keys() == {name}
         else:
             with pytest.raises(RequestError, match="take another view"):
-                look(run, given, kinds=kinds, views=[name])
+                look(run, given, maps=Selection(kinds=kinds), views=[name])
 
 
 def test_every_view_is_a_module_and_has_a_place_in_the_schema():

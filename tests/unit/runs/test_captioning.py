@@ -21,8 +21,9 @@ from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.captioning.scoring import by_picture
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.folder import RunFolder
+from heedful.runs.kind import Scoring
 from heedful.runs.kinds import kind_of
-from heedful.runs.ledger.ledger import describe
+from heedful.runs.ledger.describing import describe
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load
@@ -339,7 +340,7 @@ def test_pictures_without_a_path_are_one_where_they_are_alike():
 
 def test_exact_matches_and_limits_count_pictures(run, folder):
     source = table(folder, *rows_of_two())
-    found = evaluate(saying(run, "blue above green here"), "several", source, limit=1)
+    found = evaluate(saying(run, "blue above green here"), "several", source, Scoring(limit=1))
     scores = {score.name: score for score in found.scores}
     assert scores["exact match"].value == 1
     assert scores["BLEU"].value == pytest.approx(100)
@@ -399,7 +400,7 @@ def test_validation_writes_for_each_picture_once(tmp_path):
     )
     run = load(tmp_path / "run", device="cpu")
     (validated,) = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
-    found = evaluate(run, "valid", run.recipe.data.valid, decoding=GreedyConfig())
+    found = evaluate(run, "valid", run.recipe.data.valid, Scoring(decoding=GreedyConfig()))
     scores = {score.name: score.value for score in found.scores}
     assert validated["metrics"]["bleu"] == scores["BLEU"]
     assert validated["metrics"]["chrf"] == scores["chrF2"]

@@ -9,6 +9,7 @@ from heedful.errors import DataError, RequestError
 from heedful.objectives.guided import Guidance
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.folder import RunFolder
+from heedful.runs.kind import Scoring
 from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
@@ -81,7 +82,7 @@ def test_training_sees_the_links_and_tells_the_term(corpus):
     run = load(corpus / "run", device="cpu")
     files = [corpus / "source", corpus / "target"]
     ((name, source),) = chosen_splits(run, "test", files).items()
-    assert evaluate(run, name, source, limit=3).scores
+    assert evaluate(run, name, source, Scoring(limit=3)).scores
     assert len(run.predict(["a b"])) == 1
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from heedful.models.registry import PRESETS
+from heedful.runs.evaluate import as_options
 from heedful.runs.kind import Kind
 from heedful.runs.kinds import KINDS, kind_of
 from heedful.runs.reading import read_recipe
@@ -25,7 +26,7 @@ def test_a_kind_has_a_recipe_of_its_own_task_and_words_for_what_it_does(name):
     assert isinstance(kind, Kind)
     assert issubclass(kind.recipe, Recipe)
     assert kind.recipe.model_fields["task"].annotation().kind == name
-    for word in (kind.unit, kind.scoring, kind.shorter, kind.own_data):
+    for word in (kind.unit, kind.scoring, kind.shorter, as_options(kind.own_data)):
         assert isinstance(word, str)
         assert word
     # What verbs read of every recipe is not left to the base, where it may be anything.

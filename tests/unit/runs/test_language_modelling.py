@@ -12,6 +12,7 @@ from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength
 from heedful.errors import DataError, RequestError
 from heedful.nn.layout import Tokens
 from heedful.runs.evaluate import chosen_splits, evaluate
+from heedful.runs.kind import Scoring
 from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
@@ -157,7 +158,7 @@ def test_blocks_memories_and_experts_train_and_resume_and_their_balance_is_logge
     assert [p.text is not None for p in run.predict(["the cat", "", "the dog sat on the log. the"])] == [
         True
     ] * 3
-    found = evaluate(run, "valid", chosen_splits(run, "valid", None)["valid"], stride=3)
+    found = evaluate(run, "valid", chosen_splits(run, "valid", None)["valid"], Scoring(stride=3))
     names = [score.name for score in found.scores]
     assert [name for name in names if "load" in name] == ["expert load, layer 2"]
     assert found.scores[-1].counts["tokens"] >= found.scores[0].counts["tokens"]
@@ -191,7 +192,7 @@ def valid_texts():
 
 @pytest.mark.parametrize("stride", [CONTEXT, 5, 1])
 def test_scores_are_those_of_every_token_by_hand(run, stride):
-    found = evaluate(run, "valid", run.recipe.data.valid, stride=stride)
+    found = evaluate(run, "valid", run.recipe.data.valid, Scoring(stride=stride))
     ids = stream_of(run, valid_texts())
     wanted = by_hand(run, ids, stride)
     assert found.log_probs == pytest.approx(wanted, abs=1e-5)
@@ -252,7 +253,7 @@ def test_bits_are_left_out_where_tokens_do_not_spell_the_text(run, tmp_path):
 
 
 def test_only_so_many_documents_may_be_scored(run):
-    found = evaluate(run, "valid", run.recipe.data.valid, limit=2)
+    found = evaluate(run, "valid", run.recipe.data.valid, Scoring(limit=2))
     assert [row["document"] for row in found.rows()] == ["valid.txt:1", "valid.txt:3"]
 
 
@@ -262,7 +263,7 @@ def test_what_cannot_be_scored_is_refused(run, tmp_path):
     with pytest.raises(DataError, match="empty: there is nothing to score"):
         evaluate(run, "empty", nothing)
     with pytest.raises(RequestError, match="--stride 14: is longer than the model's context of 13 tokens"):
-        evaluate(run, "valid", run.recipe.data.valid, stride=14)
+        evaluate(run, "valid", run.recipe.data.valid, Scoring(stride=14))
     with pytest.raises(RequestError, match="names no test set; use --split valid, or --text FILE"):
         chosen_splits(run, "test", None)
 

@@ -39,7 +39,8 @@ from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, Fourie
 from heedful.nn.patches import Pictures
 from heedful.nn.recurrent import Recurrence
 from heedful.runs.ledger import text
-from heedful.runs.ledger.ledger import describe, ledger_of
+from heedful.runs.ledger.describing import describe
+from heedful.runs.ledger.ledger import ledger_of
 from heedful.runs.ledger.lines import formula
 from heedful.runs.ledger.notes import _NOTES
 from heedful.runs.ledger.text import memory

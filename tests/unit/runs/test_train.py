@@ -19,7 +19,10 @@ from heedful.runs.evaluate import evaluate
 from heedful.runs.kind import Prepared
 from heedful.runs.lock import held
 from heedful.runs.pairs import Validator
+from heedful.runs.reading import recipe_from
+from heedful.runs.resolve import overrides_tree
 from heedful.runs.run import load
+from heedful.runs.saved import saved_tree
 from heedful.runs.train import train_run
 from heedful.runs.translation.kind import Translation
 from heedful.runs.translation.recipe import (
@@ -28,6 +31,7 @@ from heedful.runs.translation.recipe import (
     TranslationRecipe,
     ValidationConfig,
 )
+from heedful.runs.trees import merge
 from heedful.text.configuration import WordConfig
 from heedful.training.averaging import average
 from heedful.training.checkpoints import path_of
@@ -374,6 +378,53 @@ def test_a_resumed_run_that_is_at_its_end_says_so(run, capsys, limits, told):
     settings = recipe(**limits).model_copy(update={"root": str(run.parent)})
     train_into(run, settings, resume=True, device="cpu", tensorboard=False, as_json=False)
     assert told in capsys.readouterr().err
+
+
+@pytest.fixture
+def resumed(run):
+    """Resumes the run with some changes, given as the command takes them; what is said."""
+    saved = saved_tree(run)
+
+    def go_on(*changes):
+        settings = recipe_from(merge(saved, overrides_tree(changes)))
+        return train_run(settings, run, resume=True, device="cpu").result
+
+    return go_on
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [(), ("training.max_updates=1",), ("training.max_epochs=1", "training.log_every=7")],
+)
+def test_where_nothing_is_to_be_done_nothing_is_changed(run, resumed, changes):
+    before = contents(run)
+    assert resumed(*changes).state.update == 2
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize(
+    "change, section", [("decoding.max_length.cap=7", "decoding"), ("training.average=1", "training")]
+)
+def test_what_changes_the_run_itself_is_done_without_updates(run, resumed, change, section):
+    before = load(run, device="cpu").recipe
+    assert resumed(change).state.update == 2
+    after = load(run, device="cpu").recipe
+    assert {key for key in type(before).model_fields if getattr(before, key) != getattr(after, key)} == {
+        section
+    }
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "run.json"])
+def test_a_run_at_its_end_that_is_not_whole_is_made_whole(run, resumed, name):
+    before = (run / "weights.safetensors").read_bytes()
+    (run / name).unlink()
+    assert resumed().state.update == 2
+    load(run, device="cpu")
+    assert (run / "weights.safetensors").read_bytes() == before
 
 
 @pytest.mark.parametrize(

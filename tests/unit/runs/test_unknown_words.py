@@ -1,12 +1,14 @@
 """Words that a run does not know are told by every task that reads text, of an input and of a data set."""
 
 import json
+from collections import Counter
 
 import pytest
 
 from heedful.data.sources import JsonlSource
 from heedful.runs.evaluate import evaluate
 from heedful.runs.run import load
+from heedful.text.tokenizer import Tokenizer
 
 SIZES = {"d_model": 8, "d_ff": 9, "n_heads": 2, "n_layers": 1}
 WORDS = {"tokenizer": {"subwords": {"kind": "word"}}}
@@ -93,3 +95,24 @@ def test_of_a_data_set(case, tmp_path, published):
         wanted = {UNKNOWN.format("")}
     assert notes == wanted
     published("evaluation", {"version": 1, "run": "run", "splits": [evaluation.to_dict()]})
+
+
+@pytest.mark.parametrize("task", ["translation", "summarisation"])
+def test_references_are_encoded_once_and_sources_where_they_are_read_too(
+    task, make_run, tmp_path, monkeypatch
+):
+    recipe = {**CASES["translation"][0], "task": {"kind": task}}
+    learned = [{"source": KNOWN, "target": KNOWN}] * 2
+    run = load(make_run(tmp_path / "run", recipe, learned), device="cpu")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"source": "the cat", "target": STRANGE}), "utf-8")
+    encoded = Counter()
+
+    def counted(self, texts):
+        encoded.update(texts)
+        return encode(self, texts)
+
+    encode = Tokenizer.encode_batch
+    monkeypatch.setattr(Tokenizer, "encode_batch", counted)
+    source = JsonlSource(paths=str(tmp_path / "rows.jsonl"), columns={c: c for c in ("source", "target")})
+    assert evaluate(run, "own", source).notes
+    assert (encoded["the cat"], encoded[STRANGE]) == (2, 1)

@@ -13,7 +13,7 @@ from heedful.interop.importing import import_run
 from heedful.models.language_model import build
 from heedful.runs.evaluate import evaluate
 from heedful.runs.kinds import kind_of
-from heedful.runs.ledger.ledger import describe
+from heedful.runs.ledger.describing import describe
 from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run

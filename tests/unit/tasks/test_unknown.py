@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.tasks.unknown import joined, unknown_in, unknown_note, unknown_notes
+from heedful.tasks.unknown import is_of_unknown_words, joined, unknown_in, unknown_note, unknown_notes
 from heedful.text.configuration import ByteConfig, CharacterConfig, PreprocessingConfig, WordConfig
+from heedful.text.encoded import Encoded
 from heedful.text.training import train_tokenizer
 
 KNOWN = ["the", "cat", "sat", "down"]
@@ -42,6 +43,15 @@ def test_the_first_is_the_first_and_the_count_is_that_of_the_words(words):
     assert WORDS.unknown_words(" ".join(words)) == strange
 
 
+@pytest.mark.parametrize("side", ["", "source"])
+def test_a_note_of_unknown_words_alone_is_told_from_others(side):
+    for texts in (["unicorn"], ["the zebra"], ["zebra"] * 1_200):
+        unknown = note(WORDS, *texts, side=side)
+        assert is_of_unknown_words(unknown)
+        assert not is_of_unknown_words(joined("cut from 12 to 4 tokens", unknown))
+    assert not is_of_unknown_words("the input is empty")
+
+
 def test_words_are_told_as_they_are_read():
     side = train_tokenizer(
         WordConfig(kind="word", split="space"),
@@ -69,11 +79,11 @@ def test_special_tokens_among_the_ids_are_no_words():
 
 def test_a_data_set_is_counted_side_by_side():
     texts = ["the cat", "a zebra sat", "the unicorn"]
-    assert unknown_notes(WORDS, "target", texts, foretold=True) == [
+    assert unknown_notes("target", Encoded.by(WORDS, texts), foretold=True) == [
         "3 of 7 target words (42.9%) are unknown to this run (the first: 'a'); "
         "the perplexity counts them as <unk>, whatever they are"
     ]
-    assert unknown_notes(WORDS, "source", ["the cat"]) == []
+    assert unknown_notes("source", Encoded.by(WORDS, ["the cat"])) == []
     assert unknown_in(WORDS, [{"text": "the cat", "pair": "cat"}, {"text": "the", "pair": "dog sat"}]) == [
         "1 of 3 pair words (33.3%) is unknown to this run (the first: 'dog')"
     ]

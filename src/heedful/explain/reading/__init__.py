@@ -19,8 +19,8 @@ input, the sides that stand along the axes, and the `Questions` that were answer
 | captioning | source: squares, target, prefix | every token of the caption, and its end |
 """
 
-from heedful.explain.reading.questions import Asked, Questions, Reading
+from heedful.explain.reading.questions import ITS_BEST, Asked, Questions, Reading
 from heedful.explain.reading.readers import READERS, read
 from heedful.explain.reading.shared import GIVEN
 
-__all__ = ["GIVEN", "READERS", "Asked", "Questions", "Reading", "read"]
+__all__ = ["GIVEN", "ITS_BEST", "READERS", "Asked", "Questions", "Reading", "read"]

@@ -28,6 +28,10 @@ class Asked:
     alternative: int = 0
 
 
+ITS_BEST = Asked()
+"""The run's own best answer."""
+
+
 @dataclass(frozen=True)
 class Questions:
     """n questions that were answered at places of a side, each with C possible answers.

@@ -9,7 +9,7 @@ from heedful.explain.reading.captioning import read_caption
 from heedful.explain.reading.classification import read_class, read_number, read_picture
 from heedful.explain.reading.language_modelling import read_prompt
 from heedful.explain.reading.masking import read_gaps
-from heedful.explain.reading.questions import Asked, Reading
+from heedful.explain.reading.questions import ITS_BEST, Asked, Reading
 from heedful.explain.reading.tagging import read_tags
 from heedful.explain.reading.translation import read_pair
 
@@ -31,21 +31,13 @@ READERS: dict[str, Callable[["Run", Any, Asked], Reading]] = {
 """By the kind of the task."""
 
 
-def read(
-    run: "Run",
-    input: Any,
-    *,
-    decoding: Any = None,
-    target: str | None = None,
-    alternative: int = 0,
-) -> Reading:
+def read(run: "Run", input: Any, asked: Asked = ITS_BEST) -> Reading:
     """Read one input, and answer it; see `heedful.explain.look.look`.
 
     Raises:
         RequestError: the input is empty, too long or of another kind than the run reads, or there is no such
             answer.
     """
-    asked = Asked(decoding, target, alternative)
     reading = READERS[run.recipe.task.kind](run, input, asked)
     device = next(run.model.parameters()).device
     return replace(reading, batch=reading.batch.to(device))

@@ -47,7 +47,7 @@ class Captioning(Kind):
     listed = (REFERENCES,)
     scoring = "captioning"
     scored_by_writing = True
-    own_data = "--folder FOLDER or --table FILE"
+    own_data = ("folder", "table")
     shorter = "set or lower data.filter.max_length"
     whole_rows = True
     encoding = "reading the pictures"

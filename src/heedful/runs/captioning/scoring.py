@@ -19,6 +19,7 @@ from heedful.runs.translation.scoring import likelihood_of
 from heedful.tasks.captioning import CAPTION
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.unknown import unknown_notes
+from heedful.text.encoded import Encoded
 
 
 @dataclass(frozen=True)
@@ -82,23 +83,22 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     texts, lowercase = [p.text for p in read.predictions], run.recipe.tokenizer.text.lowercase
     scores = list(translation_scores(texts, references, lowercase=lowercase).values())
     scores.append(exact_match(texts, references, lowercase=lowercase))
-    scores += _likelihood(run, pictures, references)
+    captions = Encoded.by(run.codec.tokenizer, [caption for each in references for caption in each])
+    of = [picture for picture, own in zip(pictures, references, strict=True) for _ in own]
+    scores += _likelihood(run, of, captions)
     dropped = {reason: tally.count for reason, tally in report.dropped.items()}
     scores = [replace(score, counts={**score.counts, **dropped, **read.counted}) for score in scores]
     notes = [*(tally.line("dropped", reason) for reason, tally in report.dropped.items()), *read.notes]
-    captions = [caption for each in references for caption in each]
-    notes += unknown_notes(run.codec.tokenizer, CAPTION, captions, foretold=True)
+    notes += unknown_notes(CAPTION, captions, foretold=True)
     names = [str(picture) for picture in pictures]
     return Evaluation(split, scores, names, references, read.predictions, lowercase, notes=notes)
 
 
-def _likelihood(run: Trained, pictures: Sequence[Any], references: Sequence[Sequence[str]]) -> list[Any]:
+def _likelihood(run: Trained, pictures: Sequence[Any], captions: Encoded) -> list[Any]:
     """Of every caption, given its picture."""
     pairing = run.recipe.pairing
-    of = [picture for picture, captions in zip(pictures, references, strict=True) for _ in captions]
 
     def read(part: Sequence[int]) -> list[Any]:
-        return [pairing.reader.pixels(of[i]).reshape(-1) for i in part]
+        return [pairing.reader.pixels(pictures[i]).reshape(-1) for i in part]
 
-    captions = [caption for each in references for caption in each]
-    return likelihood_of(run.model, pairing, run.codec.tokenizer, read, captions)
+    return likelihood_of(run.model, pairing, read, captions)

@@ -31,7 +31,7 @@ class EncoderKind(Kind):
     """See `heedful.runs.kind.Kind`. Rows have texts and one answer; the codec has one tokenizer."""
 
     scored_by_writing = False
-    own_data = "--table FILE"
+    own_data = ("table",)
     shorter = "lower model.max_length"
 
     readable: ClassVar[tuple[str, ...]]

@@ -38,7 +38,7 @@ class LanguageModelling(Kind):
     unit = "tokens"
     scoring = "reading"
     scored_by_writing = False
-    own_data = "--text FILE"
+    own_data = ("text",)
     shorter = "lower model.context"
     options = ("max_new_tokens", "stop", "prefix")
     strides = True

@@ -8,14 +8,12 @@ count, also those that a causal mask hides, since they are computed. The backwar
 twice the forward pass (each product W x gives two: W^T g and g x^T), so training takes about three times.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from heedful.errors import RequestError
 from heedful.runs.ledger import attention as _attention  # noqa: F401  (these register what they describe)
 from heedful.runs.ledger import blocks as _blocks  # noqa: F401
 from heedful.runs.ledger import mixing as _mixing  # noqa: F401
@@ -23,6 +21,7 @@ from heedful.runs.ledger import pictures as _pictures  # noqa: F401
 from heedful.runs.ledger import recurrent as _recurrent  # noqa: F401
 from heedful.runs.ledger.lines import Line, Walk, grouped, left_over, parts
 from heedful.runs.ledger.notes import noted
+from heedful.runs.ledger.text import as_text
 
 if TYPE_CHECKING:
     from heedful.runs.timing import Timing
@@ -127,8 +126,6 @@ class Ledger:
 
     def __str__(self) -> str:
         """Aligned columns."""
-        from heedful.runs.ledger.text import as_text
-
         return as_text(self)
 
 
@@ -208,93 +205,3 @@ def _output_layer(model: nn.Module) -> nn.Linear | None:
     heads = getattr(model, "heads", None)
     head = heads["token"] if isinstance(heads, nn.ModuleDict) and "token" in heads else None
     return head if isinstance(head, nn.Linear) else None
-
-
-def describe(
-    what: Any,
-    *,
-    vocab_size: int | None = None,
-    source_vocab: int | None = None,
-    target_vocab: int | None = None,
-    n_classes: int | None = None,
-    length: int | None = None,
-    source_length: int | None = None,
-    tokens: int | None = None,
-    overrides: Sequence[str] = (),
-    time: bool = False,
-    device: str = "auto",
-    say: Callable[[str], None] = lambda line: None,
-) -> Ledger:
-    """The ledger of a model, a model's configuration, a preset, a recipe or a run.
-
-    Args:
-        what: a module, or a run that was loaded, for its model; a configuration; or a preset's
-            name, a recipe's name or path, a run's folder.
-        vocab_size: entries of both vocabularies; by default those of the preset, recipe or run, else
-            37,000. Not for a module.
-        source_vocab: entries of the source's alone; it stands before ``vocab_size``.
-        target_vocab: entries of the target's alone.
-        n_classes: of the head of a model that reads texts or pictures; by default those of the preset of
-            pictures, of the run, or that the recipe names; 0: no head.
-        length: tokens of a target sentence, for which FLOPs are counted; by default 32, or those
-            of a picture.
-        source_length: of a source sentence; ``length`` by default, and of a picture its squares.
-        tokens: target tokens of a batch, for which memory is counted; the recipe's, or 4096.
-        overrides: ``key=value`` texts: of the configuration (``n_heads=16``), or for a recipe or run, of
-            the recipe (``model.n_heads=16``).
-        time: also make a few updates of the recipe or run, and time them: of a recipe, on its own data, if
-            they are at hand and no sizes or lengths are given; else on made-up tokens.
-        device: where: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        say: is told what one waits for.
-
-    Raises:
-        RequestError: there is no such preset, recipe or run, or a setting is wrong.
-    """
-    from heedful.runs.ledger.subject import Asked, Vocabularies, subject
-    from heedful.runs.run import Run
-
-    if isinstance(what, Run):
-        what = what.model
-    if isinstance(what, nn.Module):
-        if overrides or time or any((vocab_size, source_vocab, target_vocab, n_classes)):
-            raise ValueError("a module is described as it is: no sizes, no overrides, no time")
-        return ledger_of(what, length=length or LENGTH, source_length=source_length, tokens=tokens or TOKENS)
-    asked = Asked(Vocabularies(vocab_size, source_vocab, target_vocab), n_classes)
-    found = subject(what, asked, overrides)
-    lengths = {"length": length, "source_length": source_length}
-    if not time:
-        return _ledger_of(found, tokens=tokens, **lengths)
-    if found.recipe is None:
-        raise RequestError(
-            f"{found.name}: a model alone has no batches and no optimizer to time; name a recipe or a run"
-        )
-    from heedful.runs.timing import own_data, time_updates
-
-    recipe, told = found.recipe, found.sizes_given or any(lengths.values())
-    with nullcontext() if told else own_data(recipe, say) as prepared:
-        if prepared is not None:
-            found = found.with_sizes(prepared.codec.sizes)
-        ledger = _ledger_of(found, tokens=tokens, **lengths)
-        timing = time_updates(
-            recipe,
-            found.sizes,
-            length=ledger.target_length,
-            source_length=ledger.source_length,
-            prepared=prepared,
-            device=device,
-            say=say,
-        )
-    return replace(ledger, timing=timing)
-
-
-def _ledger_of(found: Any, *, length: int | None, source_length: int | None, tokens: int | None) -> Ledger:
-    """Of what was found, for what was asked."""
-    return ledger_of(
-        found.model,
-        found.name,
-        length=length or found.length or LENGTH,
-        source_length=source_length or found.source_length,
-        tokens=tokens or found.tokens or TOKENS,
-        chunk=found.chunk or CHUNK,
-        notes=found.notes,
-    )

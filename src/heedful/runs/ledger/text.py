@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from heedful.memory import gibibytes, machine_memory
-from heedful.runs.ledger.ledger import Ledger, Row
+
+if TYPE_CHECKING:
+    from heedful.runs.ledger.ledger import Ledger, Row
 
 COLUMNS = ("part", "formula", "each", "times", "parameters", "FLOPs/token")
 LEFT = 2  # the first columns that are aligned left; the others are numbers
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: "Row") -> tuple[str, ...]:
     """One row of the table."""
     line = row.line
     return (
@@ -28,7 +31,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def summary(ledger: Ledger) -> list[str]:
+def summary(ledger: "Ledger") -> list[str]:
     """What stands below the table."""
     lengths = f"{ledger.target_length} tokens"
     if ledger.source_length != ledger.target_length:
@@ -45,11 +48,11 @@ def summary(ledger: Ledger) -> list[str]:
     return lines
 
 
-def _forty_two(ledger: Ledger) -> str:
+def _forty_two(ledger: "Ledger") -> str:
     return " (lecture S0: 42, as 6 x 3 + 6 x 4)" if ledger.layers == 42 else ""
 
 
-def memory(ledger: Ledger) -> list[tuple[str, str, str]]:
+def memory(ledger: "Ledger") -> list[tuple[str, str, str]]:
     """Name, size and formula of everything that training keeps, and their sum, which may be too much here."""
     rows = [(part.name, _bytes(part.bytes), part.how) for part in ledger.memory]
     whole, there = sum(part.bytes for part in ledger.memory), machine_memory()
@@ -57,7 +60,7 @@ def memory(ledger: Ledger) -> list[tuple[str, str, str]]:
     return [*rows, ("sum", _bytes(whole), told)]
 
 
-def timing(ledger: Ledger) -> list[str]:
+def timing(ledger: "Ledger") -> list[str]:
     """What was timed, if anything was."""
     found = ledger.timing
     if found is None:
@@ -91,7 +94,7 @@ def _bytes(n: int) -> str:
     return f"{n / 2**20:,.1f} MiB"
 
 
-def as_text(ledger: Ledger) -> str:
+def as_text(ledger: "Ledger") -> str:
     """Everything, in columns; notes follow the line that they belong to."""
     table = [COLUMNS, *(cells(row) for row in ledger.lines())]
     widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]

@@ -49,7 +49,7 @@ class MaskedLanguageModelling(Kind):
     unit = "tokens"
     scoring = "filling in"
     scored_by_writing = False
-    own_data = "--text FILE"
+    own_data = ("text",)
     shorter = "lower model.max_length"
     options = ("n_best", "gap")
 

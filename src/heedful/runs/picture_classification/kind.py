@@ -45,7 +45,7 @@ class PictureClassification(Kind):
     single = (PICTURE, LABEL)
     scoring = "labelling"
     scored_by_writing = False
-    own_data = "--folder FOLDER or --table FILE"
+    own_data = ("folder", "table")
     shorter = "take larger squares (model.patch_size) or smaller pictures (model.picture_size)"
     learning = "looking at the pictures"
     encoding = "reading the pictures"

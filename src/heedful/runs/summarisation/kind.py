@@ -14,7 +14,7 @@ from heedful.runs.recipe import Recipe
 from heedful.runs.references import REFERENCES, references_of, shown
 from heedful.runs.summarisation.recipe import SummarisationRecipe
 from heedful.runs.translation.kind import Translation
-from heedful.runs.translation.scoring import likelihood, unknown_of
+from heedful.runs.translation.scoring import encoded, likelihood, unknown_of
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import SOURCE, TARGET
 
@@ -44,8 +44,9 @@ class Summarisation(Translation):
         )
         stem = run.recipe.evaluation.rouge == "stems"
         scores = [*rouge_scores([p.text for p in predictions], references, stem=stem).values()]
-        scores += likelihood(run, sources, targets)
-        notes = unknown_of(run, sources, targets)
+        sides = encoded(run, sources, targets)
+        scores += likelihood(run, *sides)
+        notes = unknown_of(*sides)
         return Evaluation(split, scores, sources, references, predictions, stem, notes=notes)
 
 

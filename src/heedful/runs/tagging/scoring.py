@@ -13,6 +13,7 @@ from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.labels import Unseen
 from heedful.tasks.tagging import Tagged, words_and_tags
 from heedful.tasks.unknown import unknown_notes
+from heedful.text.encoded import Encoded
 
 
 @dataclass(frozen=True)
@@ -58,5 +59,5 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     right = [tags for _, tags in pairs]
     scores = tagging_scores([p.tags for p in found], right, run.codec.tags, unseen.labels)
     scores = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]
-    unknown = unknown_notes(run.codec.tokenizer, "", [" ".join(words) for words in inputs])
+    unknown = unknown_notes("", Encoded.by(run.codec.tokenizer, [" ".join(words) for words in inputs]))
     return Evaluation(split, scores, right, found, notes=[*unseen.notes("tag"), *unknown])

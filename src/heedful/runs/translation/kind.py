@@ -51,7 +51,7 @@ class Translation(Kind):
     unit = "sentences"
     scoring = "translating"
     scored_by_writing = True
-    own_data = "--data SOURCE TARGET"
+    own_data = ("data",)
     shorter = "set or lower data.filter.max_length"
     whole_rows = True
     besides = (ALIGNMENT,)

@@ -30,8 +30,8 @@ from heedful.tasks.pairing import Pairing
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import SOURCE, TARGET
 from heedful.tasks.unknown import unknown_notes
+from heedful.text.encoded import Encoded
 from heedful.text.normalisation import tokenise_for_bleu
-from heedful.text.tokenizer import Tokenizer
 
 FORCED_BATCH = 64
 
@@ -88,36 +88,40 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     if moses is not None:
         prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
         scores.append(tokenised_bleu(texts, references, preparation=prepared))
-    scores += likelihood(run, sources, references)
-    notes = unknown_of(run, sources, references)
+    sides = encoded(run, sources, references)
+    scores += likelihood(run, *sides)
+    notes = unknown_of(*sides)
     return Evaluation(split, scores, sources, references, predictions, lowercase, language, notes=notes)
 
 
-def unknown_of(run: Trained, sources: Sequence[str], references: Sequence[str]) -> list[str]:
+def encoded(run: Trained, sources: Sequence[str], references: Sequence[str]) -> tuple[Encoded, Encoded]:
+    """Both sides, each by its own tokenizer."""
+    return Encoded.by(run.codec.source, sources), Encoded.by(run.codec.target, references)
+
+
+def unknown_of(sources: Encoded, references: Encoded) -> list[str]:
     """How many words of each side the run does not know, where there are some."""
-    found = unknown_notes(run.codec.source, SOURCE, sources)
-    return found + unknown_notes(run.codec.target, TARGET, references, foretold=True)
+    return unknown_notes(SOURCE, sources) + unknown_notes(TARGET, references, foretold=True)
 
 
-def likelihood(run: Trained, sources: Sequence[str], references: Sequence[str]) -> list[Score]:
+def likelihood(run: Trained, sources: Encoded, references: Encoded) -> list[Score]:
     """Perplexity of the references, given their sources (`likelihood_of`); and the load of experts."""
-    longest, codec = run.recipe.max_source, run.codec
+    longest = run.recipe.max_source
 
     def read(part: Sequence[int]) -> list[Any]:
-        return [ids[:longest] for ids in codec.source.encode_batch([sources[i] for i in part])]
+        return [sources.ids[i][:longest] for i in part]
 
-    pairing = run.recipe.pairing
+    fingerprint = sources.tokenizer.fingerprint
     with counting(run.model) as loads:
-        scores = likelihood_of(run.model, pairing, codec.target, read, references, codec.source.fingerprint)
+        scores = likelihood_of(run.model, run.recipe.pairing, read, references, fingerprint)
     return scores + loads()
 
 
 def likelihood_of(
     model: nn.Module,
     pairing: Pairing,
-    tokenizer: Tokenizer,
     read: Callable[[Sequence[int]], list[Any]],
-    references: Sequence[str],
+    references: Encoded,
     of_sources: str = "",
 ) -> list[Score]:
     """Perplexity of the references, per token of the run's own vocabulary.
@@ -134,18 +138,17 @@ def likelihood_of(
     Args:
         model: of the run.
         pairing: how a source and its reference are laid before it.
-        tokenizer: of the references.
         read: gives the sources of some references, by their numbers, as the pairing takes them.
-        references: texts.
+        references: what is foretold.
         of_sources: the fingerprint of the sources' tokenizer, where they are texts.
     """
-    order = sorted(range(len(references)), key=lambda i: len(references[i]))
+    texts, wanted, tokenizer = references.texts, references.ids, references.tokenizer
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     found: list[tuple[Likelihood, Likelihood | None]] = []
-    wanted = tokenizer.encode_batch(list(references))
     spells = tokenizer.spells(wanted)
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
-        lengths = [len(references[i].encode()) if spells else 0 for i in part]
+        lengths = [len(texts[i].encode()) if spells else 0 for i in part]
         found += _foretold(model, pairing, read(part), [wanted[i] for i in part], lengths)
     scores = _summed([target for target, _ in found], tokenizer.fingerprint, "")
     return scores + _summed([source for _, source in found if source], of_sources, "source ")

@@ -7,6 +7,7 @@ from heedful.errors import RequestError
 from heedful.explain.figure import figure_of
 from heedful.explain.look import look
 from heedful.explain.patterns import Census, census
+from heedful.explain.points import NO_MAPS, Selection
 from heedful.explain.view import Explanation, Map, Side
 from heedful.explain.views import maker
 
@@ -101,7 +102,8 @@ def test_several_inputs_of_a_run_are_one_census(explained, name):
 
 def test_of_the_heads_that_were_asked_for(explained):
     run, given = explained("translation")
-    found = look(run, given, views=["census"], layers=[1], heads=[0, 2]).more["census"]["heads"]
+    seen = look(run, given, maps=Selection(layers=[1], heads=[0, 2]), views=["census"])
+    found = seen.more["census"]["heads"]
     assert [(head["kind"], head["layer"], head["head"]) for head in found] == [("self", 2, 1), ("self", 2, 3)]
 
 
@@ -116,7 +118,7 @@ def test_slots_of_a_compressed_memory_are_left_out(explained):
 def test_what_does_not_attend_says_what_there_is(explained):
     run, given = explained("fourier")
     with pytest.raises(RequestError, match=r"the view census needs attention .* \(it has: lens, losses,"):
-        look(run, given, kinds=(), views=["census"])
+        look(run, given, maps=NO_MAPS, views=["census"])
 
 
 def test_several_inputs_are_for_views_of_several(explained):

@@ -8,6 +8,7 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.figure import figure_of
 from heedful.explain.look import look
+from heedful.explain.points import Selection
 from heedful.explain.views import maker
 
 TEXTS = ["the cat sat", "a dog lay", "mat"]
@@ -77,7 +78,7 @@ def test_both_halves_of_a_translator_have_a_stack(explained):
     stacks = seen.more["distances"]["stacks"]
     assert [(stack["side"], stack["kind"]) for stack in stacks] == [("source", "self"), ("prefix", "causal")]
     with pytest.raises(RequestError, match="attention within a side"):
-        look(*explained("translation"), views=["distances"], kinds=["cross"])
+        look(*explained("translation"), maps=Selection(kinds=["cross"]), views=["distances"])
     one, other = figure_of(seen).axes
     assert one.get_title() == "self-attention of the source"
     assert other.get_title() == "causal self-attention of the prefix"
@@ -90,7 +91,7 @@ def test_both_halves_of_a_translator_have_a_stack(explained):
     "name, layers, numbers", [("classification", [1], [2]), ("local and compressed", None, [1, 3])]
 )
 def test_the_picture_has_layers_at_their_own_numbers(explained, name, layers, numbers):
-    seen = look(*explained(name), views=["distances"], layers=layers)
+    seen = look(*explained(name), maps=Selection(layers=layers), views=["distances"])
     axes = figure_of(seen).axes[0]
     assert axes.get_xticks().tolist() == numbers
     (stack,) = seen.more["distances"]["stacks"]

@@ -15,7 +15,8 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.explain.figure import figure_of
 from heedful.explain.look import look
-from heedful.explain.reading import Questions, Reading, read
+from heedful.explain.points import NO_MAPS
+from heedful.explain.reading import Asked, Questions, Reading, read
 from heedful.explain.view import INPUT
 from heedful.explain.views import maker
 from heedful.explain.views.gradients import gradients
@@ -102,7 +103,7 @@ def test_products_are_the_slopes_of_the_score_when_a_pixel_grows(explained, name
     run = load(own_run.folder.path, device="cpu")
     # A class that is as good as certain has no slope, so another is asked about.
     answer, labels = run.predict([given])[0].text, getattr(run.codec, "labels", ())
-    reading = read(run, given, target=next((label for label in labels if label != answer), None))
+    reading = read(run, given, asked=Asked(target=next((label for label in labels if label != answer), None)))
     (own,) = gradients(run, reading)["pictures"]
     assert own["name"] == OF_PICTURES[name]
     run.model.double()
@@ -151,7 +152,7 @@ def test_pixels_and_squares_stand_beside_the_picture(explained):
 
 
 def test_the_terminal_names_the_squares_whose_pixels_say_most(explained):
-    seen = look(*explained("resnet"), kinds=(), views=["gradients"])
+    seen = look(*explained("resnet"), maps=NO_MAPS, views=["gradients"])
     values, (rows, columns) = seen.more["gradients"], seen.sides[INPUT].grid
     pixels = np.array(values["pictures"][0]["products"])
     sums = pixels.reshape(rows, 6 // rows, columns, 6 // columns).sum(axis=(1, 3))

@@ -6,7 +6,7 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.figure import figure_of
 from heedful.explain.look import look
-from heedful.explain.points import points
+from heedful.explain.points import NO_MAPS, Selection, points
 from heedful.explain.thumbnails import thumbnail
 from heedful.explain.views import maker
 
@@ -70,7 +70,7 @@ def test_every_head_is_drawn_as_its_thumbnail(explained, name):
 
 def test_only_the_heads_that_were_asked_for_are_drawn(explained):
     run, given = explained("translation")
-    seen = look(run, given, kinds=["self"], layers=[1], heads=[2, 0], views=["heads"])
+    seen = look(run, given, maps=Selection(kinds=["self"], layers=[1], heads=[2, 0]), views=["heads"])
     ((_, columns, rows),) = drawn(figure_of(seen)).values()
     assert (columns, rows) == (["1", "3", "mean"], ["2"])
 
@@ -96,4 +96,4 @@ def test_in_words_layers_are_lines_and_on_the_page_they_open(explained):
 def test_without_attention_there_is_nothing_to_see(explained):
     run, given = explained("classification")
     with pytest.raises(RequestError, match="is of attention: ask for some"):
-        look(run, given, kinds=(), views=["heads"])
+        look(run, given, maps=NO_MAPS, views=["heads"])

@@ -7,6 +7,7 @@ from heedful.errors import RequestError
 from heedful.explain.figure import figure_of
 from heedful.explain.flow import rollout, rollout_across
 from heedful.explain.look import look
+from heedful.explain.points import Selection
 from heedful.explain.squares import class_map
 from heedful.explain.views import maker
 
@@ -57,7 +58,7 @@ def test_what_has_no_stack_that_could_be_rolled_out_says_so(explained, name):
 def test_a_choice_of_attention_is_refused(explained, choice):
     run, given = explained("translation")
     with pytest.raises(RequestError, match="explain the input without choosing"):
-        look(run, given, views=["rollout"], **choice)
+        look(run, given, maps=Selection(**choice), views=["rollout"])
 
 
 def test_the_terminal_has_a_line_for_each_word(explained):

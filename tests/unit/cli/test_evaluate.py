@@ -1,0 +1,31 @@
+"""What ``evaluate`` offers is what there is: ways to link words, steps of the decoder, forms of own data."""
+
+from dataclasses import fields
+from typing import get_args, get_type_hints
+
+import pytest
+
+from heedful.cli.evaluate import Judging, Sources
+from heedful.explain.alignment import STEPS, Direction
+from heedful.objectives.guided import DecoderStep
+from heedful.runs.evaluate import as_options
+from heedful.runs.kind import OwnData
+from heedful.runs.kinds import KINDS
+
+
+def test_links_and_steps_are_all_there_are():
+    offered = get_type_hints(Judging)
+    assert offered["links"] == Direction
+    assert offered["step"] == DecoderStep | None
+    assert get_args(DecoderStep) == STEPS
+
+
+def test_every_form_of_own_data_is_an_option_and_has_a_kind():
+    forms = get_args(OwnData)
+    assert set(forms) <= {each.name for each in fields(Sources)}
+    assert set(forms) == {form for kind in KINDS.values() for form in kind.own_data}
+
+
+@pytest.mark.parametrize("form", get_args(OwnData))
+def test_a_form_is_told_as_the_command_takes_it(form):
+    assert as_options([form]).split()[0] == f"--{form}"

@@ -1,0 +1,71 @@
+"""Notes of many inputs: the first of each sort are told with their inputs, the others counted once."""
+
+import pytest
+from typer.testing import CliRunner
+
+from heedful.cli.main import app
+from heedful.cli.remarks import FIRST, Remarks
+from heedful.tasks.prediction import Prediction
+
+UNKNOWN = "1 of 3 words is unknown to this run (the first: 'zebra')"
+CUT = "cut from 12 to 4 tokens; " + UNKNOWN
+
+
+def lines(capsys, *notes):
+    remarks = Remarks()
+    for number, note in enumerate(notes):
+        remarks.of(Prediction("", note=note), f"input {number}")
+    remarks.rest()
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err.splitlines()
+
+
+def test_few_are_told_with_their_inputs(capsys):
+    assert lines(capsys, None, UNKNOWN, None, CUT) == [
+        f"heedful: {UNKNOWN}: 'input 1'",
+        f"heedful: {CUT}: 'input 3'",
+    ]
+
+
+@pytest.mark.parametrize(("more", "count"), [(1, "1 more input "), (1_204, "1,204 more inputs ")])
+def test_of_many_the_first_are_told_and_the_others_counted(capsys, more, count):
+    *first, last = lines(capsys, *[UNKNOWN] * (FIRST + more))
+    assert len(first) == FIRST
+    assert last.startswith(f"heedful: … and {count}with unknown words")
+
+
+def test_many_unknown_words_do_not_hide_what_was_cut(capsys):
+    found = lines(capsys, *[UNKNOWN] * (3 * FIRST), CUT)
+    assert found[FIRST] == f"heedful: {CUT}: 'input {3 * FIRST}'"
+    assert len(found) == FIRST + 2
+
+
+def test_all_that_was_cut_is_counted_too(capsys):
+    *_, last = lines(capsys, *[CUT] * (FIRST + 2))
+    assert last.startswith("heedful: … and 2 more inputs with a note")
+
+
+def test_what_cannot_be_read_is_always_told(capsys):
+    remarks = Remarks()
+    for number in range(FIRST + 5):
+        remarks.of(Prediction("", error=f"line {number}: no JSON"), None)
+    remarks.rest()
+    assert len(capsys.readouterr().err.splitlines()) == FIRST + 5
+
+
+def test_a_file_of_unknown_words_does_not_flood(make_run, tmp_path):
+    recipe = {
+        "task": {"kind": "classification"},
+        "tokenizer": {"subwords": {"kind": "word"}},
+        "model": {"kind": "encoder", "d_model": 8, "d_ff": 9, "n_heads": 2, "n_layers": 1, "max_length": 9},
+    }
+    folder = make_run(tmp_path / "run", recipe, [{"text": x, "label": x} for x in "ab"])
+    (tmp_path / "lines.txt").write_text("c\na\n" * 80, "utf-8")
+    done = CliRunner().invoke(
+        app, ["predict", str(folder), str(tmp_path / "lines.txt"), "--device", "cpu"], catch_exceptions=False
+    )
+    assert len(done.stdout.splitlines()) == 160
+    *first, last = [line for line in done.stderr.splitlines() if "unknown" in line]
+    assert len(first) == FIRST
+    assert last.startswith(f"heedful: … and {80 - FIRST} more inputs with unknown words")
