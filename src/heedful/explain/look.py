@@ -72,6 +72,9 @@ def look(
         RequestError: the model has no attention, or not the layer, head or kind; the input is empty or too
             long, for the model or for the limit; there is no such view, or none of this model.
     """
+    for name, given in (("kinds", kinds), ("views", views)):
+        if isinstance(given, str):
+            raise RequestError(f"{name}: give a list of names, not a text: [{given!r}]")
     check_names(views)
     wanted = _wanted(run, layers, heads, kinds)
     is_all = ALL in views
