@@ -249,6 +249,17 @@ def test_classes_have_their_names(tmp_path):
     assert load(import_run(out, tmp_path / "again").path).recipe.task.pairs
 
 
+def test_a_classifier_of_pairs_that_does_not_say_so_is_made_to_as_the_note_says(tmp_path):
+    make("BertForSequenceClassification", tmp_path / "their", tokenizer_of(), num_labels=2)
+    notes = []
+    import_run(tmp_path / "their", tmp_path / "single", notes.append)
+    (note,) = [note for note in notes if "single texts" in note]
+    path = tmp_path / "their" / "config.json"
+    said = json.loads("{" + note.partition("put ")[2].partition(" into")[0] + "}")
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | said), "utf-8")
+    assert load(import_run(tmp_path / "their", tmp_path / "pairs").path).recipe.task.pairs
+
+
 def test_words_have_the_tags_of_their_first_tokens(tmp_path):
     tokenizer = tokenizer_of()
     model = make("BertForTokenClassification", tmp_path / "their", tokenizer, num_labels=5)

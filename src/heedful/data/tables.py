@@ -75,7 +75,8 @@ def open_tsv(config: TsvSource, root: Path) -> Iterator[Located[Row]]:
     """The rows of files of separated fields.
 
     Raises:
-        DataError: a file is missing or unreadable, a line has too few fields, or the header lacks one.
+        DataError: a file is missing or unreadable, a line has too few fields, or one that the header does not
+            name, or the header lacks one.
     """
     return in_turn(config.paths, root, lambda file: _tsv_rows(file, config))
 
@@ -96,7 +97,11 @@ def _tsv_rows(file: TextFile, config: TsvSource) -> Iterator[Located[Row]]:
     needed = max(fields.values()) + 1
     for where, record in records:
         if len(record) < needed:
-            raise DataError(too_few(where, record, needed - 1) + _other_separator(record, config))
+            hint = _other_separator(record, config) or _quotes(record, config)
+            raise DataError(too_few(where, record, needed - 1) + hint)
+        if config.header and any(field.strip() for field in record[len(header) :]):
+            named = f"{len(record)} fields, but the header names {len(header)}"
+            raise DataError(f"{where}: {named}{_quotes(record, config)}")
         yield Located({column: record[number] for column, number in fields.items()}, where)
 
 
@@ -130,6 +135,14 @@ def _other_separator(record: list[str], config: TsvSource) -> str:
         return ""
     between = f"; the separator is {config.separator!r}: where {other!r} stands between fields"
     return f"{between}, set `separator` to it"
+
+
+def _quotes(record: list[str], config: TsvSource) -> str:
+    """A hint where quotes may have held together what was split."""
+    if config.quotes or not any(field.startswith('"') for field in record):
+        return ""
+    held = f"a field with {config.separator!r} or a line end in it"
+    return f"; where {held} stands in quotes, set `quotes: true`"
 
 
 def records_of(file: TextFile, config: TsvSource) -> Iterator[tuple[Where, list[str]]]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.errors import RequestError
 from heedful.explain.best_head import best_head
 from heedful.explain.one_text import points_of, source_part
-from heedful.explain.points import EVERY_MAP, MEMORY, Point, Selection, chosen, refuse_too_much
+from heedful.explain.points import EVERY_MAP, MEMORY, Point, Selection, chosen, refuse_text, refuse_too_much
 from heedful.explain.reading import ITS_BEST, Asked, Questions, Reading, read
 from heedful.explain.sides import slots_side
 from heedful.explain.view import Best, Explanation, Map, Side
@@ -63,6 +63,8 @@ def look(
         RequestError: the model has no attention, or not the layer, head or kind; the input is empty or too
             long, for the model or for the limit; there is no such view, or none of this model.
     """
+    refuse_text("kinds", maps.kinds)
+    refuse_text("views", views)
     check_names(views)
     wanted = _wanted(run, maps)
     is_all = ALL in views

@@ -119,6 +119,16 @@ class Selection:
     kinds: Collection[str] | None = None
 
 
+def refuse_text(name: str, given: object) -> None:
+    """Refuse one name where several are wanted: its letters would be taken for names.
+
+    Raises:
+        RequestError: it is a text.
+    """
+    if isinstance(given, str):
+        raise RequestError(f"{name}: give a list of names, not a text: [{given!r}]")
+
+
 EVERY_MAP = Selection()
 NO_MAPS = Selection(kinds=())
 

@@ -122,7 +122,10 @@ class BERT:
         tokenizer, numbering = read_wordpiece(checkpoint, settings)
         plain, codec = _run_of(checkpoint, settings, config, tokenizer, head, heads)
         if not plain["task"].get("pairs", True):
-            notes.append("inputs are single texts: nothing in the source says that they are pairs")
+            notes.append(
+                "inputs are single texts: nothing in the source says that they are pairs (where they are, "
+                'put "finetuning_task": "mrpc" into its config.json)'
+            )
         if head is None and "token" not in heads:
             notes.append(
                 "the source has no head: that for hidden tokens begins afresh, so this run is one to start "

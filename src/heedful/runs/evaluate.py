@@ -29,13 +29,18 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
     """The data sets to score: ``test`` stands for all test sets of the recipe, ``files`` for themselves.
 
     Raises:
-        RequestError: there is no such split.
+        RequestError: there is no such split, or the run was imported and no files are given.
     """
     if files:
         source = run.kind.source_of(run.recipe, files)
         # Files one after the other are all named; of those side by side, the first stands for the others.
         named = files if isinstance(getattr(source, "paths", None), list) else files[:1]
         return {" + ".join(path.resolve().name for path in named): source}
+    if run.folder.card.is_file() and "imported" in run.folder.require():
+        raise RequestError(
+            "this run was imported, so it has no test set nor other data of its own: "
+            f"{run.kind.own_data} scores it on yours"
+        )
     own = run.recipe.data
     known = {**own.test, "valid": own.valid, "train": own.train}
     if split == "test" and "test" not in own.test:

@@ -175,6 +175,8 @@ def _told(group: Sequence[_Problem], tree: Tree) -> str:
         return where + first.text
     expected = " or ".join(dict.fromkeys(problem.expected for problem in group))
     got = "nothing" if found is None else describe(found.data)
+    if found is not None and expected.endswith(" entries"):
+        got = str(len(found.value))
     hint = next((problem.hint for problem in group if problem.hint), "")
     return f"{where}expected {expected}, got {got}{hint}"
 

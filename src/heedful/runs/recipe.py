@@ -32,12 +32,22 @@ class DataConfig(Config):
     Args:
         train: what is learned from.
         valid: what is measured on the way.
-        test: any number of sets by name; ``evaluate`` takes one or all.
+        test: any number of sets by name; ``evaluate`` takes one or all. ``null`` takes away one that the
+            recipe below has (``data.test.NAME=null``), or all of them.
     """
 
     train: SourceConfig
     valid: SourceConfig
     test: dict[str, SourceConfig] = Field(default_factory=dict)
+
+    @field_validator("test", mode="before")
+    @classmethod
+    def _taken_away(cls, test: Any) -> Any:
+        if test is None:
+            return {}
+        if not isinstance(test, dict):
+            return test
+        return {name: source for name, source in test.items() if source is not None}
 
 
 class ObjectiveConfig(Config):

@@ -92,12 +92,30 @@ def resolve(
     """
     shipped = shipped_recipes() if shipped is None else shipped
     layers = _chain(_find(str(recipe), shipped, Path()), shipped)
-    tree = Tree({}, layers[-1].mark)
-    for layer in (*layers, overrides_tree(overrides)):
+    tree, own = Tree({}, layers[-1].mark), overrides_tree(overrides)
+    for layer in (*layers, own):
+        if layer is own:
+            _refuse_empty(tree, own)
         tree = merge(tree, layer)
         check_indices(tree)
         tree = expand(tree, presets)
     return tree
+
+
+def _refuse_empty(tree: Tree, overrides: Tree) -> None:
+    """Refuse ``data.test={}``, which would change nothing: maps merge.
+
+    Raises:
+        RequestError: an override is an empty map, and the recipe has entries there.
+    """
+    for path, item in overrides.walk():
+        found = tree.find(path)
+        if path and item.value == {} and found is not None and isinstance(found.value, dict) and found.value:
+            key, entries = trees.dotted(path), ", ".join(map(str, found.value))
+            raise RequestError(
+                f"{COMMAND_LINE}: {key}={{}}: changes nothing, for maps are merged entry by entry, and the "
+                f"recipe has {entries} there; set those, or write {key}=null where there may be none"
+            )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from heedful.nn.layout import Ids, Tokens
 from heedful.nn.patches import Pictures
 from heedful.tasks.generation import Generator
 from heedful.tasks.pairing import Lengths
-from heedful.tasks.pictures import PictureReader
+from heedful.tasks.pictures import LEFT_OUT, PictureReader
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.streaming import OnText, Streaming
 from heedful.tasks.writing import DECODING_BUDGET, Writer
@@ -126,10 +126,9 @@ class CaptionCodec:
                     pixels = reader.pixels(row.row[PICTURE])
                 except DataError as error:
                     if not drop:
-                        advice = "`unreadable: drop` leaves such rows out"
                         # A picture without a name of its own is called by its row.
                         called = "" if str(row.row[PICTURE]) == str(row.where) else f"{row.where}: "
-                        raise DataError(f"{called}{error} ({advice})") from None
+                        raise DataError(f"{called}{error} ({LEFT_OUT})") from None
                     report.rows += 1
                     report.drop("unreadable", row.where)
                     continue

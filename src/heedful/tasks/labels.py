@@ -27,16 +27,24 @@ def learned(rows: Iterable[Located[Row]], given: Sequence[str] | None) -> Labels
     """All labels: those that are given, in their order; or those that occur, sorted.
 
     Raises:
-        DataError: a label that is empty or not among those given, one given that does not occur, or fewer
-            than two.
+        DataError: a label that is empty or not among those given, one given that does not occur, fewer than
+            two, or two that only blanks at their ends tell apart.
     """
     counts: Counter[str] = Counter()
+    first: dict[str, tuple[str, Where]] = {}
     for row in rows:
         label = row.row[LABEL]
         if not label.strip():
             raise DataError(f"{row.where}: the label is empty")
         if given is not None and label not in given:
             raise DataError(f"{row.where}: the label {label!r} is not among task.labels")
+        if given is None and not counts[label]:
+            other, where = first.setdefault(label.strip(), (label, row.where))
+            if other != label:
+                raise DataError(
+                    f"{row.where}: the label {label!r} differs from {other!r} ({where}) in nothing but "
+                    "blanks: write both alike"
+                )
         counts[label] += 1
     if given is None:
         if len(counts) < FEWEST_LABELS:

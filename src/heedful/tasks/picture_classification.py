@@ -18,7 +18,7 @@ from heedful.errors import DataError
 from heedful.nn.patches import Pictures
 from heedful.objectives.classification import class_logits
 from heedful.tasks.labels import LABEL, Labels, answer, number_of
-from heedful.tasks.pictures import PictureReader
+from heedful.tasks.pictures import LEFT_OUT, PictureReader
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
 
@@ -63,9 +63,9 @@ class PictureCodec:
             number = self.number(row.row[LABEL], row.where)
             try:
                 pixels = self.reader.pixels(row.row[PICTURE])
-            except DataError:
+            except DataError as error:
                 if not drop:
-                    raise
+                    raise DataError(f"{error} ({LEFT_OUT})") from None
                 report.drop("unreadable", row.where)
                 continue
             report.kept += 1

@@ -14,6 +14,9 @@ from heedful.errors import DataError
 
 LEVELS = 256
 
+LEFT_OUT = "`unreadable: drop` leaves such rows out"
+"""What can be done about a picture that cannot be read."""
+
 
 @dataclass(frozen=True)
 class PictureReader:
@@ -54,9 +57,9 @@ class PictureReader:
         for picture in pictures:
             try:
                 pixels = picture.pixels(size, channels)
-            except DataError:
+            except DataError as error:
                 if not drop:
-                    raise
+                    raise DataError(f"{error} ({LEFT_OUT})") from None
                 continue
             for channel, plane in enumerate(pixels):
                 counts[channel] += np.bincount(plane.reshape(-1), minlength=LEVELS)

@@ -119,6 +119,28 @@ class TestTsv:
         with pytest.raises(DataError, match=r"a\.tsv:2: 1 field, but field number 1"):
             rows_of(folder(a_tsv="x\ty\nz\n"), kind="tsv", paths="a.tsv", columns={"t": 1})
 
+    @pytest.mark.parametrize(
+        ("content", "separator", "message"),
+        [
+            ('n,t\n1,"b, c"\n', ",", r"a\.csv:2: 3 fields, but the header names 2; .*`quotes: true`"),
+            ("n,t\n1,b, c\n", ",", r"a\.csv:2: 3 fields, but the header names 2$"),
+            ('n,t\n1,"b\nc"\n', ",", r"a\.csv:3: 1 field, but field number 1"),
+            ('n;t\n"1"\n', ";", r"a\.csv:2: 1 field, .*; .*`quotes: true`"),
+        ],
+    )
+    def test_under_a_header_no_part_of_a_text_is_lost(self, folder, content, separator, message):
+        columns = {"t": "t"}
+        with pytest.raises(DataError, match=message):
+            rows_of(
+                folder(a_csv=content),
+                kind="tsv", paths="a.csv", columns=columns, header=True, separator=separator,
+            )  # fmt: skip
+
+    def test_what_is_empty_may_stand_beyond_the_header(self, folder):
+        root = folder(a_tsv="n\tt\n1\tx\t\t \n")
+        got = rows_of(root, kind="tsv", paths="a.tsv", columns={"t": "t"}, header=True)
+        assert pairs(got) == [({"t": "x"}, "a.tsv:2")]
+
     def test_a_header_without_the_field(self, folder):
         with pytest.raises(DataError, match=r"a\.tsv:1: .*no field 'txt' \(did you mean 'text'\?\)"):
             rows_of(folder(a_tsv="text\nx\n"), kind="tsv", paths="a.tsv", columns={"t": "txt"}, header=True)
@@ -388,6 +410,8 @@ LIKE = {
         ("quoted commas", 'label,"text"\ngood,"a, b"\n'),
         ("quoted commas", "text\tlabel\na, b\tgood\n"),
         ("lines", "text\tlabel\na, b\tgood\n"),
+        ("lines", 'label,text\ngood,"a, b"\n'),
+        ("tabs", 'label,text\ngood,"a, b"\n'),
     ],
 )
 def test_a_users_own_table_is_read_by_its_names_or_as_the_runs_own(tmp_path, like, content):
@@ -395,3 +419,25 @@ def test_a_users_own_table_is_read_by_its_names_or_as_the_runs_own(tmp_path, lik
     path.write_text(content)
     source = own_table(path, ("text", "label"), LIKE[like])
     assert [row for row, _ in open_source(source, tmp_path)] == [{"text": "a, b", "label": "good"}]
+
+
+@pytest.mark.parametrize("content", ["good\ta\n", "text,lable\na,good\n", '"text\tlabel\na\tgood\n'])
+def test_a_users_own_table_without_names_is_refused_where_nothing_else_tells_them(tmp_path, content):
+    path = tmp_path / "own.txt"
+    path.write_text(content)
+    with pytest.raises(DataError, match=r"own\.txt:1: .* text and label .*\.jsonl"):
+        own_table(path, ("text", "label"))
+
+
+def test_a_quote_in_the_first_line_of_a_users_own_table_is_text(tmp_path):
+    path = tmp_path / "own.tsv"
+    path.write_text('good\t"a\n')
+    source = own_table(path, ("text", "label"), LIKE["tabs"])
+    assert [row for row, _ in open_source(source, tmp_path)] == [{"text": '"a', "label": "good"}]
+
+
+def test_a_users_own_table_that_is_no_text_is_told_so(tmp_path):
+    path = tmp_path / "own.tsv"
+    path.write_bytes("text\tlabel\n".encode("utf-16"))
+    with pytest.raises(DataError, match="UTF-16"):
+        own_table(path, ("text", "label"), LIKE["quoted commas"])

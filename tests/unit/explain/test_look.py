@@ -494,6 +494,13 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
         ("answers", ("who ?", ""), {}, "the input is empty"),
         ("answers", ("who ?", "a dog " * 20), {}, r"is read in \d+ windows, and one at a time"),
         ("language model", "the cat", {"asked": Asked(target="")}, "adds no token"),
+        ("language model", "the cat", {"views": "lens"}, r"views: give a list of names.*\['lens'\]"),
+        (
+            "language model",
+            "the cat",
+            {"maps": Selection(kinds="causal")},
+            r"kinds: give a list of names.*\['causal'\]",
+        ),
         ("language model", "the mat " * 9, {}, "shorten it to 18 at most"),
         ("language model", "the", {"asked": Asked(target=" mat" * 20)}, "the model reads 19 at once"),
         (

@@ -169,7 +169,7 @@ WRONG = {
     ),
     "a long pair": (
         M + "training: {betas: [1, 2, 3]}\n",
-        ["r.yaml:2: training.betas: expected at most 2 entries, got a list"],
+        ["r.yaml:2: training.betas: expected at most 2 entries, got 3"],
     ),
     "a literal": (
         "model:\n  kind: transformer\n  norm: pst\n",

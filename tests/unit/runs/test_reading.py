@@ -135,3 +135,10 @@ def test_a_run_of_such_a_recipe_is_still_loaded(recipe):
     _, tree = read_recipe(recipe())
     extra = overrides_tree(["data.train.columns.sorce=c"])
     assert recipe_from(merge(tree, extra)).data.train.columns["sorce"] == "c"
+
+
+@pytest.mark.parametrize(
+    ("override", "left"), [("data.test=null", []), ("data.test.test2016=null", ["test2017"])]
+)
+def test_test_sets_can_be_taken_away(override, left):
+    assert list(read_recipe("multi30k-ende-tiny", [override])[0].data.test) == left

@@ -206,6 +206,16 @@ def test_an_override_of_a_list_entry_that_is_not_there(write):
     )
 
 
+def test_an_empty_map_that_would_change_nothing_is_refused(write):
+    path = write("r.yaml", "data: {test: {a: 1, b: 2}, filter: null, valid: {}}\n")
+    assert refusal(path, ["data.test={}"]) == (
+        "on the command line: data.test={}: changes nothing, for maps are merged entry by entry, and the "
+        "recipe has a, b there; set those, or write data.test=null where there may be none"
+    )
+    found = resolve(path, ["data.filter={}", "data.valid={}", "own={}"], presets=PRESETS).data
+    assert (found["data"]["filter"], found["own"]) == ({}, {})
+
+
 def test_the_resolved_tree_written_out_resolves_to_itself(write):
     path = write("r.yaml", "model: {preset: tiny}\nlr: 5e-4\n")
     tree = resolve(path, ["model.dropout=1e-9"], presets=PRESETS)

@@ -23,6 +23,7 @@ def test_those_that_occur_are_taken_sorted_and_those_given_in_their_order():
         (["a", "a"], None, "only the label 'a'"),
         ([], None, "only the label None"),
         (["a", " "], None, "f:2: the label is empty"),
+        (["a", "b", "b", "a "], None, r"f:4: the label 'a ' differs from 'a' \(f:1\) in nothing but blanks"),
         (["a", "b"], ["a", "c"], "f:2: the label 'b' is not among task.labels"),
         (["a", "b"], ["a", "b", "c"], "no example has the label 'c'"),
     ],

@@ -61,7 +61,10 @@ def _given_completion(run: "Run", given: str, prompt: list[int], asked: Asked) -
     shared = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(prompt), len(whole)))
     first = max(1, shared)
     if len(whole) <= first:
-        raise RequestError("the target adds no token to the prompt: give a text that goes on")
+        raise RequestError(
+            "the target adds no token to the prompt: give a text that goes on; a text without anything "
+            'behind it is looked at as the target of an empty prompt: explain RUN "" --target TEXT'
+        )
     if len(whole) > context:
         raise RequestError(
             f"prompt and target have {len(whole):,} tokens, and the model reads {context:,} at once"

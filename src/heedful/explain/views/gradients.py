@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 DIGITS = 6
 """Significant ones: where the answer is nearly certain, all numbers are small."""
 
+SMALL = 1e-2
+"""Below it four places behind the point are not enough."""
+
 STRONGEST = 4
 """Squares that the terminal names, for the answer and against it."""
 
@@ -155,11 +158,17 @@ def lines(seen: Explanation, values: Mapping[str, Any]) -> list[str]:
         if side.grid is not None:
             continue
         told.append(f"  {each['name']}")
+        form, other = _form(each["products"]), _form(each["norms"])
         rows = zip(side.tokens, each["products"], each["norms"], strict=True)
-        told += [f"  {product:+10.4f}  {norm:10.4f}  {token}" for token, product, norm in rows]
+        told += [f"  {product:+10{form}}  {norm:10{other}}  {token}" for token, product, norm in rows]
     for each in values.get("pictures", ()):
         told += _of_squares(seen.sides[each["name"]], each)
     return told
+
+
+def _form(values: Iterable[float]) -> str:
+    """Places behind the point, or powers of ten where these would be nearly all zeros (of a sure answer)."""
+    return ".3e" if 0 < max(map(abs, values), default=0) < SMALL else ".4f"
 
 
 def _of_squares(side: Side, values: Mapping[str, Any]) -> list[str]:

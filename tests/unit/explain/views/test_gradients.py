@@ -164,6 +164,21 @@ def test_the_terminal_names_the_squares_whose_pixels_say_most(explained):
     assert f"{pixels.sum():+.4g} in all" in told
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-9])
+def test_the_terminal_tells_numbers_of_any_size(explained, scale):
+    """An answer that is sure has small gradients."""
+    seen = look(*explained("translation"), views=["gradients"])
+    for side in seen.more["gradients"]["sides"]:
+        for name in ("products", "norms"):
+            side[name] = [value * scale for value in side[name]]
+    told = maker("gradients").lines(seen, seen.more["gradients"])
+    rows = [line.split() for line in told if len(line.split()) == 3]
+    for number, name in enumerate(("products", "norms")):
+        wanted = [value for side in seen.more["gradients"]["sides"] for value in side[name]]
+        found = [float(row[number]) for row in rows]
+        assert found == pytest.approx(wanted, abs=1e-2 * max(map(abs, wanted)))
+
+
 def test_of_texts_each_token_has_a_bar(explained):
     seen = look(*explained("translation"), views=["gradients"])
     axes = figure_of(seen).axes
