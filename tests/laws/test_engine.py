@@ -52,6 +52,7 @@ CAUSAL = [
     and c.get("score", "scaled-dot") in _PRODUCTS
     and c.get("mixing", "all") == "all"
     and "experts" not in c
+    and "window" not in c
     and n not in UNFIT
 ]
 every_fit = pytest.mark.parametrize("name", FIT)

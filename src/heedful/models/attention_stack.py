@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -120,6 +120,45 @@ class StackConfig(Config):
     def key_width(self) -> int:
         """Width of a query or key of one head."""
         return self.d_k or self.d_model // self.n_heads
+
+
+class WindowedConfig(StackConfig):
+    """Sizes and choices of a stack whose self-attention may be in sliding windows, which other attention,
+    recurrence and convolutions have none of.
+
+    Args:
+        window: of self-attention: a token sees itself and window - 1 tokens before it, and as many after it
+            where it reads ahead (Beltagy et al. 2020, section 3.1; Mistral 7B, Jiang et al. 2023, section
+            2); null: everything.
+        full_every: layers of this number and its multiples, counted from 1, see everything even so: 2 in
+            Gemma 2, 6 in Gemma 3 (Gemma Team 2024, section 2; 2025, section 2); null: none do.
+    """
+
+    window: Annotated[int, Field(ge=2)] | None = None
+    full_every: Annotated[int, Field(ge=2)] | None = None
+
+    @model_validator(mode="after")
+    def _has_full_layers(self) -> "WindowedConfig":
+        if self.full_every is None:
+            return self
+        if self.window is None:
+            raise ValueError("full_every says which layers have no window: give a window, or full_every=null")
+        if self.full_every > self.n_layers:
+            raise ValueError(
+                f"full_every={self.full_every}: there is no such layer, n_layers is {self.n_layers}; "
+                "full_every=null says that no layer sees everything"
+            )
+        return self
+
+
+Windowed = TypeVar("Windowed", bound=WindowedConfig)
+
+
+def in_layer(config: Windowed, number: int) -> Windowed:
+    """The options as they hold in one layer, counted from 1."""
+    if config.full_every is None or number % config.full_every:
+        return config
+    return config.model_copy(update={"window": None, "full_every": None})
 
 
 def self_attention_stack(config: StackConfig, d_ff: int, *, causal: bool) -> EncoderStack:

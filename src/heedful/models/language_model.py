@@ -29,6 +29,11 @@ blocks of 256, pre-norm and sinusoids are those of its released code's base sett
 ``transformer_moe_base``); settings for long texts there are 1024 wide and have separable convolutions where
 feed-forwards stand here.
 
+Attention may be in sliding windows, which reach further with every layer (``window``; Mistral 7B, Jiang et
+al. 2023, section 2): in all layers, or with layers between that see everything (``full_every``; Gemma 2 and
+3, Gemma Team 2024 and 2025). Sequences longer than two windows are then computed in blocks, and no stack with
+windows is compiled.
+
 What mixes the positions may also be a recurrence or a convolution, and the feed-forwards may be left out: so
 ``mixing=recurrent`` with ``feed_forward=none`` is the recurrent language model of before (Mikolov et al.
 2010; Zaremba et al. 2014, of LSTMs), with a residual connection and a norm around each of its layers. Without
@@ -48,10 +53,11 @@ from torch import Tensor, nn
 from heedful.config import Config
 from heedful.models.attention_stack import (
     Positive,
-    StackConfig,
+    WindowedConfig,
     activation_of,
     compressed_attention,
     feed_forward,
+    in_layer,
     positions_of,
     self_attention,
     stack_of,
@@ -153,15 +159,15 @@ class ExpertsConfig(Config):
         return self
 
 
-class LanguageModelConfig(StackConfig):
+class LanguageModelConfig(WindowedConfig):
     """Sizes and choices of a language model, by default those of GPT-2 (Radford et al. 2019, section 2.3).
 
     Args:
         d_ff: hidden units of the feed-forwards; 4 d_model by default.
-        mixing: what mixes across positions. Attention to all that is before a token (``all``); to what is
-            before it in its block (``local``); to a memory of all that is before its block
-            (``compressed``); ``local`` and ``compressed`` in alternate layers, the first one local
-            (``alternating``). Or no attention: a state that is carried from token to token
+        mixing: what mixes across positions. Attention to all that is before a token, or as far as a
+            ``window`` reaches (``all``); to what is before it in its block (``local``); to a memory of all
+            that is before its block (``compressed``); ``local`` and ``compressed`` in alternate layers, the
+            first one local (``alternating``). Or no attention: a state that is carried from token to token
             (``recurrent``); a filter over the nearest tokens before it, feature by feature
             (``separable``) or with all features (``convolution``).
         cell: of the mixing ``recurrent``.
@@ -225,6 +231,15 @@ class LanguageModelConfig(StackConfig):
         beyond = [layer for layer in self.expert_layers if layer > self.n_layers]
         if beyond:
             raise ValueError(f"experts.layers: there is no layer {beyond[0]}, n_layers is {self.n_layers}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_windows(self) -> "LanguageModelConfig":
+        if self.window is not None and self.mixing != "all":
+            raise ValueError(
+                f"window={self.window} is for attention to all that is before a token: with "
+                f"mixing={self.mixing} there is none; take mixing=all, or window=null"
+            )
         return self
 
     @model_validator(mode="after")
@@ -334,7 +349,7 @@ def build_reader(config: LanguageModelConfig, vocab_size: int) -> Encoder:
 
 def _layer(config: LanguageModelConfig, number: int) -> tuple[nn.Module, nn.Module | None]:
     """The position mixer of a layer, counted from 1, and its channel mixer, if it has one."""
-    mixing = config.mixing
+    config, mixing = in_layer(config, number), config.mixing
     if mixing == "alternating":
         mixing = "local" if number % 2 else "compressed"
     mixer = _MIXERS[mixing](config)
@@ -345,7 +360,7 @@ def _layer(config: LanguageModelConfig, number: int) -> tuple[nn.Module, nn.Modu
 
 
 _MIXERS: dict[str, Callable[[LanguageModelConfig], nn.Module]] = {
-    "all": lambda c: self_attention(c, causal=True),
+    "all": lambda c: self_attention(c, causal=True, window=c.window),
     "local": lambda c: self_attention(c, causal=True, block=c.block, earlier_blocks=c.earlier_blocks),
     "compressed": lambda c: compressed_attention(c, c.compression),
     "recurrent": lambda c: Recurrence(CELLS[c.cell](c.d_model, c.d_model)),

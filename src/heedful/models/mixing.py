@@ -2,7 +2,7 @@
 
 | mixer | what it is |
 |---|---|
-| attention | multi-head self-attention |
+| attention | multi-head self-attention, to all tokens or in sliding windows |
 | recurrent | an RNN, LSTM or GRU: of d_model in one direction, or of d_model / 2 in each |
 | fourier | FNet (Lee-Thorp et al. 2021); no parameters |
 | mlp | MLP-Mixer's network along the positions (Tolstikhin et al. 2021) |
@@ -19,9 +19,10 @@ from torch import nn
 from heedful.errors import nearest
 from heedful.models.attention_stack import (
     Positive,
-    StackConfig,
+    WindowedConfig,
     activation_of,
     feed_forward,
+    in_layer,
     last_norm,
     residual,
     self_attention,
@@ -44,7 +45,7 @@ MixerName = Annotated[
 """A key of `MIXERS`."""
 
 
-class MixingConfig(StackConfig):
+class MixingConfig(WindowedConfig):
     """Sizes and choices of a stack that sees whole sequences.
 
     Args:
@@ -73,6 +74,8 @@ class MixingConfig(StackConfig):
             raise ValueError(
                 f"positions={self.positions} act inside attention, and mixer={self.mixer} has none"
             )
+        if self.mixer != "attention" and self.window is not None:
+            raise ValueError(f"window={self.window} is for attention, and mixer={self.mixer} has none")
         if self.mixer in {"separable", "convolution"} and self.kernel % 2 == 0:
             raise ValueError(f"kernel={self.kernel} has no middle: take an odd one")
         return self
@@ -88,10 +91,10 @@ def mixing_stack(config: MixingConfig, n_positions: int) -> EncoderStack:
     d_ff = config.d_ff or 4 * config.d_model
     blocks = [
         EncoderBlock(
-            residual(config, MIXERS[config.mixer](config, n_positions)),
+            residual(config, MIXERS[config.mixer](in_layer(config, number), n_positions)),
             residual(config, feed_forward(config, d_ff)),
         )
-        for _ in range(config.n_layers)
+        for number in range(1, config.n_layers + 1)
     ]
     return EncoderStack(blocks, last_norm(config))
 
@@ -105,7 +108,7 @@ def _recurrence(config: MixingConfig) -> RecurrentLayer:
 
 
 MIXERS: dict[str, Callable[[MixingConfig, int], nn.Module]] = {
-    "attention": lambda c, n: self_attention(c, causal=False),
+    "attention": lambda c, n: self_attention(c, causal=False, window=c.window),
     "recurrent": lambda c, n: _recurrence(c),
     "fourier": lambda c, n: FourierMixer(),
     "mlp": lambda c, n: PositionMLP(c.d_model, n, c.d_tokens or max(1, n // 2)),

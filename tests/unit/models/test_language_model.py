@@ -285,6 +285,8 @@ def test_options_of_mixing_reach_their_layers():
     for word in ("separable", "convolution"):
         parts = mixers(small(mixing=word, kernel=4))
         assert [(part.kernel, part.causal) for part in parts] == [(4, True)] * 3
+    assert [part.window for part in mixers(small(window=5))] == [5] * 3
+    assert [part.window for part in mixers(small(window=5, full_every=2))] == [5, None, 5]
     local = mixers(small(mixing="local", block=5, earlier_blocks=2))
     assert [(part.block, part.earlier_blocks, part.causal) for part in local] == [(5, 2, True)] * 3
     assert [part.factor for part in mixers(small(mixing="compressed", compression=4))] == [4] * 3
@@ -372,6 +374,12 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
         ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),
         ({"context": 0}, "greater than or equal to 1"),
         ({"tie": "three-way"}, "valid boolean"),
+        ({"mixing": "local", "window": 3}, "with mixing=local there is none; take mixing=all"),
+        ({"mixing": "recurrent", "window": 3}, "with mixing=recurrent there is none"),
+        ({"window": 1}, "greater than or equal to 2"),
+        ({"full_every": 2}, "give a window, or full_every=null"),
+        ({"window": 3, "full_every": 4}, "there is no such layer, n_layers is 3"),
+        ({"window": 3, "full_every": 1}, "greater than or equal to 2"),
         ({"mixing": "compressed", "earlier_blocks": 1}, "mixing=compressed has none"),
         ({"mixing": "recurrent", "earlier_blocks": 1}, "mixing=recurrent has none"),
         (

@@ -122,6 +122,9 @@ CONFIGS = {
     ),
     "local": language_model(mixing="local", block=3, n_kv_heads=2),
     "local, dropout": language_model(mixing="local", block=11, attention_dropout=0.1),
+    "windows in blocks": language_model(window=3, n_kv_heads=2, positions="rotary"),
+    "windows as a mask": language_model(window=5, full_every=2, attention_dropout=0.1),
+    "windows that hold all": language_model(window=7),
     "earlier block": language_model(mixing="local", block=3, earlier_blocks=1),
     "compressed": language_model(mixing="compressed"),
     "alternating": language_model(
@@ -440,6 +443,23 @@ def test_the_long_summariser_as_the_lecture_draws_it():
     assert (work.parameters, work.flops) == (0, 2 * 2 * 11_000 * 2 * 512 * 2048)
     whole, parts = describe("t-d", length=11_000), describe("t-dmca", length=11_000)
     assert parts.flops_per_token < whole.flops_per_token / 2
+
+
+def test_layers_with_windows_are_told_from_full_ones():
+    """Of 256 tokens, those of 2 windows are computed; in sequences of up to 2 windows, all."""
+    options = ["window=16", "full_every=3"]
+    ledger = describe("char-mini", length=256, overrides=options)
+    windows, full = line(ledger, "stack", "layer with windows"), line(ledger, "stack", "causal layer")
+    assert (windows.times, full.times) == (4, 2)
+    (part,), (whole,) = ([p for p in each.parts if "attention" in p.name] for each in (windows, full))
+    assert part.name == "causal self-attention in windows of 16"
+    scores, others = (next(p for p in each.parts if p.name == "scores") for each in (part, whole))
+    assert (scores.flops, others.flops) == (2 * 256 * 32 * 384, 2 * 256 * 256 * 384)
+    assert scores.note == "each token with 2 blocks of 16 alone; all computed; a window leaves 16"
+    short = line(describe("char-mini", length=32, overrides=options), "stack", "layer with windows")
+    (part,) = [p for p in short.parts if "attention" in p.name]
+    scores = next(p for p in part.parts if p.name == "scores")
+    assert (scores.flops, scores.note) == (2 * 32 * 32 * 384, "all computed; a window leaves 16")
 
 
 # FLOPs
