@@ -174,6 +174,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "score": "cosine",
         "tie": "none",
     },
+    "rotary, in part": {**_T, "positions": "rotary", "d_k": 7, "rotary_width": 4, "rotary_base": 37.0},
     "alibi": {**_T, "positions": "alibi", "n_heads": 3, "d_k": 5, "d_v": 3},
     "concat": {**_T, "combine": "concat", "d_positions": 4, "tie": "none"},
     "as marian": {**_T, "positions": "half-split", "head_bias": True},
@@ -262,6 +263,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "activation": "silu",
     },
     "language model, rotary": {**_L, "positions": "rotary", "d_k": 6},
+    "language model, rotary in part": {**_L, "positions": "rotary", "rotary_width": 4, "rotary_base": 5e5},
     "language model, rotary bilinear": {**_L, "positions": "rotary", "d_k": 4, "score": "bilinear"},
     "language model, alibi": {**_L, "positions": "alibi"},
     "language model, alibi additive": {**_L, "positions": "alibi", "score": "additive"},
@@ -565,6 +567,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "encoder, windows": {**_E, "window": 2, "pooling": "mean"},
     "encoder, windows and full layers": {**_E, "window": 3, "full_every": 2, "positions": "alibi"},
     "encoder, rotary": {**_E, "positions": "rotary", "d_k": 6, "norm": "rms", "embedding_norm": False},
+    "encoder, rotary in part": {**_E, "positions": "rotary", "rotary_width": 2},
     "encoder, alibi": {
         **_E,
         "positions": "alibi",

@@ -24,7 +24,7 @@ SIZES = {
     "head_dim": D_K,
     "max_position_embeddings": 2 * CONTEXT,
     "rms_norm_eps": 1e-5,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
     "tie_word_embeddings": True,
     "attn_implementation": "eager",
 }
@@ -61,7 +61,7 @@ def test_half_split_rotary_positions_are_llamas(llama, config):
     starts = [0, 29]
     places = torch.tensor(starts)[:, None] + torch.arange(7)
     theirs = llama.apply_rotary_pos_emb(q, k, *llama.LlamaRotaryEmbedding(config)(q, places))
-    ours, layout = Rotary(D_K, interleaved=False), Layout.of([7, 7], starts)
+    ours, layout = Rotary(D_K, base=500.0, interleaved=False), Layout.of([7, 7], starts)
     torch.testing.assert_close(ours(q, layout), theirs[0], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(ours(k, layout), theirs[1], rtol=1e-5, atol=1e-5)
 
@@ -106,6 +106,7 @@ def both(request):
     theirs = make().eval()
     ours = build(
         LanguageModelConfig(
+            rotary_base=500.0,
             d_model=D,
             d_ff=FF,
             n_layers=LAYERS,

@@ -369,6 +369,17 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
     [
         ({"d_model": 15}, "not divisible by n_heads"),
         ({"positions": "rotary"}, "turn pairs: d_k=7 must be even"),
+        (
+            {"positions": "rotary", "d_k": 7, "rotary_width": 3},
+            "rotary_width=3 must be even, and at most d_k=7",
+        ),
+        (
+            {"positions": "rotary", "d_k": 7, "rotary_width": 8},
+            "rotary_width=8 must be even, and at most d_k=7",
+        ),
+        ({"positions": "rotary", "d_k": 6, "rotary_base": 1.0}, "greater than 1"),
+        ({"positions": "alibi", "rotary_width": 2}, "rotary_width=2 is for positions=rotary, not alibi"),
+        ({"rotary_base": 500.0}, "rotary_base=500.0 is for positions=rotary, not learned"),
         ({"positions": "rotary", "d_k": 6, "score": "additive"}, "with score=additive take other positions"),
         ({"n_kv_heads": 3}, "not divisible by n_kv_heads=3"),
         ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),

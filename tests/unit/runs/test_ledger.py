@@ -77,6 +77,7 @@ CONFIGS = {
     "rotary": transformer(positions="rotary"),
     "rotary, grouped": transformer(positions="rotary", n_kv_heads=2),
     "rotary, cosine": transformer(positions="rotary", n_kv_heads=2, score="cosine"),
+    "rotary, in part": transformer(positions="rotary", rotary_width=2),
     "alibi": transformer(positions="alibi"),
     "concatenated": transformer(positions="learned", max_length=31, combine="concat", tie="none"),
     "rms norm": transformer(norm="rms"),
