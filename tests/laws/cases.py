@@ -44,6 +44,7 @@ from heedful.nn.mixers import (
     ConvolutionCache,
     DepthwiseSeparableConvolution,
     FourierMixer,
+    ParallelConvolutions,
     PositionMLP,
 )
 from heedful.nn.norms import BatchNorm, PowerNorm
@@ -325,6 +326,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "language model, rnn": {**_L, "mixing": "recurrent", "cell": "rnn", "norm": "power"},
     "language model, separable": {**_L, "mixing": "separable", "kernel": 4, "positions": "none"},
     "language model, convolution": {**_L, "mixing": "convolution", "kernel": 3, "activation": "relu"},
+    "language model, parallel convolutions": {
+        **_L,
+        "mixing": "parallel-convolutions",
+        "widths": [2, 4, 2],
+        "positions": "none",
+    },
     "language model, attention alone": {**_L, "feed_forward": "none", "d_v": 5},
     "captioner": {**_C, "n_layers": 1, "n_decoder_layers": 3, "patches": "convolution"},
     "captioner, post-norm": {**_C, "norm_placement": "post", "activation": "relu", "positions": "learned"},
@@ -566,6 +573,13 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "encoder, convolution, max": {**_E, "mixer": "convolution", "kernel": 3, "pooling": "max"},
     "encoder, windows": {**_E, "window": 2, "pooling": "mean"},
     "encoder, windows and full layers": {**_E, "window": 3, "full_every": 2, "positions": "alibi"},
+    "encoder, parallel convolutions, max": {
+        **_E,
+        "mixer": "parallel-convolutions",
+        "widths": [1, 4],
+        "activation": "relu",
+        "pooling": "max",
+    },
     "encoder, rotary": {**_E, "positions": "rotary", "d_k": 6, "norm": "rms", "embedding_norm": False},
     "encoder, rotary in part": {**_E, "positions": "rotary", "rotary_width": 2},
     "encoder, alibi": {
@@ -812,6 +826,10 @@ MIXERS: dict[str, Mixer] = {
         lambda: DepthwiseSeparableConvolution(D, 4, causal=True, bias=False), ConvolutionCache
     ),
     "convolution": Mixer(lambda: Convolution(D, 5, activation=nn.GELU(), bias=False)),
+    "parallel convolutions": Mixer(lambda: ParallelConvolutions(D, [2, 1, 4, 3], activation=nn.GELU())),
+    "parallel convolutions, causal": Mixer(
+        lambda: ParallelConvolutions(D, [3, 2], causal=True, activation=nn.Tanh()), ConvolutionCache
+    ),
     "convolution, causal": Mixer(
         lambda: Convolution(D, 3, causal=True, activation=nn.Tanh()), ConvolutionCache
     ),

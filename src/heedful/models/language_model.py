@@ -72,7 +72,7 @@ from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.experts import Gate, MixtureOfExperts, NoisyTopKGate, TopKGate
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
-from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution
+from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, ParallelConvolutions
 from heedful.nn.pooling import LastPooling
 from heedful.nn.positions import Added, LearnedPositions
 from heedful.nn.recurrent import Recurrence
@@ -121,7 +121,7 @@ class LanguageModel(nn.Module):
 
 Weight = Annotated[float, Field(ge=0)]
 
-WITHOUT_ATTENTION = ("recurrent", "separable", "convolution")
+WITHOUT_ATTENTION = ("recurrent", "separable", "convolution", "parallel-convolutions")
 """What mixes positions otherwise."""
 
 
@@ -169,9 +169,12 @@ class LanguageModelConfig(WindowedConfig):
             that is before its block (``compressed``); ``local`` and ``compressed`` in alternate layers, the
             first one local (``alternating``). Or no attention: a state that is carried from token to token
             (``recurrent``); a filter over the nearest tokens before it, feature by feature
-            (``separable``) or with all features (``convolution``).
+            (``separable``) or with all features (``convolution``), or several such filters of different
+            widths side by side (``parallel-convolutions``).
         cell: of the mixing ``recurrent``.
         kernel: of the mixings ``separable`` and ``convolution``, how many tokens one sees, itself included.
+        widths: of the mixing ``parallel-convolutions``, the same of each; each makes an equal share of the
+            d_model features.
         block: the length of a block of local attention.
         earlier_blocks: how many blocks before its own are also seen, whole.
         compression: tokens that a slot of the memory stands for.
@@ -189,11 +192,19 @@ class LanguageModelConfig(WindowedConfig):
     n_heads: Positive = 12
     n_layers: Positive = 12
     d_ff: Positive | None = None
-    mixing: Literal["all", "local", "compressed", "alternating", "recurrent", "separable", "convolution"] = (
-        "all"
-    )
+    mixing: Literal[
+        "all",
+        "local",
+        "compressed",
+        "alternating",
+        "recurrent",
+        "separable",
+        "convolution",
+        "parallel-convolutions",
+    ] = "all"
     cell: CellName = "lstm"
     kernel: Positive = 5
+    widths: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 5]  # noqa: RUF012
     block: Positive = 256
     earlier_blocks: Annotated[int, Field(ge=0)] = 0
     compression: Annotated[int, Field(ge=2)] = 3
@@ -240,6 +251,12 @@ class LanguageModelConfig(WindowedConfig):
                 f"window={self.window} is for attention to all that is before a token: with "
                 f"mixing={self.mixing} there is none; take mixing=all, or window=null"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _has_features(self) -> "LanguageModelConfig":
+        if len(self.widths) > self.d_model:
+            raise ValueError(f"widths: {len(self.widths)} share the d_model={self.d_model} features")
         return self
 
     @model_validator(mode="after")
@@ -366,6 +383,9 @@ _MIXERS: dict[str, Callable[[LanguageModelConfig], nn.Module]] = {
     "recurrent": lambda c: Recurrence(CELLS[c.cell](c.d_model, c.d_model)),
     "separable": lambda c: DepthwiseSeparableConvolution(c.d_model, c.kernel, causal=True),
     "convolution": lambda c: Convolution(c.d_model, c.kernel, causal=True, activation=activation_of(c)),
+    "parallel-convolutions": lambda c: ParallelConvolutions(
+        c.d_model, c.widths, causal=True, activation=activation_of(c)
+    ),
 }
 
 

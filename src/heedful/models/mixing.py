@@ -8,6 +8,7 @@
 | mlp | MLP-Mixer's network along the positions (Tolstikhin et al. 2021) |
 | separable | depthwise separable convolution (Chollet 2017) |
 | convolution | full 1-D convolution with the activation (Kim 2014) |
+| parallel-convolutions | the same with several widths side by side, as in Kim's network |
 """
 
 from collections.abc import Callable
@@ -29,7 +30,13 @@ from heedful.models.attention_stack import (
 )
 from heedful.models.cells import CELLS, CellName
 from heedful.nn.blocks import EncoderBlock, EncoderStack
-from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
+from heedful.nn.mixers import (
+    Convolution,
+    DepthwiseSeparableConvolution,
+    FourierMixer,
+    ParallelConvolutions,
+    PositionMLP,
+)
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer
 
 
@@ -53,7 +60,10 @@ class MixingConfig(WindowedConfig):
         mixer: what mixes across positions: a key of `MIXERS`.
         cell: of the mixer ``recurrent``.
         direction: in which the mixer ``recurrent`` reads; with ``both``, each is d_model / 2 wide.
-        kernel: of convolutions, how many tokens they see; odd.
+        kernel: of the mixers ``separable`` and ``convolution``, how many tokens they see; odd.
+        widths: of the mixer ``parallel-convolutions``, how many tokens each of those side by side sees: 3, 4
+            and 5 in Kim 2014, section 3.1. Each makes an equal share of the d_model features. One of an even
+            width sees one token more after its own than before it.
         d_tokens: of the mixer ``mlp``, hidden units along the positions; half as many as these by default.
     """
 
@@ -62,6 +72,7 @@ class MixingConfig(WindowedConfig):
     cell: CellName = "lstm"
     direction: Literal["left-to-right", "right-to-left", "both"] = "both"
     kernel: Positive = 5
+    widths: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 5]  # noqa: RUF012
     d_tokens: Positive | None = None
 
     @model_validator(mode="after")
@@ -78,6 +89,8 @@ class MixingConfig(WindowedConfig):
             raise ValueError(f"window={self.window} is for attention, and mixer={self.mixer} has none")
         if self.mixer in {"separable", "convolution"} and self.kernel % 2 == 0:
             raise ValueError(f"kernel={self.kernel} has no middle: take an odd one")
+        if len(self.widths) > self.d_model:
+            raise ValueError(f"widths: {len(self.widths)} share the d_model={self.d_model} features")
         return self
 
 
@@ -114,5 +127,8 @@ MIXERS: dict[str, Callable[[MixingConfig, int], nn.Module]] = {
     "mlp": lambda c, n: PositionMLP(c.d_model, n, c.d_tokens or max(1, n // 2)),
     "separable": lambda c, n: DepthwiseSeparableConvolution(c.d_model, c.kernel),
     "convolution": lambda c, n: Convolution(c.d_model, c.kernel, activation=activation_of(c)),
+    "parallel-convolutions": lambda c, n: ParallelConvolutions(
+        c.d_model, c.widths, activation=activation_of(c)
+    ),
 }
 """Each mixer by its word in recipes: one line here makes it known to every family of such stacks."""

@@ -61,7 +61,7 @@ class VisionConfig(SquaresConfig, MixingConfig):
 
     @model_validator(mode="after")
     def _class_token_sees_all(self) -> "VisionConfig":
-        if self.mixer in {"separable", "convolution"} and self.pooling == "first":
+        if self.mixer in {"separable", "convolution", "parallel-convolutions"} and self.pooling == "first":
             raise ValueError(
                 f"with mixer={self.mixer}, a class token sees its neighbours alone: take pooling=mean"
             )

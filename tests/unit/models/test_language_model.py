@@ -287,6 +287,8 @@ def test_options_of_mixing_reach_their_layers():
         assert [(part.kernel, part.causal) for part in parts] == [(4, True)] * 3
     assert [part.window for part in mixers(small(window=5))] == [5] * 3
     assert [part.window for part in mixers(small(window=5, full_every=2))] == [5, None, 5]
+    parallel = mixers(small(mixing="parallel-convolutions", widths=[2, 7]))
+    assert [(part.widths, part.causal) for part in parallel] == [((2, 7), True)] * 3
     local = mixers(small(mixing="local", block=5, earlier_blocks=2))
     assert [(part.block, part.earlier_blocks, part.causal) for part in local] == [(5, 2, True)] * 3
     assert [part.factor for part in mixers(small(mixing="compressed", compression=4))] == [4] * 3
@@ -403,7 +405,7 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
         ),
         ({"experts": {}, "feed_forward": "none"}, "experts are feed-forwards: take feed_forward=plain"),
         ({"mixing": "compressed", "compression": 1}, "greater than or equal to 2"),
-        ({"mixing": "sparse"}, "'recurrent', 'separable' or 'convolution'"),
+        ({"mixing": "sparse"}, "'separable', 'convolution' or 'parallel-convolutions'"),
         ({"experts": {"n": 4, "k": 4}}, "leaves no choice"),
         ({"experts": {"n": 4, "k": 1}}, "greater than or equal to 2"),
         ({"experts": {"n": 4, "layers": [4]}}, "there is no layer 4, n_layers is 3"),

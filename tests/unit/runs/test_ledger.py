@@ -35,7 +35,13 @@ from heedful.models.vision import VisionConfig
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.cells import LSTMCell, ResetAfterGRUCell
 from heedful.nn.layout import Layout, Tokens
-from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
+from heedful.nn.mixers import (
+    Convolution,
+    DepthwiseSeparableConvolution,
+    FourierMixer,
+    ParallelConvolutions,
+    PositionMLP,
+)
 from heedful.nn.patches import Pictures
 from heedful.nn.recurrent import Recurrence
 from heedful.runs.ledger import text
@@ -139,6 +145,7 @@ CONFIGS = {
     "language model, gru": language_model(mixing="recurrent", cell="gru", dropout=0.1),
     "language model, separable": language_model(mixing="separable", kernel=4),
     "language model, convolution": language_model(mixing="convolution", activation="relu"),
+    "language model, parallel convolutions": language_model(mixing="parallel-convolutions", widths=[2, 5]),
     "language model, attention alone": language_model(feed_forward="none"),
     "language model, dropout": language_model(dropout=0.3, attention_dropout=0.1, n_kv_heads=2, tie=False),
 }
@@ -494,6 +501,7 @@ MIXERS = {
     "separable": lambda: DepthwiseSeparableConvolution(13, 5),
     "separable, causal": lambda: DepthwiseSeparableConvolution(13, 4, causal=True, bias=False),
     "convolution": lambda: Convolution(13, 5, activation=nn.GELU()),
+    "parallel convolutions": lambda: ParallelConvolutions(13, [3, 4, 5]),
     "convolution, causal": lambda: Convolution(13, 2, causal=True, bias=False),
 }
 
@@ -561,7 +569,13 @@ def of_pictures(model, d_model, n_tokens, channels, size):
 @pytest.mark.parametrize("patches", ["linear", "convolution"])
 @pytest.mark.parametrize(
     "mixer, pooling",
-    [("attention", "first"), ("mlp", "mean"), ("separable", "mean"), ("convolution", "mean")],
+    [
+        ("attention", "first"),
+        ("mlp", "mean"),
+        ("separable", "mean"),
+        ("convolution", "mean"),
+        ("parallel-convolutions", "mean"),
+    ],
 )
 def test_models_of_squares_have_the_operations_that_torch_counts(mixer, pooling, patches):
     positions = "none" if mixer == "mlp" else "learned"
