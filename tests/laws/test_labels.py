@@ -102,13 +102,20 @@ def test_the_other_sequences_change_nothing(name, value):
     same(again[good], grad[good])
 
 
+def reach_of(mixer):
+    """How many tokens a mixer reads on either side; at least 6: all."""
+    window = getattr(mixer, "window", None)
+    return window - 1 if window else getattr(mixer, "kernel", 12) // 2
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 def test_tokens_read_ahead_and_say_so(name):
-    """All of them; of mixers with a kernel, those that all layers cover; of a recurrence, its direction."""
+    """All of them; of mixers with a kernel or a window, those that all layers cover; of a recurrence, its
+    direction.
+    """
     model, config = reader_of(name), reader_configuration(name)
     one, other = (model(Tokens.of([[4, 9, 11, 7, last, 5]])) for last in (12, 13))
-    kernels = [part.kernel for part in model.modules() if hasattr(part, "kernel")]
-    reach = sum(kernel // 2 for kernel in kernels) if kernels else 6
+    reach = sum(reach_of(block.mixing.part) for block in model.stack.blocks)
     one_way = {"left-to-right": range(4, 6), "right-to-left": range(5)} if config.mixer == "recurrent" else {}
     near = one_way.get(config.direction, range(max(0, 4 - reach), min(6, 5 + reach)))
     assert (one != other).any(1).tolist() == [place in near for place in range(6)]

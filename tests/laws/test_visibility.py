@@ -204,7 +204,7 @@ def test_a_later_token_changes_no_earlier_one_unless_the_mixer_says_so(name, ker
     [
         *("causal", "causal, window", "causal, block", "causal, earlier block", "causal, additive"),
         *("causal, rotary", "causal, alibi", "compressed", "compressed, grouped"),
-        *("separable, causal", "convolution, causal"),
+        *("separable, causal", "convolution, causal", "parallel convolutions, causal"),
     ],
 )
 def test_attention_and_convolutions_pass_gradients_by_a_later_token_that_is_nan(name):
@@ -232,11 +232,18 @@ def test_what_lies_outside_the_window_is_not_visible(name, sees):
         same(mixer(poisoned(x, hidden), layout)[query], clean[query])
 
 
-@pytest.mark.parametrize("name", ["separable", "separable, causal", "convolution", "convolution, causal"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{word}{way}"
+        for word in ("separable", "convolution", "parallel convolutions")
+        for way in ("", ", causal")
+    ],
+)
 def test_what_lies_outside_a_kernel_is_not_visible(name):
     mixer, layout = mixer_of(name), Layout.of([7])
-    before = mixer.kernel - 1 if mixer.causal else mixer.kernel // 2
-    after = 0 if mixer.causal else before
+    before = mixer.kernel - 1 if mixer.causal else (mixer.kernel - 1) // 2
+    after = 0 if mixer.causal else mixer.kernel // 2
     x = tokens_of([7]).requires_grad_()
     clean = mixer(x, layout)
     for place in range(7):

@@ -1,4 +1,7 @@
-"""Rotary positions, RMS norm, SwiGLU and a whole language model against Llama's in transformers."""
+"""Rotary positions, RMS norm, SwiGLU and whole language models against Llama's and Mistral's in transformers.
+
+Mistral's attention is in sliding windows.
+"""
 
 import pytest
 import torch
@@ -10,6 +13,21 @@ from heedful.nn.layout import Layout, Tokens
 from heedful.nn.norms import RMSNorm
 
 V, D, FF, D_K, HEADS, KV_HEADS, LAYERS, CONTEXT = 37, 30, 23, 10, 3, 1, 2, 13
+WINDOW = 5
+SIZES = {
+    "vocab_size": V,
+    "hidden_size": D,
+    "intermediate_size": FF,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": D_K,
+    "max_position_embeddings": 2 * CONTEXT,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
+    "tie_word_embeddings": True,
+    "attn_implementation": "eager",
+}
 
 
 @pytest.fixture
@@ -19,21 +37,7 @@ def llama():
 
 @pytest.fixture
 def config():
-    llama = pytest.importorskip("transformers.models.llama")
-    return llama.LlamaConfig(
-        vocab_size=V,
-        hidden_size=D,
-        intermediate_size=FF,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS,
-        head_dim=D_K,
-        max_position_embeddings=2 * CONTEXT,
-        rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-        tie_word_embeddings=True,
-        attn_implementation="eager",
-    )
+    return pytest.importorskip("transformers.models.llama").LlamaConfig(**SIZES)
 
 
 def tokens(*shape, seed=1):
@@ -57,7 +61,7 @@ def test_half_split_rotary_positions_are_llamas(llama, config):
     starts = [0, 29]
     places = torch.tensor(starts)[:, None] + torch.arange(7)
     theirs = llama.apply_rotary_pos_emb(q, k, *llama.LlamaRotaryEmbedding(config)(q, places))
-    ours, layout = Rotary(D_K, interleaved=False), Layout.of([7, 7], starts)
+    ours, layout = Rotary(D_K, base=500.0, interleaved=False), Layout.of([7, 7], starts)
     torch.testing.assert_close(ours(q, layout), theirs[0], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(ours(k, layout), theirs[1], rtol=1e-5, atol=1e-5)
 
@@ -84,13 +88,25 @@ def _copy_feed_forward(theirs, ours):
     ours.down.weight.copy_(theirs.down_proj.weight)
 
 
-@pytest.fixture
-def both(llama, config):
-    """A small Llama of theirs with weights far from zero, and ours with the same."""
+def a_llama():
+    llama = pytest.importorskip("transformers.models.llama")
+    return llama.LlamaForCausalLM(llama.LlamaConfig(**SIZES))
+
+
+def a_mistral():
+    mistral = pytest.importorskip("transformers.models.mistral")
+    return mistral.MistralForCausalLM(mistral.MistralConfig(**SIZES, sliding_window=WINDOW))
+
+
+@pytest.fixture(params=[(a_llama, None), (a_mistral, WINDOW)], ids=["llama", "mistral"])
+def both(request):
+    """A small model of theirs with weights far from zero, and ours with the same."""
     torch.manual_seed(1)
-    theirs = llama.LlamaForCausalLM(config).eval()
+    make, window = request.param
+    theirs = make().eval()
     ours = build(
         LanguageModelConfig(
+            rotary_base=500.0,
             d_model=D,
             d_ff=FF,
             n_layers=LAYERS,
@@ -106,6 +122,7 @@ def both(llama, config):
             attention_bias=False,
             feed_forward_bias=False,
             dropout=0.0,
+            window=window,
         ),
         V,
     ).eval()
@@ -135,7 +152,7 @@ def test_every_parameter_has_its_counterpart(both):
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
 
 
-def test_logits_are_llamas(both):
+def test_logits_are_theirs(both):
     theirs, ours = both
     ids = torch.randint(V, (3, CONTEXT), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
@@ -143,7 +160,7 @@ def test_logits_are_llamas(both):
         torch.testing.assert_close(logits, theirs(ids).logits.flatten(0, 1), rtol=1e-4, atol=1e-4)
 
 
-def test_gradients_are_llamas(both):
+def test_gradients_are_theirs(both):
     theirs, ours = both
     ids = torch.randint(V, (3, CONTEXT), generator=torch.Generator().manual_seed(2))
     (theirs(ids).logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None]).mean()).backward()

@@ -157,8 +157,10 @@ class Program:
 
     def self_attention(self, part: nn.Module, source: int, x: int, *, causal: bool) -> None:
         """Project, keep keys and values, attend to what is kept, project."""
-        if type(part) is not SelfAttention or part.window is not None or part.block is not None:
-            raise UnfitError(f"a position mixer of kind {type(part).__name__}, or one with a window")
+        if type(part) is not SelfAttention:
+            raise UnfitError(f"a position mixer of kind {type(part).__name__}")
+        if part.window is not None or part.block is not None:
+            raise UnfitError(f"a position mixer of kind {type(part).__name__} with a window or blocks")
         if part.rotary is not None or part.score_bias is not None:
             raise UnfitError(f"a position mixer of kind {type(part).__name__} with positions of its own")
         if part.causal is not causal:

@@ -252,6 +252,7 @@ def _refuse(config: Any, *, pooled: bool) -> None:
     others = {
         "kind": ("encoder", "each of its tokens sees those after it too"),
         "mixer": ("attention", "it mixes by attention"),
+        "window": (None, "each token attends to all of its sequence"),
         "norm": ("layer", "its norms are layer norms"),
         "norm_placement": ("post", "its norms come after the sums"),
         "positions": ("learned", "its positions are learned"),

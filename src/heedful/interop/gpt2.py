@@ -229,6 +229,7 @@ def _refuse(config: LanguageModelConfig) -> None:
     others = {
         "kind": ("language-model", "each of its tokens sees those before it alone"),
         "mixing": ("all", "each token attends to all before it"),
+        "window": (None, "each token attends to all before it"),
         "norm": ("layer", "its norms are layer norms"),
         "norm_placement": ("pre", "its norms stand before its parts"),
         "positions": ("learned", "its positions are learned"),

@@ -230,6 +230,7 @@ def _refuse(config: Any) -> None:
         raise RequestError(f"model.kind={config.kind}: ViT's model is of the kind vision")
     others = {
         "mixer": ("attention", "it mixes by attention"),
+        "window": (None, "each token attends to all of its sequence"),
         "norm": ("layer", "its norms are layer norms"),
         "norm_placement": ("pre", "its norms stand before its parts"),
         "positions": ("learned", "its positions are learned"),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -69,6 +69,12 @@ class StackConfig(Config):
         activation_dropout: on the hidden units of feed-forwards.
         positions: each family says which it offers; ``rotary`` and ``alibi`` act inside every self-attention,
             and the embeddings then have none.
+        rotary_base: of ``rotary``: pair i of the components of a head turns by rotary_base^(-2i /
+            rotary_width) radians from one token to the next; the larger it is, the longer the distances that
+            are told apart (Su et al. 2021, section 3.2.2).
+        rotary_width: of ``rotary``: how many components of each query and key of a head are turned, the
+            first ones; even; null: all d_k. GPT-NeoX turns a quarter of them (Black et al. 2022, section
+            2.1.1).
         norm_eps: the ε of the norms.
     """
 
@@ -95,6 +101,8 @@ class StackConfig(Config):
     attention_dropout: Rate = 0.0
     activation_dropout: Rate = 0.0
     positions: str = "none"
+    rotary_base: Annotated[float, Field(gt=1)] = 10000.0
+    rotary_width: Annotated[int, Field(ge=2)] | None = None
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "StackConfig":
@@ -107,9 +115,25 @@ class StackConfig(Config):
             raise ValueError(f"n_heads={self.n_heads} is not divisible by n_kv_heads={self.n_kv_heads}")
         if self.norm_groups is not None and self.d_model % self.norm_groups:
             raise ValueError(f"d_model={self.d_model} is not divisible by norm_groups={self.norm_groups}")
-        if self.positions == "rotary" and self.key_width % 2:
-            raise ValueError(f"rotary positions turn pairs: d_k={self.key_width} must be even")
-        if self.positions == "rotary" and self.score == "additive":
+        return self
+
+    @model_validator(mode="after")
+    def _pairs_turn(self) -> "StackConfig":
+        if self.positions != "rotary":
+            for key in ("rotary_base", "rotary_width"):
+                if (value := getattr(self, key)) != type(self).model_fields[key].default:
+                    raise ValueError(f"{key}={value} is for positions=rotary, not {self.positions}")
+            return self
+        if self.rotary_width is None and self.key_width % 2:
+            raise ValueError(
+                f"rotary positions turn pairs: d_k={self.key_width} must be even, or rotary_width less"
+            )
+        if self.rotary_width is not None and (self.rotary_width % 2 or self.rotary_width > self.key_width):
+            raise ValueError(
+                f"rotary positions turn pairs: rotary_width={self.rotary_width} must be even, and at most "
+                f"d_k={self.key_width}"
+            )
+        if self.score == "additive":
             raise ValueError(
                 "rotary positions turn queries and keys, and change nothing only in products: "
                 "with score=additive take other positions"
@@ -120,6 +144,45 @@ class StackConfig(Config):
     def key_width(self) -> int:
         """Width of a query or key of one head."""
         return self.d_k or self.d_model // self.n_heads
+
+
+class WindowedConfig(StackConfig):
+    """Sizes and choices of a stack whose self-attention may be in sliding windows, which other attention,
+    recurrence and convolutions have none of.
+
+    Args:
+        window: of self-attention: a token sees itself and window - 1 tokens before it, and as many after it
+            where it reads ahead (Beltagy et al. 2020, section 3.1; Mistral 7B, Jiang et al. 2023, section
+            2); null: everything.
+        full_every: layers of this number and its multiples, counted from 1, see everything even so: 2 in
+            Gemma 2, 6 in Gemma 3 (Gemma Team 2024, section 2; 2025, section 2); null: none do.
+    """
+
+    window: Annotated[int, Field(ge=2)] | None = None
+    full_every: Annotated[int, Field(ge=2)] | None = None
+
+    @model_validator(mode="after")
+    def _has_full_layers(self) -> "WindowedConfig":
+        if self.full_every is None:
+            return self
+        if self.window is None:
+            raise ValueError("full_every says which layers have no window: give a window, or full_every=null")
+        if self.full_every > self.n_layers:
+            raise ValueError(
+                f"full_every={self.full_every}: there is no such layer, n_layers is {self.n_layers}; "
+                "full_every=null says that no layer sees everything"
+            )
+        return self
+
+
+Windowed = TypeVar("Windowed", bound=WindowedConfig)
+
+
+def in_layer(config: Windowed, number: int) -> Windowed:
+    """The options as they hold in one layer, counted from 1."""
+    if config.full_every is None or number % config.full_every:
+        return config
+    return config.model_copy(update={"window": None, "full_every": None})
 
 
 def self_attention_stack(config: StackConfig, d_ff: int, *, causal: bool) -> EncoderStack:
@@ -254,7 +317,9 @@ _POSITIONS: dict[str, Callable[[int, int], Positions]] = {
 
 # Of the two pairings the one that reads neighbouring numbers in memory.
 _POSITIONS_INSIDE: dict[str, Callable[[StackConfig], dict[str, Any]]] = {
-    "rotary": lambda c: {"rotary": Rotary(c.key_width, interleaved=False)},
+    "rotary": lambda c: {
+        "rotary": Rotary(c.key_width, d_rotated=c.rotary_width, base=c.rotary_base, interleaved=False)
+    },
     "alibi": lambda c: {"score_bias": Alibi(c.n_heads)},
 }
 

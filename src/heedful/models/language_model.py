@@ -29,6 +29,11 @@ blocks of 256, pre-norm and sinusoids are those of its released code's base sett
 ``transformer_moe_base``); settings for long texts there are 1024 wide and have separable convolutions where
 feed-forwards stand here.
 
+Attention may be in sliding windows, which reach further with every layer (``window``; Mistral 7B, Jiang et
+al. 2023, section 2): in all layers, or with layers between that see everything (``full_every``; Gemma 2 and
+3, Gemma Team 2024 and 2025). Sequences longer than two windows are then computed in blocks, and no stack with
+windows is compiled.
+
 What mixes the positions may also be a recurrence or a convolution, and the feed-forwards may be left out: so
 ``mixing=recurrent`` with ``feed_forward=none`` is the recurrent language model of before (Mikolov et al.
 2010; Zaremba et al. 2014, of LSTMs), with a residual connection and a norm around each of its layers. Without
@@ -48,10 +53,11 @@ from torch import Tensor, nn
 from heedful.config import Config
 from heedful.models.attention_stack import (
     Positive,
-    StackConfig,
+    WindowedConfig,
     activation_of,
     compressed_attention,
     feed_forward,
+    in_layer,
     positions_of,
     self_attention,
     stack_of,
@@ -66,7 +72,7 @@ from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.experts import Gate, MixtureOfExperts, NoisyTopKGate, TopKGate
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
 from heedful.nn.layout import Tokens
-from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution
+from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, ParallelConvolutions
 from heedful.nn.pooling import LastPooling
 from heedful.nn.positions import Added, LearnedPositions
 from heedful.nn.recurrent import Recurrence
@@ -115,7 +121,7 @@ class LanguageModel(nn.Module):
 
 Weight = Annotated[float, Field(ge=0)]
 
-WITHOUT_ATTENTION = ("recurrent", "separable", "convolution")
+WITHOUT_ATTENTION = ("recurrent", "separable", "convolution", "parallel-convolutions")
 """What mixes positions otherwise."""
 
 
@@ -153,19 +159,22 @@ class ExpertsConfig(Config):
         return self
 
 
-class LanguageModelConfig(StackConfig):
+class LanguageModelConfig(WindowedConfig):
     """Sizes and choices of a language model, by default those of GPT-2 (Radford et al. 2019, section 2.3).
 
     Args:
         d_ff: hidden units of the feed-forwards; 4 d_model by default.
-        mixing: what mixes across positions. Attention to all that is before a token (``all``); to what is
-            before it in its block (``local``); to a memory of all that is before its block
-            (``compressed``); ``local`` and ``compressed`` in alternate layers, the first one local
-            (``alternating``). Or no attention: a state that is carried from token to token
+        mixing: what mixes across positions. Attention to all that is before a token, or as far as a
+            ``window`` reaches (``all``); to what is before it in its block (``local``); to a memory of all
+            that is before its block (``compressed``); ``local`` and ``compressed`` in alternate layers, the
+            first one local (``alternating``). Or no attention: a state that is carried from token to token
             (``recurrent``); a filter over the nearest tokens before it, feature by feature
-            (``separable``) or with all features (``convolution``).
+            (``separable``) or with all features (``convolution``), or several such filters of different
+            widths side by side (``parallel-convolutions``).
         cell: of the mixing ``recurrent``.
         kernel: of the mixings ``separable`` and ``convolution``, how many tokens one sees, itself included.
+        widths: of the mixing ``parallel-convolutions``, the same of each; each makes an equal share of the
+            d_model features.
         block: the length of a block of local attention.
         earlier_blocks: how many blocks before its own are also seen, whole.
         compression: tokens that a slot of the memory stands for.
@@ -183,11 +192,19 @@ class LanguageModelConfig(StackConfig):
     n_heads: Positive = 12
     n_layers: Positive = 12
     d_ff: Positive | None = None
-    mixing: Literal["all", "local", "compressed", "alternating", "recurrent", "separable", "convolution"] = (
-        "all"
-    )
+    mixing: Literal[
+        "all",
+        "local",
+        "compressed",
+        "alternating",
+        "recurrent",
+        "separable",
+        "convolution",
+        "parallel-convolutions",
+    ] = "all"
     cell: CellName = "lstm"
     kernel: Positive = 5
+    widths: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 5]  # noqa: RUF012
     block: Positive = 256
     earlier_blocks: Annotated[int, Field(ge=0)] = 0
     compression: Annotated[int, Field(ge=2)] = 3
@@ -225,6 +242,21 @@ class LanguageModelConfig(StackConfig):
         beyond = [layer for layer in self.expert_layers if layer > self.n_layers]
         if beyond:
             raise ValueError(f"experts.layers: there is no layer {beyond[0]}, n_layers is {self.n_layers}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_windows(self) -> "LanguageModelConfig":
+        if self.window is not None and self.mixing != "all":
+            raise ValueError(
+                f"window={self.window} is for attention to all that is before a token: with "
+                f"mixing={self.mixing} there is none; take mixing=all, or window=null"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_features(self) -> "LanguageModelConfig":
+        if len(self.widths) > self.d_model:
+            raise ValueError(f"widths: {len(self.widths)} share the d_model={self.d_model} features")
         return self
 
     @model_validator(mode="after")
@@ -334,7 +366,7 @@ def build_reader(config: LanguageModelConfig, vocab_size: int) -> Encoder:
 
 def _layer(config: LanguageModelConfig, number: int) -> tuple[nn.Module, nn.Module | None]:
     """The position mixer of a layer, counted from 1, and its channel mixer, if it has one."""
-    mixing = config.mixing
+    config, mixing = in_layer(config, number), config.mixing
     if mixing == "alternating":
         mixing = "local" if number % 2 else "compressed"
     mixer = _MIXERS[mixing](config)
@@ -345,12 +377,15 @@ def _layer(config: LanguageModelConfig, number: int) -> tuple[nn.Module, nn.Modu
 
 
 _MIXERS: dict[str, Callable[[LanguageModelConfig], nn.Module]] = {
-    "all": lambda c: self_attention(c, causal=True),
+    "all": lambda c: self_attention(c, causal=True, window=c.window),
     "local": lambda c: self_attention(c, causal=True, block=c.block, earlier_blocks=c.earlier_blocks),
     "compressed": lambda c: compressed_attention(c, c.compression),
     "recurrent": lambda c: Recurrence(CELLS[c.cell](c.d_model, c.d_model)),
     "separable": lambda c: DepthwiseSeparableConvolution(c.d_model, c.kernel, causal=True),
     "convolution": lambda c: Convolution(c.d_model, c.kernel, causal=True, activation=activation_of(c)),
+    "parallel-convolutions": lambda c: ParallelConvolutions(
+        c.d_model, c.widths, causal=True, activation=activation_of(c)
+    ),
 }
 
 

@@ -2,12 +2,13 @@
 
 | mixer | what it is |
 |---|---|
-| attention | multi-head self-attention |
+| attention | multi-head self-attention, to all tokens or in sliding windows |
 | recurrent | an RNN, LSTM or GRU: of d_model in one direction, or of d_model / 2 in each |
 | fourier | FNet (Lee-Thorp et al. 2021); no parameters |
 | mlp | MLP-Mixer's network along the positions (Tolstikhin et al. 2021) |
 | separable | depthwise separable convolution (Chollet 2017) |
 | convolution | full 1-D convolution with the activation (Kim 2014) |
+| parallel-convolutions | the same with several widths side by side, as in Kim's network |
 """
 
 from collections.abc import Callable
@@ -19,16 +20,23 @@ from torch import nn
 from heedful.errors import nearest
 from heedful.models.attention_stack import (
     Positive,
-    StackConfig,
+    WindowedConfig,
     activation_of,
     feed_forward,
+    in_layer,
     last_norm,
     residual,
     self_attention,
 )
 from heedful.models.cells import CELLS, CellName
 from heedful.nn.blocks import EncoderBlock, EncoderStack
-from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
+from heedful.nn.mixers import (
+    Convolution,
+    DepthwiseSeparableConvolution,
+    FourierMixer,
+    ParallelConvolutions,
+    PositionMLP,
+)
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer
 
 
@@ -44,7 +52,7 @@ MixerName = Annotated[
 """A key of `MIXERS`."""
 
 
-class MixingConfig(StackConfig):
+class MixingConfig(WindowedConfig):
     """Sizes and choices of a stack that sees whole sequences.
 
     Args:
@@ -52,7 +60,10 @@ class MixingConfig(StackConfig):
         mixer: what mixes across positions: a key of `MIXERS`.
         cell: of the mixer ``recurrent``.
         direction: in which the mixer ``recurrent`` reads; with ``both``, each is d_model / 2 wide.
-        kernel: of convolutions, how many tokens they see; odd.
+        kernel: of the mixers ``separable`` and ``convolution``, how many tokens they see; odd.
+        widths: of the mixer ``parallel-convolutions``, how many tokens each of those side by side sees: 3, 4
+            and 5 in Kim 2014, section 3.1. Each makes an equal share of the d_model features. One of an even
+            width sees one token more after its own than before it.
         d_tokens: of the mixer ``mlp``, hidden units along the positions; half as many as these by default.
     """
 
@@ -61,6 +72,7 @@ class MixingConfig(StackConfig):
     cell: CellName = "lstm"
     direction: Literal["left-to-right", "right-to-left", "both"] = "both"
     kernel: Positive = 5
+    widths: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 5]  # noqa: RUF012
     d_tokens: Positive | None = None
 
     @model_validator(mode="after")
@@ -73,8 +85,12 @@ class MixingConfig(StackConfig):
             raise ValueError(
                 f"positions={self.positions} act inside attention, and mixer={self.mixer} has none"
             )
+        if self.mixer != "attention" and self.window is not None:
+            raise ValueError(f"window={self.window} is for attention, and mixer={self.mixer} has none")
         if self.mixer in {"separable", "convolution"} and self.kernel % 2 == 0:
             raise ValueError(f"kernel={self.kernel} has no middle: take an odd one")
+        if len(self.widths) > self.d_model:
+            raise ValueError(f"widths: {len(self.widths)} share the d_model={self.d_model} features")
         return self
 
 
@@ -88,10 +104,10 @@ def mixing_stack(config: MixingConfig, n_positions: int) -> EncoderStack:
     d_ff = config.d_ff or 4 * config.d_model
     blocks = [
         EncoderBlock(
-            residual(config, MIXERS[config.mixer](config, n_positions)),
+            residual(config, MIXERS[config.mixer](in_layer(config, number), n_positions)),
             residual(config, feed_forward(config, d_ff)),
         )
-        for _ in range(config.n_layers)
+        for number in range(1, config.n_layers + 1)
     ]
     return EncoderStack(blocks, last_norm(config))
 
@@ -105,11 +121,14 @@ def _recurrence(config: MixingConfig) -> RecurrentLayer:
 
 
 MIXERS: dict[str, Callable[[MixingConfig, int], nn.Module]] = {
-    "attention": lambda c, n: self_attention(c, causal=False),
+    "attention": lambda c, n: self_attention(c, causal=False, window=c.window),
     "recurrent": lambda c, n: _recurrence(c),
     "fourier": lambda c, n: FourierMixer(),
     "mlp": lambda c, n: PositionMLP(c.d_model, n, c.d_tokens or max(1, n // 2)),
     "separable": lambda c, n: DepthwiseSeparableConvolution(c.d_model, c.kernel),
     "convolution": lambda c, n: Convolution(c.d_model, c.kernel, activation=activation_of(c)),
+    "parallel-convolutions": lambda c, n: ParallelConvolutions(
+        c.d_model, c.widths, activation=activation_of(c)
+    ),
 }
 """Each mixer by its word in recipes: one line here makes it known to every family of such stacks."""

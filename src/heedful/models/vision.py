@@ -34,8 +34,9 @@ class VisionConfig(SquaresConfig, MixingConfig):
     2021), but for the ε of its norms.
 
     Args:
-        mixer: what mixes across the squares (`heedful.models.mixing`). Convolutions and recurrence run along
-            the row of all squares, where the end of one line of the picture touches the begin of the next.
+        mixer: what mixes across the squares (`heedful.models.mixing`). Convolutions, recurrence and
+            windows run along the row of all squares, where the end of one line of the picture touches the
+            begin of the next.
         positions: how the squares' places are known: a learned table, or sines and cosines of row and column
             (`heedful.nn.positions.GridPositions`); the mixer ``mlp`` knows them without.
         pooling: what one vector for the picture is made of; ``first`` puts a class token before the squares.
@@ -60,9 +61,14 @@ class VisionConfig(SquaresConfig, MixingConfig):
 
     @model_validator(mode="after")
     def _class_token_sees_all(self) -> "VisionConfig":
-        if self.mixer in {"separable", "convolution"} and self.pooling == "first":
+        if self.mixer in {"separable", "convolution", "parallel-convolutions"} and self.pooling == "first":
             raise ValueError(
                 f"with mixer={self.mixer}, a class token sees its neighbours alone: take pooling=mean"
+            )
+        if self.window is not None and self.full_every is None and self.pooling == "first":
+            raise ValueError(
+                f"with window={self.window}, a class token, which comes first, sees the squares next to it "
+                "alone: take pooling=mean, or full_every"
             )
         if self.mixer == "recurrent" and self.direction == "left-to-right" and self.pooling == "first":
             raise ValueError(

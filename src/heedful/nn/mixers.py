@@ -6,12 +6,14 @@
 | `PositionMLP` | all tokens, with learned weights | 2 n d_tokens + n + d_tokens | are zeros |
 | `DepthwiseSeparableConvolution` | k neighbours, then all features | k d + d² + d | are zeros |
 | `Convolution` | k neighbours with all their features | k d² + d | are zeros |
+| `ParallelConvolutions` | the same, but of several k side by side | about (mean of k) d² + d | are zeros |
 
 All are called as ``mixer(x [T, d], layout, cache) -> [T, d]`` and see every sequence by itself. Those that
 read ahead cannot continue a sequence, and refuse a cache.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,8 +165,6 @@ class _Filter(nn.Module):
         super().__init__()
         if kernel < 1:
             raise ValueError(f"a kernel is at least 1 wide, not {kernel}")
-        if not causal and kernel % 2 == 0:
-            raise ValueError(f"a kernel of width {kernel} has no middle: take an odd width, or causal=True")
         self.kernel, self.causal = kernel, causal
 
     @property
@@ -179,7 +179,8 @@ class _Filter(nn.Module):
     def _surrounded(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: ConvolutionCache | None
     ) -> Float[Tensor, "B d columns"]:
-        """Sequences as rows, with k - 1 more columns: half of them on each side, or all before the first.
+        """Sequences as rows, with k - 1 more columns: half of them on each side (of an odd number one more
+        behind), or all before the first.
 
         They are zero, or what the cache holds. Numbers that are not finite are read as zero: an output that
         nobody asks for would else carry them, by its activation's gradient, to tokens out of their reach.
@@ -187,7 +188,7 @@ class _Filter(nn.Module):
         rows, reach = layout.pad(finite(x)), self.kernel - 1
         if not self.causal:
             _refuse_cache(self, cache)
-            return functional.pad(rows, (0, 0, reach // 2, reach // 2)).mT
+            return functional.pad(rows, (0, 0, reach // 2, reach - reach // 2)).mT
         held = None if cache is None else cache.inputs
         if held is None:
             held = rows.new_zeros(rows.shape[0], reach, rows.shape[2])
@@ -197,6 +198,12 @@ class _Filter(nn.Module):
             last = layout.length_tensor[:, None] + torch.arange(reach, device=x.device)
             cache.inputs = rows.take_along_dim(last[..., None], dim=1)
         return rows.mT
+
+
+def _with_middle(kernel: int, causal: bool) -> int:
+    if not causal and kernel % 2 == 0:
+        raise ValueError(f"a kernel of width {kernel} has no middle: take an odd width, or causal=True")
+    return kernel
 
 
 class DepthwiseSeparableConvolution(_Filter):
@@ -218,7 +225,7 @@ class DepthwiseSeparableConvolution(_Filter):
     """
 
     def __init__(self, d_model: int, kernel: int, *, causal: bool = False, bias: bool = True) -> None:
-        super().__init__(kernel, causal)
+        super().__init__(_with_middle(kernel, causal), causal)
         self.depthwise = nn.Conv1d(d_model, d_model, kernel, groups=d_model, bias=False)
         self.pointwise = nn.Linear(d_model, d_model, bias=bias)
         # Variance 1/k: a sum over k neighbours keeps the size of what it sums.
@@ -269,7 +276,7 @@ class Convolution(_Filter):
         causal: bool = False,
         bias: bool = True,
     ) -> None:
-        super().__init__(kernel, causal)
+        super().__init__(_with_middle(kernel, causal), causal)
         self.convolution = nn.Conv1d(d_model, d_model, kernel, bias=bias)
         self.activation = nn.ReLU() if activation is None else activation
         nn.init.xavier_uniform_(self.convolution.weight)
@@ -283,3 +290,61 @@ class Convolution(_Filter):
         if layout.n_tokens == 0:
             return x
         return self.activation(layout.unpad(self.convolution(self._surrounded(x, layout, cache)).mT))
+
+
+class ParallelConvolutions(_Filter):
+    """Windows of several widths side by side: ``y_i = f(y_i^1 ; … ; y_i^m)``, y^j by filters of width k_j.
+
+    ``y_i^j = Σ_t W_t^j x_{i+t} + b^j`` makes d / m features, of the first widths one more where m does not
+    divide d. t runs over -floor((k-1)/2) … floor(k/2), so that a window of even width has one token more
+    after its own than before it; or, causal, over -(k-1) … 0. What lies beyond the ends of a token's sequence
+    is read as zeros: padding, or another sequence, never.
+
+    Source: Kim 2014, section 2, with widths of 3, 4 and 5 and 100 features of each (section 3.1). There only
+    windows inside the sentence have features, of which `heedful.nn.pooling.MaxPooling` takes the greatest;
+    here every token keeps its place.
+
+    Args:
+        d_model: width of the tokens, at least m.
+        widths: k_1 … k_m.
+        activation: f; ReLU by default.
+        causal: a token sees itself and what is before it.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        widths: Sequence[int],
+        *,
+        activation: nn.Module | None = None,
+        causal: bool = False,
+    ) -> None:
+        super().__init__(max(widths), causal)
+        m = len(widths)
+        if d_model < m:
+            raise ValueError(f"{m} widths need {m} features at least, not d_model={d_model}")
+        shares = [d_model // m + (j < d_model % m) for j in range(m)]
+        parts = [nn.Conv1d(d_model, share, width) for share, width in zip(shares, widths, strict=True)]
+        self.widths, self.convolutions = tuple(widths), nn.ModuleList(parts)
+        self.activation = nn.ReLU() if activation is None else activation
+        for part in parts:
+            assert part.bias is not None
+            nn.init.xavier_uniform_(part.weight)
+            nn.init.zeros_(part.bias)
+
+    def forward(
+        self, x: Float[Tensor, "T d"], layout: Layout, cache: ConvolutionCache | None = None
+    ) -> Float[Tensor, "T d"]:
+        """Mix neighbours; with a cache (if causal), the tokens continue the sequences held there."""
+        if layout.n_tokens == 0:
+            return x
+        rows = self._surrounded(x, layout, cache)
+        parts = zip(self.widths, self.convolutions, strict=True)
+        features = [part(self._for_width(rows, width)) for width, part in parts]
+        return self.activation(layout.unpad(torch.cat(features, dim=1).mT))
+
+    def _for_width(self, rows: Float[Tensor, "B d columns"], width: int) -> Float[Tensor, "B d fewer"]:
+        """The columns that filters of this width read: the widest ones read all."""
+        spare = self.kernel - width
+        before = spare if self.causal else (self.kernel - 1) // 2 - (width - 1) // 2
+        return rows[:, :, before : rows.shape[2] - (spare - before)]

@@ -264,6 +264,7 @@ def test_labels_that_are_none_are_refused(own_run, tmp_path, labels):
     [
         ({"norm_placement": "pre"}, "model.norm_placement=pre: BERT cannot hold this model: its norms come"),
         ({"mixer": "fourier"}, "model.mixer=fourier: "),
+        ({"window": 4}, "model.window=4: "),
         ({"norm": "rms"}, "model.norm=rms: "),
         ({"positions": "none"}, "model.positions=none: "),
         ({"embedding_norm": False}, "model.embedding_norm=false: "),

@@ -256,6 +256,7 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
         ({"score": "cosine"}, "model.score=cosine: "),
         ({"mixing": "local", "block": 4}, "model.mixing=local: GPT-2 cannot hold this model: each token"),
         ({"mixing": "alternating", "block": 4}, "model.mixing=alternating: "),
+        ({"window": 4}, "model.window=4: GPT-2 cannot hold this model: each token attends to all before it"),
         ({"mixing": "compressed"}, "model.mixing=compressed: "),
         ({"experts": {"n": 3}}, "model.experts=n=3 "),
         ({"feed_forward": "gated"}, "model.feed_forward=gated: "),

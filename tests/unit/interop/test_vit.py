@@ -189,6 +189,7 @@ def test_a_model_without_a_classifier_is_one_to_start_from(vit, tmp_path):
     [
         ({"norm_placement": "post"}, "model.norm_placement=post: ViT cannot hold this model: its norms"),
         ({"mixer": "fourier"}, "model.mixer=fourier: "),
+        ({"window": 4, "full_every": 2}, "model.window=4: "),
         ({"pooling": "mean"}, "model.pooling=mean: "),
         ({"positions": "none"}, "model.positions=none: "),
         ({"norm": "rms"}, "model.norm=rms: "),

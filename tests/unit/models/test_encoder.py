@@ -78,6 +78,9 @@ def test_odd_widths_are_refused_where_halves_are_needed(options):
     [
         ({"mixer": "fourier", "positions": "rotary"}, "act inside attention"),
         ({"mixer": "convolution", "kernel": 4}, "no middle"),
+        ({"mixer": "parallel-convolutions", "widths": []}, "at least 1 item"),
+        ({"d_model": 2, "n_heads": 2, "widths": [3, 4, 5]}, "widths: 3 share the d_model=2 features"),
+        ({"mixer": "fourier", "window": 3}, "window=3 is for attention, and mixer=fourier has none"),
     ],
 )
 def test_mixers_that_cannot_work_are_refused(options, message):

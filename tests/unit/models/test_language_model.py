@@ -285,6 +285,10 @@ def test_options_of_mixing_reach_their_layers():
     for word in ("separable", "convolution"):
         parts = mixers(small(mixing=word, kernel=4))
         assert [(part.kernel, part.causal) for part in parts] == [(4, True)] * 3
+    assert [part.window for part in mixers(small(window=5))] == [5] * 3
+    assert [part.window for part in mixers(small(window=5, full_every=2))] == [5, None, 5]
+    parallel = mixers(small(mixing="parallel-convolutions", widths=[2, 7]))
+    assert [(part.widths, part.causal) for part in parallel] == [((2, 7), True)] * 3
     local = mixers(small(mixing="local", block=5, earlier_blocks=2))
     assert [(part.block, part.earlier_blocks, part.causal) for part in local] == [(5, 2, True)] * 3
     assert [part.factor for part in mixers(small(mixing="compressed", compression=4))] == [4] * 3
@@ -367,11 +371,28 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
     [
         ({"d_model": 15}, "not divisible by n_heads"),
         ({"positions": "rotary"}, "turn pairs: d_k=7 must be even"),
+        (
+            {"positions": "rotary", "d_k": 7, "rotary_width": 3},
+            "rotary_width=3 must be even, and at most d_k=7",
+        ),
+        (
+            {"positions": "rotary", "d_k": 7, "rotary_width": 8},
+            "rotary_width=8 must be even, and at most d_k=7",
+        ),
+        ({"positions": "rotary", "d_k": 6, "rotary_base": 1.0}, "greater than 1"),
+        ({"positions": "alibi", "rotary_width": 2}, "rotary_width=2 is for positions=rotary, not alibi"),
+        ({"rotary_base": 500.0}, "rotary_base=500.0 is for positions=rotary, not learned"),
         ({"positions": "rotary", "d_k": 6, "score": "additive"}, "with score=additive take other positions"),
         ({"n_kv_heads": 3}, "not divisible by n_kv_heads=3"),
         ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),
         ({"context": 0}, "greater than or equal to 1"),
         ({"tie": "three-way"}, "valid boolean"),
+        ({"mixing": "local", "window": 3}, "with mixing=local there is none; take mixing=all"),
+        ({"mixing": "recurrent", "window": 3}, "with mixing=recurrent there is none"),
+        ({"window": 1}, "greater than or equal to 2"),
+        ({"full_every": 2}, "give a window, or full_every=null"),
+        ({"window": 3, "full_every": 4}, "there is no such layer, n_layers is 3"),
+        ({"window": 3, "full_every": 1}, "greater than or equal to 2"),
         ({"mixing": "compressed", "earlier_blocks": 1}, "mixing=compressed has none"),
         ({"mixing": "recurrent", "earlier_blocks": 1}, "mixing=recurrent has none"),
         (
@@ -384,7 +405,7 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
         ),
         ({"experts": {}, "feed_forward": "none"}, "experts are feed-forwards: take feed_forward=plain"),
         ({"mixing": "compressed", "compression": 1}, "greater than or equal to 2"),
-        ({"mixing": "sparse"}, "'recurrent', 'separable' or 'convolution'"),
+        ({"mixing": "sparse"}, "'separable', 'convolution' or 'parallel-convolutions'"),
         ({"experts": {"n": 4, "k": 4}}, "leaves no choice"),
         ({"experts": {"n": 4, "k": 1}}, "greater than or equal to 2"),
         ({"experts": {"n": 4, "layers": [4]}}, "there is no layer 4, n_layers is 3"),

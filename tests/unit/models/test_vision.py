@@ -143,6 +143,8 @@ def test_a_model_for_larger_pictures_takes_its_table_from_one_for_smaller():
     [
         ({"patch_size": 5}, "patch_size=5 does not divide picture_size=12"),
         ({"mixer": "convolution", "kernel": 3}, "take pooling=mean"),
+        ({"mixer": "parallel-convolutions"}, "take pooling=mean"),
+        ({"window": 3}, "sees the squares next to it alone: take pooling=mean, or full_every"),
         ({"positions": "sinusoidal", "d_model": 14, "n_heads": 2}, "a multiple of 4, not 14"),
         ({"mixer": "separable", "kernel": 4, "pooling": "mean"}, "no middle"),
     ],

@@ -15,6 +15,7 @@ from heedful.nn.mixers import (
     ConvolutionCache,
     DepthwiseSeparableConvolution,
     FourierMixer,
+    ParallelConvolutions,
     PositionMLP,
 )
 from heedful.nn.norms import LayerNorm
@@ -188,6 +189,31 @@ def test_a_convolution_equals_a_loop(kernel, causal):
             torch.testing.assert_close(row, wanted.relu())
 
 
+@pytest.mark.parametrize("widths", [[3, 4, 5], [2], [1, 6, 2], [13, 3, 3, 1, 8]])
+@pytest.mark.parametrize("causal", [False, True])
+@torch.no_grad()
+def test_parallel_convolutions_equal_a_loop(widths, causal):
+    torch.manual_seed(4)
+    part = ParallelConvolutions(D, widths, causal=causal)
+    for own, mixed in each(part, tokens()):
+        for i, row in enumerate(mixed):
+            wanted = []
+            for width, filters in zip(widths, part.convolutions, strict=True):
+                seen = torch.stack(window(own, i, width, causal), dim=1)
+                wanted.append((filters.weight * seen).sum((1, 2)) + filters.bias)
+            torch.testing.assert_close(row, torch.cat(wanted).relu())
+
+
+def test_widths_share_the_features():
+    """Kim 2014, section 3.1: 100 features of each of 3, 4 and 5 tokens of 300 numbers."""
+    part = ParallelConvolutions(300, [3, 4, 5])
+    assert [filters.out_channels for filters in part.convolutions] == [100] * 3
+    assert size(part) == (3 + 4 + 5) * 300 * 100 + 300
+    assert [filters.out_channels for filters in ParallelConvolutions(D, [1, 2, 4]).convolutions] == [3, 2, 2]
+    with pytest.raises(ValueError, match="8 widths need 8 features at least, not d_model=7"):
+        ParallelConvolutions(D, range(1, 9))
+
+
 def test_a_separable_convolution_is_a_full_one_of_low_rank():
     """W_t = W diag(w_t): the same result with k d² numbers instead of k d + d²."""
     torch.manual_seed(5)
@@ -228,6 +254,7 @@ def test_the_activation_is_relu_unless_another_is_given():
 CAUSAL = {
     "separable": lambda: DepthwiseSeparableConvolution(D, 4, causal=True),
     "full": lambda: Convolution(D, 4, causal=True),
+    "parallel": lambda: ParallelConvolutions(D, [2, 4], causal=True),
 }
 
 
@@ -257,6 +284,7 @@ MIXERS = {
     "position mlp": lambda: PositionMLP(D, 11, 5),
     "separable": lambda: DepthwiseSeparableConvolution(D, 3),
     "full": lambda: Convolution(D, 3),
+    "parallel": lambda: ParallelConvolutions(D, [1, 4]),
 }
 every_mixer = pytest.mark.parametrize("name", MIXERS)
 

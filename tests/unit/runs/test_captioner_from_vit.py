@@ -184,6 +184,10 @@ def test_blocks_that_are_not_taken_are_told(folder):
     "model, message",
     [
         ("{kind: vision, mixer: mlp}", "other mixes squares by mlp, and a captioner's encoder by attention"),
+        (
+            "{kind: vision, window: 3}",
+            "other mixes squares in windows, and a captioner's encoder all of them",
+        ),
         ("{kind: vision, positions: none}", "other has no table of positions"),
         ("{kind: resnet}", "is of the kind resnet, and captioning needs one of the kind captioner or vision"),
     ],

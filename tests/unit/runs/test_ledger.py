@@ -35,7 +35,13 @@ from heedful.models.vision import VisionConfig
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.cells import LSTMCell, ResetAfterGRUCell
 from heedful.nn.layout import Layout, Tokens
-from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
+from heedful.nn.mixers import (
+    Convolution,
+    DepthwiseSeparableConvolution,
+    FourierMixer,
+    ParallelConvolutions,
+    PositionMLP,
+)
 from heedful.nn.patches import Pictures
 from heedful.nn.recurrent import Recurrence
 from heedful.runs.ledger import text
@@ -78,6 +84,7 @@ CONFIGS = {
     "rotary": transformer(positions="rotary"),
     "rotary, grouped": transformer(positions="rotary", n_kv_heads=2),
     "rotary, cosine": transformer(positions="rotary", n_kv_heads=2, score="cosine"),
+    "rotary, in part": transformer(positions="rotary", rotary_width=2),
     "alibi": transformer(positions="alibi"),
     "concatenated": transformer(positions="learned", max_length=31, combine="concat", tie="none"),
     "rms norm": transformer(norm="rms"),
@@ -123,6 +130,9 @@ CONFIGS = {
     ),
     "local": language_model(mixing="local", block=3, n_kv_heads=2),
     "local, dropout": language_model(mixing="local", block=11, attention_dropout=0.1),
+    "windows in blocks": language_model(window=3, n_kv_heads=2, positions="rotary"),
+    "windows as a mask": language_model(window=5, full_every=2, attention_dropout=0.1),
+    "windows that hold all": language_model(window=7),
     "earlier block": language_model(mixing="local", block=3, earlier_blocks=1),
     "compressed": language_model(mixing="compressed"),
     "alternating": language_model(
@@ -136,6 +146,7 @@ CONFIGS = {
     "language model, gru": language_model(mixing="recurrent", cell="gru", dropout=0.1),
     "language model, separable": language_model(mixing="separable", kernel=4),
     "language model, convolution": language_model(mixing="convolution", activation="relu"),
+    "language model, parallel convolutions": language_model(mixing="parallel-convolutions", widths=[2, 5]),
     "language model, attention alone": language_model(feed_forward="none"),
     "language model, dropout": language_model(dropout=0.3, attention_dropout=0.1, n_kv_heads=2, tie=False),
 }
@@ -443,6 +454,23 @@ def test_the_long_summariser_as_the_lecture_draws_it():
     assert parts.flops_per_token < whole.flops_per_token / 2
 
 
+def test_layers_with_windows_are_told_from_full_ones():
+    """Of 256 tokens, those of 2 windows are computed; in sequences of up to 2 windows, all."""
+    options = ["window=16", "full_every=3"]
+    ledger = describe("char-mini", length=256, overrides=options)
+    windows, full = line(ledger, "stack", "layer with windows"), line(ledger, "stack", "causal layer")
+    assert (windows.times, full.times) == (4, 2)
+    (part,), (whole,) = ([p for p in each.parts if "attention" in p.name] for each in (windows, full))
+    assert part.name == "causal self-attention in windows of 16"
+    scores, others = (next(p for p in each.parts if p.name == "scores") for each in (part, whole))
+    assert (scores.flops, others.flops) == (2 * 256 * 32 * 384, 2 * 256 * 256 * 384)
+    assert scores.note == "each token with 2 blocks of 16 alone; all computed; a window leaves 16"
+    short = line(describe("char-mini", length=32, overrides=options), "stack", "layer with windows")
+    (part,) = [p for p in short.parts if "attention" in p.name]
+    scores = next(p for p in part.parts if p.name == "scores")
+    assert (scores.flops, scores.note) == (2 * 32 * 32 * 384, "all computed; a window leaves 16")
+
+
 # FLOPs
 
 
@@ -474,6 +502,7 @@ MIXERS = {
     "separable": lambda: DepthwiseSeparableConvolution(13, 5),
     "separable, causal": lambda: DepthwiseSeparableConvolution(13, 4, causal=True, bias=False),
     "convolution": lambda: Convolution(13, 5, activation=nn.GELU()),
+    "parallel convolutions": lambda: ParallelConvolutions(13, [3, 4, 5]),
     "convolution, causal": lambda: Convolution(13, 2, causal=True, bias=False),
 }
 
@@ -541,7 +570,13 @@ def of_pictures(model, d_model, n_tokens, channels, size):
 @pytest.mark.parametrize("patches", ["linear", "convolution"])
 @pytest.mark.parametrize(
     "mixer, pooling",
-    [("attention", "first"), ("mlp", "mean"), ("separable", "mean"), ("convolution", "mean")],
+    [
+        ("attention", "first"),
+        ("mlp", "mean"),
+        ("separable", "mean"),
+        ("convolution", "mean"),
+        ("parallel-convolutions", "mean"),
+    ],
 )
 def test_models_of_squares_have_the_operations_that_torch_counts(mixer, pooling, patches):
     positions = "none" if mixer == "mlp" else "learned"

@@ -29,11 +29,13 @@ def model_section(theirs: Tree) -> Tree:
     """The section ``model`` of a captioner whose encoder is the model of this one.
 
     Raises:
-        ValueError: it mixes squares in another way, or does not know their places.
+        ValueError: it mixes squares in another way or in windows, or does not know their places.
     """
     told = theirs.data
     if told.get("mixer", "attention") != "attention":
         raise ValueError(f"mixes squares by {told['mixer']}, and a captioner's encoder by attention")
+    if told.get("window") is not None:
+        raise ValueError("mixes squares in windows, and a captioner's encoder all of them")
     if told.get("positions", "learned") != "learned":
         raise ValueError("has no table of positions, and a captioner's encoder has one")
     sections = {key: part for key, part in theirs.value.items() if key in SETTINGS}

@@ -121,22 +121,36 @@ def _kept(module: MultiHead, compared: Compared) -> float:
 @entries.register
 def _self_attention(module: SelfAttention, name: str, walk: Walk) -> list[Line]:
     n, reach, again = walk.rows, walk.rows, 0
-    if module.block is not None and module.block < n:
+    block, earlier = module.blocks_for(n) or (n, 0)
+    if block < n:
         # Every block is attended to by itself, with its own copy of those before it; the last is filled up.
-        n = -(-n // module.block) * module.block
-        reach, again = (module.earlier_blocks + 1) * module.block, module.earlier_blocks * n
+        n = -(-n // block) * block
+        reach, again = (earlier + 1) * block, earlier * n
     compared = Compared(module.n_heads, module.n_kv_heads, n, reach, module.d_k, module.d_k, n - reach)
     lines = _fused(module, walk)
     title = "causal self-attention" if module.causal else "self-attention"
-    note = "all computed; causality hides about half" if module.causal else ""
     if module.block is not None:
         title = f"local {title}"
-    if module.block is not None and module.block < walk.rows:
-        blocks = f"{module.earlier_blocks + 1} blocks" if module.earlier_blocks else "its block"
-        note = f"each token with {blocks} of {module.block} alone" + (f"; {note}" if note else "")
+    if module.window is not None:
+        title = f"{title} in windows of {module.window}"
+    notes = []
+    if block < walk.rows:
+        blocks = f"{earlier + 1} blocks" if earlier else "its block"
+        notes.append(f"each token with {blocks} of {block} alone")
+    if hides := _hides(module, walk.rows):
+        notes.append(f"all computed; {hides}")
+    note = "; ".join(notes)
     copies = again * module.n_heads * (module.d_k + module.d_v)
     kept = walk.rows * module.qkv.in_features + _kept(module, compared) + copies
     return _attention(title, module, lines, compared, walk, kept, note)
+
+
+def _hides(module: SelfAttention, rows: int) -> str:
+    """What is computed in vain: the same for each token, but for those at the ends of a sequence."""
+    if module.window is not None and module.window < rows:
+        seen = module.window if module.causal else 2 * module.window - 1
+        return f"a window leaves {min(seen, rows)}"
+    return "causality hides about half" if module.causal else ""
 
 
 @entries.register

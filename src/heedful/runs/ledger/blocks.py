@@ -95,6 +95,8 @@ def _layer(mixer: nn.Module) -> str:
         return "memory-compressed layer"
     if isinstance(mixer, RecurrentLayer):
         return "recurrent layer"
+    if getattr(mixer, "window", None) is not None:
+        return "layer with windows"
     if not getattr(mixer, "causal", False):
         return "encoder layer"
     return "causal layer" if getattr(mixer, "block", None) is None else "local layer"

@@ -2,12 +2,19 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
 from heedful.nn.experts import Gate, MixtureOfExperts
 from heedful.nn.feedforward import FeedForward, GatedFeedForward
-from heedful.nn.mixers import Convolution, DepthwiseSeparableConvolution, FourierMixer, PositionMLP
+from heedful.nn.mixers import (
+    Convolution,
+    DepthwiseSeparableConvolution,
+    FourierMixer,
+    ParallelConvolutions,
+    PositionMLP,
+)
 from heedful.runs.ledger.lines import MASK, Line, Walk, entries, formula, grouped, linear
 
 
@@ -58,10 +65,21 @@ def _convolution(module: Convolution, name: str, walk: Walk) -> list[Line]:
     return [replace(line, own_kept=2 * line.own_kept, own_layers=1)]
 
 
-def _filter(name: str, module: nn.Conv1d, product: str, walk: Walk) -> Line:
+@entries.register
+def _parallel_convolutions(module: ParallelConvolutions, name: str, walk: Walk) -> list[Line]:
+    """They keep what they read, once for all widths, and one side of the activation."""
+    convolutions: Any = module.convolutions
+    product = "kernel * d_model * d_out"
+    lines = [_filter(f"width {part.kernel_size[0]}", part, product, walk, "d_out") for part in convolutions]
+    (whole,) = grouped("parallel convolutions", [replace(line, own_kept=0) for line in lines])
+    return [replace(whole, own_kept=2 * lines[0].own_kept, own_layers=1)]
+
+
+def _filter(name: str, module: nn.Conv1d, product: str, walk: Walk, out: str = "d_model") -> Line:
     """A filter over neighbouring tokens: ``product`` weights, all of them used for every token."""
-    terms = [product] * walk.first(module.weight) + ["d_model"] * walk.first(module.bias)
-    how = formula(" + ".join(terms) or "0", kernel=module.kernel_size[0], d_model=module.in_channels)
+    terms = [product] * walk.first(module.weight) + [out] * walk.first(module.bias)
+    sizes = {"kernel": module.kernel_size[0], "d_model": module.in_channels, out: module.out_channels}
+    how = formula(" + ".join(terms) or "0", **sizes)
     return Line(
         name,
         str(how) if terms else "shared",

@@ -8,6 +8,7 @@ from torch import nn
 
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.heads import init_slices, merge_heads, split_heads
+from heedful.nn.attention.relative import Alibi, Rotary
 from heedful.nn.attention.scores import AdditiveScore, BilinearScore, CosineScore, DotScore, ScaledDotScore
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.declarations import declared, without_gradient
@@ -141,9 +142,47 @@ def test_local_attention_goes_on_from_any_place_in_a_block(earlier):
         torch.testing.assert_close(torch.cat([first, *steps]), whole)
 
 
-def test_blocks_are_attended_to_one_by_one():
+# Sequences that lie in a window, that are longer, and that are cut into blocks.
+@pytest.mark.parametrize("lengths", [[3, 0, 2], [5, 3, 1], [11, 3, 0, 7]])
+@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("causal", [False, True])
+@torch.no_grad()
+def test_windows_equal_a_loop_over_what_lies_in_them(causal, window, lengths):
+    part = self_attention(causal=causal, window=window)
+    x = tokens(lengths)
+    mixed = part(x, Layout.of(lengths)).split(lengths)
+    with recording(part, ["weights"]) as seen:
+        whole = part(x, Layout.of(lengths))
+    torch.testing.assert_close(torch.cat(mixed), whole)
+    assert seen["weights"][0].shape == (len(lengths), 3, max(lengths), max(lengths))
+    heads = (part.q_heads, part.k_heads, part.v_heads)
+    for own, wanted in zip(x.split(lengths), mixed):
+        if len(own):
+            near = [range(max(0, i - window + 1), i + window) for i in range(len(own))]
+            seen = [
+                own[[k for k in keys if k <= (i if causal else len(own) - 1)]] for i, keys in enumerate(near)
+            ]
+            torch.testing.assert_close(wanted, loop(own, seen, *heads, part, "scaled dot"))
+
+
+@pytest.mark.parametrize("options", [{}, {"rotary": True}, {"score_bias": True}])
+@torch.no_grad()
+def test_windows_go_on_from_any_place(options):
+    inside = {"rotary": Rotary(4), "score_bias": Alibi(3)}
+    part = self_attention(causal=True, window=3, d_k=4, **{name: inside[name] for name in options})
+    x = tokens([10])
+    whole = part(x, Layout.of([10]))
+    for cut in range(1, 10):
+        cache = part.new_cache()
+        first = part(x[:cut], Layout.of([cut]), cache)
+        steps = [part(x[i : i + 1], Layout.of([1], [i]), cache) for i in range(cut, 10)]
+        torch.testing.assert_close(torch.cat([first, *steps]), whole)
+
+
+@pytest.mark.parametrize("options", [{"block": 4}, {"window": 2}])
+def test_blocks_are_attended_to_one_by_one(options):
     """Work and memory grow with the block: no tensor of all pairs of tokens is kept."""
-    part = self_attention(causal=True, block=4)
+    part = self_attention(causal=True, **options)
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
         part(tokens([400]), Layout.of([400]))
