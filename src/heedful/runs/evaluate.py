@@ -39,7 +39,7 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
     if run.folder.card.is_file() and "imported" in run.folder.require():
         raise RequestError(
             "this run was imported, so it has no test set nor other data of its own: "
-            f"{run.kind.own_data} scores it on yours"
+            f"{as_options(run.kind.own_data)} scores it on yours"
         )
     own = run.recipe.data
     known = {**own.test, "valid": own.valid, "train": own.train}

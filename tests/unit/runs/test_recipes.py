@@ -254,9 +254,9 @@ def test_a_table_of_positions_and_not_the_training_filter_limits_what_is_read():
 
 def test_what_a_recipe_reaches_is_not_inherited():
     assert read_recipe("phrasebook-ta")[0].expected.scores
-    ours, base = (read_recipe(name)[0].expected for name in ("multi30k-ende-rnn", "multi30k-ende-tiny"))
-    # One has a score for each of two test sets and the minutes it took; the other has one score alone.
-    assert ours.scores.keys() < base.scores.keys()
+    ours, base = (read_recipe(name)[0].expected for name in ("shakespeare-char", "shakespeare-char-cpu"))
+    assert base.scores
+    assert not ours.scores
     assert (ours.minutes, base.minutes is None) == (None, False)
     assert ours.note != base.note
     assert read_recipe("phrasebook-rnn")[0].expected.note != read_recipe("phrasebook-ta")[0].expected.note
