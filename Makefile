@@ -13,6 +13,8 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("heedful needs Python 3.11 or newer, this is %d.%d" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,tensorboard]'
+# Byte code, without which a command starts a second later where Python is told to write none by itself.
+	$(BIN)/python -m compileall -q src
 	touch $@
 
 # The peers that heedful is measured against.
