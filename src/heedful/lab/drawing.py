@@ -19,6 +19,8 @@ Points = tuple[Sequence[float], Sequence[float]]
 SMALL = 9.0  # points of a label
 # Told apart in grey, and by those who see no red or no green (Okabe and Ito 2008).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
+# Maps of colours: of numbers from 0 on, and of such as are or may be negative.
+ONE_SIGN, TWO_SIGNS = "Blues", "RdBu"
 STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vP*"
 FEW = 20  # points of a curve that are marked one by one
@@ -276,7 +278,7 @@ class Matrix:
         low, high = self.limits or ((-most, most) if signed else (0.0, most))
         image = axes.imshow(
             array,
-            cmap="RdBu" if signed else "Blues",
+            cmap=TWO_SIGNS if signed else ONE_SIGN,
             vmin=low,
             vmax=high,
             aspect="equal" if self.square else "auto",

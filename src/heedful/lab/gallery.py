@@ -26,7 +26,7 @@ from heedful.lab.errors import corrections
 from heedful.lab.experiment import Experiment, Measured, Verdict
 from heedful.lab.pictures import Picture, make
 from heedful.lab.result import Result, as_dict, columns
-from heedful.lab.text import cell, cell_is_number, items, number, value_of
+from heedful.lab.text import cell, cell_is_number, in_parts, items, number, value_of
 
 INDEX, ERRORS, DATA = "index.html", "errors.html", "lab.json"
 # A sign beside the word, so that colour is not all that tells them apart.
@@ -137,7 +137,7 @@ def _index(shown: Sequence[tuple[Result, Picture | None]], parts: Mapping[str, S
     )
     plural = "s" if len(order) > 1 else ""
     cards = {name: _card(*first[name]) for name in order}
-    contents, sections = _in_parts(cards, parts)
+    contents, sections = _sections(cards, parts)
     return _document(
         "The lab of heedful",
         "<header><h1>The lab</h1>\n<p>Claims, questions and figures of five lectures on Transformers, each "
@@ -149,13 +149,10 @@ def _index(shown: Sequence[tuple[Result, Picture | None]], parts: Mapping[str, S
     )
 
 
-def _in_parts(cards: Mapping[str, str], parts: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+def _sections(cards: Mapping[str, str], parts: Mapping[str, Sequence[str]]) -> tuple[str, str]:
     """Links to the parts that have cards, where there are some, and the cards under their headings."""
-    known = {name for names in parts.values() for name in names}
-    listed = {"": [name for name in cards if name not in known]}
-    listed |= {part: [name for name in names if name in cards] for part, names in parts.items()}
     links, sections = [], []
-    for place, (part, names) in enumerate(listed.items()):
+    for place, (part, names) in enumerate(in_parts(cards, parts).items()):
         if not names:
             continue
         heading = f'<h2 id="part-{place}">{escape(part)}</h2>\n' if part else ""

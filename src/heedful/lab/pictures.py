@@ -1,26 +1,23 @@
 """The pictures of the gallery: files of each outcome's panels, for light pages and for dark ones."""
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.errors import WorkError
 from heedful.explain.picture import save
-from heedful.lab.drawing import Panel, draw
+from heedful.lab.drawing import ONE_SIGN, TWO_SIGNS, Panel, draw
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Colour = tuple[float, float, float]
-"""Red, green and blue, from 0 to 1."""
-
 # Of dark pages, as in gallery.css: what is written, and the cards that it is written on.
 INK, CARD = "#e8e6e1", "#1d2024"
-# What grows from zero, and what has two signs: zero is the ground, as on light pages.
-SEQUENTIAL = (CARD, "#2f5f9e", "#cfe3ff")
-DIVERGING = ("#ffb3ad", "#b5504a", CARD, "#4670b8", "#b5cdff")
+# Of heat maps: zero is the ground, as on light pages.
+COLOURS = {
+    ONE_SIGN: (CARD, "#2f5f9e", "#cfe3ff"),
+    TWO_SIGNS: ("#ffb3ad", "#b5504a", CARD, "#4670b8", "#b5cdff"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ def make(panels: Sequence[Panel], folder: Path, name: str) -> Picture:
     first = _share_of_first(figure)
     darken(figure)
     save(figure, folder / f"{name}.dark.png")
-    return Picture(name, *_size(folder / f"{name}.png"), first)
+    return Picture(name, *figure.canvas.get_width_height(), first)
 
 
 def _share_of_first(figure: "Figure") -> float:
@@ -62,15 +59,6 @@ def _share_of_first(figure: "Figure") -> float:
     second = panels[1].get_tightbbox()
     assert second is not None
     return second.x0 / figure.bbox.width
-
-
-def _size(path: Path) -> tuple[int, int]:
-    """Width and height of a PNG, which stand at its head: signature, length, "IHDR", width, height."""
-    try:
-        width, height = struct.unpack(">II", path.read_bytes()[16:24])
-    except OSError as error:
-        raise WorkError(f"{path}: cannot be read ({error.strerror})") from error
-    return width, height
 
 
 def darken(figure: "Figure") -> None:
@@ -88,9 +76,7 @@ def darken(figure: "Figure") -> None:
         axes.tick_params(which="both", colors=INK)  # those that are made later, too
     for each in figure.findobj():
         if isinstance(each, AxesImage):
-            signed = each.get_cmap().name == "RdBu"
-            colours = DIVERGING if signed else SEQUENTIAL
-            each.set_cmap(LinearSegmentedColormap.from_list("dark", colours))
+            each.set_cmap(LinearSegmentedColormap.from_list("dark", COLOURS[each.get_cmap().name]))
         elif isinstance(each, Text | Line2D):
             each.set_color(_on_dark(each.get_color()))
         elif isinstance(each, Patch):

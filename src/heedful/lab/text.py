@@ -1,7 +1,7 @@
 """An experiment in words, for a terminal."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from textwrap import fill
 
 from heedful.lab.experiment import Experiment, Measured
@@ -40,12 +40,18 @@ def listing(experiments: Iterable[Experiment], parts: Mapping[str, Sequence[str]
     rows = {each.name: (each.name, each.title, items(each)) for each in experiments}
     name, title = (max((len(row[i]) for row in rows.values()), default=0) for i in (0, 1))
     lines = {key: f"{row[0]:<{name}}  {row[1]:<{title}}  {row[2]}".rstrip() for key, row in rows.items()}
-    if not parts:
-        return "\n".join(lines.values())
     return "\n\n".join(
-        "\n".join([part, *(INDENT + lines[name] for name in names if name in lines)])
-        for part, names in parts.items()
+        "\n".join([part, *(INDENT + lines[name] for name in own)] if part else [lines[name] for name in own])
+        for part, own in in_parts(lines, parts or {}).items()
+        if own
     )
+
+
+def in_parts(names: Collection[str], parts: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The names by their headings, in the order of these; first those that stand under none, under ``""``."""
+    known = {name for own in parts.values() for name in own}
+    found = {"": [name for name in names if name not in known]}
+    return found | {part: [name for name in own if name in names] for part, own in parts.items()}
 
 
 def items(experiment: Experiment) -> str:

@@ -18,14 +18,8 @@ def lines_from(stream, n, seconds=240.0):
     return found.decode().splitlines()
 
 
-def test_a_process_answers_while_its_input_stays_open(make_run, tmp_path):
-    recipe = {
-        "task": {"kind": "classification"},
-        "tokenizer": {"subwords": {"kind": "word"}},
-        "model": {"kind": "encoder", "d_model": 8, "d_ff": 9, "n_heads": 2, "n_layers": 1, "max_length": 9},
-    }
-    folder = make_run(tmp_path / "run", recipe, [{"text": x, "label": x} for x in "ab"])
-    command = [sys.executable, "-m", "heedful", "predict", str(folder), "--device", "cpu"]
+def test_a_process_answers_while_its_input_stays_open(letters):
+    command = [sys.executable, "-m", "heedful", "predict", str(letters), "--device", "cpu"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         try:
             answers = []

@@ -54,16 +54,10 @@ def test_what_cannot_be_read_is_always_told(capsys):
     assert len(capsys.readouterr().err.splitlines()) == FIRST + 5
 
 
-def test_a_file_of_unknown_words_does_not_flood(make_run, tmp_path):
-    recipe = {
-        "task": {"kind": "classification"},
-        "tokenizer": {"subwords": {"kind": "word"}},
-        "model": {"kind": "encoder", "d_model": 8, "d_ff": 9, "n_heads": 2, "n_layers": 1, "max_length": 9},
-    }
-    folder = make_run(tmp_path / "run", recipe, [{"text": x, "label": x} for x in "ab"])
+def test_a_file_of_unknown_words_does_not_flood(letters, tmp_path):
     (tmp_path / "lines.txt").write_text("c\na\n" * 80, "utf-8")
     done = CliRunner().invoke(
-        app, ["predict", str(folder), str(tmp_path / "lines.txt"), "--device", "cpu"], catch_exceptions=False
+        app, ["predict", str(letters), str(tmp_path / "lines.txt"), "--device", "cpu"], catch_exceptions=False
     )
     assert len(done.stdout.splitlines()) == 160
     *first, last = [line for line in done.stderr.splitlines() if "unknown" in line]

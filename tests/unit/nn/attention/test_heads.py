@@ -129,10 +129,8 @@ def test_local_attention_equals_a_loop_over_what_lies_in_the_blocks(causal, earl
         torch.testing.assert_close(wanted, loop(own, seen, *heads, part, "scaled dot"))
 
 
-@pytest.mark.parametrize("earlier", [0, 1])
-@torch.no_grad()
-def test_local_attention_goes_on_from_any_place_in_a_block(earlier):
-    part = self_attention(causal=True, block=3, earlier_blocks=earlier)
+def goes_on_from_any_place(part):
+    """What a cache continues, token by token, is what one pass makes of the whole."""
     x = tokens([10])
     whole = part(x, Layout.of([10]))
     for cut in range(1, 10):
@@ -140,6 +138,13 @@ def test_local_attention_goes_on_from_any_place_in_a_block(earlier):
         first = part(x[:cut], Layout.of([cut]), cache)
         steps = [part(x[i : i + 1], Layout.of([1], [i]), cache) for i in range(cut, 10)]
         torch.testing.assert_close(torch.cat([first, *steps]), whole)
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+@torch.no_grad()
+def test_local_attention_goes_on_from_any_place_in_a_block(earlier):
+    part = self_attention(causal=True, block=3, earlier_blocks=earlier)
+    goes_on_from_any_place(part)
 
 
 # Sequences that lie in a window, that are longer, and that are cut into blocks.
@@ -170,13 +175,7 @@ def test_windows_equal_a_loop_over_what_lies_in_them(causal, window, lengths):
 def test_windows_go_on_from_any_place(options):
     inside = {"rotary": Rotary(4), "score_bias": Alibi(3)}
     part = self_attention(causal=True, window=3, d_k=4, **{name: inside[name] for name in options})
-    x = tokens([10])
-    whole = part(x, Layout.of([10]))
-    for cut in range(1, 10):
-        cache = part.new_cache()
-        first = part(x[:cut], Layout.of([cut]), cache)
-        steps = [part(x[i : i + 1], Layout.of([1], [i]), cache) for i in range(cut, 10)]
-        torch.testing.assert_close(torch.cat([first, *steps]), whole)
+    goes_on_from_any_place(part)
 
 
 @pytest.mark.parametrize("options", [{"block": 4}, {"window": 2}])
