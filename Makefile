@@ -1,12 +1,13 @@
 # make demo   environment, install, and the main job: train the phrasebook translator, use it, score it
 # make test   environment, lint, types, all tests        make check   the quick loop while working
+# make test-all  all of that and the whole sweep: larger amounts, fresh random examples (hours)
 # make bench  speed and time to quality, side by side with other libraries (hours; BENCH=--quick: minutes)
 # make docs   the documentation as a site, in site/, with the lab's gallery (LAB=--short: quick ones)
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test check bench docs lint types format clean
+.PHONY: demo test test-all check bench docs lint types format clean
 
 # Made anew when what is to be installed changes. The constraints pin every version.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -34,6 +35,9 @@ types: $(VENV)/installed
 
 test: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
+
+test-all: lint types
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=30 --full
 
 check: $(VENV)/installed
 	$(BIN)/ruff check src tests bench docs/hooks.py

@@ -15,9 +15,34 @@ import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 torch.set_num_threads(1)
-# How long something takes is never a reason to fail.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# How long something takes is never a reason to fail. `make test` draws the same examples each time, so a
+# failure has a cause in the change; the whole sweep draws fresh ones and keeps a failure in `.hypothesis`.
+settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.register_profile("fresh", deadline=None, print_blob=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full", action="store_true", help="the whole sweep: tests marked `full`, larger amounts"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("fresh" if config.getoption("--full") else "fixed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full"):
+        left_out = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+@pytest.fixture(scope="session")
+def amount(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
+    """``amount(bounded, full)``: how many trials a sweep makes in `make test`, and with ``--full``."""
+    full = request.config.getoption("--full")
+    return lambda bounded, whole: whole if full else bounded
 
 
 def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> Path:
