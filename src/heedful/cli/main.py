@@ -70,6 +70,9 @@ def main() -> NoReturn:
     _stop_cleanly()
     warnings.showwarning = _warn  # type: ignore[assignment]
     ask_for_large_pages()
+    os.environ.setdefault(
+        "TORCH_CPP_LOG_LEVEL", "ERROR"
+    )  # torch's remarks on how it is used are not for users
     _open_streams()
     try:
         status = _run(sys.argv[1:])

@@ -93,6 +93,7 @@ def train_into(
 ) -> None:
     """Train, show progress, and say what came of it and what can be done with it."""
     from heedful.runs.train import train_run
+    from heedful.training.contention import ContentionNotice
     from heedful.training.listeners import JsonLines, Progress, TensorBoard
 
     trained = train_run(
@@ -104,6 +105,7 @@ def train_into(
         listeners=lambda made: [
             JsonLines(made.metrics, recipe.training.log_every),
             Progress(),
+            ContentionNotice(say),
             *([TensorBoard(made.tensorboard, recipe.training.log_every)] if tensorboard else []),
         ],
     )

@@ -31,7 +31,8 @@ from heedful.runs.warm_up import check_warm_up, tell_of_warm_up
 from heedful.runs.yaml import dump_yaml
 from heedful.training import checkpoints, distribution
 from heedful.training.averaging import average, final_weights
-from heedful.training.compilation import choose_compile
+from heedful.training.companions import choose_processes, companions
+from heedful.training.compilation import choose_compile, estimated_seconds
 from heedful.training.events import Listener
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult, Validate, train
@@ -82,6 +83,7 @@ def train_run(
     if not resume:
         check_warm_up(recipe)
     with ExitStack() as stack:
+        stack.enter_context(_threads(recipe.training.threads))
         place = stack.enter_context(distribution.process_group(choose_device(device)))
         folder, kind = RunFolder(out), kind_of(recipe)
         quiet = say if distribution.is_first() else lambda line: None
@@ -92,6 +94,7 @@ def train_run(
             return Trained(folder, ended, distribution.is_first())
         with nothing_half_made(folder.path, resume):
             require_room(recipe, fewest_sizes(recipe), place)
+            recipe = _with_processes_of(folder, recipe) if resume else recipe
             if distribution.is_first():
                 _open(folder, recipe, resume, place)
                 prepared = prepare(recipe, folder, quiet)
@@ -101,11 +104,13 @@ def train_run(
             begun = resume and bool(checkpoints.paths(folder.path))
             step = build_step(recipe, prepared.codec, place, None if begun else quiet)
             data, schedule = kind.feed(recipe, prepared), _schedule(recipe)
+            recipe = _with_processes(folder, recipe, step.model, data, place)
+            others = stack.enter_context(companions(recipe.training.processes, folder.path))
             choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
                 n_parts = distribution.world() * recipe.training.accumulate
                 rehearse(step, data, n_parts, place, partial(too_wide, recipe, prepared.longest))
-            validate = kind.validator(recipe, prepared, step)
+            validate = others.alone(kind.validator(recipe, prepared, step))
             optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model))
             told = listeners(folder)
         result = train(
@@ -188,14 +193,56 @@ def new_step(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Step
 
 def choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch.device, say: Say) -> None:
     """Compile where it pays, and tell all that was chosen."""
-    settings, lengths = recipe.training, data.lengths
-    columns = lengths.shape[1] if lengths.ndim > 1 else 1
-    n_tokens = settings.n_tokens(int(lengths.sum()), settings.tokens_per_update * columns)
-    compiled = choose_compile(settings.compile, step.model, n_tokens, settings.max_minutes, device)
-    if compiled:
+    settings = recipe.training
+    if choose_compile(settings.compile, step.model, _n_tokens(recipe, data), settings.max_minutes, device):
         step.compile()
     how = "compiled (the first updates wait for it)" if step.compiled else "not compiled"
-    say(f"training on {device.type} in {step.precision}, threads: {torch.get_num_threads()}, {how}")
+    together = f"processes: {distribution.world()}, " if distribution.world() > 1 else ""
+    threads = f"threads{' of each' if together else ''}: {torch.get_num_threads()}"
+    say(f"training on {device.type} in {step.precision}, {together}{threads}, {how}")
+
+
+def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:
+    """How many tokens the whole training reads at most; None: nothing in the recipe limits them."""
+    settings, lengths = recipe.training, data.lengths
+    columns = lengths.shape[1] if lengths.ndim > 1 else 1
+    return settings.n_tokens(int(lengths.sum()), settings.tokens_per_update * columns)
+
+
+@contextmanager
+def _threads(wanted: int | None) -> Iterator[None]:
+    """Let torch use so many threads in the context; None: as many as it does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _with_processes(
+    folder: RunFolder, recipe: Recipe, model: nn.Module, data: PlannedData, device: torch.device
+) -> Recipe:
+    """Settle ``training.processes``, and keep the number with the run: its results depend on it."""
+    settings = recipe.training
+    wanted = 1 if settings.processes == "auto" and settings.threads else settings.processes
+    seconds = estimated_seconds(model, _n_tokens(recipe, data), settings.max_minutes, device)
+    n = choose_processes(
+        wanted, model, tokens_per_update=settings.tokens_per_update, seconds=seconds, device=device
+    )
+    settled = recipe.model_copy(update={"training": settings.model_copy(update={"processes": n})})
+    if distribution.is_first():
+        write_text(folder.recipe, dump_yaml(settled.model_dump(mode="json")))
+    return settled
+
+
+def _with_processes_of(folder: RunFolder, recipe: Recipe) -> Recipe:
+    """The recipe of a resumed run: by ``auto`` it goes on with as many processes as it began with."""
+    settings = recipe.training
+    if settings.processes != "auto" or distribution.world() > 1:
+        return recipe
+    before = saved_recipe(folder).training.processes
+    return recipe.model_copy(update={"training": settings.model_copy(update={"processes": before})})
 
 
 @contextmanager

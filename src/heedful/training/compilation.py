@@ -61,8 +61,15 @@ def choose_compile(
         return True
     if compiler is None:
         return False
+    return (estimated_seconds(model, n_tokens, max_minutes, device) or 0.0) >= WORTH_SECONDS
+
+
+def estimated_seconds(
+    model: nn.Module, n_tokens: int | None, max_minutes: float | None, device: torch.device
+) -> float | None:
+    """Return how long a slow machine trains at most, or None if nothing limits it; see `choose_compile`."""
     limits = [] if max_minutes is None else [60 * max_minutes]
     if n_tokens is not None:
         flops = 6 * sum(p.numel() for p in model.parameters()) * n_tokens
         limits.append(flops / FLOPS_PER_SECOND[device.type])
-    return min(limits, default=0.0) >= WORTH_SECONDS
+    return min(limits, default=None)

@@ -1,13 +1,17 @@
-"""Several processes as one: what `torchrun` starts, and what one process alone does without it.
+"""Several processes as one: started by `torchrun`, or by the command itself (`heedful.training.companions`).
 
 Every function also works in a single process without a process group, where it changes nothing.
 """
 
+import ctypes
 import json
 import os
+import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,10 +22,16 @@ from torch.nn.parallel import DistributedDataParallel
 # The first rank validates and saves while the others wait for it.
 _TIMEOUT = timedelta(hours=12)
 
+STORE, PARENT = "HEEDFUL_STORE", "HEEDFUL_PARENT"
+"""Environment variables of a process that another one started to train with it: the file through which they
+find each other, and the number of that process."""
+
+_PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
+
 
 @contextmanager
 def process_group(device: torch.device | str = "cpu") -> Iterator[torch.device]:
-    """Join the processes that `torchrun` started, for the time of the context.
+    """Join the processes that `torchrun` or `heedful.training.companions` started, for this context.
 
     Yields this rank's device: the CPU, or the CUDA device of its local rank. Without ``WORLD_SIZE``
     above 1 in the environment, nothing is started and ``device`` comes back as it is.
@@ -33,11 +43,43 @@ def process_group(device: torch.device | str = "cpu") -> Iterator[torch.device]:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
+    if STORE in os.environ:
+        _end_with(int(os.environ[PARENT]))
+        rank, store = int(os.environ["RANK"]), Path(os.environ[STORE])
+        ready_file(store, rank).touch()
+        with joined(rank, int(os.environ["WORLD_SIZE"]), store):
+            yield device
+        return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
     try:
         yield device
     finally:
         dist.destroy_process_group()
+
+
+@contextmanager
+def joined(rank: int, n: int, store: Path) -> Iterator[None]:
+    """Be one of ``n`` processes on CPUs of this machine that find each other through the file ``store``."""
+    dist.init_process_group(
+        "gloo", init_method=store.resolve().as_uri(), rank=rank, world_size=n, timeout=_TIMEOUT
+    )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def ready_file(store: Path, rank: int) -> Path:
+    """The file that a process makes when it is about to join."""
+    return store.with_name(f"ready-{rank}")
+
+
+def _end_with(parent: int) -> None:
+    """Let the system end this process when its parent ends, where it can (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before
+        sys.exit(1)
 
 
 def world() -> int:

@@ -28,6 +28,12 @@ class TrainingConfig(Config):
         metric: the name of the validation metric that decides what is best.
         direction: which way that metric improves.
         precision: ``auto`` takes bf16 where the chip multiplies faster in it (`heedful.training.precision`).
+        processes: how many processes train together on a CPU, each on a part of every update; ``auto`` takes
+            one for each core if the model is small and the training long (`heedful.training.companions`), and
+            the run keeps the number: another one on resume changes the last digits of the results. Several
+            processes keep more of their speed beside other programs. Without effect under `torchrun`.
+        threads: threads of each process; null: all cores, shared by the processes. With a number,
+            ``processes: auto`` is 1.
         compile: whether the blocks of the model are compiled; ``auto`` does so where a compiler is found and
             the run is so long that it earns the half minute back that this takes.
         clip_norm: the largest norm of the gradients; null: no clipping.
@@ -50,6 +56,8 @@ class TrainingConfig(Config):
     metric: str = "loss"
     direction: Direction = "lower"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    processes: PositiveInt | Literal["auto"] = "auto"
+    threads: PositiveInt | None = None
     compile: Literal["auto", "on", "off"] = "auto"
     clip_norm: PositiveFloat | None = 1.0
     average: NonNegativeInt = 0

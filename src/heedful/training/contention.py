@@ -1,0 +1,80 @@
+"""Noticing that other programs use the processor, by how long Linux let the training wait for it."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from heedful.training import distribution
+from heedful.training.events import Event, Updated, Validated
+
+WINDOW = 30.0
+"""Seconds over which the waiting is measured."""
+
+SHARE = 0.1
+"""Share of the time that a thread may wait without a message; measured: 0.01 alone, 0.45 beside a program."""
+
+
+class ContentionNotice:
+    """Says once that a training by several threads waits for the processor, and what would lose less.
+
+    It is silent for one thread and for several processes, which lose what the other programs take and no
+    more, and on systems that do not measure it.
+
+    Args:
+        say: gets the line.
+        clock: seconds that have passed.
+        waited: seconds for which threads were ready to run, and did not; None: not known.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        waited: Callable[[], float | None] = lambda: seconds_waited(),
+    ) -> None:
+        self.say, self.clock, self.waited = say, clock, waited
+        self.begin: tuple[float, float] | None = None
+        self.done = torch.get_num_threads() == 1 or distribution.world() > 1
+
+    def __call__(self, event: Event) -> None:
+        """See `heedful.training.events.Listener`."""
+        if isinstance(event, Validated):
+            self.begin = None  # what it did is not training
+        if self.done or not isinstance(event, Updated):
+            return
+        waited, now = self.waited(), self.clock()
+        if waited is None:
+            self.done = True
+        elif self.begin is None:
+            self.begin = now, waited
+        elif now - self.begin[0] >= WINDOW:
+            share = (waited - self.begin[1]) / (now - self.begin[0]) / torch.get_num_threads()
+            self.begin = now, waited
+            if share > SHARE:
+                self.done = True
+                self.say(_message(share))
+
+
+def _message(share: float) -> str:
+    return (
+        f"other programs use the processor: each thread waited for it {share:.0%} of the time, and the other "
+        "threads of this training for that one. Processes of one thread lose less: "
+        f"training.processes={torch.get_num_threads()} in a new run"
+    )
+
+
+def seconds_waited(tasks: Path = Path("/proc/self/task")) -> float | None:
+    """Return the seconds that threads of this process were ready to run without a processor, or None.
+
+    The calling thread alone would show nothing: it spins at the barrier while another thread waits.
+    """
+    files = list(tasks.glob("*/schedstat"))
+    waits = []
+    for file in files:
+        with suppress(OSError, ValueError, IndexError):  # a thread that has ended
+            waits.append(int(file.read_text("ascii").split()[1]))
+    return sum(waits) / 1e9 if waits else None

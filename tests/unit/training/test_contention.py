@@ -1,0 +1,59 @@
+import pytest
+import torch
+
+from heedful.training.contention import ContentionNotice, seconds_waited
+from heedful.training.events import Updated, Validated
+
+UPDATED = Updated(1, 0, 1.0, {}, 1e-3, 1.0, 7, 1.0, 1.0)
+VALIDATED = Validated(1, {"loss": 1.0}, True, 1.0)
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def said(events, times, waits):
+    """What is said when the events come at these times, with so many seconds waited by then."""
+    lines, times, waits = [], iter(times), iter(waits)
+    notice = ContentionNotice(lines.append, clock=lambda: next(times), waited=lambda: next(waits))
+    for event in events:
+        notice(event)
+    return lines
+
+
+def test_waiting_is_said_once(threads):
+    (line,) = said([UPDATED] * 5, [100, 115, 131, 170, 210], [7, 9, 17, 60, 99])
+    assert "waited for it 16% of the time" in line  # 10 s of 31 by two threads
+    assert "training.processes=2" in line
+
+
+def test_a_tenth_is_not_worth_a_word(threads):
+    assert said([UPDATED] * 4, [0, 31, 62, 93], [0, 6, 12, 18]) == []
+
+
+def test_a_validation_does_not_count(threads):
+    assert said([UPDATED, VALIDATED, UPDATED, UPDATED], [0, 20, 51], [0, 20, 22]) == []
+
+
+@pytest.mark.parametrize("case", ["one thread", "unknown"])
+def test_nothing_is_said_where_nothing_can_be_done_or_known(threads, case):
+    threads(1 if case == "one thread" else 2)
+    waits = [0, 30, 60] if case == "one thread" else [None]
+    assert said([UPDATED] * 3, [0, 40, 80], waits) == []
+
+
+def test_the_waiting_of_all_threads_is_added_up(tmp_path):
+    for name, text in (("11", "5 3000000000 7"), ("12", "1 500000000 2"), ("13", ""), ("14", "ended")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "schedstat").write_text(text)
+    assert seconds_waited(tmp_path) == 3.5
+    assert seconds_waited(tmp_path / "nowhere") is None
+
+
+def test_what_linux_says_is_a_number_of_seconds():
+    waited = seconds_waited()
+    assert waited is None or 0 <= waited < 1e6
