@@ -104,8 +104,9 @@ def train_run(
             begun = resume and bool(checkpoints.paths(folder.path))
             step = build_step(recipe, prepared.codec, place, None if begun else quiet)
             data, schedule = kind.feed(recipe, prepared), _schedule(recipe)
-            recipe = _with_processes(folder, recipe, step.model, data, place)
-            others = stack.enter_context(companions(recipe.training.processes, folder.path))
+            n_processes = _processes(recipe, step.model, data, place)
+            recipe = _settled(folder, recipe, n_processes)
+            others = stack.enter_context(companions(n_processes, folder.path))
             choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
                 n_parts = distribution.world() * recipe.training.accumulate
@@ -220,17 +221,19 @@ def _threads(wanted: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _with_processes(
-    folder: RunFolder, recipe: Recipe, model: nn.Module, data: PlannedData, device: torch.device
-) -> Recipe:
-    """Settle ``training.processes``, and keep the number with the run: its results depend on it."""
+def _processes(recipe: Recipe, model: nn.Module, data: PlannedData, device: torch.device) -> int:
     settings = recipe.training
     wanted = 1 if settings.processes == "auto" and settings.threads else settings.processes
     seconds = estimated_seconds(model, _n_tokens(recipe, data), settings.max_minutes, device)
-    n = choose_processes(
+    return choose_processes(
         wanted, model, tokens_per_update=settings.tokens_per_update, seconds=seconds, device=device
     )
-    settled = recipe.model_copy(update={"training": settings.model_copy(update={"processes": n})})
+
+
+def _settled(folder: RunFolder, recipe: Recipe, n_processes: int) -> Recipe:
+    """The recipe with the number of processes, which the run keeps: its results depend on it."""
+    settings = recipe.training.model_copy(update={"processes": n_processes})
+    settled = recipe.model_copy(update={"training": settings})
     if distribution.is_first():
         write_text(folder.recipe, dump_yaml(settled.model_dump(mode="json")))
     return settled
