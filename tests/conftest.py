@@ -14,7 +14,6 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-torch.set_num_threads(1)
 # How long something takes is never a reason to fail. `make test` draws the same examples each time, so a
 # failure has a cause in the change; the whole sweep draws fresh ones and keeps a failure in `.hypothesis`.
 settings.register_profile("fixed", deadline=None, derandomize=True)
@@ -25,9 +24,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="the whole sweep: tests marked `full`, larger amounts"
     )
+    parser.addoption("--threads", type=int, default=1, help="threads of torch")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(config.getoption("--threads"))
     settings.load_profile("fresh" if config.getoption("--full") else "fixed")
 
 
