@@ -93,8 +93,8 @@ def train_into(
 ) -> None:
     """Train, show progress, and say what came of it and what can be done with it."""
     from heedful.runs.train import train_run
-    from heedful.training.contention import ContentionNotice
     from heedful.training.listeners import JsonLines, Progress, TensorBoard
+    from heedful.training.notices import ContentionNotice, LossNotice
 
     trained = train_run(
         recipe,
@@ -106,6 +106,7 @@ def train_into(
             JsonLines(made.metrics, recipe.training.log_every),
             Progress(),
             ContentionNotice(say),
+            LossNotice(say),
             *([TensorBoard(made.tensorboard, recipe.training.log_every)] if tensorboard else []),
         ],
     )

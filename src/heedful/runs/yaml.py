@@ -57,12 +57,12 @@ def plain_scalar(text: str) -> Any:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
         if len(text) > 4000:
-            raise ValueError("this number has too many digits")
+            raise ValueError(f"value out of range: a number of {len(text):,} digits")
         base = _BASES.get(text[:2], 10)
         return int(text if base == 10 else text[2:], base)
     if _FLOAT.fullmatch(text):
         if math.isinf(value := float(text)):
-            raise ValueError(f"{text} is too large for a number; write .inf for infinity")
+            raise ValueError(f"value out of range: {text}")
         return value
     return text
 

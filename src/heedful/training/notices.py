@@ -1,5 +1,6 @@
-"""Noticing that other programs use the processor, by how long Linux let the training wait for it."""
+"""What is reported once of a training that does not go as it should."""
 
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,13 +9,52 @@ from pathlib import Path
 import torch
 
 from heedful.training import distribution
-from heedful.training.events import Event, Updated, Validated
+from heedful.training.events import Event, Stopped, Updated, Validated
 
 WINDOW = 30.0
 """Seconds over which the waiting is measured."""
 
 SHARE = 0.1
 """Share of the time that a thread may wait without a message; measured: 0.01 alone, 0.45 beside a program."""
+
+
+AVERAGED = 10
+"""Updates at either end over which the loss is averaged."""
+
+RISE = 0.02
+"""Rise of the loss, as a share of it, that is noise."""
+
+
+class LossNotice:
+    """Warns at the end of a training whose loss is above that with which it began.
+
+    Args:
+        say: gets the line.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.losses: list[float] = []
+        self.first: list[float] = []
+
+    def __call__(self, event: Event) -> None:
+        """See `heedful.training.events.Listener`."""
+        if isinstance(event, Updated):
+            self.first = [*self.first, event.loss] if len(self.first) < AVERAGED else self.first
+            self.losses = [*self.losses[1 - AVERAGED :], event.loss]
+        elif isinstance(event, Stopped) and event.reason not in ("failed", "signal"):
+            self._compare()
+
+    def _compare(self) -> None:
+        if len(self.first) < 2:
+            return
+        half = len(self.first) if len(self.first) == AVERAGED else len(self.first) // 2
+        first, last = statistics.fmean(self.first[:half]), statistics.fmean(self.losses[-half:])
+        if last > first + RISE * abs(first):
+            self.say(
+                f"warning: the loss ended at {last:,.4g}, above {first:,.4g} where it began: training "
+                "diverged; lower schedule.peak, raise schedule.warmup or set training.clip_norm"
+            )
 
 
 class ContentionNotice:

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
-from heedful.training.contention import ContentionNotice, seconds_waited
-from heedful.training.events import Updated, Validated
+from heedful.training.events import Stopped, Updated, Validated
+from heedful.training.notices import ContentionNotice, LossNotice, seconds_waited
 
 UPDATED = Updated(1, 0, 1.0, {}, 1e-3, 1.0, 7, 1.0, 1.0)
 VALIDATED = Validated(1, {"loss": 1.0}, True, 1.0)
@@ -57,3 +59,37 @@ def test_the_waiting_of_all_threads_is_added_up(tmp_path):
 def test_what_linux_says_is_a_number_of_seconds():
     waited = seconds_waited()
     assert waited is None or 0 <= waited < 1e6
+
+
+def warned(losses, reason="updates"):
+    lines = []
+    notice = LossNotice(lines.append)
+    for number, loss in enumerate(losses, 1):
+        notice(replace(UPDATED, update=number, loss=loss))
+    notice(Stopped(len(losses), reason, 1.0))
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("losses", "first", "last"),
+    [
+        ([6.5] * 10 + [3.0] * 20 + [228_245.0] * 10, "6.5", "2.282e+05"),
+        ([7.0, 6.0, 6.9, 7.1], "6.5", "7"),
+        ([1.0, 3.0], "1", "3"),
+        ([0.1] * 12 + [4.0] * 3, "0.1", "1.27"),
+    ],
+)
+def test_a_loss_that_ends_above_where_it_began_is_warned_of(losses, first, last):
+    (line,) = warned(losses)
+    assert f"ended at {last}, above {first} where" in line
+    assert "schedule.peak" in line
+
+
+@pytest.mark.parametrize("losses", [[], [9.0], [7.0, 6.9], [2.0] * 30, [2.0] * 10 + [9.0] * 50 + [2.03] * 10])
+def test_any_other_is_not(losses):
+    assert warned(losses) == []
+
+
+@pytest.mark.parametrize("reason", ["failed", "signal"])
+def test_a_training_that_did_not_end_by_itself_is_not_judged(reason):
+    assert warned([1.0, 9.0], reason) == []
