@@ -14,6 +14,9 @@ from heedful.errors import RequestError
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Side = Annotated[
+    int, Field(ge=1, le=1000)
+]  # hypotheses of a sentence; each step ranks them times the vocabulary
 
 
 class MaxLength(Config):
@@ -105,8 +108,8 @@ class BeamConfig(Config):
 
     kind: Literal["beam"] = "beam"
     max_length: MaxLength = MaxLength()
-    beam: int = Field(default=4, ge=1)
-    n_best: int = Field(default=1, ge=1)
+    beam: Side = 4
+    n_best: Side = 1
     length_penalty: LengthPenaltyConfig = GnmtLengthConfig()
     coverage: NotNegative = 0.0
 
@@ -137,7 +140,7 @@ class SampleConfig(Config):
     top_p: Fraction = 1.0
     min_p: Fraction = 0.0
     seed: int = Field(default=0, ge=0)
-    n: int = Field(default=1, ge=1)
+    n: Side = 1
 
 
 DecodingConfig = Annotated[GreedyConfig | BeamConfig | SampleConfig, Field(discriminator="kind")]

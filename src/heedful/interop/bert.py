@@ -134,7 +134,7 @@ class BERT:
         if unread := settings.unread(_HARMLESS):
             notes.append(f"{settings.source}: keys that heedful does not know: {', '.join(unread)}")
         notes.append("<s> and </s> have no row in the source: they got its mean, and are never written")
-        model = fresh(plain, checkpoint, codec.sizes)
+        model = fresh(plain, checkpoint, held, codec.sizes)
         lines = head.lines(codec) if head else []
         give(table(config, numbering, heads, lines), held, model, str(checkpoint.weights))
         return Found(plain, codec, model, notes)

@@ -1,13 +1,14 @@
 """The folder in which the transformers library keeps a model: config.json, model.safetensors and more."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from heedful.errors import DamagedError, RequestError, WorkError
 from heedful.files import replacing, sha256, write_text
@@ -21,6 +22,10 @@ PICKLES = (
     "tf_model.h5",
     "flax_model.msgpack",
 )
+
+
+_OF_ITS_OWN = 1_000_000
+"""Parameters that a model may have beyond those of the file: heads, rows of special tokens."""
 
 
 class Checkpoint:
@@ -127,6 +132,26 @@ class Checkpoint:
             raise DamagedError(f"{path}: cannot be read as safetensors: {error}") from None
         self.strange += [name for name, tensor in tensors.items() if not _is_finite(tensor)]
         return tensors
+
+    def model_of(self, held: Mapping[str, Tensor], make: Callable[[], nn.Module]) -> nn.Module:
+        """Make the model that the configuration describes, if the file holds about as many numbers.
+
+        Args:
+            held: what the file holds.
+            make: builds the model; called on torch's ``meta`` device first, where nothing takes memory.
+
+        Raises:
+            RequestError: the configuration declares sizes that the weights cannot fill.
+        """
+        with torch.device("meta"):
+            wanted = sum(parameter.numel() for parameter in make().parameters())
+        there = sum(tensor.numel() for tensor in held.values())
+        if wanted > 2 * there + _OF_ITS_OWN:
+            raise RequestError(
+                f"{self.path / CONFIG}: declares a model of {wanted:,} parameters, and {self.weights} holds "
+                f"{there:,} numbers"
+            )
+        return make()
 
     def hashes(self) -> dict[str, str]:
         """The SHA-256 of every file that was read, by its name."""

@@ -1,10 +1,10 @@
 """What the formats of encoders, of texts and of pictures, have in common."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.runs.kinds import kind_of
@@ -90,12 +90,14 @@ def written_labels(labels: Collection[str]) -> dict[str, Any]:
     }
 
 
-def fresh(plain: dict[str, Any], checkpoint: Checkpoint, sizes: Sequence[int]) -> nn.Module:
+def fresh(
+    plain: dict[str, Any], checkpoint: Checkpoint, held: Mapping[str, Tensor], sizes: Sequence[int]
+) -> nn.Module:
     """The model of a recipe, with its heads; what the source has not begins alike every time."""
     recipe = recipe_from(Tree.of(plain, Mark(str(checkpoint.path))))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return kind_of(recipe).model(recipe, sizes)
+        return checkpoint.model_of(held, lambda: kind_of(recipe).model(recipe, sizes))
 
 
 def recipe_of(

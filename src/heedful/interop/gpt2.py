@@ -17,8 +17,6 @@ head that answers (`heedful.interop.gpt2_heads`) becomes a run of its task, any 
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from torch import nn
-
 from heedful.errors import RequestError
 from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.byte_bpe import read_byte_bpe, write_byte_bpe
@@ -108,12 +106,12 @@ class GPT2:
         tokenizer, numbering, framed = read_byte_bpe(checkpoint, settings, answers=head is not None)
         if head is None:
             plain, codec = _recipe(checkpoint, config, tokenizer.model.config), TextCodec(tokenizer)
-            model: nn.Module = build(config, tokenizer.vocab_size)
+            model = checkpoint.model_of(held, lambda: build(config, tokenizer.vocab_size))
             lines = None
         else:
             refuse_other_pad(settings, numbering, framed=framed)
             plain, codec = _answering(checkpoint, head, config, tokenizer, framed=framed)
-            model, lines = fresh(plain, checkpoint, codec.sizes), head.lines(codec)
+            model, lines = fresh(plain, checkpoint, held, codec.sizes), head.lines(codec)
             n = 1 if head.task == "regression" else len(codec.labels)
             held = with_bias(held, n, str(checkpoint.weights))
         if unread := settings.unread(_HARMLESS):

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from heedful.errors import RequestError
-from heedful.interop.checkpoint import Checkpoint
+from heedful.interop.checkpoint import CONFIG, Checkpoint
 from heedful.interop.formats import format_of
 from heedful.memory import room_for
 from heedful.runs.environment import environment
@@ -37,8 +38,13 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
     refuse_full(out)
     checkpoint = Checkpoint(source)
     form = format_of(checkpoint)
-    with room_for(f"{source}: the model does not fit in memory"):
-        found = form.read(checkpoint)
+    try:
+        with room_for(f"{source}: the model does not fit in memory"):
+            found = form.read(checkpoint)
+    except ValidationError as error:  # a value of config.json that heedful's own configuration refuses
+        wrong = error.errors()[0]
+        key = ".".join(map(str, wrong["loc"]))
+        raise RequestError(f"{source / CONFIG}: {key}={wrong['input']!r}: {wrong['msg']}") from None
     recipe = recipe_from(Tree.of(found.recipe, Mark(str(source))))
     n = sum(parameter.numel() for parameter in found.model.parameters())
     say(f"{source}: {form.name}, {n:,} parameters, {_sizes(found.codec)}")

@@ -172,7 +172,8 @@ def _model(
     config: TransformerConfig, numberings: Numberings, held: dict[str, Tensor], checkpoint: Checkpoint
 ) -> nn.Module:
     try:
-        model = build(config, len(numberings.source.theirs), len(numberings.target.theirs))
+        sizes = len(numberings.source.theirs), len(numberings.target.theirs)
+        model = checkpoint.model_of(held, lambda: build(config, *sizes))
     except ValueError as error:
         raise RequestError(f"{checkpoint.path}: {error}") from None
     give(table(config, numberings), held, model, str(checkpoint.weights))

@@ -128,7 +128,7 @@ class ViT:
             "A Vision Transformer", checkpoint, task, data, model=config.model_dump(mode="json")
         )
         codec = PictureCodec(reader, labels)
-        model = fresh(plain, checkpoint, codec.sizes)
+        model = fresh(plain, checkpoint, held, codec.sizes)
         give(table(config, heads), held, model, str(checkpoint.weights))
         return Found(plain, codec, model, notes)
 

@@ -35,6 +35,7 @@ from heedful.nn.positions import (
 from heedful.nn.residual import PostNorm, PreNorm, Residual
 
 Positive = Annotated[int, Field(ge=1)]
+Layers = Annotated[int, Field(ge=1, le=1000)]  # more are a mistake, and would be built for minutes
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Norm = Literal["layer", "rms", "batch", "power"]
 
@@ -82,7 +83,7 @@ class StackConfig(Config):
     d_model: Positive = 512
     n_heads: Positive = 8
     n_kv_heads: Positive | None = None
-    n_layers: Positive = 6
+    n_layers: Layers = 6
     d_k: Positive | None = None
     d_v: Positive | None = None
     score: Literal["scaled-dot", "dot", "bilinear", "additive", "cosine"] = "scaled-dot"

@@ -12,6 +12,7 @@ import math
 from typing import Literal
 
 from heedful.models.attention_stack import (
+    Layers,
     Norm,
     Positive,
     cross_attention_stack,
@@ -40,7 +41,7 @@ class CaptionerConfig(SquaresConfig):
 
     kind: Literal["captioner"] = "captioner"
     d_ff: Positive = 2048
-    n_decoder_layers: Positive | None = None
+    n_decoder_layers: Layers | None = None
     decoder_norm: Norm | None = None
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     max_length: Positive = 1024

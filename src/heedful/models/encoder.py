@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from heedful.models.attention_stack import (
+    Layers,
     Positive,
     Rate,
     norm_of,
@@ -82,7 +83,7 @@ class EncoderConfig(MixingConfig):
     kind: Literal["encoder"] = "encoder"
     d_model: Positive = 768
     n_heads: Positive = 12
-    n_layers: Positive = 12
+    n_layers: Layers = 12
     max_length: Positive = 512
     activation: Literal["relu", "gelu", "gelu-tanh", "silu"] = "gelu"
     attention_dropout: Rate = 0.1

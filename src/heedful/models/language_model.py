@@ -52,6 +52,7 @@ from torch import Tensor, nn
 
 from heedful.config import Config
 from heedful.models.attention_stack import (
+    Layers,
     Positive,
     WindowedConfig,
     activation_of,
@@ -141,7 +142,7 @@ class ExpertsConfig(Config):
         layers: which layers have experts, counted from 1; null: the middle one.
     """
 
-    n: Annotated[int, Field(ge=3)] = 128
+    n: Annotated[int, Field(ge=3, le=1000)] = 128
     k: Annotated[int, Field(ge=2)] = 2
     gate: Literal["noisy-top-k", "top-k"] = "noisy-top-k"
     importance: Weight = 0.1
@@ -190,7 +191,7 @@ class LanguageModelConfig(WindowedConfig):
     kind: Literal["language-model"] = "language-model"
     d_model: Positive = 768
     n_heads: Positive = 12
-    n_layers: Positive = 12
+    n_layers: Layers = 12
     d_ff: Positive | None = None
     mixing: Literal[
         "all",

@@ -21,7 +21,7 @@ from pydantic import model_validator
 from torch import nn
 
 from heedful.config import Config
-from heedful.models.attention_stack import Positive, Rate
+from heedful.models.attention_stack import Layers, Positive, Rate
 from heedful.models.cells import CELLS, CellName
 from heedful.models.encoder_decoder import embedding_table, token_head
 from heedful.models.recurrent_attention import (
@@ -73,7 +73,7 @@ class RecurrentConfig(Config):
     cell: CellName = "gru"
     d_embedding: Positive = 620
     d_hidden: Positive = 1000
-    n_layers: Positive = 1
+    n_layers: Layers = 1
     direction: Literal["left-to-right", "right-to-left", "both"] = "both"
     decoder: Literal["bahdanau", "luong", "plain"] = "bahdanau"
     attention: Attention | None = AdditiveAttention(score="additive")

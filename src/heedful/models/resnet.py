@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heedful.config import Config
-from heedful.models.attention_stack import Positive
+from heedful.models.attention_stack import Layers, Positive
 from heedful.nn.convolutional import Bottleneck, GroupNorm, StandardisedConvolution
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Pictures
@@ -84,7 +84,7 @@ class ResNetConfig(Config):
     kind: Literal["resnet"] = "resnet"
     picture_size: Positive = 224
     channels: Positive = 3
-    n_blocks: Annotated[list[Positive], Field(min_length=1)] = [3, 4, 6, 3]  # noqa: RUF012
+    n_blocks: Annotated[list[Layers], Field(min_length=1)] = [3, 4, 6, 3]  # noqa: RUF012
     width: Positive = 64
     n_groups: Positive = 32
     root_kernel: Positive = 7

@@ -18,6 +18,7 @@ from pydantic import model_validator
 from torch import nn
 
 from heedful.models.attention_stack import (
+    Layers,
     Norm,
     Positive,
     StackConfig,
@@ -55,7 +56,7 @@ class TransformerConfig(StackConfig):
 
     kind: Literal["transformer"] = "transformer"
     d_ff: Positive = 2048
-    n_decoder_layers: Positive | None = None
+    n_decoder_layers: Layers | None = None
     decoder_norm: Norm | None = None
     positions: Literal[
         "sinusoidal", "half-split", "learned", "one-hot", "constant", "none", "rotary", "alibi"

@@ -23,7 +23,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import nn
 
-from heedful.models.attention_stack import Positive
+from heedful.models.attention_stack import Layers, Positive
 from heedful.models.encoder import POOLINGS, Encoder
 from heedful.models.mixing import MixingConfig, mixing_stack
 from heedful.models.squares import SquaresConfig, squares_of
@@ -45,7 +45,7 @@ class VisionConfig(SquaresConfig, MixingConfig):
     kind: Literal["vision"] = "vision"
     d_model: Positive = 768
     n_heads: Positive = 12
-    n_layers: Positive = 12
+    n_layers: Layers = 12
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     positions: Literal["learned", "sinusoidal", "none"] = "learned"
     pooling: Literal["first", "mean"] = "first"

@@ -283,3 +283,29 @@ def test_the_table_knows_every_name_of_the_published_sizes(name):
     own = config.model_copy(update={"d_model": 4, "d_ff": 3, "n_heads": 2, "context": 3})
     written = take(table(own, Numbering(tuple(range(5)))), build_model(own, 5))
     assert len(written) == 2 + 12 * config.n_layers + 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_layer": 10**9}, "n_layers=1000000000"),
+        ({"n_layer": 30, "n_embd": 2 * 10**4}, "declares a model of .* parameters, and .* holds"),
+        ({"n_embd": 2 * 10**7}, "declares a model of .* parameters, and .* holds"),
+        ({"n_positions": 10**10}, "declares a model of .* parameters, and .* holds"),
+        ({"n_inner": 10**12}, "declares a model of .* parameters, and .* holds"),
+    ],
+    ids=str,
+)
+def test_sizes_that_the_weights_do_not_have_are_refused_before_they_take_memory(
+    gpt2, tmp_path, changes, message
+):
+    config = gpt2 / "config.json"
+    values = json.loads(config.read_text("utf-8"))
+    (own := tmp_path / "own").mkdir()
+    for path in gpt2.iterdir():
+        (own / path.name).write_bytes(path.read_bytes())
+    (own / "config.json").write_text(json.dumps(values | changes), "utf-8")
+    with pytest.raises(RequestError, match=message) as caught:
+        import_run(own, tmp_path / "run")
+    assert "config.json" in str(caught.value)
+    assert not (tmp_path / "run").exists()
