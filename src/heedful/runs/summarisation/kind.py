@@ -42,12 +42,13 @@ class Summarisation(Translation):
         predictions = run.predict(
             sources, decoding=how.decoding, progress=how.progress, precision=how.precision
         )
-        stem = run.recipe.evaluation.rouge == "stems"
-        scores = [*rouge_scores([p.text for p in predictions], references, stem=stem).values()]
+        settings = run.recipe.evaluation
+        rouge = {"stem": settings.rouge == "stems", "tokenizer": settings.rouge_tokenizer}
+        scores = [*rouge_scores([p.text for p in predictions], references, **rouge).values()]
         sides = encoded(run, sources, targets)
         scores += likelihood(run, *sides)
         notes = unknown_of(*sides)
-        return Evaluation(split, scores, sources, references, predictions, stem, notes=notes)
+        return Evaluation(split, scores, sources, references, predictions, rouge, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,17 @@ class Evaluation(kind.Evaluation):
 
     Args:
         sources, references, predictions: text by text; of each, one reference or several.
-        stem: whether words are stemmed.
+        rouge: the options of `sentence_rouge`.
     """
 
     sources: Sequence[str]
     references: Sequence[Sequence[str]]
     predictions: Sequence[Prediction]
-    stem: bool
+    rouge: dict[str, Any]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One record a text, with its own scores."""
-        own = sentence_rouge([p.text for p in self.predictions], self.references, stem=self.stem)
+        own = sentence_rouge([p.text for p in self.predictions], self.references, **self.rouge)
         for source, references, prediction, scores in zip(
             self.sources, self.references, self.predictions, own, strict=True
         ):

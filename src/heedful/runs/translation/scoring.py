@@ -18,7 +18,9 @@ from heedful.evaluation.loads import counting
 from heedful.evaluation.score import Score
 from heedful.evaluation.translation import (
     Preparation,
+    check_language,
     sentence_scores,
+    spacing_note,
     tokenised_bleu,
     translation_scores,
 )
@@ -76,6 +78,8 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
 
     A run that writes lower case is scored without regard to case, as the signatures then say.
     """
+    language, moses = run.recipe.evaluation.language, run.recipe.evaluation.tokenised_bleu
+    check_language(language)
     kept = [row.row for row in islice(rows, how.limit)]
     if not kept:
         raise DataError(f"{split}: there is nothing to score")
@@ -83,14 +87,14 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     predictions = run.predict(sources, decoding=how.decoding, progress=how.progress, precision=how.precision)
     texts = [p.text for p in predictions]
     lowercase = run.recipe.tokenizer.target.lowercase
-    language, moses = run.recipe.evaluation.language, run.recipe.evaluation.tokenised_bleu
     scores = list(translation_scores(texts, references, language=language, lowercase=lowercase).values())
     if moses is not None:
         prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
         scores.append(tokenised_bleu(texts, references, preparation=prepared))
     sides = encoded(run, sources, references)
     scores += likelihood(run, *sides)
-    notes = unknown_of(*sides)
+    note = spacing_note(references, language)
+    notes = [*([note] if note else []), *unknown_of(*sides)]
     return Evaluation(split, scores, sources, references, predictions, lowercase, language, notes=notes)
 
 
