@@ -1016,6 +1016,7 @@ _ROOM = MaxLength(ratio=1.0, extra=3)
 DECODERS: dict[str, GreedyConfig | BeamConfig | SampleConfig] = {
     "greedy": GreedyConfig(max_length=_ROOM),
     "beam": BeamConfig(max_length=_ROOM, beam=3, n_best=3),
+    "beam, unfinished kept": BeamConfig(max_length=_ROOM, beam=3, n_best=3, unfinished="keep"),
     "beam, coverage": BeamConfig(max_length=_ROOM, beam=5, n_best=2, coverage=0.3),
     "sample": SampleConfig(max_length=_ROOM, n=3, temperature=1.3, top_k=23, top_p=0.97, seed=5),
 }
