@@ -96,11 +96,15 @@ class ReadingRecipe(recipe.Recipe):
         """Tokens that the texts of a row may have together."""
         return int(self.model.longest) - self.frame.n_specials(1 + self.pairs)
 
+    @property
+    def longest_key(self) -> str:
+        """The setting that says how long a sequence may be."""
+        return "model.context" if isinstance(self.model, LanguageModelConfig) else "model.max_length"
+
     @model_validator(mode="after")
     def _has_room(self) -> "ReadingRecipe":
         if self.room < 1:
-            key = "context" if isinstance(self.model, LanguageModelConfig) else "max_length"
-            raise ValueError(f"model.{key}={self.model.longest} leaves no room for a text")
+            raise ValueError(f"{self.longest_key}={self.model.longest} leaves no room for a text")
         if self.pairs and isinstance(self.model, EncoderConfig) and self.model.segments < 2:
             raise ValueError("two texts that are read together need model.segments=2, which tell them apart")
         return self
