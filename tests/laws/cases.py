@@ -200,7 +200,13 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie": "target",
     },
     "bahdanau, one way": {**_ONE_WAY, "cell": "rnn", "attention": {"score": "dot"}, "bridge": "copy"},
-    "fixed context": {**_ONE_WAY, "attention": None, "d_readout": 5, "tie": "three-way"},
+    "fixed context": {
+        **_ONE_WAY,
+        "attention": None,
+        "d_readout": 5,
+        "tie": "three-way",
+        "scale_embedding": True,
+    },
     "luong": {**_R, "decoder": "luong", "attention": {"score": "bilinear"}, "bridge": "zero"},
     "luong, fed": {
         **_R,
@@ -256,7 +262,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "positions": "none",
     },
     "language model, bilinear": {**_L, "score": "bilinear", "positions": "constant"},
-    "language model, rms norm": {**_L, "norm": "rms"},
+    "language model, rms norm": {**_L, "norm": "rms", "scale_embedding": True},
     "language model, gated": {
         **_L,
         "feed_forward": "gated",

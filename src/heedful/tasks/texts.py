@@ -125,7 +125,7 @@ class FrameLimit:
 
     def cut(self, row: EncodedRow) -> EncodedRow:
         """As `fitted` does it."""
-        texts = fitted([row[column] for column in self.columns], self.longest, self.frame)
+        texts: Any = fitted([row[column] for column in self.columns], self.longest, self.frame)
         return {**row, **dict(zip(self.columns, texts, strict=True))}
 
     @property

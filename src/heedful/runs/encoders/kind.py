@@ -19,7 +19,7 @@ from heedful.models.registry import build_reader
 from heedful.runs.kind import Kind, Prepared, Rows, Say
 from heedful.runs.measuring import Batches, Validator, micro_batch
 from heedful.runs.starting import own_tokenizer
-from heedful.runs.vectors import fill_from
+from heedful.runs.vectors import fill_vectors
 from heedful.tasks.texts import TEXT, WITH_CLASS, Frame, fitted
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -99,8 +99,7 @@ class EncoderKind(Kind):
 
     def begin(self, recipe: Any, codec: Any, model: Any, say: Say) -> None:
         """Word vectors, where there are some."""
-        if recipe.pretrained.text is not None:
-            fill_from(recipe, TEXT, recipe.pretrained.text, codec.tokenizer, model.embedding.weight, say)
+        fill_vectors(recipe, {TEXT: codec.tokenizer}, model, say)
 
     def report(self, codec: Any) -> DataReport:
         """Counts unknown tokens."""

@@ -53,19 +53,6 @@ class EvaluationConfig(Config):
     """``evaluate`` reports all scores of the task; there is nothing to choose."""
 
 
-class PretrainedConfig(Config):
-    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embedding at the start.
-
-    Words are filled that one token alone spells: with tokens that are words (``subwords: {kind: word}``), all
-    that the file has.
-
-    Args:
-        text: the file; null: none. Its vectors are as wide as the model (``d_model``).
-    """
-
-    text: str | None = None
-
-
 class ReadingRecipe(recipe.Recipe):
     """A recipe of such a task.
 
@@ -76,7 +63,7 @@ class ReadingRecipe(recipe.Recipe):
     data: DataConfig
     tokenizer: recipe.Tokenization
     model: Any
-    pretrained: PretrainedConfig = PretrainedConfig()
+    pretrained: recipe.TextVectorsConfig = recipe.TextVectorsConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
