@@ -1,4 +1,11 @@
-"""Beam search over a batch of sentences, with exact stopping."""
+"""Beam search over a batch of sentences, with exact stopping.
+
+Libraries differ in what becomes of hypotheses that have no end token at the maximum length. Here they are
+returned only if fewer than ``n_best`` have finished, and after those (``unfinished="drop"``), or are ranked
+among the finished ones by score (``"keep"``). transformers does the latter: with ``early_stopping="never"``
+and the penalty `AverageLength`, the results are equal. fairseq writes the end token after the last token
+allowed and counts its log-probability, so that every hypothesis is finished.
+"""
 
 from bisect import insort
 from dataclasses import dataclass, field
@@ -40,11 +47,7 @@ def beam_search(
     ``length.divisor(maximum)`` and no higher. A beam of one is done at its first finished
     hypothesis, which makes it `greedy.greedy` under every penalty. A sentence that is done leaves the batch.
 
-    Hypotheses that still run at the maximum length have no end token. With ``unfinished="drop"`` they are
-    returned only if fewer than ``n_best`` have finished, and after those. With ``"keep"`` they are ranked
-    among the finished ones by score, as transformers does (with ``early_stopping="never"`` and the penalty
-    `AverageLength`, the results are equal). fairseq does a third thing: it writes the end token after the
-    last token allowed and counts its log-probability, so that every hypothesis is finished.
+    Hypotheses that still run at the maximum length have no end token; see the head of this file.
 
     Args:
         request: what to decode; tokens can be told where ``beam`` is 1 only.
