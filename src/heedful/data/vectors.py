@@ -89,8 +89,14 @@ def read_vectors(path: str | Path, words: Mapping[str, int]) -> Vectors:
     )
 
 
-def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors) -> Coverage:
+def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors, scale: float = 1.0) -> Coverage:
     """Write the vectors into the rows of ``weight`` that their ids name; leave the others as they are.
+
+    Args:
+        weight: the embedding's table.
+        vectors: for some of its rows.
+        scale: what the embedding multiplies rows by; the vectors are divided by it, so that the model reads
+            them at their own size.
 
     Raises:
         DataError: the vectors have another width than the embedding.
@@ -105,7 +111,7 @@ def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors) -> Coverage:
     if vectors.ids.numel() and not 0 <= int(vectors.ids.min()) <= int(vectors.ids.max()) < n_rows:
         raise ValueError(f"an id lies outside the {n_rows} rows of the embedding")
     with torch.no_grad():
-        weight[vectors.ids.to(weight.device)] = vectors.matrix.to(weight)
+        weight[vectors.ids.to(weight.device)] = (vectors.matrix / scale).to(weight)
     n_found = len(vectors.found)
     return Coverage(n_found + len(vectors.missing), n_found, vectors.missing)
 

@@ -13,6 +13,7 @@ from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
 from heedful.runs.folder import RunFolder, read_entry
 from heedful.runs.recipe import Recipe
+from heedful.runs.vectors import frozen_tables
 from heedful.runs.yaml import read_yaml
 from heedful.tasks.pictures import PictureReader
 from heedful.text.tokenizer import Tokenizer
@@ -233,11 +234,13 @@ def freeze(recipe: Recipe, model: nn.Module) -> None:
         RequestError: nothing would be left to train.
     """
     frozen = "none" if recipe.start is None else recipe.start.frozen
+    tables = frozen_tables(recipe, model)
     for name, parameter in model.named_parameters():
         in_table, in_head = name.startswith(TABLES), name.startswith(HEADS)
         parameter.requires_grad_(
             not (
-                (frozen == "embedding" and in_table)
+                (parameter in tables and tables[parameter] is None)
+                or (frozen == "embedding" and in_table)
                 or (frozen == "body" and not in_head)
                 or (frozen == "encoder" and name.startswith(ENCODER))
             )

@@ -27,6 +27,7 @@ from heedful.runs.recipe import Recipe
 from heedful.runs.room import TOO_LARGE, WAY_OUT, fewest_sizes, rehearse, require_room, too_wide
 from heedful.runs.saved import saved_recipe
 from heedful.runs.starting import freeze, rate_shares, take_weights
+from heedful.runs.vectors import frozen_tables
 from heedful.runs.warm_up import check_warm_up, tell_of_warm_up
 from heedful.runs.yaml import dump_yaml
 from heedful.training import checkpoints, distribution
@@ -112,7 +113,8 @@ def train_run(
                 n_parts = distribution.world() * recipe.training.accumulate
                 rehearse(step, data, n_parts, place, partial(too_wide, recipe, prepared.longest))
             validate = others.alone(kind.validator(recipe, prepared, step))
-            optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model))
+            late = {p: n for p, n in frozen_tables(recipe, step.model).items() if n is not None}
+            optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model), late)
             told = listeners(folder)
         result = train(
             step,
@@ -124,6 +126,7 @@ def train_run(
             validate=validate,
             listeners=told,
             resume=resume,
+            frozen=late,
         )
         if distribution.is_first():
             fit(*final_weights(folder.path, recipe.training), step.model, "the final weights")

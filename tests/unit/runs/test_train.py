@@ -506,7 +506,7 @@ def test_pretrained_vectors_fill_their_rows_at_the_start_and_are_not_needed_to_g
     plain = module.build_step(settings, tokenizers, torch.device("cpu")).model
     row = tokenizers.source.whole_words()["word"]
     filled = first.source_embedding.weight
-    assert filled[row].tolist() == [1, 2, 3, 4]
+    assert (filled[row] * first.source_embedding.scale).tolist() == [1, 2, 3, 4]
     others = [i for i in range(len(filled)) if i != row]
     assert torch.equal(filled[others], plain.source_embedding.weight[others])
     (corpus / "v.txt").unlink()
