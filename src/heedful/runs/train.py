@@ -1,8 +1,7 @@
 """From a recipe to a trained run: the one function behind ``heedful train``."""
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,14 +13,14 @@ from torch import nn
 
 from heedful import __version__
 from heedful.errors import DamagedError, RequestError
-from heedful.files import sha256
+from heedful.files import is_temporary, remove_temporaries, sha256
 from heedful.memory import keep_freed_memory, room_for
 from heedful.runs.ended import at_its_end
 from heedful.runs.environment import choose_device, environment
 from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text
 from heedful.runs.kind import Say
 from heedful.runs.kinds import kind_of
-from heedful.runs.lock import held
+from heedful.runs.lock import held, nothing_half_made
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
 from heedful.runs.room import TOO_LARGE, WAY_OUT, fewest_sizes, rehearse, require_room, too_wide
@@ -90,7 +89,8 @@ def train_run(
         ended = at_its_end(folder, recipe) if resume else None
         if ended is not None:
             return Trained(folder, ended, distribution.is_first())
-        with nothing_half_made(folder.path, resume):
+        cleans_up = distribution.is_first() and not resume
+        with nothing_half_made(folder.path) if cleans_up else nullcontext():
             require_room(recipe, fewest_sizes(recipe), place)
             if distribution.is_first():
                 _open(folder, recipe, resume, place)
@@ -199,24 +199,6 @@ def choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch
 
 
 @contextmanager
-def nothing_half_made(path: Path, resume: bool) -> Iterator[None]:
-    """If what comes before the first update fails, all that was made for it goes again."""
-    parents = [folder for folder in path.parents if not folder.exists()]
-    is_new = not path.exists()
-    try:
-        yield
-    except BaseException:
-        if distribution.is_first() and not resume:
-            shutil.rmtree(path, ignore_errors=True)
-            with suppress(OSError):  # others may use a parent by now
-                if not is_new:
-                    path.mkdir()
-                for parent in parents:
-                    parent.rmdir()
-        raise
-
-
-@contextmanager
 def _own(folder: RunFolder, resume: bool) -> Iterator[None]:
     """Hold the folder of the run that is to be made or resumed.
 
@@ -231,6 +213,7 @@ def _own(folder: RunFolder, resume: bool) -> Iterator[None]:
     with held(folder.path):
         if not resume:
             _refuse_to_overwrite(folder)  # what another made in between
+        remove_temporaries(folder.path)
         yield
 
 
@@ -287,11 +270,9 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
             "or choose another folder with --out"
         )
     # What a process leaves that was killed as it began is no reason to refuse.
-    known = {
-        name for path in (folder.environment, folder.recipe) for name in (path.name, f".{path.name}.tmp")
-    }
-    found = [p.name for p in folder.path.iterdir()] if folder.path.exists() else []
-    if strange := [name for name in found if name not in known]:
+    found = folder.path.iterdir() if folder.path.exists() else ()
+    strange = [path.name for path in found if path != folder.environment and not is_temporary(path)]
+    if strange:
         raise RequestError(
             f"{folder.path}: is not empty (it has {sorted(strange)[0]!r}); choose another folder with --out"
         )
