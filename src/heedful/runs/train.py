@@ -13,17 +13,18 @@ from torch import nn
 
 from heedful import __version__
 from heedful.errors import DamagedError, RequestError
-from heedful.files import is_temporary, remove_temporaries, sha256
+from heedful.files import is_temporary, remove_temporaries
 from heedful.memory import keep_freed_memory, room_for
 from heedful.runs.ended import at_its_end
 from heedful.runs.environment import choose_device, environment
-from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text
+from heedful.runs.folder import FORMAT, RunFolder, write_card, write_json, write_text
 from heedful.runs.kind import Say
 from heedful.runs.kinds import kind_of
 from heedful.runs.lock import held, nothing_half_made
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
 from heedful.runs.room import TOO_LARGE, WAY_OUT, fewest_sizes, rehearse, require_room, too_wide
+from heedful.runs.run import check_files, check_started
 from heedful.runs.saved import saved_recipe
 from heedful.runs.starting import freeze, rate_shares, take_weights
 from heedful.runs.warm_up import check_warm_up, tell_of_warm_up
@@ -95,6 +96,8 @@ def train_run(
             if distribution.is_first():
                 _open(folder, recipe, resume, place)
                 prepared = prepare(recipe, folder, quiet)
+                made_from = [folder.recipe, *kind.files(folder)]
+                write_card(folder.started, {"version": FORMAT, "files": folder.hashes(made_from)})
             distribution.barrier()
             if not distribution.is_first():
                 prepared = prepare(recipe, folder, quiet)
@@ -227,8 +230,10 @@ def _open(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device)
     if not resume:
         write_json(folder.environment, environment(device))
     else:
-        same_recipe(folder, recipe)
+        check_started(folder)
         _prepare_card(folder)
+        same_recipe(folder, recipe)
+        folder.started.unlink(missing_ok=True)
     write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
 
 
@@ -237,23 +242,25 @@ def _prepare_card(folder: RunFolder) -> None:
 
     The run can then be used, with its old weights, until training is over, and also if that fails.
     """
-    if not folder.card.exists():
+    if not folder.has_ended:
         return
-    if not checkpoints.paths(folder.path):
+    if not folder.has_checkpoints:
         raise RequestError(
             f"{folder.path}: is finished and has no checkpoints to go on from; train into another folder"
         )
     try:
         card = folder.require()
     except (RequestError, DamagedError):
-        return  # it is written anew at the end
+        return  # it is missing or damaged, and written at the end
+    kept = {name: entry for name, entry in card["files"].items() if name != folder.weights.name}
+    check_files(folder, {"files": kept})
     card["files"].pop(folder.recipe.name, None)
-    write_json(folder.card, card)
+    write_card(folder.card, card)
 
 
 def _refuse_what_saved_nothing(folder: RunFolder) -> None:
     """Tell a training that ended before its first checkpoint from a run, unless another process is at it."""
-    if folder.recipe.exists() and not (folder.card.exists() or checkpoints.paths(folder.path)):
+    if folder.recipe.exists() and not (folder.has_ended or folder.has_checkpoints):
         with held(folder.path):
             raise RequestError(
                 f"{folder.path}: a training was begun here, and nothing of it was saved; delete the folder, "
@@ -328,7 +335,7 @@ def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: Mapping[str
     folder.card.unlink(missing_ok=True)
     save_weights(folder.weights, model)
     files = [folder.recipe, *kind_of(recipe).files(folder), folder.weights]
-    write_json(
+    write_card(
         folder.card,
         {
             "version": FORMAT,
@@ -336,6 +343,7 @@ def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: Mapping[str
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "task": recipe.task.kind,
             **facts,
-            "files": {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in files},
+            "files": folder.hashes(files),
         },
     )
+    folder.started.unlink(missing_ok=True)
