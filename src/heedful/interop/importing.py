@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from heedful.errors import RequestError
+from heedful.files import is_unicode
 from heedful.interop.checkpoint import Checkpoint
 from heedful.interop.formats import format_of
 from heedful.memory import room_for
@@ -38,6 +39,8 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
         DamagedError: a file of it is damaged.
     """
     refuse_full(out)
+    if not is_unicode(source.resolve().name):
+        raise RequestError(f"{source}: the folder's name must be UTF-8, for the recipe names it; rename it")
     checkpoint = Checkpoint(source)
     form = format_of(checkpoint)
     with room_for(f"{source}: the model does not fit in memory"):

@@ -1,5 +1,7 @@
 """The folders that import and export write to: nothing that another process makes there is lost."""
 
+import shutil
+
 import pytest
 
 from heedful.errors import RequestError
@@ -20,6 +22,13 @@ def write(request, gpt2, tmp_path):
 
 def content(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_source_whose_name_the_recipe_cannot_hold_is_refused(gpt2, tmp_path):
+    source = tmp_path / b"\xff".decode("utf-8", "surrogateescape")
+    shutil.copytree(gpt2, source)
+    with pytest.raises(RequestError, match="the folder's name must be UTF-8"):
+        import_run(source, tmp_path / "out")
 
 
 def test_a_run_that_another_process_finishes_meanwhile_stays(write, tmp_path, monkeypatch):

@@ -37,6 +37,7 @@ from heedful.text.configuration import WordConfig
 from heedful.training.averaging import average
 from heedful.training.checkpoints import path_of, paths
 from heedful.training.feed import PlannedData
+from heedful.training.listeners import TensorBoard
 from heedful.training.loop import TrainingResult
 from heedful.training.schedules import ConstantConfig, LinearConfig
 from heedful.training.state import TrainingState
@@ -441,6 +442,17 @@ def test_a_recipe_that_is_not_utf_8_is_damage(stopped):
         load(stopped, device="cpu")
     with pytest.raises(DamagedError, match=r"recipe\.yaml: damaged: line \d+ is not UTF-8"):
         train_run(recipe(max_updates=3), stopped, resume=True, device="cpu")
+
+
+def test_a_folder_whose_path_is_not_utf_8_holds_a_run(corpus):
+    folder = corpus / b"r\xffn".decode("utf-8", "surrogateescape")
+    train_run(recipe(average=2, save_every=1), folder, device="cpu")
+    train_run(recipe(average=2, save_every=1, max_updates=3), folder, resume=True, device="cpu")
+    assert load(folder, device="cpu").predict(["a b"])
+    other = corpus / f"{folder.name}-2"
+    with pytest.raises(RequestError, match="must be UTF-8 for TensorBoard's files"):
+        train_run(recipe(), other, device="cpu", listeners=lambda made: [TensorBoard(made.path)])
+    assert not other.exists()
 
 
 def test_what_a_killed_writer_left_goes_when_the_run_goes_on(stopped):
