@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import UInt8
 
-from heedful.data.lines import Located, Row, Where
+from heedful.data.lines import Located, Row, Where, require_end
 from heedful.errors import DataError
 
 if TYPE_CHECKING:
@@ -111,8 +111,9 @@ class Picture:
             return self.content
         if isinstance(self.content, Path):
             try:
+                require_end(self.content)
                 return self.content.read_bytes()
-            except OSError:  # for whoever reads its pixels to report
+            except (OSError, DataError):  # for whoever reads its pixels to report
                 return b""
         return f"{self.content.shape}".encode() + self.content.tobytes()
 
@@ -144,6 +145,8 @@ class Picture:
         if isinstance(held, bytes) and not held:
             raise DataError(f"{self.name}: there is no picture")
         with _telling(self.name):
+            if isinstance(held, Path):
+                require_end(held)
             if isinstance(held, np.ndarray):
                 return use(Image.fromarray(held[..., 0] if held.shape[2:] == (1,) else held))
             with Image.open(io.BytesIO(held) if isinstance(held, bytes) else held) as opened:

@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heedful.data.lines import require_end
 from heedful.errors import DataError
 
 _CHUNK = 1 << 20
@@ -134,6 +135,7 @@ class _Source(NamedTuple):
 
 def _opened(path: str | Path) -> io.BufferedReader:
     """The content as a buffered stream, unpacked if it is gzip."""
+    require_end(Path(path))
     plain: io.BufferedReader = io.BufferedReader(io.FileIO(path), _CHUNK)
     if plain.peek(2)[:2] != b"\x1f\x8b":
         return plain

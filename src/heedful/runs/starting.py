@@ -11,7 +11,7 @@ from torch import nn
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
-from heedful.runs.folder import RunFolder, read_entry
+from heedful.runs.folder import RunFolder, read_entry, read_text
 from heedful.runs.recipe import Recipe
 from heedful.runs.vectors import frozen_tables
 from heedful.runs.yaml import read_yaml
@@ -112,7 +112,7 @@ def starting_model(recipe: Recipe) -> str | None:
 
 
 def _saved(folder: RunFolder) -> Any:
-    return read_yaml(folder.recipe.read_text(encoding="utf-8"), str(folder.recipe)).data
+    return read_yaml(read_text(folder.recipe), str(folder.recipe)).data
 
 
 def own_tokenizer(recipe: Any, name: str, texts: Iterable[str]) -> Tokenizer:

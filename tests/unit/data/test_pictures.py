@@ -126,6 +126,13 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path):
         assert str(caught.value).startswith(f"it/{name}: ")
 
 
+def test_a_device_is_no_picture_and_is_not_read(tmp_path):
+    picture = Picture.of("/dev/zero")
+    with pytest.raises(DataError, match="/dev/zero: must be a regular file or a pipe"):
+        picture.pixels(4, 3)
+    assert picture.encoded() == b""
+
+
 def test_pictures_hash_alike_where_they_are_the_same(tmp_path):
     array = noise(4, 6)
     assert Picture(array, "a").encoded() == Picture(array.copy(), "b").encoded()

@@ -142,6 +142,11 @@ def test_damage_is_named_with_file_and_line(tmp_path, content, message):
         read_vectors(path, {"a": 0, "b": 1})
 
 
+def test_a_device_is_refused():
+    with pytest.raises(DataError, match="/dev/zero: must be a regular file or a pipe"):
+        read_vectors("/dev/zero", {"a": 0})
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"none\.vec: cannot be read: No such file"):
         read_vectors(tmp_path / "none.vec", {"a": 0})
