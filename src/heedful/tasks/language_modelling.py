@@ -203,7 +203,8 @@ class Completer(Streaming):
 
     def _spelling(self, prompt: Sequence[int]) -> Spelling:
         """Of the answer to a prompt."""
-        return Spelling(self.codec.text, self.stops.before, self.stops.certain, begun=bool(prompt))
+        stops = self.stops
+        return Spelling(self.codec.text, stops.before, stops.certain, begun=bool(prompt), is_local=True)
 
     def _prediction(self, text: str, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
         first, *others = [self._spelling(prompt).prediction(h) for h in hypotheses]
