@@ -3,70 +3,15 @@
 Equal are the weights (by hash), every update and every validation in ``metrics.jsonl``.
 """
 
-import hashlib
-import json
 import os
 import random
 import signal
 import time
-from pathlib import Path
 
 import pytest
+from killing import ELSEWHERE, begin, finish, outcome, wait_for
 
 from heedful.training.faults import POINTS
-
-SIZES = [
-    "training.max_updates=24",
-    "training.validate_every=6",
-    "training.save_every=3",
-    "validation.decode=3",
-]
-
-# Reached only where a checkpoint is written twice; the unit tests of checkpoints have it.
-ELSEWHERE = {"while-replacing"}
-
-
-def outcome(run: Path):
-    """What must not depend on interruptions: the weights and what was measured, without the times."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    kept = [line for line in lines if line["event"] in ("updated", "validated")]
-    measured = [{key: line[key] for key in line if key not in ("seconds", "elapsed")} for line in kept]
-    return hashlib.sha256((run / "weights.safetensors").read_bytes()).hexdigest(), measured
-
-
-@pytest.fixture(scope="module")
-def whole(heedful, transformer):
-    """The outcome of a training of 24 updates that nothing disturbed."""
-    folder = transformer.parent
-    done = heedful("train", "tiny.yaml", *SIZES, "--out", "undisturbed", cwd=folder)
-    assert done.status == 0, done.err
-    weights, measured = outcome(folder / "undisturbed")
-    assert [x["update"] for x in measured if x["event"] == "updated"] == list(range(1, 25))
-    assert [x["update"] for x in measured if x["event"] == "validated"] == [6, 12, 18, 24]
-    assert measured[-1]["metrics"].keys() >= {"loss", "bleu"}
-    assert max(x.get("epoch", 0) for x in measured) > 1
-    return weights, measured
-
-
-def begin(heedful, corpus, changes=SIZES, **settings):
-    """Start or resume, whichever a person would have to after looking at the folder."""
-    resume = ["--resume"] if (corpus / "run" / "recipe.yaml").exists() else []
-    return heedful.start("train", "tiny.yaml", *changes, "--out", "run", *resume, cwd=corpus, **settings)
-
-
-def finish(heedful, corpus):
-    done = begin(heedful, corpus).wait()
-    assert done.status == 0, done.err
-    left = [path for path in (corpus / "run").rglob(".*") if "checkpoints" in path.parts]
-    assert left == []
-    return outcome(corpus / "run")
-
-
-def wait_for(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if point not in ELSEWHERE])

@@ -335,7 +335,8 @@ def test_a_missing_file_of_a_run(heedful, own_run, tmp_path, name):
 def test_a_tokenizer_of_another_vocabulary(heedful, own_run, recurrent, tmp_path, card):
     """Whether it stands on the card, or the run has no card because training has not ended."""
     if not card:
-        (own_run / "run.json").unlink()
+        for name in ("run.json", "weights.safetensors"):
+            (own_run / name).unlink()
     for side in ("source", "target"):
         shutil.copy(recurrent / "source.tokenizer.json", own_run / f"{side}.tokenizer.json")
     done = heedful("predict", own_run, cwd=tmp_path)
@@ -549,4 +550,4 @@ def test_evaluation_that_fails_leaves_no_part_of_its_output(heedful, transformer
 def test_a_socket_is_no_data_file(heedful, transformer, tmp_path):
     with socket.socket(socket.AF_UNIX) as unix:
         unix.bind(str(Path(os.path.relpath(tmp_path)) / "s"))
-        refused(heedful("predict", transformer, "s", cwd=tmp_path), "s: ", "cannot be read")
+        refused(heedful("predict", transformer, "s", cwd=tmp_path), "s: ", "must be a regular file or a pipe")

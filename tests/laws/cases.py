@@ -200,7 +200,13 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie": "target",
     },
     "bahdanau, one way": {**_ONE_WAY, "cell": "rnn", "attention": {"score": "dot"}, "bridge": "copy"},
-    "fixed context": {**_ONE_WAY, "attention": None, "d_readout": 5, "tie": "three-way"},
+    "fixed context": {
+        **_ONE_WAY,
+        "attention": None,
+        "d_readout": 5,
+        "tie": "three-way",
+        "scale_embedding": True,
+    },
     "luong": {**_R, "decoder": "luong", "attention": {"score": "bilinear"}, "bridge": "zero"},
     "luong, fed": {
         **_R,
@@ -256,7 +262,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "positions": "none",
     },
     "language model, bilinear": {**_L, "score": "bilinear", "positions": "constant"},
-    "language model, rms norm": {**_L, "norm": "rms"},
+    "language model, rms norm": {**_L, "norm": "rms", "scale_embedding": True},
     "language model, gated": {
         **_L,
         "feed_forward": "gated",
@@ -1016,6 +1022,7 @@ _ROOM = MaxLength(ratio=1.0, extra=3)
 DECODERS: dict[str, GreedyConfig | BeamConfig | SampleConfig] = {
     "greedy": GreedyConfig(max_length=_ROOM),
     "beam": BeamConfig(max_length=_ROOM, beam=3, n_best=3),
+    "beam, unfinished kept": BeamConfig(max_length=_ROOM, beam=3, n_best=3, unfinished="keep"),
     "beam, coverage": BeamConfig(max_length=_ROOM, beam=5, n_best=2, coverage=0.3),
     "sample": SampleConfig(max_length=_ROOM, n=3, temperature=1.3, top_k=23, top_p=0.97, seed=5),
 }

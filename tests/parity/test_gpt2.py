@@ -3,8 +3,12 @@
 import pytest
 import torch
 
+from heedful.decoding.beam import beam_search
+from heedful.decoding.protocol import Request
+from heedful.decoding.scoring import AverageLength
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Tokens
+from heedful.tasks.generation import Generator
 
 V, D, CONTEXT = 37, 22, 13
 
@@ -66,3 +70,32 @@ def test_gradients_are_gpt2s(both):
     wte, wpe = theirs.transformer.wte.weight, theirs.transformer.wpe.weight
     torch.testing.assert_close(ours.embedding.weight.grad, wte.grad, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(ours.embedding.positions.positions.weight.grad, wpe.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("beam, most", [(2, 3), (4, 6), (5, 2)])
+def test_a_beam_search_that_keeps_unfinished_hypotheses_is_that_of_transformers(both, beam, most):
+    """At the length limit their hypotheses compete by score, whether they have an end token or not."""
+    theirs, ours = both
+    end, prompts = 5, [[i, 2 * i] for i in range(6, 14)]
+    with torch.no_grad():  # the end token is probable, so that some hypotheses finish
+        bias = torch.zeros(V)
+        bias[end] = 3.0
+    theirs.lm_head.register_forward_hook(lambda module, args, logits: logits + bias)
+    ours.heads["token"].register_forward_hook(lambda module, args, logits: logits + bias)
+    expected = theirs.generate(
+        torch.tensor(prompts), attention_mask=torch.ones(len(prompts), 2), max_new_tokens=most,
+        num_beams=beam, num_return_sequences=beam, do_sample=False, early_stopping="never",
+        length_penalty=1.0, eos_token_id=end, pad_token_id=1, output_scores=True,
+        return_dict_in_generate=True,
+    )  # fmt: skip
+    generator = Generator(ours)
+    first = generator.prefill(None, Tokens.of(prompts))
+    request = Request(first, generator.step, end=end, max_lengths=[most] * len(prompts))
+    found = beam_search(request, beam=beam, n_best=beam, length=AverageLength(), unfinished="keep")
+    hypotheses = [h for each in found for h in each]
+    assert {h.finished for h in hypotheses} == {False, True}
+    written = [[*h.ids, *([end] if h.finished else [])] for h in hypotheses]
+    padded = [ids + [1] * (most - len(ids)) for ids in written]
+    assert [ids[: max(map(len, written))] for ids in padded] == expected.sequences[:, 2:].tolist()
+    scores = torch.tensor([h.score for h in hypotheses])
+    torch.testing.assert_close(scores, expected.sequences_scores, rtol=1e-4, atol=1e-5)

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from heedful.data.batch import Batch
+from heedful.errors import RequestError
 from heedful.interop.bert import BERT, _configuration
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.exporting import export_run
@@ -383,3 +384,79 @@ def test_an_imported_run_explains_with_the_attention_of_bert(options, tmp_path):
     model = getattr(transformers, kind).from_pretrained(tmp_path / "their", attn_implementation="eager")
     read = model.eval()(**tokenizer(text, return_tensors="pt"), output_attentions=True)
     same_attention(found, "self", read.attentions)
+
+
+# The two files of a tokenizer
+
+CLEANED = "The Na\u00efve\u0301 \x00 \u732b CAT"
+OPTIONS = [
+    {},
+    {"do_lower_case": True},
+    {"do_lower_case": False},
+    {"strip_accents": True},
+    {"strip_accents": False},
+    {"tokenize_chinese_chars": False},
+    {"do_lower_case": False, "strip_accents": False},
+]
+STATED = [
+    {"tokenizer_class": name, **options}
+    for name in ("BertTokenizer", "PreTrainedTokenizerFast")
+    for options in OPTIONS
+]
+NORMALISERS = {
+    "uncased": normalizers.BertNormalizer(),
+    "cased": normalizers.BertNormalizer(lowercase=False),
+    "uncased, with accents": normalizers.BertNormalizer(strip_accents=False),
+    "as it comes": normalizers.BertNormalizer(False, False, False, False),
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS.values(), ids=NORMALISERS.keys())
+def test_files_that_contradict_each_other_are_refused_and_others_read_as_there(tmp_path, normaliser):
+    """Which file counts depends on the class there; whatever is imported has the same tokens."""
+    names = [*SPELLED, *sorted({*"The Naïve CAT the naive cat \u732b \u0301" + CLEANED} - {" ", "\x00"})]
+    names += [f"##{name}" for name in names[5:]]
+    library = Library(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if normaliser is not None:
+        library.normalizer = normaliser
+    library.add_special_tokens(SPELLED)
+    (tmp_path / "tokenizer.json").write_text(library.to_str(), "utf-8")
+    config = {"model_type": "bert", "vocab_size": len(names)}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    imported, refused = 0, []
+    for stated in [*STATED, None]:
+        (tmp_path / "tokenizer_config.json").unlink(missing_ok=True)
+        if stated is not None:
+            said = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), SPELLED, strict=False))
+            (tmp_path / "tokenizer_config.json").write_text(json.dumps(said | stated), "utf-8")
+        checkpoint = Checkpoint(tmp_path)
+        try:
+            tokenizer, numbering = read_wordpiece(checkpoint, checkpoint.config)
+        except RequestError as error:
+            refused.append(str(error))
+            continue
+        imported += 1
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        wanted = theirs(CLEANED, add_special_tokens=False).input_ids
+        assert [numbering.theirs[i] for i in tokenizer.encode(CLEANED)] == wanted, stated
+    assert imported > 0
+    assert refused
+    assert all("make both say how the model was trained" in message for message in refused)
+
+
+@pytest.mark.parametrize("fixed", ["padding", "truncation"])
+def test_fixed_padding_and_truncation_change_nothing_as_there(tmp_path, fixed):
+    tokenizer = tokenizer_of()
+    make("BertForMaskedLM", tmp_path / "their", tokenizer)
+    library = Library.from_file(str(tmp_path / "their" / "tokenizer.json"))
+    library.enable_padding(length=20) if fixed == "padding" else library.enable_truncation(3)
+    library.save(str(tmp_path / "their" / "tokenizer.json"))
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "their")
+    numbers = numbers_of(tmp_path / "their")
+    for text in TEXT:
+        wanted = theirs(text, add_special_tokens=False).input_ids
+        assert [numbers[i] for i in run.codec.text.encode(text)] == wanted
+        assert len(wanted) > 3

@@ -12,7 +12,9 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from heedful.data.windows import Windows
 from heedful.decoding.config import GreedyConfig
-from heedful.interop.checkpoint import Settings
+from heedful.errors import RequestError
+from heedful.interop.byte_bpe import read_byte_bpe
+from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.exporting import export_run
 from heedful.interop.gpt2 import _configuration
 from heedful.interop.importing import import_run
@@ -214,6 +216,78 @@ def test_an_imported_run_explains_with_the_attention_of_gpt2(theirs, tmp_path):
     model = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="eager").eval()
     ids = tokenizer("the cat sat on the mat", return_tensors="pt").input_ids
     same_attention(found, "causal", model(ids, output_attentions=True).attentions)
+
+
+# The two files of a tokenizer
+
+
+def said_of(folder, prefixed, named, stated):
+    """The folder, whose tokenizer puts a space before texts or not, by the one file and by the other."""
+    whole = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    whole["pre_tokenizer"]["add_prefix_space"] = prefixed
+    (folder / "tokenizer.json").write_text(json.dumps(whole), "utf-8")
+    said = {"bos_token": END, "eos_token": END} | ({"tokenizer_class": named} if named else {})
+    said |= {} if stated is None else {"add_prefix_space": stated}
+    (folder / "tokenizer_config.json").write_text(json.dumps(said), "utf-8")
+
+
+@pytest.mark.parametrize("prefixed", [False, True])
+@pytest.mark.parametrize("named", [None, "GPT2Tokenizer", "PreTrainedTokenizerFast"])
+@pytest.mark.parametrize("stated", [None, False, True])
+def test_a_space_before_texts_is_refused_whichever_file_says_it(tmp_path, prefixed, named, stated):
+    """Which file counts depends on the class there; whatever is imported has the same tokens."""
+    make(tmp_path)
+    said_of(tmp_path, prefixed, named, stated)
+    checkpoint = Checkpoint(tmp_path)
+    if stated or prefixed:
+        message = r"tokenizer_config\.json: add_prefix_space: True: heedful" if stated else "a prefix space"
+        with pytest.raises(RequestError, match=message):
+            read_byte_bpe(checkpoint, checkpoint.config)
+        return
+    tokenizer, numbering, _ = read_byte_bpe(checkpoint, checkpoint.config)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in TEXT:
+        wanted = theirs(text, add_special_tokens=False).input_ids
+        assert [numbering.theirs[i] for i in tokenizer.encode(text)] == wanted
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_a_space_before_texts_is_refused_of_vocab_and_merges_too(tmp_path, stated):
+    make(tmp_path)
+    whole = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
+    ids = whole["model"]["vocab"] | {token["content"]: token["id"] for token in whole["added_tokens"]}
+    (tmp_path / "vocab.json").write_text(json.dumps(ids), "utf-8")
+    merges = "\n".join(map(" ".join, whole["model"]["merges"]))
+    (tmp_path / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", "utf-8")
+    (tmp_path / "tokenizer.json").unlink()
+    said = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": stated}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(said), "utf-8")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert (theirs("the").input_ids == theirs(" the").input_ids) is stated
+    checkpoint = Checkpoint(tmp_path)
+    if stated:
+        with pytest.raises(RequestError, match=r"tokenizer_config\.json: add_prefix_space: True: heedful"):
+            read_byte_bpe(checkpoint, checkpoint.config)
+        return
+    tokenizer, numbering, _ = read_byte_bpe(checkpoint, checkpoint.config)
+    wanted = theirs("the cat", add_special_tokens=False).input_ids
+    assert [numbering.theirs[i] for i in tokenizer.encode("the cat")] == wanted
+
+
+@pytest.mark.parametrize("fixed", ["padding", "truncation"])
+def test_fixed_padding_and_truncation_change_nothing_as_there(tmp_path, fixed):
+    make(tmp_path / "their")
+    library = Library.from_file(str(tmp_path / "their" / "tokenizer.json"))
+    library.enable_padding(length=20) if fixed == "padding" else library.enable_truncation(3)
+    library.save(str(tmp_path / "their" / "tokenizer.json"))
+    run = load(import_run(tmp_path / "their", tmp_path / "run").path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "their")
+    checkpoint = Checkpoint(tmp_path / "their")
+    numbers = read_byte_bpe(checkpoint, checkpoint.config)[1].theirs
+    for text in TEXT:
+        wanted = theirs(text, add_special_tokens=False).input_ids
+        assert [numbers[i] for i in run.codec.text.encode(text)] == wanted
+        assert len(wanted) > 3
 
 
 # Going on from an imported run

@@ -112,6 +112,20 @@ def test_text_has_the_same_tokens(theirs, tmp_path):
     same()
 
 
+@pytest.mark.parametrize("key", ["decoder_start_token_id", "eos_token_id", "pad_token_id"])
+def test_a_special_token_that_is_a_piece_of_text_is_refused(theirs, tmp_path, key):
+    """There it is both: text has it, and writing begins or ends with it."""
+    folder, _, tokenizer = theirs
+    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+    (piece, *_) = tokenizer(text_target="Hund", add_special_tokens=False).input_ids
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, key: piece}), "utf-8")
+    with pytest.raises(RequestError) as error:
+        import_run(folder, tmp_path / "run")
+    assert f"config.json: {key}: {piece} is " in str(error.value)
+    assert "a piece of ordinary text in " in str(error.value)
+
+
 def test_ids_are_the_same_text(theirs, tmp_path):
     folder, _, tokenizer = theirs
     target = load(import_run(folder, tmp_path / "run").path).codec.target

@@ -1,14 +1,13 @@
 """Where output goes: results to standard output, everything else to standard error."""
 
-import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from heedful import files
-from heedful.errors import RequestError
+from heedful.errors import RequestError, WorkError
 
 
 def say(line: str) -> None:
@@ -65,36 +64,24 @@ def check_out(out: Path | None, suffixes: Sequence[str], what: str = "the name")
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[str]]:
-    """A file to write that takes its name when all is written, so that no part of it is ever found.
+    """Yield a text file to write, which takes its name when all is written and on the disk.
 
-    A FIFO or device is written to as it stands; of a link, its target is replaced.
+    See `heedful.files.replacing`.
 
     Raises:
         RequestError: there can be no file of that name.
+        WorkError: writing failed (a full disk, say); what was there before is kept.
     """
     if path.is_dir():
         raise RequestError(f"{path}: is a folder, not a file")
-    target = files.behind_links(path)
-    if target is None:
-        with _opened(path, path) as file:
-            yield file
-        return
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    opened = _opened(temporary, path)
-    try:
-        with opened as file:
-            yield file
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _opened(path: Path, called: Path) -> IO[str]:
-    """A file opened to write; messages name it as ``called``."""
-    try:
-        return open(path, "w", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise RequestError(f"{called}: cannot be written ({error.strerror})") from None
+    with ExitStack() as stack:
+        try:
+            temporary = stack.enter_context(files.replacing(path))
+            file = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
+        except (WorkError, OSError) as error:
+            why = error if isinstance(error, WorkError) else f"{path}: cannot be written ({error.strerror})"
+            raise RequestError(str(why)) from None
+        yield file
 
 
 def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:

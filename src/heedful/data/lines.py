@@ -66,7 +66,8 @@ def find(written: str, root: Path) -> TextFile:
     """The file that a recipe calls ``written``; a relative path starts at ``root``.
 
     Raises:
-        DataError: there is no such file; the message names the nearest one in its folder.
+        DataError: there is no such file, and the message names the nearest one in its folder; or it is
+            neither a regular file nor a pipe.
     """
     name = expand(written)
     path = root / name
@@ -74,7 +75,18 @@ def find(written: str, root: Path) -> TextFile:
         raise DataError(f"{path}: is a folder, not a file")
     if not path.exists():
         raise DataError(_missing(path))
+    require_end(path)
     return TextFile(path, name)
+
+
+def require_end(path: Path) -> None:
+    """Refuse what may be read without end: devices such as ``/dev/zero``.
+
+    Raises:
+        DataError: the path leads to a device or a socket.
+    """
+    if path.is_char_device() or path.is_block_device() or path.is_socket():
+        raise DataError(f"{path}: must be a regular file or a pipe, got a device or a socket")
 
 
 def _missing(path: Path) -> str:

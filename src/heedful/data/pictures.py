@@ -1,7 +1,7 @@
 """Pictures: what a row holds of one, and the numbers that a model reads of it.
 
 A `Picture` is opened when its pixels are asked for, so rows with pictures are as light as rows of text. Files
-of any format that Pillow reads will do.
+may have any of `FORMATS`, whatever their names, and at most `MAX_PIXELS`. Only `_open_file` opens them.
 """
 
 import io
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import UInt8
 
-from heedful.data.lines import Located, Row, Where
+from heedful.data.lines import Located, Row, Where, require_end
 from heedful.errors import DataError
 
 if TYPE_CHECKING:
@@ -27,8 +27,19 @@ PICTURE = "picture"
 SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
 """By which a file is taken for a picture before it is opened; where one is asked for, any name will do."""
 
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")
+"""What is read. Pillow knows more formats, and starts other programs for some of them."""
+
+MAX_PIXELS = 2**26
+"""The most pixels of a file, 8,192 x 8,192, which is checked before any is decoded.
+
+Reading a file takes up to 20 bytes of memory for each of its pixels, 1.25 GiB at the limit.
+"""
+
 MODES = {1: "L", 3: "RGB"}
 """What Pillow calls pixels of so many numbers: grey, and red, green and blue."""
+
+_STRIP = 2**20  # pixels whose transparency is worked on at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +97,7 @@ class Picture:
             channels: 1 for grey (0.299 red + 0.587 green + 0.114 blue), 3 for red, green and blue.
 
         Raises:
-            DataError: it cannot be read; the message names it.
+            DataError: it cannot be read, or has more than `MAX_PIXELS`; the message names it.
         """
         ready = self._ready(size, channels)
         if ready is not None:
@@ -111,8 +122,9 @@ class Picture:
             return self.content
         if isinstance(self.content, Path):
             try:
+                require_end(self.content)
                 return self.content.read_bytes()
-            except OSError:  # for whoever reads its pixels to report
+            except (OSError, DataError):  # for whoever reads its pixels to report
                 return b""
         return f"{self.content.shape}".encode() + self.content.tobytes()
 
@@ -144,10 +156,37 @@ class Picture:
         if isinstance(held, bytes) and not held:
             raise DataError(f"{self.name}: there is no picture")
         with _telling(self.name):
+            if isinstance(held, Path):
+                require_end(held)
             if isinstance(held, np.ndarray):
                 return use(Image.fromarray(held[..., 0] if held.shape[2:] == (1,) else held))
-            with Image.open(io.BytesIO(held) if isinstance(held, bytes) else held) as opened:
-                return use(opened)
+            with _open_file(held) as image:
+                return use(image)
+
+
+def _open_file(content: Path | bytes) -> "Image":
+    """A picture of a file, or of the bytes of one, of which no pixel is decoded yet.
+
+    Raises:
+        OSError: it cannot be opened, or is not in one of `FORMATS`.
+        ValueError: it has too many pixels.
+    """
+    from PIL import Image
+
+    if isinstance(content, Path) and content.exists() and not content.is_file():
+        raise ValueError("expected a file")
+    try:
+        image = Image.open(io.BytesIO(content) if isinstance(content, bytes) else content, formats=FORMATS)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise ValueError(f"it has more than {MAX_PIXELS:,} pixels; make it smaller") from None
+    _refuse_large(image)
+    return image
+
+
+def _refuse_large(image: "Image") -> None:
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"its {width:,} x {height:,} pixels are more than {MAX_PIXELS:,}; make it smaller")
 
 
 @contextmanager
@@ -169,7 +208,7 @@ def _unreadable(name: str, error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return f"{name}: no such file"
     if type(error).__name__ == "UnidentifiedImageError":
-        return f"{name}: is not a picture of a known format"
+        return f"{name}: is not a picture of a known format ({', '.join(FORMATS)})"
     why = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
     return f"{name}: cannot be read as a picture ({why})"
 
@@ -181,6 +220,7 @@ def _pixels_of(given: Any, name: str) -> UInt8[np.ndarray, "H W C"]:
     if not isinstance(given, Image.Image):
         raise DataError(f"{name}: a {type(given).__name__} is no picture: give a path, an array or an image")
     with _telling(name):
+        _refuse_large(given)
         return np.asarray(_on_white(ImageOps.exif_transpose(given), "RGB"))
 
 
@@ -188,27 +228,42 @@ def _fitted(image: "Image", size: int, mode: str) -> "Image":
     """The middle square of a picture, in grey or in colours, of so many pixels along each side."""
     from PIL import Image, ImageOps
 
-    upright = _on_white(ImageOps.exif_transpose(image), mode)
-    return ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)
+    ImageOps.exif_transpose(image, in_place=True)
+    return ImageOps.fit(_on_white(image, mode), (size, size), Image.Resampling.BILINEAR)
 
 
 def _on_white(image: "Image", mode: str) -> "Image":
     """The picture in grey ("L") or in colours ("RGB"), its transparent places white.
 
+    It is made in strips, so that there is only one copy of the whole picture.
+    """
+    from PIL import Image
+
+    width, height = image.size
+    if 0 in image.size:
+        raise ValueError("it has no pixels")
+    if image.mode in {"I", "F"}:
+        raise ValueError("its pixels are numbers of 32 bits; save it with 8 or 16")
+    whole, rows = Image.new(mode, image.size), max(1, _STRIP // width)
+    for top in range(0, height, rows):
+        strip = image.crop((0, top, width, min(top + rows, height)))
+        whole.paste(_strip_on_white(strip).convert(mode), (0, top))
+    return whole
+
+
+def _strip_on_white(image: "Image") -> "Image":
+    """The picture in 8 bits and without transparency.
+
     Pillow itself would show what lies hidden there, and cut 16 bits off at 255.
     """
     from PIL import Image
 
-    if 0 in image.size:
-        raise ValueError("it has no pixels")
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    elif image.mode in {"I", "F"}:
-        raise ValueError("its pixels are numbers of 32 bits; save it with 8 or 16")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert(mode)
+    if not image.has_transparency_data:
+        return image
+    image = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
 
 
 def opened(row: Located[Row], columns: Sequence[str], root: Path) -> Located[Row]:

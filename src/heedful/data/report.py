@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -12,11 +12,60 @@ from heedful.config import Config
 from heedful.data.lines import Located, Where
 from heedful.errors import DataError
 
-Encoded = Located[Mapping[str, Sequence[int]]]
+EncodedRow = Mapping[str, Sequence[int]]
+Encoded = Located[EncodedRow]
 
 N_EXAMPLES = 5
 N_CLASSES = 20
 PERCENTILES = (50, 90, 99)
+
+
+class Limit(Protocol):
+    """A bound on the length of a row's columns: of the filter, or of what the model reads."""
+
+    @property
+    def reason(self) -> str:
+        """What reports call a row that is over the limit: "source longer than 30"."""
+        ...
+
+    def over(self, row: EncodedRow) -> str | None:
+        """By how much the row is over the limit, for an error message; None if it is not."""
+        ...
+
+    def cut(self, row: EncodedRow) -> EncodedRow:
+        """The row, cut to the limit."""
+        ...
+
+
+@dataclass(frozen=True)
+class ColumnLimit:
+    """The most ids that a column may have. A `Limit`.
+
+    Args:
+        column: its name.
+        most: how many.
+        key: the setting that says so.
+    """
+
+    column: str
+    most: int
+    key: str = "max_length"
+
+    @property
+    def reason(self) -> str:
+        """See `Limit`."""
+        return f"{self.column} longer than {self.most}"
+
+    def over(self, row: EncodedRow) -> str | None:
+        """See `Limit`."""
+        length = len(row[self.column])
+        if length <= self.most:
+            return None
+        return f"{self.column} has {length} tokens, more than {self.key} {self.most}"
+
+    def cut(self, row: EncodedRow) -> EncodedRow:
+        """The first ids."""
+        return {**row, self.column: row[self.column][: self.most]}
 
 
 class Filter(Config):
@@ -25,7 +74,8 @@ class Filter(Config):
     Args:
         max_length: the most ids a column may have, for all columns or by column; the special ids
             that a task adds are not counted. null: no limit.
-        too_long: cut the column to its limit, drop the row, or stop.
+        too_long: what to do with a row that is over this limit, or over what the model reads: cut it, drop
+            it, or stop.
         empty: drop a row with an empty column, or stop.
         max_ratio: drop a row whose longest column is more than this many times its shortest, as
             they were before cutting.
@@ -41,6 +91,11 @@ class Filter(Config):
         if isinstance(self.max_length, dict):
             return self.max_length.get(column)
         return self.max_length
+
+    def limits(self, columns: Iterable[str]) -> list[Limit]:
+        """Those of some columns."""
+        of = {column: self.limit(column) for column in columns}
+        return [ColumnLimit(column, most) for column, most in of.items() if most is not None]
 
 
 @dataclass
@@ -209,7 +264,11 @@ def _count(ids: Sequence[int], wanted: int) -> int:
 
 
 def keep(
-    rows: Iterable[Encoded], filter: Filter, report: DataReport, beside: Collection[str] = ()
+    rows: Iterable[Encoded],
+    filter: Filter,
+    report: DataReport,
+    beside: Collection[str] = (),
+    limits: Sequence[Limit] = (),
 ) -> Iterator[Encoded]:
     """Pass on the rows that can be used, cut where that is asked for, and fill the report.
 
@@ -220,6 +279,7 @@ def keep(
         filter: what can be used.
         report: is filled.
         beside: columns that are passed on as they are and not looked at.
+        limits: besides those of the filter; they count after those.
 
     Raises:
         DataError: a row that is to stop the work, with its file and line; or no row is left.
@@ -228,18 +288,19 @@ def keep(
         report.rows += 1
         aside = {column: whole.row[column] for column in beside if column in whole.row}
         located: Encoded = Located({c: x for c, x in whole.row.items() if c not in aside}, whole.where)
-        reason = _reason_to_drop(located, filter)
+        every = [*filter.limits(located.row), *limits]
+        reason = _reason_to_drop(located, filter, every)
         if reason is not None:
             report.drop(reason, located.where)
             continue
-        cut = _cut(located, filter, report)
+        cut = _cut(located, every, report)
         report.count(cut)
         yield Located({**cut.row, **aside}, cut.where)
     if report.kept == 0:
         raise DataError("\n".join(["no row can be used", *report.lines()]))
 
 
-def _reason_to_drop(located: Encoded, filter: Filter) -> str | None:
+def _reason_to_drop(located: Encoded, filter: Filter, limits: Sequence[Limit]) -> str | None:
     row, where = located
     lengths = {column: len(ids) for column, ids in row.items()}
     for column, length in lengths.items():
@@ -249,33 +310,21 @@ def _reason_to_drop(located: Encoded, filter: Filter) -> str | None:
             return f"empty {column}"
     if filter.max_ratio is not None and max(lengths.values()) > filter.max_ratio * min(lengths.values()):
         return f"length ratio above {filter.max_ratio:g}"
-    for column, length in lengths.items():
-        if filter.too_long != "truncate" and _is_too_long(length, filter.limit(column)):
+    if filter.too_long == "truncate":
+        return None
+    for limit in limits:
+        if (excess := limit.over(row)) is not None:
             if filter.too_long == "error":
-                raise DataError(_too_long(where, column, length, filter))
-            return _longer(column, filter)
+                ways = "`too_long: truncate` cuts such rows, `too_long: drop` leaves them out"
+                raise DataError(f"{where}: {excess} ({ways})")
+            return limit.reason
     return None
 
 
-def _cut(located: Encoded, filter: Filter, report: DataReport) -> Encoded:
-    row = dict(located.row)
-    for column, ids in row.items():
-        if _is_too_long(len(ids), filter.limit(column)):
-            report.truncated.setdefault(_longer(column, filter), Tally()).add(located.where)
-            row[column] = ids[: filter.limit(column)]
+def _cut(located: Encoded, limits: Sequence[Limit], report: DataReport) -> Encoded:
+    row = located.row
+    for limit in limits:
+        if limit.over(row) is not None:
+            report.truncated.setdefault(limit.reason, Tally()).add(located.where)
+            row = limit.cut(row)
     return Located(row, located.where)
-
-
-def _is_too_long(length: int, limit: int | None) -> bool:
-    return limit is not None and length > limit
-
-
-def _longer(column: str, filter: Filter) -> str:
-    return f"{column} longer than {filter.limit(column)}"
-
-
-def _too_long(where: Where, column: str, length: int, filter: Filter) -> str:
-    return (
-        f"{where}: {column} has {length} tokens, more than max_length {filter.limit(column)} "
-        "(`too_long: truncate` cuts such rows, `too_long: drop` leaves them out)"
-    )

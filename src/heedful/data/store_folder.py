@@ -2,7 +2,6 @@
 
 import glob
 import hashlib
-import json
 import os
 import secrets
 import shutil
@@ -16,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from heedful.config import Config
 from heedful.errors import DamagedError, RequestError, WorkError
-from heedful.files import sync
+from heedful.files import parse_json, sync
 
 HEADER = "header.json"
 FORMAT = "heedful token store"
@@ -174,7 +173,7 @@ def read_header(path: Path) -> Header:
         raise RequestError(f"{path}: is not a token store (it has no {HEADER})")
     try:
         content = (path / HEADER).read_bytes()
-        record = json.loads(content)
+        record = parse_json(content)
         if isinstance(record, dict) and record.get("version", VERSION) != VERSION:
             raise RequestError(f"{path}: is of version {record['version']}, this program reads {VERSION}")
         header = Header.model_validate_json(content)

@@ -13,6 +13,7 @@ from heedful.data.files import Paths, in_turn
 from heedful.data.lines import Located, Row, TextFile, Where, lines
 from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
+from heedful.files import parse_json
 
 Index = Annotated[int, Field(ge=0)]
 
@@ -187,10 +188,10 @@ def record_of(line: str, where: Where) -> dict[str, Any]:
         DataError: there is none.
     """
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not JSON: {error.msg} at column {error.colno}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError(f"{where}: not JSON that can be read ({error})") from None
     if not isinstance(record, dict):
         raise DataError(f"{where}: not a JSON object")

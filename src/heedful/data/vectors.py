@@ -3,8 +3,9 @@
 Text: one word a line, followed by its numbers, separated by single spaces; word2vec (and fastText)
 put a line "words width" before them, GloVe does not. Binary: that line, then for each word its bytes,
 a space and its numbers as little-endian 32-bit floats; a newline may follow. All may be gzipped.
-What a file is shows in its content, not in its name. Files are read as a stream, and numbers are
-parsed for the words asked for alone.
+What a file is shows in its content, not in its name: after a header, a file is binary if the records
+that the header announces fill it exactly. Files are read as a stream, and numbers are parsed for the
+words asked for alone.
 """
 
 import codecs
@@ -23,6 +24,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heedful.data.lines import require_end
 from heedful.errors import DataError
 
 _CHUNK = 1 << 20
@@ -89,8 +91,14 @@ def read_vectors(path: str | Path, words: Mapping[str, int]) -> Vectors:
     )
 
 
-def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors) -> Coverage:
+def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors, scale: float = 1.0) -> Coverage:
     """Write the vectors into the rows of ``weight`` that their ids name; leave the others as they are.
+
+    Args:
+        weight: the embedding's table.
+        vectors: for some of its rows.
+        scale: what the embedding multiplies rows by; the vectors are divided by it, so that the model reads
+            them at their own size.
 
     Raises:
         DataError: the vectors have another width than the embedding.
@@ -105,7 +113,7 @@ def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors) -> Coverage:
     if vectors.ids.numel() and not 0 <= int(vectors.ids.min()) <= int(vectors.ids.max()) < n_rows:
         raise ValueError(f"an id lies outside the {n_rows} rows of the embedding")
     with torch.no_grad():
-        weight[vectors.ids.to(weight.device)] = vectors.matrix.to(weight)
+        weight[vectors.ids.to(weight.device)] = (vectors.matrix / scale).to(weight)
     n_found = len(vectors.found)
     return Coverage(n_found + len(vectors.missing), n_found, vectors.missing)
 
@@ -128,6 +136,7 @@ class _Source(NamedTuple):
 
 def _opened(path: str | Path) -> io.BufferedReader:
     """The content as a buffered stream, unpacked if it is gzip."""
+    require_end(Path(path))
     plain: io.BufferedReader = io.BufferedReader(io.FileIO(path), _CHUNK)
     if plain.peek(2)[:2] != b"\x1f\x8b":
         return plain
@@ -143,7 +152,7 @@ def _recognised(stream: io.BufferedReader, path: str) -> _Source:
         n, d = int(fields[0]), int(fields[1])
         if not 0 < d <= _WIDEST:
             raise DataError(f"{path}:1: no vectors have the width {d} that the first line gives")
-        if _looks_binary(stream.peek(4 * d), d):
+        if _is_binary(stream.peek(4 * d), n, d, path):
             return _Source(d, _binary_records(stream, n, d, path), _floats_of_bytes)
         return _Source(d, _counted(_text_records(stream, 2, d, path), n, path), _floats_of_text)
     d = len(fields) - 1
@@ -155,16 +164,57 @@ def _recognised(stream: io.BufferedReader, path: str) -> _Source:
     return _Source(d, _text_records(chain([first], stream), 1, d, path), _floats_of_text)
 
 
-def _looks_binary(ahead: bytes, d: int) -> bool:
-    """Whether what follows the first word is no text: it has control characters, or is no UTF-8."""
+def _is_binary(ahead: bytes, n: int, d: int, path: str) -> bool:
+    """Whether a file with the header ``n d`` is binary.
+
+    Four bytes of a number may be letters and signs, so bytes alone do not show that a file is text: it is
+    binary if n records of 4 d bytes of numbers fill it. Text in which every number takes four bytes ("0.1 ")
+    fills such records too; it is text throughout, which no binary file is.
+
+    Args:
+        ahead: how the file goes on after the header.
+        n: words.
+        d: width.
+        path: of the file.
+    """
+    if not _may_be_text(ahead, d):
+        return True
+    with _opened(path) as stream:
+        stream.readline(_CHUNK)
+        # No word of a binary file has a line break in it: this ends the reading of most texts early.
+        if not _all(_binary_records(stream, n, d, path), lambda record: b"\n" not in record.word):
+            return False
+    with _opened(path) as stream:
+        stream.readline(_CHUNK)
+        return not _all(_counted(_text_records(stream, 2, d, path), n, path), _has_numbers_in_text)
+
+
+def _may_be_text(ahead: bytes, d: int) -> bool:
+    """Whether what follows the first word is UTF-8 without control characters."""
     sample = ahead.partition(b" ")[2][: 4 * d]
     if any(byte < 32 and byte not in b"\t\n\r" for byte in sample):
-        return True
+        return False
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample)
     except UnicodeDecodeError:
-        return True
-    return False
+        return False
+    return True
+
+
+def _all(records: Iterable[_Record], holds: Callable[[_Record], bool]) -> bool:
+    """Whether the records can be read, and something holds for each."""
+    try:
+        return all(map(holds, records))
+    except DataError:
+        return False
+
+
+def _has_numbers_in_text(record: _Record) -> bool:
+    try:
+        _floats_of_text(record.numbers)
+    except ValueError:
+        return False
+    return True
 
 
 def _text_records(lines: Iterable[bytes], first: int, d: int, path: str) -> Iterator[_Record]:

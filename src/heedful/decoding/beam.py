@@ -1,7 +1,15 @@
-"""Beam search over a batch of sentences, with exact stopping."""
+"""Beam search over a batch of sentences, with exact stopping.
+
+Libraries differ in what becomes of hypotheses that have no end token at the maximum length. Here they are
+returned only if fewer than ``n_best`` have finished, and after those (``unfinished="drop"``), or are ranked
+among the finished ones by score (``"keep"``). transformers does the latter: with ``early_stopping="never"``
+and the penalty `AverageLength`, the results are equal. fairseq writes the end token after the last token
+allowed and counts its log-probability, so that every hypothesis is finished.
+"""
 
 from bisect import insort
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,6 +20,9 @@ from heedful.decoding.protocol import Hypothesis, OnToken, Request, StepFunction
 from heedful.decoding.running import NEVER, Candidates, Running, candidates_of
 from heedful.decoding.scoring import CoveragePenalty, LengthPenalty, NoPenalty, score
 
+Unfinished = Literal["keep", "drop"]
+"""What becomes of hypotheses without an end token at the maximum length: see `beam_search`."""
+
 
 @torch.no_grad()
 def beam_search(
@@ -21,6 +32,7 @@ def beam_search(
     n_best: int = 1,
     length: LengthPenalty | None = None,
     coverage: CoveragePenalty | None = None,
+    unfinished: Unfinished = "drop",
 ) -> list[list[Hypothesis]]:
     """Keep the ``beam`` most probable unfinished hypotheses of each sentence at every step.
 
@@ -33,9 +45,9 @@ def beam_search(
     A sentence is done when (exact stopping) it has ``n_best`` finished hypotheses that no running
     one can still beat: a running one's score can rise to its log-probability over
     ``length.divisor(maximum)`` and no higher. A beam of one is done at its first finished
-    hypothesis, which makes it `greedy.greedy` under every penalty. At the maximum length, the
-    running ones are taken as unfinished hypotheses where fewer than ``n_best`` have finished.
-    A sentence that is done leaves the batch.
+    hypothesis, which makes it `greedy.greedy` under every penalty. A sentence that is done leaves the batch.
+
+    Hypotheses that still run at the maximum length have no end token; see the head of this file.
 
     Args:
         request: what to decode; tokens can be told where ``beam`` is 1 only.
@@ -43,10 +55,12 @@ def beam_search(
         n_best: how many to return for each sentence, at most ``beam``.
         length: length penalty of the score (None: `NoPenalty`).
         coverage: coverage penalty of the score; needs the source lengths and attention.
+        unfinished: whether unfinished hypotheses are ranked by score among the finished ones (``keep``), or
+            after them (``drop``).
 
     Returns:
-        For each sentence, in their order, up to ``n_best`` hypotheses: finished ones by falling
-        score, then unfinished ones by falling score. There are fewer where fewer are possible.
+        For each sentence, in their order, up to ``n_best`` hypotheses by falling score; with
+        ``unfinished="drop"``, all finished ones come first. There are fewer if fewer are possible.
 
     Raises:
         WorkError: the logits hold no distribution, or leave only forbidden tokens possible.
@@ -56,7 +70,7 @@ def beam_search(
         raise ValueError(f"n_best must lie in 1 .. beam ({beam}), not {n_best}")
     if request.on_token is not None and beam > 1:
         raise ValueError("which tokens of several hypotheses are written is known in the end alone")
-    rules = _Rules(request.end, beam, n_best, length or NoPenalty(), coverage)
+    rules = _Rules(request.end, beam, n_best, length or NoPenalty(), coverage, unfinished)
     found = [_Found(rules, most) for most in request.max_lengths]
     sentences, output = request.begin()
     running = Running.start(sentences, _read_lengths(request, coverage))
@@ -84,6 +98,7 @@ class _Rules:
     n_best: int
     length: LengthPenalty
     coverage: CoveragePenalty | None
+    unfinished: Unfinished
 
     def hypothesis(
         self, ids: list[int], log_probs: list[float], finished: bool, attended: Float[np.ndarray, " S"]
@@ -128,7 +143,10 @@ class _Found:
         """The answer. Without any room, it is the empty hypothesis."""
         if self.most == 0:
             return [Hypothesis((), (), False, 0.0)]
-        return (self.finished + self.unfinished)[: self.rules.n_best]
+        every = self.finished + self.unfinished
+        if self.rules.unfinished == "keep":
+            every.sort(key=lambda h: -h.score)  # of equals, the finished one first
+        return every[: self.rules.n_best]
 
 
 def _read_lengths(request: Request, coverage: CoveragePenalty | None) -> list[int]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from heedful.config import Config
-from heedful.decoding.beam import beam_search
+from heedful.decoding.beam import Unfinished, beam_search
 from heedful.decoding.greedy import greedy
 from heedful.decoding.protocol import Hypothesis, Request
 from heedful.decoding.sampling import sample
@@ -104,6 +104,8 @@ class BeamConfig(Config):
         n_best: how many of them are answers.
         length_penalty: how log-probabilities of different lengths are compared.
         coverage: beta of the coverage penalty (Wu et al. 2016, equation 14); 0 leaves it out.
+        unfinished: hypotheses without an end token at the maximum length are ranked by score among the
+            finished ones (``keep``, as transformers does), or used only if too few have finished (``drop``).
     """
 
     kind: Literal["beam"] = "beam"
@@ -112,6 +114,7 @@ class BeamConfig(Config):
     n_best: Side = 1
     length_penalty: LengthPenaltyConfig = GnmtLengthConfig()
     coverage: NotNegative = 0.0
+    unfinished: Unfinished = "drop"
 
     @model_validator(mode="after")
     def _n_best_fits(self) -> "BeamConfig":
@@ -167,8 +170,9 @@ def decode(config: GreedyConfig | BeamConfig | SampleConfig, request: Request) -
             length = config.length_penalty.build()
             coverage = CoveragePenalty(config.coverage) if config.coverage else None
             return beam_search(
-                request, beam=config.beam, n_best=config.n_best, length=length, coverage=coverage
-            )
+                request, beam=config.beam, n_best=config.n_best, length=length, coverage=coverage,
+                unfinished=config.unfinished,
+            )  # fmt: skip
         case SampleConfig():
             return sample(
                 request, temperature=config.temperature, top_k=config.top_k, top_p=config.top_p,

@@ -83,12 +83,11 @@ def ranked(
     Raises:
         WorkError: as `log_probabilities`.
     """
-    n, size = logits.shape
-    k = min(k, size)
+    k = min(k, logits.shape[1])
     native = library() if logits.device.type == "cpu" and logits.dtype == torch.float32 else None
-    if native is not None and k <= NATIVE_MOST and logits.is_contiguous():
+    if native is not None and 1 <= k <= NATIVE_MOST and logits.is_contiguous():
         threads = torch.get_num_threads()
-        found = native.rank(logits.data_ptr(), (n, size), forbidden.numpy(), k, threads)
+        found = native.rank(logits.detach().numpy(), forbidden.numpy(), k, threads)
         if found is not None:
             return found
     values, ids = best(log_probabilities(logits, forbidden, position), k)

@@ -1,15 +1,18 @@
 """What every picture begins with: a white figure, fonts that have its signs, titles that fit, quiet axes."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+import unicodedata
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
-import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager, get_font
+from matplotlib.font_manager import FontEntry, findSystemFonts, fontManager, get_font
+from matplotlib.text import Text
 
 from heedful.explain.matrix import printable
 
@@ -67,32 +70,83 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join("\n".join(textwrap.wrap(printable(line), max(width, 30))) for line in text.splitlines())
 
 
-def fonts_of(text: str) -> Any:
-    """A context with fonts that have the signs of a text."""
-    return matplotlib.rc_context({"font.family": families(text)})
+def finished(figure: Figure) -> Figure:
+    """Give every text of the figure fonts that have its characters; nothing outside the figure changes.
+
+    Warns of scripts for which this machine has no font, and which are drawn as boxes.
+    """
+    texts = [text for text in figure.findobj(Text) if text.get_text()]
+    names = families("".join(text.get_text() for text in texts))
+    for text in texts:
+        text.set_fontfamily(names)
+        text.set_usetex(False)
+    return figure
 
 
 def families(text: str) -> list[str]:
-    """The default font, and where it lacks signs of the text, others of this machine that have them."""
+    """Return the default font, and if it lacks characters of the text, others of this machine that have them.
+
+    Warns if none has some of them.
+    """
     default = fontManager.defaultFamily["ttf"]
-    missing = _lacking(default, frozenset(map(ord, text)) - {10})
-    families = [default]
-    for entry in sorted(fontManager.ttflist, key=lambda entry: (entry.name, entry.fname)) if missing else ():
-        if missing - (rest := missing - _signs(entry.fname)):
-            families.append(entry.name)
-            missing = rest
-        if not missing:
-            break
-    return families
+    missing = frozenset(map(ord, text)) - {10} - _characters(fontManager.findfont(default))
+    names = [default]
+    for fonts in (_known_fonts, _new_fonts):
+        while missing and (best := max(fonts(), key=lambda font: _rank(font, missing), default=None)):
+            if not missing & _characters(best.fname):
+                break
+            names.append(best.name)
+            missing -= _characters(best.fname)
+    if scripts := sorted({_script(chr(character)) for character in missing} - {""}):
+        warnings.warn(_no_font(scripts), stacklevel=2)
+    return names
 
 
-def _lacking(family: str, signs: Iterable[int]) -> frozenset[int]:
-    return frozenset(signs) - _signs(fontManager.findfont(family))
+def _known_fonts() -> list[FontEntry]:
+    """Fonts that matplotlib knows, without its own that has a box for every character."""
+    return [font for font in fontManager.ttflist if not font.name.lower().startswith(("last", ".last"))]
 
 
 @cache
-def _signs(path: str) -> frozenset[int]:
-    """The signs that a font file has, as code points."""
+def _new_fonts() -> list[FontEntry]:
+    """Fonts that were installed after matplotlib made its list."""
+    known = {font.fname for font in fontManager.ttflist}
+    for path in sorted({*findSystemFonts()} - known):
+        with suppress(OSError, RuntimeError):  # no font that it can read
+            fontManager.addfont(path)
+    return [font for font in _known_fonts() if font.fname not in known]
+
+
+def _rank(font: FontEntry, missing: frozenset[int]) -> tuple[int, bool, bool, str, str]:
+    """How well a font serves: most characters first, then plain and regular ones."""
+    regular = font.style == "normal" and font.weight in (400, "normal", "regular")
+    return len(missing & _characters(font.fname)), "Sans" in font.name, regular, font.name, font.fname
+
+
+def _script(character: str) -> str:
+    """The script of a letter, mark or digit, by the first word of its Unicode name; of others nothing."""
+    if unicodedata.category(character)[0] not in "LMN":
+        return ""
+    return unicodedata.name(character, "").split(" ")[0].title().replace("Cjk", "CJK")
+
+
+def _no_font(scripts: Sequence[str]) -> str:
+    packages = [
+        "fonts-noto-cjk" if {*scripts} & _EAST_ASIAN else "",
+        "fonts-noto-core" if {*scripts} - _EAST_ASIAN else "",
+    ]
+    return (
+        f"no font of this machine has the letters of: {', '.join(scripts)}; they are drawn as boxes. Install "
+        f"Noto fonts (Debian, Ubuntu: {' '.join(filter(None, packages))})"
+    )
+
+
+_EAST_ASIAN = {"CJK", "Hiragana", "Katakana", "Hangul", "Bopomofo", "Ideographic"}
+
+
+@cache
+def _characters(path: str) -> frozenset[int]:
+    """The characters that a font file has, as code points."""
     try:
         return frozenset(get_font(path).get_charmap())
     except (OSError, RuntimeError):

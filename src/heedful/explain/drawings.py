@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import Patch
 
-from heedful.explain.canvas import SIGNED, blank, fonts_of, legible, page_colours, quiet, titled
+from heedful.explain.canvas import SIGNED, blank, finished, legible, page_colours, quiet, titled
 from heedful.explain.classes import PATTERNS, SIGNS, Pattern
 from heedful.explain.flow import Numbers
 from heedful.explain.matrix import printable
@@ -127,18 +127,17 @@ def head_grids(grids: Sequence[HeadGrid], *, title: str = "", note: str = "") ->
     widths = [len(grid.heads) * thumb * min(1.0, grid.aspect) for grid in grids]
     heights = [len(grid.layers) * thumb / max(1.0, grid.aspect) for grid in grids]
     longest = max(len(grid.name) for grid in grids)
-    with fonts_of("".join([title, note, *(grid.name for grid in grids)])):
-        figure = blank(max(max(widths) + 1.5, 0.085 * longest + 0.8), sum(heights) + 0.85 * len(grids) + 0.5)
-        panels = figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for axes, grid, width in zip(panels, grids, widths, strict=True):
-            image = _thumbnails(axes, grid)
-            ticks = [0, image.norm.vmax / 4, image.norm.vmax]
-            beside = axes.inset_axes((1 + 0.12 / width, 0, 0.13 / width, 1))
-            bar = figure.colorbar(image, cax=beside, ticks=ticks)
-            bar.ax.set_yticklabels([f"{tick:.2g}" for tick in ticks], fontsize=8)
-            bar.outline.set_visible(False)
-        titled(figure, title, note)
-    return figure
+    figure = blank(max(max(widths) + 1.5, 0.085 * longest + 0.8), sum(heights) + 0.85 * len(grids) + 0.5)
+    panels = figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, grid, width in zip(panels, grids, widths, strict=True):
+        image = _thumbnails(axes, grid)
+        ticks = [0, image.norm.vmax / 4, image.norm.vmax]
+        beside = axes.inset_axes((1 + 0.12 / width, 0, 0.13 / width, 1))
+        bar = figure.colorbar(image, cax=beside, ticks=ticks)
+        bar.ax.set_yticklabels([f"{tick:.2g}" for tick in ticks], fontsize=8)
+        bar.outline.set_visible(False)
+    titled(figure, title, note)
+    return finished(figure)
 
 
 def _thumbnails(axes: Any, grid: HeadGrid) -> Any:
@@ -269,23 +268,22 @@ def attention_panels(
     even = None if among is None else 1 / among
     greatest = max(even or 0.0, *(float(grid.max()) for grid in grids)) or 1.0
     notes = [note, f"line in the bar: even attention, 1/{among} = {even:.2g}" if even else ""]
-    with fonts_of("".join([*(name for name, _ in maps), title, note])):
-        figure = blank(across * width + 1.2, down * (height + 0.25) + 0.7)
-        panels = list(figure.subplots(down, across, squeeze=False).ravel())
-        for axes in panels[count:]:
-            axes.set_axis_off()
-        if picture is not None:
-            _photo(panels[0], picture, rows, columns)
-        drawn = zip(panels[count - len(grids) :], maps, grids, strict=False)
-        for axes, (name, _), grid in drawn:
-            image = axes.imshow(grid, cmap=colours(), vmin=0, vmax=greatest, interpolation="nearest")
-            _bare(axes, name)
-        bar = figure.colorbar(image, ax=panels, shrink=0.8 / down**0.5, aspect=16, pad=0.03)
-        bar.outline.set_visible(False)
-        if even is not None:
-            bar.ax.axhline(even, color=EVEN, linewidth=2)
-        titled(figure, title, "\n".join(filter(None, notes)))
-    return figure
+    figure = blank(across * width + 1.2, down * (height + 0.25) + 0.7)
+    panels = list(figure.subplots(down, across, squeeze=False).ravel())
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    if picture is not None:
+        _photo(panels[0], picture, rows, columns)
+    drawn = zip(panels[count - len(grids) :], maps, grids, strict=False)
+    for axes, (name, _), grid in drawn:
+        image = axes.imshow(grid, cmap=colours(), vmin=0, vmax=greatest, interpolation="nearest")
+        _bare(axes, name)
+    bar = figure.colorbar(image, ax=panels, shrink=0.8 / down**0.5, aspect=16, pad=0.03)
+    bar.outline.set_visible(False)
+    if even is not None:
+        bar.ax.axhline(even, color=EVEN, linewidth=2)
+    titled(figure, title, "\n".join(filter(None, notes)))
+    return finished(figure)
 
 
 def signed_panels(
@@ -307,24 +305,23 @@ def signed_panels(
         raise ValueError(f"maps of a picture are grids of finite numbers, not {[g.shape for g in grids]}")
     count, height = len(grids) + (picture is not None), 3.0
     width = max(height * grids[0].shape[1] / grids[0].shape[0], 1.6)
-    with fonts_of("".join([*(name for name, _ in maps), title, note])):
-        figure = blank(count * (width + 0.15), height + 1.3)
-        panels, bars = figure.subplots(2, count, squeeze=False, height_ratios=[height, 0.12])
-        if picture is not None:
-            _photo(panels[0], picture, *grids[0].shape)
-            bars[0].set_axis_off()
-        first = count - len(grids)
-        for axes, below, (name, _), grid in zip(panels[first:], bars[first:], maps, grids, strict=True):
-            most = float(np.abs(grid).max()) or 1.0
-            image = axes.imshow(grid, cmap=SIGNED, vmin=-most, vmax=most, interpolation="nearest")
-            _bare(axes, name)
-            bar = figure.colorbar(image, cax=below, orientation="horizontal")
-            bar.set_ticks([-most, 0, most], labels=[f"{-most:.2g}", "0", f"{most:.2g}"])
-            for label, side in zip(below.get_xticklabels(), ("left", "center", "right"), strict=True):
-                label.set_horizontalalignment(side)
-            bar.outline.set_visible(False)
-        titled(figure, title, note)
-    return figure
+    figure = blank(count * (width + 0.15), height + 1.3)
+    panels, bars = figure.subplots(2, count, squeeze=False, height_ratios=[height, 0.12])
+    if picture is not None:
+        _photo(panels[0], picture, *grids[0].shape)
+        bars[0].set_axis_off()
+    first = count - len(grids)
+    for axes, below, (name, _), grid in zip(panels[first:], bars[first:], maps, grids, strict=True):
+        most = float(np.abs(grid).max()) or 1.0
+        image = axes.imshow(grid, cmap=SIGNED, vmin=-most, vmax=most, interpolation="nearest")
+        _bare(axes, name)
+        bar = figure.colorbar(image, cax=below, orientation="horizontal")
+        bar.set_ticks([-most, 0, most], labels=[f"{-most:.2g}", "0", f"{most:.2g}"])
+        for label, side in zip(below.get_xticklabels(), ("left", "center", "right"), strict=True):
+            label.set_horizontalalignment(side)
+        bar.outline.set_visible(False)
+    titled(figure, title, note)
+    return finished(figure)
 
 
 def _photo(axes: Any, picture: bytes, rows: int, columns: int) -> None:

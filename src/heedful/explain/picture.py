@@ -1,12 +1,14 @@
 """A heat map of attention as PNG or SVG, arranged as in Bahdanau et al. 2015, figure 3.
 
 Rows are target words, columns source words, and a row sums to 1. Theirs is white on black; here dark
-means much weight, on a light page. Nothing of matplotlib's global state is used but its defaults.
+means much weight, on a light page.
 """
 
 import math
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 
 from heedful.errors import RequestError
-from heedful.explain.canvas import blank, fonts_of, quiet, wrapped
+from heedful.explain.canvas import blank, finished, quiet, wrapped
 from heedful.explain.matrix import checked, printable
 from heedful.files import write_bytes
 
@@ -28,7 +30,7 @@ DIGITS = 6
 MOST_CELLS = 120
 """Rows or columns of a heat map; more could not be read."""
 # Without a salt of one's own the names inside an SVG are drawn at random, and no two files are equal.
-SETTINGS: Any = {"svg.hashsalt": "heedful", "svg.fonttype": "path", "text.usetex": False}
+SETTINGS: Any = {"svg.hashsalt": "heedful", "svg.fonttype": "path"}
 
 
 def heat_map(
@@ -60,26 +62,25 @@ def heat_map(
     room = 0.085 * max(map(len, [*rows, ""])), 0.06 * max(map(len, [*columns, ""]))
     lines = wrapped(title, int(13 * (across + room[0] + 1.2)))
     size = (max(across + room[0] + 1.4, 3.2), down + room[1] + 1.0 + 0.22 * (1 + lines.count("\n")))
-    with fonts_of("".join([*columns, *rows, title, note])):
-        figure = blank(*size)
-        axes = figure.add_subplot()
-        image = axes.imshow(matrix, cmap=COLOURS, vmin=0, vmax=top, aspect="equal", interpolation="nearest")
-        _label(axes, columns, rows)
-        bar = figure.colorbar(
-            image,
-            ax=axes,
-            ticks=[0, top / 2, top],
-            format="%g",
-            shrink=min(0.6, 1.6 / down),
-            aspect=14,
-            pad=0.02,
-        )
-        bar.outline.set_visible(False)
-        if lines:
-            figure.suptitle(lines, fontsize=11, parse_math=False)
-        if note:
-            axes.set_xlabel(note, fontsize=9, color="0.35", parse_math=False)
-    return figure
+    figure = blank(*size)
+    axes = figure.add_subplot()
+    image = axes.imshow(matrix, cmap=COLOURS, vmin=0, vmax=top, aspect="equal", interpolation="nearest")
+    _label(axes, columns, rows)
+    bar = figure.colorbar(
+        image,
+        ax=axes,
+        ticks=[0, top / 2, top],
+        format="%g",
+        shrink=min(0.6, 1.6 / down),
+        aspect=14,
+        pad=0.02,
+    )
+    bar.outline.set_visible(False)
+    if lines:
+        figure.suptitle(lines, fontsize=11, parse_math=False)
+    if note:
+        axes.set_xlabel(note, fontsize=9, color="0.35", parse_math=False)
+    return finished(figure)
 
 
 def check_size(rows: int, columns: int) -> None:
@@ -126,9 +127,27 @@ def save(figure: Figure, path: Path | str) -> None:
     if kind not in SUFFIXES:
         raise RequestError(f"{path}: a picture's name ends in {' or '.join(SUFFIXES)}")
     metadata = {"Date": None} if kind == ".svg" else {"Software": None}
-    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
-        # A sign that no font of this machine has is drawn as an empty box.
-        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
-        drawn = BytesIO()
+    drawn = BytesIO()
+    with _drawing():
         figure.savefig(drawn, format=kind[1:], metadata=metadata, facecolor="auto")
     write_bytes(path, drawn.getvalue())
+
+
+_LOCK = threading.Lock()
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """`SETTINGS` while matplotlib writes a file: it reads them from one place for all threads.
+
+    One thread draws at a time, and what other code changes in matplotlib meanwhile stays.
+    """
+    with _LOCK, warnings.catch_warnings():
+        # A character that no font of this machine has was reported by `finished`.
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
+        before = {name: matplotlib.rcParams[name] for name in SETTINGS}
+        matplotlib.rcParams.update(SETTINGS)
+        try:
+            yield
+        finally:
+            matplotlib.rcParams.update(before)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from heedful.errors import RequestError
-from heedful.explain.canvas import SIGNED, blank, fonts_of, legible, quiet, shortened, titled
+from heedful.explain.canvas import SIGNED, blank, finished, legible, quiet, shortened, titled
 from heedful.explain.matrix import printable
 from heedful.explain.picture import MOST_CELLS, colours
 
@@ -51,22 +51,20 @@ def signed_bars(
     if not sides or any(len(tokens) != len(values) for _, tokens, values in sides):
         raise ValueError("bars need as many numbers as tokens")
     most = max((abs(value) for _, _, values in sides for value in values), default=0.0) or 1.0
-    signs = "".join([title, note, *(token for _, tokens, _ in sides for token in tokens)])
     longest = max(len(tokens) for _, tokens, _ in sides)
-    with fonts_of(signs):
-        figure = blank(4.0 * len(sides), ROW * longest + 1.4)
-        for axes, (name, tokens, values) in zip(
-            figure.subplots(1, len(sides), squeeze=False)[0], sides, strict=True
-        ):
-            shades = matplotlib.colormaps[SIGNED](0.5 + 0.5 * np.asarray(values, dtype=float) / most)
-            axes.barh(range(len(tokens)), values, color=shades, edgecolor="0.6", linewidth=0.4)
-            axes.axvline(0, color="0.6", linewidth=0.8)
-            axes.set_xlim(-1.05 * most, 1.05 * most)
-            axes.set_ylim(longest - 0.4, -0.6)
-            _downwards(axes, tokens)
-            axes.set_title(name, fontsize=10)
-        titled(figure, title, note)
-    return figure
+    figure = blank(4.0 * len(sides), ROW * longest + 1.4)
+    for axes, (name, tokens, values) in zip(
+        figure.subplots(1, len(sides), squeeze=False)[0], sides, strict=True
+    ):
+        shades = matplotlib.colormaps[SIGNED](0.5 + 0.5 * np.asarray(values, dtype=float) / most)
+        axes.barh(range(len(tokens)), values, color=shades, edgecolor="0.6", linewidth=0.4)
+        axes.axvline(0, color="0.6", linewidth=0.8)
+        axes.set_xlim(-1.05 * most, 1.05 * most)
+        axes.set_ylim(longest - 0.4, -0.6)
+        _downwards(axes, tokens)
+        axes.set_title(name, fontsize=10)
+    titled(figure, title, note)
+    return finished(figure)
 
 
 def cost_bars(
@@ -94,38 +92,37 @@ def cost_bars(
     if not tokens or not len(tokens) == len(costs) == len(given):
         raise ValueError("bars need as many costs as tokens, and one token at least")
     most = max(costs) or 1.0
-    with fonts_of("".join([title, note, *tokens])):
-        figure = blank(6.0, ROW * len(tokens) + 1.45)
-        axes = figure.add_subplot()
-        shades = [GIVEN if each else COST for each in given]
-        bars = axes.barh(range(len(tokens)), costs, height=0.72, color=shades)
-        numbers = [f"{cost:.2f}" for cost in costs]
-        ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-        axes.bar_label(bars, numbers, padding=3, fontsize=8, color="0.35", bbox=ground)
-        handles: list[Any] = [
-            Patch(facecolor=shade, label=name)
-            for shade, name, has in ((COST, "answered", not all(given)), (GIVEN, "given", any(given)))
-            if has
-        ]
-        if mean is not None:
-            line = axes.axvline(mean, color="0.4", linewidth=1, linestyle="--", zorder=0)
-            line.set_label(f"mean {mean:.2f}")
-            handles.append(line)
-        axes.set_xlim(0, 1.12 * most)
-        axes.set_ylim(len(tokens) - 0.4, -0.6)
-        _downwards(axes, tokens)
-        axes.set_xlabel("cost in nats", fontsize=9)
-        axes.legend(
-            handles=handles,
-            loc="lower right",
-            bbox_to_anchor=(1, 1),
-            borderaxespad=0.2,
-            ncols=len(handles),
-            fontsize=8,
-            frameon=False,
-        )
-        titled(figure, title, note)
-    return figure
+    figure = blank(6.0, ROW * len(tokens) + 1.45)
+    axes = figure.add_subplot()
+    shades = [GIVEN if each else COST for each in given]
+    bars = axes.barh(range(len(tokens)), costs, height=0.72, color=shades)
+    numbers = [f"{cost:.2f}" for cost in costs]
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    axes.bar_label(bars, numbers, padding=3, fontsize=8, color="0.35", bbox=ground)
+    handles: list[Any] = [
+        Patch(facecolor=shade, label=name)
+        for shade, name, has in ((COST, "answered", not all(given)), (GIVEN, "given", any(given)))
+        if has
+    ]
+    if mean is not None:
+        line = axes.axvline(mean, color="0.4", linewidth=1, linestyle="--", zorder=0)
+        line.set_label(f"mean {mean:.2f}")
+        handles.append(line)
+    axes.set_xlim(0, 1.12 * most)
+    axes.set_ylim(len(tokens) - 0.4, -0.6)
+    _downwards(axes, tokens)
+    axes.set_xlabel("cost in nats", fontsize=9)
+    axes.legend(
+        handles=handles,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        borderaxespad=0.2,
+        ncols=len(handles),
+        fontsize=8,
+        frameon=False,
+    )
+    titled(figure, title, note)
+    return finished(figure)
 
 
 def depth_table(
@@ -157,33 +154,32 @@ def depth_table(
     longest = max(len(text) for text in [*depths, *(one for row in cells for one in row)])
     rows = [shortened(answer, 2 * SIGNS) for answer in answers]
     width = len(depths) * (0.078 * longest + 0.2) + 0.085 * max(map(len, rows)) + 0.3
-    with fonts_of("".join([title, note, *answers, *(one for row in said for one in row)])):
-        figure = blank(max(width, 4.2), 0.26 * len(rows) + 1.7)
-        axes, below = figure.subplots(2, 1, height_ratios=[0.26 * len(rows), 0.09])
-        image = axes.imshow(shares, cmap=colours(), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-        for (row, column), share in np.ndenumerate(shares):
-            axes.text(
-                column,
-                row,
-                cells[row][column],
-                ha="center",
-                va="center",
-                fontsize=8.5,
-                color=legible(colours()(share)),
-                weight="bold" if said[row][column] == answers[row] else "normal",
-                parse_math=False,
-            )
-        axes.xaxis.tick_top()
-        axes.set_xticks(range(len(depths)), depths, fontsize=9)
-        axes.set_xticks([i + 0.5 for i in range(len(depths) - 1)], minor=True)
-        axes.set_yticks([i + 0.5 for i in range(len(rows) - 1)], minor=True)
-        axes.grid(which="minor", color="0.85", linewidth=0.6)
-        _downwards(axes, rows)
-        bar = figure.colorbar(image, cax=below, orientation="horizontal", ticks=[0, 0.5, 1], format="%g")
-        bar.outline.set_visible(False)
-        below.tick_params(labelsize=8, length=0)
-        titled(figure, title, note)
-    return figure
+    figure = blank(max(width, 4.2), 0.26 * len(rows) + 1.7)
+    axes, below = figure.subplots(2, 1, height_ratios=[0.26 * len(rows), 0.09])
+    image = axes.imshow(shares, cmap=colours(), vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    for (row, column), share in np.ndenumerate(shares):
+        axes.text(
+            column,
+            row,
+            cells[row][column],
+            ha="center",
+            va="center",
+            fontsize=8.5,
+            color=legible(colours()(share)),
+            weight="bold" if said[row][column] == answers[row] else "normal",
+            parse_math=False,
+        )
+    axes.xaxis.tick_top()
+    axes.set_xticks(range(len(depths)), depths, fontsize=9)
+    axes.set_xticks([i + 0.5 for i in range(len(depths) - 1)], minor=True)
+    axes.set_yticks([i + 0.5 for i in range(len(rows) - 1)], minor=True)
+    axes.grid(which="minor", color="0.85", linewidth=0.6)
+    _downwards(axes, rows)
+    bar = figure.colorbar(image, cax=below, orientation="horizontal", ticks=[0, 0.5, 1], format="%g")
+    bar.outline.set_visible(False)
+    below.tick_params(labelsize=8, length=0)
+    titled(figure, title, note)
+    return finished(figure)
 
 
 def _downwards(axes: Any, tokens: Sequence[str]) -> None:

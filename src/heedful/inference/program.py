@@ -44,6 +44,9 @@ class CacheShape:
         return cls(part.n_kv_heads, _whole(part.d_k), _whole(part.d_v), of_source)
 
 
+_TYPES = {"sums": torch.int32, native.BF16: torch.bfloat16, native.INT8: torch.int8}
+
+
 def _whole(d: int) -> int:
     return d + -d % native.LANES
 
@@ -81,12 +84,23 @@ class Program:
         return number
 
     def write(self, op: int, **fields: Any) -> native.Instruction:
-        """Append an instruction; tensors among its fields are kept and given by their addresses."""
+        """Append an instruction; tensors among its fields are kept and given by their addresses and sizes.
+
+        Raises:
+            UnfitError: a tensor is of another type than the engine reads, or a number too large.
+        """
         instruction = native.Instruction(op=op, add=-1)
         for name, value in fields.items():
             if isinstance(value, Tensor):
+                kind = fields.get("kind", native.FP32) if name == "weights" else name
+                if value.dtype != _TYPES.get(kind, torch.float32) or value.device.type != "cpu":
+                    raise UnfitError(f"{name} of type {value.dtype} on {value.device}")
+                value = value.contiguous()
                 self._kept.append(value)
+                setattr(instruction, f"n_{name}", value.nbytes)
                 value = value.data_ptr()
+            elif isinstance(value, int) and not -(2**31) <= value < 2**31:  # ctypes would cut it
+                raise UnfitError(f"{name} of {value}")
             setattr(instruction, name, value)
         self.instructions.append(instruction)
         return instruction
@@ -195,6 +209,8 @@ class Program:
     ) -> None:
         if type(part.score) not in (ScaledDotScore, DotScore):
             raise UnfitError(f"a score of kind {type(part.score).__name__}")
+        if part.d_k > native.WIDEST_KEY:
+            raise UnfitError(f"heads of width {part.d_k}, more than {native.WIDEST_KEY}")
         mixed = self.buffer("z", part.n_heads * part.d_v)
         self.write(
             native.ATTEND, source=source, target=mixed, cache=cache, reads_source=reads_source,

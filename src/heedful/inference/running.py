@@ -46,7 +46,9 @@ class Room:
     def caches(self) -> Iterator[native.Cache]:
         """Where each layer's keys and values lie."""
         for keys, values in zip(self.keys, self.values, strict=True):
-            yield native.Cache(keys.data_ptr(), values.data_ptr(), self.capacity)
+            yield native.Cache(
+                keys.data_ptr(), values.data_ptr(), self.capacity, self.lines, keys.nbytes, values.nbytes
+            )
 
 
 @dataclass
@@ -89,16 +91,19 @@ class Runner:
         engine: to which the program belongs.
         program: the encoder's or the decoder's.
         n_rows: at most so many go through it at once.
+        n_threads: by default as many as torch uses.
     """
 
-    def __init__(self, engine: Engine, program: Program, n_rows: int = ROWS) -> None:
+    def __init__(
+        self, engine: Engine, program: Program, n_rows: int = ROWS, n_threads: int | None = None
+    ) -> None:
         self.engine, self.program, self.n_rows = engine, program, n_rows
         self.buffers = [torch.empty(n_rows, width) for width in program.widths]
         self._code: Any = program.array()
         self._first, self._count = ctypes.addressof(self._code), len(self._code)
         self._addresses = (ctypes.c_void_p * len(self.buffers))(*(b.data_ptr() for b in self.buffers))
         self._widths = np.array(program.widths, np.int64)
-        threads = torch.get_num_threads()
+        threads = min(n_threads or torch.get_num_threads(), native.MOST_THREADS)
         shared = max(n_rows, threads * native.CONVERTED_ALONE)
         self._converted = torch.empty(shared, program.converted, dtype=torch.int32)
         self._row_scales = torch.empty(shared)
@@ -109,7 +114,10 @@ class Runner:
         self._rows: Rows | None = None
         self.call = native.Call(
             n_threads=threads,
+            most_threads=threads,
             n_buffers=len(self.buffers),
+            n_lines=n_rows,
+            n_caches=len(self._caches),
             buffers=ctypes.addressof(self._addresses),
             widths=self._widths.ctypes.data,
             caches=ctypes.addressof(self._caches),
@@ -122,7 +130,8 @@ class Runner:
         """Read and write these caches, at positions below ``longest``; who runs the program keeps them."""
         if longest > self._longest:
             self._table = self.engine.positions(self.program, longest)
-            self._code[0].bias, self._longest = self._table.data_ptr(), len(self._table)
+            self._code[0].bias, self._code[0].n_bias = self._table.data_ptr(), self._table.nbytes
+            self._longest = len(self._table)
         rooms = (ref(own), ref(source) if source else None)
         if self._rooms == rooms:
             return
@@ -143,15 +152,18 @@ class Runner:
             rows: the rows.
             linked: whether some see what others of them write.
         """
-        self.call.n_rows, self.call.linked = len(rows.positions), linked
+        n = len(rows.positions)
+        self.call.n_rows, self.call.linked = n, linked
         if rows is self._rows:
             return
         for name in _EACH:
             array = getattr(rows, name)
             if array is not None:
-                assert array.flags.c_contiguous, name
-                setattr(self.call, name, array.ctypes.data)
-        self.call.ancestors, self.call.n_ancestors = rows.ancestors.ctypes.data, rows.ancestors.shape[1]
+                _require(array, (n,), np.int64 if name == "ids" else np.int32, name)
+            setattr(self.call, name, None if array is None else array.ctypes.data)
+        _require(rows.ancestors, rows.ancestors.shape[:2], np.int32, "ancestors")
+        self.call.ancestors = rows.ancestors.ctypes.data
+        self.call.n_sequences, self.call.n_ancestors = rows.ancestors.shape
         self._rows = rows
 
     def run(self, *, head: bool = True) -> None:
@@ -168,3 +180,10 @@ class Runner:
     def buffer(self, name: str) -> Tensor:
         """``[n_rows, width]``."""
         return self.buffers[self.program.buffers[name]]
+
+
+def _require(array: np.ndarray, shape: tuple[int, ...], dtype: type, name: str) -> None:
+    if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+        raise ValueError(
+            f"{name} must be contiguous {dtype.__name__} of shape {shape}, got {array.dtype} {array.shape}"
+        )

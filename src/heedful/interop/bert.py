@@ -265,6 +265,8 @@ def _refuse(config: Any, *, pooled: bool) -> None:
     }
     if pooled:
         others["pooler"] = (True, "it classifies through a layer with tanh")
+    if config.scale_embedding:
+        raise RequestError("model.scale_embedding=true: BERT does not multiply its embeddings")
     refuse_others(config, "BERT", others)
     refuse_other_heads(config, "BERT")
     if not config.segments:

@@ -19,12 +19,12 @@ from heedful.errors import DamagedError, RequestError
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import (
-    SETTINGS,
     TOKENIZER,
     all_ids,
     once_taken_away,
     read_library,
     refuse_other_ids,
+    settings_of,
     spelling,
 )
 from heedful.text.configuration import ByteBpeConfig, ByteSplit
@@ -91,6 +91,11 @@ def read_byte_bpe(
         RequestError: heedful has no such tokenizer, or it is not the one of the weights.
         DamagedError: a file is damaged.
     """
+    settings_of(checkpoint).refuse(
+        "add_prefix_space",
+        "heedful puts no space before texts; set it to false if the model was trained so, here and in "
+        f"{TOKENIZER}",
+    )
     read = _from_library(checkpoint) if checkpoint.has(TOKENIZER) else _from_parts(checkpoint)
     if any(read.around) and not answers:
         raise RequestError(
@@ -144,9 +149,7 @@ def _from_library(checkpoint: Checkpoint) -> _Read:
 
 def _roles(checkpoint: Checkpoint) -> dict[str, str]:
     """What tokenizer_config.json says of special tokens, where it is there."""
-    if not checkpoint.has(SETTINGS):
-        return {}
-    told = checkpoint.json(SETTINGS)
+    told = settings_of(checkpoint).values
     spelled = {role: spelling(told.get(f"{role}_token")) for role in _ROLES}
     return {role: each for role, each in spelled.items() if each is not None}
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from heedful.errors import DamagedError, RequestError, WorkError
-from heedful.files import replacing, sha256, write_text
+from heedful.files import parse_json, replacing, sha256, write_text
+from heedful.training.weights import opened
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
@@ -78,8 +79,8 @@ class Checkpoint:
         """
         path = self.file(name)
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            found = parse_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise DamagedError(f"{path}: cannot be read as JSON: {error}") from None
         if not isinstance(found, dict):
             raise DamagedError(f"{path}: holds no JSON object")
@@ -125,11 +126,8 @@ class Checkpoint:
         if Path(name).name != name:
             raise DamagedError(f"{self.path / INDEX}: names a file of another folder: {name}")
         path = self.file(name)
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise DamagedError(f"{path}: cannot be read as safetensors: {error}") from None
+        with opened(path) as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         self.strange += [name for name, tensor in tensors.items() if not _is_finite(tensor)]
         return tensors
 

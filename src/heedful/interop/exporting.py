@@ -6,10 +6,9 @@ from heedful.errors import RequestError
 from heedful.files import write_bytes
 from heedful.interop.checkpoint import CONFIG, write_checkpoint
 from heedful.interop.formats import FORMATS, format_called
-from heedful.interop.importing import refuse_full
+from heedful.interop.importing import filling, refuse_full
 from heedful.runs.kind import Say
 from heedful.runs.run import load
-from heedful.runs.train import nothing_half_made
 
 
 def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda line: None) -> Path:
@@ -44,7 +43,7 @@ def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda l
     written = form.write(run)
     for note in written.notes:
         say(f"note: {note}")
-    with nothing_half_made(folder, resume=False):
+    with filling(folder):
         try:
             for name in (CONFIG, *written.files):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)

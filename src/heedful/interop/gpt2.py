@@ -236,6 +236,8 @@ def _refuse(config: LanguageModelConfig) -> None:
         "feed_forward": ("plain", "its layers have feed-forwards, and these are not gated"),
         "feed_forward_bias": (True, "its feed-forwards have biases"),
     }
+    if config.scale_embedding:
+        raise RequestError("model.scale_embedding=true: GPT-2 does not multiply its embeddings")
     refuse_others(config, "GPT-2", others)
     refuse_other_heads(config, "GPT-2")
     if config.score not in ("scaled-dot", "dot"):

@@ -1,5 +1,7 @@
 """From a folder of another library to a run: the one function behind ``heedful import``."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from heedful.errors import RequestError
+from heedful.files import is_unicode
 from heedful.interop.checkpoint import CONFIG, Checkpoint
 from heedful.interop.formats import format_of
 from heedful.memory import room_for
@@ -15,8 +18,9 @@ from heedful.runs.environment import environment
 from heedful.runs.folder import RunFolder, write_json, write_text
 from heedful.runs.kind import Say
 from heedful.runs.kinds import kind_of
+from heedful.runs.lock import held, nothing_half_made
 from heedful.runs.reading import recipe_from
-from heedful.runs.train import nothing_half_made, seal
+from heedful.runs.train import seal
 from heedful.runs.trees import Mark, Tree
 from heedful.runs.yaml import dump_yaml
 
@@ -36,6 +40,8 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
         DamagedError: a file of it is damaged.
     """
     refuse_full(out)
+    if not is_unicode(source.resolve().name):
+        raise RequestError(f"{source}: the folder's name must be UTF-8, for the recipe names it; rename it")
     checkpoint = Checkpoint(source)
     form = format_of(checkpoint)
     try:
@@ -54,7 +60,7 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         say(f"warning: {names[0]}{more}: holds NaN or infinity; the run will answer with nonsense")
     card = {"format": form.name, "name": source.resolve().name, "files": checkpoint.hashes()}
-    with nothing_half_made(out, resume=False):
+    with filling(out):
         return _write(RunFolder(out), recipe, found.codec, found.model, {"imported": card})
 
 
@@ -68,10 +74,6 @@ def _sizes(codec: Any) -> str:
 
 def _write(folder: RunFolder, recipe: Any, codec: Any, model: nn.Module, facts: dict[str, Any]) -> RunFolder:
     """The run's folder, the card last."""
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"{folder.path}: the folder cannot be made ({error.strerror})") from None
     write_json(folder.environment, environment(torch.device("cpu")))
     write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
     kind_of(recipe).save(codec, folder)
@@ -90,3 +92,16 @@ def refuse_full(out: Path) -> None:
     found = sorted(path.name for path in out.iterdir()) if out.exists() else []
     if found:
         raise RequestError(f"{out}: is not empty (it has {found[0]!r}); choose another folder")
+
+
+@contextmanager
+def filling(out: Path) -> Iterator[None]:
+    """Hold an empty folder that is about to be filled; if that fails, all that was written is removed.
+
+    Raises:
+        RequestError: another process writes there, or has made something there by now.
+    """
+    with held(out):
+        refuse_full(out)
+        with nothing_half_made(out):
+            yield

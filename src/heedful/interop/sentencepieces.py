@@ -29,6 +29,12 @@ VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 UNKNOWN = "<unk>"
 KIND = SentencePieceConfig(kind="sentencepiece")
 
+_KEYS = {
+    SPECIALS.start: "decoder_start_token_id",
+    SPECIALS.end: "eos_token_id",
+    SPECIALS.pad: "pad_token_id",
+}
+
 
 @dataclass(frozen=True)
 class Numberings:
@@ -95,7 +101,7 @@ def read_sentencepieces(
             )
         found = numbering(settings, size, names.index(UNKNOWN) if UNKNOWN in names else None)
         vocabulary = Vocabulary(names, found.theirs[: len(SPECIALS)])
-        read.append(_tokenizer(checkpoint, MODELS[side], vocabulary))
+        read.append(_tokenizer(checkpoint, settings, MODELS[side], vocabulary))
         numberings.append(found)
     return Tokenizers(*read), Numberings(*numberings)
 
@@ -109,12 +115,32 @@ def _names(checkpoint: Checkpoint, file: str) -> tuple[str, ...]:
     return tuple(names[i] for i in range(len(names)))
 
 
-def _tokenizer(checkpoint: Checkpoint, file: str, vocabulary: Vocabulary) -> Tokenizer:
+def _tokenizer(checkpoint: Checkpoint, settings: Settings, file: str, vocabulary: Vocabulary) -> Tokenizer:
     path = checkpoint.file(file)
     try:
-        return Tokenizer(build(KIND, kept(path.read_bytes(), vocabulary)))
+        model = path.read_bytes()
+        tokenizer = Tokenizer(build(KIND, kept(model, vocabulary)))
+        ordinary = _ordinary(model)
     except (OSError, RuntimeError) as error:
         raise DamagedError(f"{path}: cannot be read as a model of sentencepiece: {error}") from None
+    for our, key in _KEYS.items():
+        their = vocabulary.specials[our]
+        if their is not None and (name := vocabulary.names[their]) in ordinary:
+            raise settings.wrong(
+                key,
+                f"{their} is {name!r}, a piece of ordinary text in {path.name}; it must be a special token",
+            )
+    return tokenizer
+
+
+def _ordinary(model: bytes) -> set[str]:
+    """The pieces that text is cut into."""
+    from sentencepiece import SentencePieceProcessor
+
+    processor: Any = SentencePieceProcessor(model_proto=model)
+    special = (processor.is_control, processor.is_unknown, processor.is_unused)
+    ids = range(processor.get_piece_size())
+    return {processor.id_to_piece(i) for i in ids if not any(of(i) for of in special)}
 
 
 def has_sentencepieces(codec: Tokenizers) -> bool:

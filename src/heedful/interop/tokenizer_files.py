@@ -14,8 +14,31 @@ from heedful.interop.checkpoint import Checkpoint, Settings
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 
 
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
+
+
+def settings_of(checkpoint: Checkpoint) -> Settings:
+    """tokenizer_config.json, or nothing."""
+    held = checkpoint.json(SETTINGS) if checkpoint.has(SETTINGS) else {}
+    return Settings(held, str(checkpoint.path / SETTINGS))
+
+
+def is_generic(told: Settings, config: Settings) -> bool:
+    """Whether transformers takes tokenizer.json as it is.
+
+    A class of a model's own (`BertTokenizer`), which is the default, sets what its options say instead.
+
+    Args:
+        told: tokenizer_config.json.
+        config: config.json.
+    """
+    return (told.get("tokenizer_class", str) or config.get("tokenizer_class", str)) in _GENERIC
+
+
 def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, dict[str, Any]]:
     """Of tokenizer.json: its path, the tokenizer, and all that it says.
+
+    Its truncation and padding are left out: transformers truncates and pads only if a call asks for it.
 
     Raises:
         DamagedError: it holds no tokenizer.
@@ -25,6 +48,8 @@ def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, dict[str, Any]]
         library = Library.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises plain exceptions
         raise DamagedError(f"{path}: cannot be read as a tokenizer: {error}") from None
+    library.no_truncation()
+    library.no_padding()
     return path, library, json.loads(library.to_str())
 
 

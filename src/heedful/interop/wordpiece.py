@@ -18,12 +18,13 @@ from heedful.errors import DamagedError, RequestError
 from heedful.interop.checkpoint import Checkpoint, Settings
 from heedful.interop.names import Numbering
 from heedful.interop.tokenizer_files import (
-    SETTINGS,
     TOKENIZER,
     all_ids,
+    is_generic,
     read_library,
     refuse_other_ids,
     settings_file,
+    settings_of,
     spelling,
 )
 from heedful.text.configuration import CleaningConfig, WordPieceConfig
@@ -53,6 +54,25 @@ _ROLES = {
 
 # What the model must be; the library's own numbers, which heedful's tokenizers have too.
 _MODEL = {"type": "WordPiece", "continuing_subword_prefix": CONTINUES, "max_input_chars_per_word": 100}
+
+
+# What BERT's class does to text if its options say nothing else.
+_USUAL = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+
+# Options of tokenizer_config.json, and what they are called in the library's normaliser.
+_OPTIONS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+
+# The same in heedful's cleaning, the case first, for accents go with it.
+_CLEANING = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "chinese",
+    "clean_text": "clean",
+}
 
 
 @dataclass(frozen=True)
@@ -85,10 +105,12 @@ def read_wordpiece(checkpoint: Checkpoint, config: Settings) -> tuple[Tokenizer,
         RequestError: heedful has no such tokenizer, or it is not the one of the weights.
         DamagedError: a file is damaged.
     """
-    held = checkpoint.json(SETTINGS) if checkpoint.has(SETTINGS) else {}
-    told = Settings(held, str(checkpoint.path / SETTINGS))
+    told = settings_of(checkpoint)
     told.refuse("do_basic_tokenize", "heedful's WordPiece cuts text into words first", (None, True))
-    read = _from_library(checkpoint, told) if checkpoint.has(TOKENIZER) else _from_lines(checkpoint, told)
+    if checkpoint.has(TOKENIZER):
+        read = _from_library(checkpoint, told, as_it_is=is_generic(told, config))
+    else:
+        read = _from_lines(checkpoint, told)
     refuse_other_ids(read.path, read.ids, config, 30522)
     if missing := [name for name in read.specials.values() if name not in read.ids]:
         raise RequestError(f"{read.path}: has no entry for the special token {missing[0]!r}")
@@ -111,8 +133,8 @@ def _specials(told: Settings) -> dict[int, str]:
     return {ours: spelling(told.values.get(key)) or usual for key, (ours, usual) in _ROLES.items()}
 
 
-def _from_library(checkpoint: Checkpoint, told: Settings) -> _Read:
-    """Of tokenizer.json; where tokenizer_config.json says something else of the cleaning, it is right."""
+def _from_library(checkpoint: Checkpoint, told: Settings, *, as_it_is: bool) -> _Read:
+    """Of tokenizer.json, with which tokenizer_config.json must agree."""
     path, library, whole = read_library(checkpoint)
     for key, good in _MODEL.items():
         if (found := whole["model"].get(key)) != good:
@@ -124,7 +146,9 @@ def _from_library(checkpoint: Checkpoint, told: Settings) -> _Read:
     ids, specials = all_ids(whole), _specials(told)
     _refuse_other_frame(path, library, ids, specials)
     added = frozenset(token["content"] for token in whole["added_tokens"])
-    return _Read(path, ids, added, specials, _cleaning(told, whole["normalizer"] or {}))
+    held = whole["normalizer"] or {}
+    _refuse_other_cleaning(told, held, as_it_is=as_it_is)
+    return _Read(path, ids, added, specials, _cleaning(held))
 
 
 def _from_lines(checkpoint: Checkpoint, told: Settings) -> _Read:
@@ -141,21 +165,50 @@ def _from_lines(checkpoint: Checkpoint, told: Settings) -> _Read:
         if line in ids:
             raise RequestError(f"{path}:{number + 1}: the entry {line!r} stands in line {ids[line] + 1} too")
         ids[line] = number
-    usual = {"clean_text": True, "handle_chinese_chars": True, "lowercase": True}
-    return _Read(path, ids, frozenset(), _specials(told), _cleaning(told, usual))
+    return _Read(path, ids, frozenset(), _specials(told), _cleaning(_normaliser(told, _USUAL)))
 
 
 def _kind(part: Mapping[str, Any] | None) -> str | None:
     return None if part is None else part["type"]
 
 
-def _cleaning(told: Settings, normaliser: Mapping[str, Any]) -> CleaningConfig:
-    """What both files say; accents go with the case where nothing is said of them."""
-    lowercase = told.get("do_lower_case", bool, normaliser.get("lowercase", False))
-    accents = told.get("strip_accents", bool, normaliser.get("strip_accents"))
+def _normaliser(told: Settings, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """The normaliser that the options of tokenizer_config.json ask for; what they leave open is as usual."""
+    asked = {ours: told.get(key, bool) for key, ours in _OPTIONS.items()}
+    return {**usual, **{key: value for key, value in asked.items() if value is not None}}
+
+
+def _refuse_other_cleaning(told: Settings, held: Mapping[str, Any], *, as_it_is: bool) -> None:
+    """Refuse options of tokenizer_config.json that the normaliser of tokenizer.json contradicts.
+
+    Which of them counts depends on the class that transformers makes: of BERT's, the options do, also by
+    their defaults; a generic class ignores them.
+
+    Raises:
+        RequestError: naming the option.
+    """
+    asked = _normaliser(told, held if as_it_is else _USUAL)
+    theirs, ours = _cleaning(asked).model_dump(), _cleaning(held).model_dump()
+    for key, name in _CLEANING.items():
+        if theirs[name] != ours[name]:
+            default = "" if told.values.get(key) is not None else " (the default)"
+            raise told.wrong(
+                key,
+                f"{_shown(theirs[name])}{default}, but the normalizer of {TOKENIZER} says "
+                f"{_shown(ours[name])}; make both say how the model was trained",
+            )
+
+
+def _shown(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _cleaning(normaliser: Mapping[str, Any]) -> CleaningConfig:
+    """What a normaliser of the library does; accents go with the case where nothing is said of them."""
+    lowercase, accents = normaliser.get("lowercase", False), normaliser.get("strip_accents")
     return CleaningConfig(
         clean=normaliser.get("clean_text", False),
-        chinese=told.get("tokenize_chinese_chars", bool, normaliser.get("handle_chinese_chars", False)),
+        chinese=normaliser.get("handle_chinese_chars", False),
         strip_accents=lowercase if accents is None else accents,
         lowercase=lowercase,
     )

@@ -271,6 +271,18 @@ def norm_of(config: StackConfig) -> nn.Module:
     return _NORMS[config.norm](config)
 
 
+def embedding_scale(config: Any) -> float:
+    """What embedded tokens are multiplied by: ``scale_embedding`` of the configuration says it.
+
+    By default it is sqrt(d_model) with sines, cosines and constants, and 1 with other positions: the former
+    are of size 1, and would drown a table of size 0.02.
+    """
+    scaled: bool | None = config.scale_embedding
+    if scaled is None:
+        scaled = config.positions in {"sinusoidal", "constant"}
+    return math.sqrt(config.d_model) if scaled else 1.0
+
+
 def positions_of(kind: str, n: int, width: int) -> Positions:
     """The part that gives each of ``n`` positions its vector."""
     return _POSITIONS[kind](n, width)

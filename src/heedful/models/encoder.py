@@ -9,7 +9,6 @@ With V = 30,522 that makes 109,482,240 and 335,141,888; the paper (Devlin et al.
 and 340M. The ε of their norms, 1e-12, is the released code's.
 """
 
-import math
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -21,6 +20,7 @@ from heedful.models.attention_stack import (
     Layers,
     Positive,
     Rate,
+    embedding_scale,
     norm_of,
     positions_of,
 )
@@ -78,6 +78,8 @@ class EncoderConfig(MixingConfig):
         embedding_norm: whether the sum of the embeddings is normalised.
         pooling: what one vector for the whole sequence is made of.
         pooler: whether a layer with tanh follows.
+        scale_embedding: whether embedded tokens are multiplied by sqrt(d_model); null: with the positions
+            ``sinusoidal`` and ``constant``, which are of size 1.
     """
 
     kind: Literal["encoder"] = "encoder"
@@ -92,6 +94,7 @@ class EncoderConfig(MixingConfig):
     embedding_norm: bool = True
     pooling: Literal["first", "mean", "max"] = "first"
     pooler: bool = True
+    scale_embedding: bool | None = None
 
     @model_validator(mode="after")
     def _even(self) -> "EncoderConfig":
@@ -131,8 +134,7 @@ def build(config: EncoderConfig, vocab_size: int) -> Encoder:
         Added(positions_of(config.positions, config.max_length, d_model)),
         nn.Parameter(torch.empty(config.segments, d_model)) if config.segments else None,
         norm_of(config) if config.embedding_norm else nn.Identity(),
-        # Sines, cosines and constants are of size 1, and would drown a table of size 0.02.
-        scale=math.sqrt(d_model) if config.positions in {"sinusoidal", "constant"} else 1.0,
+        scale=embedding_scale(config),
         dropout=config.dropout,
     )
     pooling = POOLINGS[config.pooling]()

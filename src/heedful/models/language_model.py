@@ -57,6 +57,7 @@ from heedful.models.attention_stack import (
     WindowedConfig,
     activation_of,
     compressed_attention,
+    embedding_scale,
     feed_forward,
     in_layer,
     positions_of,
@@ -186,6 +187,8 @@ class LanguageModelConfig(WindowedConfig):
         positions: how the tokens' places are known; ``none`` leaves it to the causal mask, or to the order
             of a recurrence. ``rotary`` and ``alibi`` act inside attention.
         tie: whether the output layer is the embedding table.
+        scale_embedding: whether embedded tokens are multiplied by sqrt(d_model); null: with the positions
+            ``sinusoidal`` and ``constant``, which are of size 1.
     """
 
     kind: Literal["language-model"] = "language-model"
@@ -217,6 +220,7 @@ class LanguageModelConfig(WindowedConfig):
     norm_placement: Literal["post", "pre"] = "pre"
     positions: Literal["learned", "sinusoidal", "constant", "none", "rotary", "alibi"] = "learned"
     tie: bool = True
+    scale_embedding: bool | None = None
 
     @model_validator(mode="after")
     def _pairs(self) -> "LanguageModelConfig":
@@ -344,10 +348,8 @@ def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
     """The model, freshly initialised as GPT-2 (see `initialise`)."""
     table = nn.Parameter(torch.empty(vocab_size, config.d_model))
     positions = Added(positions_of(config.positions, config.context, config.d_model))
-    # Sines, cosines and constants are of size 1, and would drown a table of size 0.02.
-    scale = math.sqrt(config.d_model) if config.positions in {"sinusoidal", "constant"} else 1.0
     model = LanguageModel(
-        TokenEmbedding(table, positions, scale=scale, dropout=config.dropout),
+        TokenEmbedding(table, positions, scale=embedding_scale(config), dropout=config.dropout),
         stack_of(config, (_layer(config, number) for number in range(1, config.n_layers + 1))),
         token_head(config.d_model, vocab_size, table if config.tie else None),
     )

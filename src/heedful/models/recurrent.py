@@ -14,6 +14,7 @@ has one; the papers leave biases out of their equations. Reversing the source is
 to left: annotations stay with their tokens, so alignments need no turning back.
 """
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -67,6 +68,7 @@ class RecurrentConfig(Config):
         d_readout: width of the readout (d_hidden by default).
         dropout: on embeddings, between layers and on the readout.
         tie: three-way (both embeddings and the output layer), target (the last two) or none.
+        scale_embedding: whether embedded tokens are multiplied by sqrt(d_embedding).
     """
 
     kind: Literal["recurrent"] = "recurrent"
@@ -83,6 +85,7 @@ class RecurrentConfig(Config):
     d_readout: Positive | None = None
     dropout: Rate = 0.0
     tie: Literal["three-way", "target", "none"] = "none"
+    scale_embedding: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> "RecurrentConfig":
@@ -217,7 +220,9 @@ def _cell(config: RecurrentConfig, d_in: int) -> Cell:
 
 
 def _embedding(config: RecurrentConfig, weight: nn.Parameter) -> TokenEmbedding:
-    return TokenEmbedding(weight, Added(NoPositions(config.d_embedding)), dropout=config.dropout)
+    scale = math.sqrt(config.d_embedding) if config.scale_embedding else 1.0
+    positions = Added(NoPositions(config.d_embedding))
+    return TokenEmbedding(weight, positions, scale=scale, dropout=config.dropout)
 
 
 def encoder_stack(config: RecurrentConfig) -> RecurrentStack:

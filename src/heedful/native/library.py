@@ -19,6 +19,24 @@ LANES = 16
 """Widths in caches are filled up to a multiple of it (PADDING of program.h)."""
 CONVERTED_ALONE = 4
 """Up to so many rows, every thread converts the activations for itself."""
+MOST_THREADS = 1024
+"""More threads are refused."""
+WIDEST_KEY = 16384
+"""Wider keys are refused: a query is copied to the stack of its thread."""
+
+# Why a call is refused, by the numbers of check.h.
+_REASONS = {
+    1: "sizes or memory of the call are missing or out of range",
+    2: "unknown operation",
+    3: "columns outside a buffer",
+    4: "weights are missing or smaller than their shape",
+    5: "a cache is missing or smaller than its shape",
+    6: "working memory is missing or too small",
+    7: "a token id is outside the embedding table",
+    8: "a position is outside the table of positions or the cache",
+    9: "a row refers to a line outside the cache or the ancestors",
+    10: "a row sees more positions than there are",
+}
 
 
 class Instruction(Structure):
@@ -30,6 +48,7 @@ class Instruction(Structure):
             for name in ("op", "source", "target", "add", "n_in", "n_out", "kind", "activation")
         ),
         *((name, c_void_p) for name in ("weights", "bias", "scales", "sums")),
+        *((name, c_int64) for name in ("n_weights", "n_bias", "n_scales", "n_sums")),
         *((name, c_int32) for name in ("cache", "reads_source", "first_query", "first_key", "first_value")),
         *((name, c_int32) for name in ("n_heads", "n_kv_heads", "d_k", "d_v", "beside")),
         ("number", c_float),
@@ -39,7 +58,10 @@ class Instruction(Structure):
 class Cache(Structure):
     """Where keys and values lie."""
 
-    _fields_ = [("keys", c_void_p), ("values", c_void_p), ("capacity", c_int64)]
+    _fields_ = [
+        *((name, c_void_p) for name in ("keys", "values")),
+        *((name, c_int64) for name in ("capacity", "lines", "n_keys", "n_values")),
+    ]
 
 
 class Call(Structure):
@@ -48,10 +70,15 @@ class Call(Structure):
     _fields_ = [
         ("program", c_void_p),
         *((name, c_int64) for name in ("n_instructions", "n_rows", "n_threads", "n_buffers", "linked")),
-        *((name, c_void_p) for name in ("buffers", "widths", "caches", "ids", "positions", "places")),
-        *((name, c_void_p) for name in ("sequences", "seen", "ancestors")),
-        ("n_ancestors", c_int64),
-        *((name, c_void_p) for name in ("sources", "source_lengths", "converted")),
+        *((name, c_void_p) for name in ("buffers", "widths")),
+        ("n_lines", c_int64),
+        ("caches", c_void_p),
+        ("n_caches", c_int64),
+        *((name, c_void_p) for name in ("ids", "positions", "places", "sequences", "seen", "ancestors")),
+        *((name, c_int64) for name in ("n_sequences", "n_ancestors")),
+        *((name, c_void_p) for name in ("sources", "source_lengths")),
+        ("most_threads", c_int64),
+        ("converted", c_void_p),
         ("n_converted", c_int64),
         *((name, c_void_p) for name in ("row_scales", "scores")),
         ("n_scores", c_int64),
@@ -63,7 +90,7 @@ class Library:
 
     def __init__(self, dll: ctypes.CDLL) -> None:
         self._run = dll.heedful_run
-        self._run.argtypes, self._run.restype = [POINTER(Call)], None
+        self._run.argtypes, self._run.restype = [POINTER(Call)], c_int64
         self._rank = dll.heedful_rank
         self._rank.restype = c_int64
         self._rank.argtypes = [
@@ -71,32 +98,51 @@ class Library:
         ]  # fmt: skip
 
     def run(self, call: Call) -> None:
-        """Carry a program out. Nothing is checked: every address must be right."""
-        self._run(ctypes.byref(call))
+        """Carry a program out, if it stays within the sizes that the structures give.
+
+        Sizes must be those of the memory at the addresses; everything else may be wrong.
+
+        Raises:
+            ValueError: an instruction or a row reaches beyond them. Nothing was done.
+        """
+        if wrong := self._run(ctypes.byref(call)):
+            instruction, reason = divmod(wrong, 256)
+            raise ValueError(f"the engine refuses instruction {instruction}: {_REASONS[reason]}")
 
     def rank(
-        self, logits: int, shape: tuple[int, int], forbidden: np.ndarray, k: int, n_threads: int
+        self, logits: np.ndarray, forbidden: np.ndarray, k: int, n_threads: int
     ) -> tuple[Any, Any] | None:
         """The ``k`` most probable allowed tokens of each row: log-probabilities and ids, ``[N, k]``.
 
         Args:
-            logits: address of ``[N, V]``, 32 bits, contiguous.
-            shape: N and V.
+            logits: ``[N, V]``, 32 bits, contiguous.
             forbidden: ids (64 bits) that are passed over.
-            k: how many; of equals, the lowest come first. Where fewer are possible and allowed, the
+            k: how many; of equals, the lowest come first. If fewer are possible and allowed, the
                 last places have minus infinity and token 0.
             n_threads: over which the rows are spread.
 
         Returns:
             None where a row has no distribution: it holds NaN or plus infinity, or nothing is possible.
+
+        Raises:
+            ValueError: an array is of another type or shape, or ``k`` is not positive.
         """
-        n, size = shape
+        _require(logits, np.float32, 2, "logits")
+        _require(forbidden, np.int64, 1, "forbidden")
+        n, size = logits.shape
+        if k < 1 or size < 1:
+            raise ValueError(f"k and the number of tokens must be positive, got {k} and {size}")
         values, ids = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
         broken = self._rank(
-            logits, n, size, forbidden.ctypes.data, len(forbidden), k, values.ctypes.data, ids.ctypes.data,
-            n_threads,
+            logits.ctypes.data, n, size, forbidden.ctypes.data, len(forbidden), k, values.ctypes.data,
+            ids.ctypes.data, max(1, min(n_threads, MOST_THREADS)),
         )  # fmt: skip
         return None if broken else (values, ids)
+
+
+def _require(array: np.ndarray, dtype: type, n_axes: int, name: str) -> None:
+    if array.dtype != dtype or array.ndim != n_axes or not array.flags.c_contiguous:
+        raise ValueError(f"{name} must be contiguous {dtype.__name__} with {n_axes} axes")
 
 
 @functools.cache

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import DamagedError, RequestError, nearest
-from heedful.files import sha256
-from heedful.runs.folder import RunFolder
+from heedful.files import parse_json, sha256
+from heedful.runs.folder import RunFolder, read_text
 from heedful.runs.saved import saved_tree
 
 OUTSIDE = ("description", "expected", "root")
@@ -189,8 +189,8 @@ def _events(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     try:
-        *whole, _ = path.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in whole]
+        *whole, _ = read_text(path).split("\n")
+        return [parse_json(line) for line in whole]
     except ValueError as error:
         raise DamagedError(f"{path}: damaged ({error})") from error
 

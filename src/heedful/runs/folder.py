@@ -1,6 +1,7 @@
 """The layout of a run's folder, and how its small files are written.
 
-run.json              what this is: format version, task, created, files with their hashes
+run.json              what this is: format version, task, created, files with their hashes, its own hash
+started.json          while a training is under way: the hashes of its recipe and its tokenizers, labels …
 recipe.yaml           the resolved recipe
 source.tokenizer.json, target.tokenizer.json (text.tokenizer.json of one text, caption… of captions)
 labels.json           of a classifier or tagger
@@ -15,12 +16,12 @@ cache/                tokenised training data; may be deleted
 tensorboard/          where asked for
 """
 
-import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from heedful.errors import DamagedError, RequestError
-from heedful.files import json_text, write_text
+from heedful.errors import DamagedError, HeedfulError, RequestError
+from heedful.files import is_intact, json_text, parse_json, sha256, stamped, write_text
 
 FORMAT = 1
 T = TypeVar("T")
@@ -36,6 +37,11 @@ class RunFolder:
     def card(self) -> Path:
         """``run.json``: its presence is what makes a folder a run."""
         return self.path / "run.json"
+
+    @property
+    def started(self) -> Path:
+        """``started.json``: what a training that is under way, or was interrupted, is made from."""
+        return self.path / "started.json"
 
     @property
     def recipe(self) -> Path:
@@ -91,6 +97,19 @@ class RunFolder:
         """How pictures are read: their size, mean and deviation."""
         return self.path / "pictures.json"
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether a training or an import wrote its result here, even if the card is missing now.
+
+        A training that is killed between new weights and new card leaves ``started.json``: it has not ended.
+        """
+        return self.card.is_file() or (self.weights.is_file() and not self.started.is_file())
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether there is any checkpoint, good or not."""
+        return any((self.path / "checkpoints").glob("step-*"))
+
     def require(self) -> dict[str, Any]:
         """The run's card; an error that says what is missing when this is no run."""
         if not self.path.exists():
@@ -100,26 +119,54 @@ class RunFolder:
             instead = f" {self.path.parent}" if there else ""
             raise RequestError(f"{self.path} is not a run: it is a file; give the run's folder{instead}")
         if not self.card.is_file():
-            if self.recipe.is_file():
-                raise RequestError(
-                    f"{self.path}: training has not made its first checkpoint; "
-                    "continue it with `heedful train --resume`"
-                )
-            raise RequestError(f"{self.path} is not a run: it has no {self.card.name}")
+            raise self._no_card()
         card = read_json(self.card)
         if not isinstance(card, dict):
-            raise DamagedError(f"{self.card}: damaged: it holds no JSON object")
+            raise DamagedError(f"{self.card}: damaged: it holds no JSON object; {self._advice}")
         version = card.get("version")
         if not isinstance(version, int):
-            raise DamagedError(f"{self.card}: damaged: it does not say of which format version it is")
+            raise DamagedError(
+                f"{self.card}: damaged: it does not say of which format version it is; {self._advice}"
+            )
         if version != FORMAT:
             newer = "; a newer heedful has made it: upgrade heedful" if version > FORMAT else ""
             raise RequestError(
                 f"{self.card}: format version {version}, but this heedful reads {FORMAT}{newer}"
             )
+        if not is_intact(card):
+            raise DamagedError(f"{self.card}: damaged: its content is not what was written; {self._advice}")
         if not isinstance(card.get("files"), dict):
-            raise DamagedError(f"{self.card}: damaged: it does not list the run's files")
+            raise DamagedError(f"{self.card}: damaged: it does not list the run's files; {self._advice}")
         return card
+
+    def _no_card(self) -> HeedfulError:
+        """The error for a folder without ``run.json``."""
+        if self.has_ended:
+            return DamagedError(
+                f"{self.card}: missing, though the run has {self.weights.name}; {self._advice}"
+            )
+        if self.recipe.is_file():
+            return RequestError(
+                f"{self.path}: training has not made its first checkpoint; "
+                "continue it with `heedful train --resume`"
+            )
+        return RequestError(f"{self.path} is not a run: it has no {self.card.name}")
+
+    @property
+    def _advice(self) -> str:
+        """How a damaged card comes back."""
+        return "restore it from a copy" + (
+            ", or train with --resume to write it again" if self.has_checkpoints else ""
+        )
+
+    def hashes(self, paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
+        """Size and hash of some of the run's files, by their names, as the card lists them."""
+        return {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in paths}
+
+
+def write_card(path: Path, card: Mapping[str, Any]) -> None:
+    """Write ``run.json`` or ``started.json`` with its own hash."""
+    write_json(path, stamped(card))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -127,14 +174,30 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json_text(value, indent=2) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file of a run."""
+def read_text(path: Path) -> str:
+    """Read a text file of a run.
+
+    Raises:
+        RequestError: there is no such file.
+        DamagedError: it cannot be read, or is not UTF-8.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:
         raise RequestError(f"{path}: no such file") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise DamagedError(f"{path}: damaged ({error})") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise DamagedError(f"{path}: damaged: line {line} is not UTF-8; restore it from a copy") from error
+    except OSError as error:
+        raise DamagedError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a run; raises like `read_text`."""
+    try:
+        return parse_json(read_text(path))
+    except ValueError as error:
+        raise DamagedError(f"{path}: damaged ({error}); restore it from a copy") from error
 
 
 def read_entry(path: Path, key: str, kind: type[T]) -> T:

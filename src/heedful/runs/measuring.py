@@ -109,6 +109,15 @@ def answered(
     return found
 
 
+def cut_notes(rows: Sequence[Located[Row]], predictions: Sequence[Prediction]) -> list[str]:
+    """How many inputs of a data set were not read whole, and the first of them; nothing if all were."""
+    cut = Tally()
+    for row, prediction in zip(rows, predictions, strict=True):
+        if prediction.cut:
+            cut.add(row.where)
+    return [cut.line("truncated", "longer than the model reads")] if cut.count else []
+
+
 def means(step: Step, batches: Iterable[Batch]) -> dict[str, float]:
     """Each term of the loss by its name: its sum over all batches, over its count."""
     device = next(step.parameters()).device

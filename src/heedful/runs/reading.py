@@ -10,7 +10,7 @@ from heedful.data.lines import expand as expand_path
 from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
 from heedful.models.registry import preset_trees
-from heedful.runs.folder import RunFolder
+from heedful.runs.folder import RunFolder, read_text
 from heedful.runs.kind import Kind
 from heedful.runs.kinds import KINDS
 from heedful.runs.problems import kinds_of, validate
@@ -173,7 +173,7 @@ def _start_of(tree: Tree, root: Path) -> tuple[Tree, dict[Any, Tree]] | None:
         )
     if not path.is_file():
         raise RequestError(f"{start.mark}: start.run: {folder} is not a run: it has no {path.name}")
-    saved = read_yaml(path.read_text(encoding="utf-8"), str(path))
+    saved = read_yaml(read_text(path), str(path))
     below = {key: part for key in ("model", "tokenizer") if (part := saved.find((key,))) is not None}
     kind = _kind_of(tree)
     if "tokenizer" in below:

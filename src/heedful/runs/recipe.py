@@ -4,9 +4,9 @@ Each task has a class of its own that says more (`heedful.runs.kinds`).
 """
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from heedful.config import Config
 from heedful.data.lines import expand
@@ -127,6 +127,40 @@ class Tokenization(Config):
 
     subwords: TokenizerConfig
     text: PreprocessingConfig = PreprocessingConfig()
+
+
+ALWAYS: Literal["always"] = "always"
+
+
+class VectorsConfig(Config):
+    """Word vectors from elsewhere.
+
+    Args:
+        frozen: for how many of the first updates the tables with vectors are not trained, or ``always``.
+            Words without a vector, and an output layer that shares the table, are not trained either.
+    """
+
+    frozen: NonNegativeInt | Literal["always"] = 0
+
+    @model_validator(mode="after")
+    def _freezes_vectors(self) -> Self:
+        if self.frozen != 0 and all(value is None for key, value in self if key != "frozen"):
+            raise ValueError(f"frozen={self.frozen} needs a file of vectors")
+        return self
+
+
+class TextVectorsConfig(VectorsConfig):
+    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embedding at the start.
+
+    Words are filled that one token alone spells: with tokens that are words (``subwords: {kind: word}``), all
+    that the file has. The model reads vectors at their own size; if the output layer shares the table
+    (language models), this needs ``model.scale_embedding=true``. Other words begin as without vectors.
+
+    Args:
+        text: the file; null: none. Its vectors are as wide as the model (``d_model``).
+    """
+
+    text: str | None = None
 
 
 class StartConfig(Config):

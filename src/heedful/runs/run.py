@@ -6,12 +6,12 @@ from typing import Any
 
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DamagedError, RequestError
-from heedful.files import sha256
+from heedful.files import is_intact, sha256
 from heedful.inference.choosing import Inference
 from heedful.memory import room_for
 from heedful.runs.asking import at_least_one, decoding_of, inputs_of, streaming, with_beam
 from heedful.runs.environment import choose_device
-from heedful.runs.folder import RunFolder
+from heedful.runs.folder import RunFolder, read_json
 from heedful.runs.kind import Kind, Predictor
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
@@ -159,20 +159,51 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True) -> Run:
     """
     folder = RunFolder(path)
     place = choose_device(device)
-    unfinished = not folder.card.is_file() and (folder.path / "checkpoints").is_dir()
-    if not unfinished:
-        card = folder.require()
-        if verify:
+    unfinished = not folder.has_ended and folder.has_checkpoints
+    card = None if unfinished else folder.require()
+    if verify:
+        check_started(folder)
+        if card is not None:
             check_files(folder, card)
     recipe = saved_recipe(folder)
     codec = kind_of(recipe).load(folder)
     with room_for(f"{folder.recipe}: the model does not fit in memory"):
         model = kind_of(recipe).model(recipe, codec.sizes)
     if unfinished:
+        _refuse_damaged_checkpoints(folder)
         fit(*final_weights(folder.path, recipe.training), model, str(folder.path))
     else:
         load_weights(folder.weights, model)
     return Run(folder, recipe, codec, model.to(place))
+
+
+def _refuse_damaged_checkpoints(folder: RunFolder) -> None:
+    """Refuse to predict with an older checkpoint than the newest, unasked.
+
+    Raises:
+        DamagedError: the newest is damaged.
+    """
+    good, damaged = checkpoints.latest_good(folder.path)
+    if damaged and good is not None:
+        raise DamagedError(f"{damaged[0]}; `heedful train {folder.path} --resume` goes on from {good.path}")
+    if damaged:
+        raise DamagedError(f"{damaged[0]}; there is no other good checkpoint")
+
+
+def check_started(folder: RunFolder) -> None:
+    """Compare the files that a training under way, or interrupted, is made from with what was written.
+
+    Raises:
+        DamagedError: a file, or the list of them, is not what was written.
+    """
+    if not folder.started.exists():
+        return
+    record = read_json(folder.started)
+    if not isinstance(record, dict) or not is_intact(record) or not isinstance(record.get("files"), dict):
+        raise DamagedError(
+            f"{folder.started}: damaged: its content is not what was written; restore it from a copy"
+        )
+    check_files(folder, record)
 
 
 def check_files(folder: RunFolder, card: dict[str, Any]) -> None:
@@ -184,9 +215,7 @@ def check_files(folder: RunFolder, card: dict[str, Any]) -> None:
                 f"{folder.card}: damaged: of {name!r} it has no number of bytes and no SHA-256"
             )
         if not path.is_file():
-            raise DamagedError(
-                f"{path}: missing, though {folder.card.name} lists it; {_advice(folder, path)}"
-            )
+            raise DamagedError(f"{path}: missing, though it belongs to the run; {_advice(folder, path)}")
         size = path.stat().st_size
         if size != wanted["bytes"]:
             raise DamagedError(
@@ -207,5 +236,5 @@ def _is_entry(name: str, wanted: Any) -> bool:
 
 def _advice(folder: RunFolder, path: Path) -> str:
     """How a damaged file comes back: training writes only the weights anew, from checkpoints."""
-    anew = path == folder.weights and checkpoints.paths(folder.path)
-    return "restore it from a copy" + (", or train with --resume to write it anew" if anew else "")
+    again = path == folder.weights and folder.has_checkpoints
+    return "restore it from a copy" + (", or train with --resume to write it again" if again else "")

@@ -11,8 +11,9 @@ from torch import nn
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
-from heedful.runs.folder import RunFolder, read_entry
+from heedful.runs.folder import RunFolder, read_entry, read_text
 from heedful.runs.recipe import Recipe
+from heedful.runs.vectors import frozen_tables
 from heedful.runs.yaml import read_yaml
 from heedful.tasks.pictures import PictureReader
 from heedful.text.tokenizer import Tokenizer
@@ -111,7 +112,7 @@ def starting_model(recipe: Recipe) -> str | None:
 
 
 def _saved(folder: RunFolder) -> Any:
-    return read_yaml(folder.recipe.read_text(encoding="utf-8"), str(folder.recipe)).data
+    return read_yaml(read_text(folder.recipe), str(folder.recipe)).data
 
 
 def own_tokenizer(recipe: Any, name: str, texts: Iterable[str]) -> Tokenizer:
@@ -233,11 +234,13 @@ def freeze(recipe: Recipe, model: nn.Module) -> None:
         RequestError: nothing would be left to train.
     """
     frozen = "none" if recipe.start is None else recipe.start.frozen
+    tables = frozen_tables(recipe, model)
     for name, parameter in model.named_parameters():
         in_table, in_head = name.startswith(TABLES), name.startswith(HEADS)
         parameter.requires_grad_(
             not (
-                (frozen == "embedding" and in_table)
+                (parameter in tables and tables[parameter] is None)
+                or (frozen == "embedding" and in_table)
                 or (frozen == "body" and not in_head)
                 or (frozen == "encoder" and name.startswith(ENCODER))
             )

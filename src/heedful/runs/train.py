@@ -1,8 +1,7 @@
 """From a recipe to a trained run: the one function behind ``heedful train``."""
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,19 +13,21 @@ from torch import nn
 
 from heedful import __version__
 from heedful.errors import DamagedError, RequestError
-from heedful.files import sha256
+from heedful.files import is_temporary, remove_temporaries
 from heedful.memory import keep_freed_memory, room_for
 from heedful.runs.ended import at_its_end
 from heedful.runs.environment import choose_device, environment
-from heedful.runs.folder import FORMAT, RunFolder, write_json, write_text
+from heedful.runs.folder import FORMAT, RunFolder, write_card, write_json, write_text
 from heedful.runs.kind import Say
 from heedful.runs.kinds import kind_of
-from heedful.runs.lock import held
+from heedful.runs.lock import held, nothing_half_made
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
 from heedful.runs.room import TOO_LARGE, WAY_OUT, fewest_sizes, rehearse, require_room, too_wide
+from heedful.runs.run import check_files, check_started
 from heedful.runs.saved import saved_recipe
 from heedful.runs.starting import freeze, rate_shares, take_weights
+from heedful.runs.vectors import frozen_tables
 from heedful.runs.warm_up import check_warm_up, tell_of_warm_up
 from heedful.runs.yaml import dump_yaml
 from heedful.training import checkpoints, distribution
@@ -93,12 +94,15 @@ def train_run(
         ended = at_its_end(folder, recipe) if resume else None
         if ended is not None:
             return Trained(folder, ended, distribution.is_first())
-        with nothing_half_made(folder.path, resume):
+        cleans_up = distribution.is_first() and not resume
+        with nothing_half_made(folder.path) if cleans_up else nullcontext():
             require_room(recipe, fewest_sizes(recipe), place)
             recipe = _with_processes_of(folder, recipe) if resume else recipe
             if distribution.is_first():
                 _open(folder, recipe, resume, place)
                 prepared = prepare(recipe, folder, quiet)
+                made_from = [folder.recipe, *kind.files(folder)]
+                write_card(folder.started, {"version": FORMAT, "files": folder.hashes(made_from)})
             distribution.barrier()
             if not distribution.is_first():
                 prepared = prepare(recipe, folder, quiet)
@@ -115,7 +119,8 @@ def train_run(
                 n_parts = distribution.world() * recipe.training.accumulate
                 rehearse(step, data, n_parts, place, partial(too_wide, recipe, prepared.longest))
             validate = others.alone(kind.validator(recipe, prepared, step))
-            optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model))
+            late = {p: n for p, n in frozen_tables(recipe, step.model).items() if n is not None}
+            optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model), late)
             told = listeners(folder)
         result = train(
             step,
@@ -127,6 +132,7 @@ def train_run(
             validate=validate,
             listeners=told,
             resume=resume,
+            frozen=late,
         )
         if distribution.is_first():
             fit(*final_weights(folder.path, recipe.training), step.model, "the final weights")
@@ -252,24 +258,6 @@ def _with_processes_of(folder: RunFolder, recipe: Recipe) -> Recipe:
 
 
 @contextmanager
-def nothing_half_made(path: Path, resume: bool) -> Iterator[None]:
-    """If what comes before the first update fails, all that was made for it goes again."""
-    parents = [folder for folder in path.parents if not folder.exists()]
-    is_new = not path.exists()
-    try:
-        yield
-    except BaseException:
-        if distribution.is_first() and not resume:
-            shutil.rmtree(path, ignore_errors=True)
-            with suppress(OSError):  # others may use a parent by now
-                if not is_new:
-                    path.mkdir()
-                for parent in parents:
-                    parent.rmdir()
-        raise
-
-
-@contextmanager
 def _own(folder: RunFolder, resume: bool) -> Iterator[None]:
     """Hold the folder of the run that is to be made or resumed.
 
@@ -284,6 +272,7 @@ def _own(folder: RunFolder, resume: bool) -> Iterator[None]:
     with held(folder.path):
         if not resume:
             _refuse_to_overwrite(folder)  # what another made in between
+        remove_temporaries(folder.path)
         yield
 
 
@@ -297,8 +286,10 @@ def _open(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device)
     if not resume:
         write_json(folder.environment, environment(device))
     else:
-        same_recipe(folder, recipe)
+        check_started(folder)
         _prepare_card(folder)
+        same_recipe(folder, recipe)
+        folder.started.unlink(missing_ok=True)
     write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
 
 
@@ -307,23 +298,25 @@ def _prepare_card(folder: RunFolder) -> None:
 
     The run can then be used, with its old weights, until training is over, and also if that fails.
     """
-    if not folder.card.exists():
+    if not folder.has_ended:
         return
-    if not checkpoints.paths(folder.path):
+    if not folder.has_checkpoints:
         raise RequestError(
             f"{folder.path}: is finished and has no checkpoints to go on from; train into another folder"
         )
     try:
         card = folder.require()
     except (RequestError, DamagedError):
-        return  # it is written anew at the end
+        return  # it is missing or damaged, and written at the end
+    kept = {name: entry for name, entry in card["files"].items() if name != folder.weights.name}
+    check_files(folder, {"files": kept})
     card["files"].pop(folder.recipe.name, None)
-    write_json(folder.card, card)
+    write_card(folder.card, card)
 
 
 def _refuse_what_saved_nothing(folder: RunFolder) -> None:
     """Tell a training that ended before its first checkpoint from a run, unless another process is at it."""
-    if folder.recipe.exists() and not (folder.card.exists() or checkpoints.paths(folder.path)):
+    if folder.recipe.exists() and not (folder.has_ended or folder.has_checkpoints):
         with held(folder.path):
             raise RequestError(
                 f"{folder.path}: a training was begun here, and nothing of it was saved; delete the folder, "
@@ -340,11 +333,9 @@ def _refuse_to_overwrite(folder: RunFolder) -> None:
             "or choose another folder with --out"
         )
     # What a process leaves that was killed as it began is no reason to refuse.
-    known = {
-        name for path in (folder.environment, folder.recipe) for name in (path.name, f".{path.name}.tmp")
-    }
-    found = [p.name for p in folder.path.iterdir()] if folder.path.exists() else []
-    if strange := [name for name in found if name not in known]:
+    found = folder.path.iterdir() if folder.path.exists() else ()
+    strange = [path.name for path in found if path != folder.environment and not is_temporary(path)]
+    if strange:
         raise RequestError(
             f"{folder.path}: is not empty (it has {sorted(strange)[0]!r}); choose another folder with --out"
         )
@@ -400,7 +391,7 @@ def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: Mapping[str
     folder.card.unlink(missing_ok=True)
     save_weights(folder.weights, model)
     files = [folder.recipe, *kind_of(recipe).files(folder), folder.weights]
-    write_json(
+    write_card(
         folder.card,
         {
             "version": FORMAT,
@@ -408,6 +399,7 @@ def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: Mapping[str
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "task": recipe.task.kind,
             **facts,
-            "files": {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in files},
+            "files": folder.hashes(files),
         },
     )
+    folder.started.unlink(missing_ok=True)

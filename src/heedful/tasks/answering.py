@@ -83,6 +83,11 @@ class Windows:
         n = 1 + max(0, -(-(n_passage - room) // step))
         return [(i * step, min(i * step + room, n_passage)) for i in range(n)]
 
+    def hold(self, n_question: int, n_passage: int, answer: tuple[int, int]) -> bool:
+        """Whether a window holds the whole answer; ``answer`` is its first token and its last."""
+        first, last = answer
+        return any(a <= first and last < b for a, b in self.of(n_question, n_passage))
+
 
 def right_answers(held: str | list[str]) -> list[str]:
     """One or more: a list may hold several, or none, which is an empty one."""
@@ -179,11 +184,16 @@ class Answerer(Reader):
                 found[window.text] += self._best(window, log_probs)
                 nothing[window.text].append(log_probs[0].sum().item())
         progress(len(inputs))
+        cuts = [max(0, len(question.ids) - self.windows.longest_question) for question, _ in read]
         notes = [
-            unknown_note(self.codec.tokenizer, pair, [each.ids for each in own])
-            for pair, own in zip(inputs, read, strict=True)
+            joined(
+                f"question cut from {len(own[0].ids)} to {len(own[0].ids) - cut} tokens" if cut else None,
+                unknown_note(self.codec.tokenizer, pair, [each.ids for each in own]),
+            )
+            for pair, own, cut in zip(inputs, read, cuts, strict=True)
         ]
-        return [self._answer(*each) for each in zip(inputs, found, nothing, notes, strict=True)]
+        answers = [self._answer(*each) for each in zip(inputs, found, nothing, notes, strict=True)]
+        return [replace(answer, cut=cut) for answer, cut in zip(answers, cuts, strict=True)]
 
     def _windows(self, text: int, question: Spelled, passage: Spelled) -> Iterator[_Window]:
         asked = question.ids

@@ -102,5 +102,6 @@ class Classifier(Reader):
         """Label the inputs, each a text or a pair of inputs."""
         return [self._prediction(*found) for found in self.reader.read(inputs, progress)]
 
-    def _prediction(self, logits: torch.Tensor, note: str | None) -> Prediction:
-        return answer(logits.log_softmax(-1), self.codec.labels, self.n_best, note)
+    def _prediction(self, logits: torch.Tensor, note: str | None, cut: int) -> Prediction:
+        found = answer(logits.log_softmax(-1), self.codec.labels, self.n_best, note)
+        return replace(found, cut=cut)

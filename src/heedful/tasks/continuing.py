@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -30,12 +31,16 @@ class Stops:
         if "" in self.texts:
             raise ValueError("an empty stop string would end everything at once")
 
+    @cached_property
+    def reach(self) -> int:
+        """The most tokens that spell a stop string: every token that is written spells at least one byte."""
+        return max((len(text.encode()) for text in self.texts), default=0)
+
     def reached(self, ids: Sequence[int], *, begun: bool = True) -> bool:
         """Whether the last of the written tokens completes one of the texts; ``begun``: after a prompt."""
         if not self.texts or not ids:
             return False
-        # Every token that is written spells at least one byte.
-        reach = max(len(text.encode()) for text in self.texts)
+        reach = self.reach
         spelled = b"".join(self.tokenizer.spelled(ids[-reach:], begun=begun or len(ids) > reach))
         return any(text.encode() in spelled for text in self.texts)
 
@@ -52,17 +57,19 @@ class Stops:
 
 @dataclass(frozen=True)
 class Line:
-    """One sequence that is being written.
+    """The end of a sequence that is being written: as much as is still needed.
 
     Args:
-        ids: the prompt, or what was read of it, and what was written.
+        ids: the last tokens of the prompt and of what was written.
         prompt: how many of them are the prompt's.
         begin: the first of them that the model sees now.
+        begun: whether there is a prompt.
     """
 
     ids: tuple[int, ...]
     prompt: int
     begin: int = 0
+    begun: bool = True
 
     @property
     def seen(self) -> tuple[int, ...]:
@@ -73,6 +80,24 @@ class Line:
     def written(self) -> tuple[int, ...]:
         """What was written after the prompt."""
         return self.ids[self.prompt :]
+
+    def followed_by(self, token: int, reach: int) -> "Line":
+        """The line with one more token.
+
+        Tokens that the model no longer sees are dropped, so that a step costs the same however long the
+        sequence is.
+
+        Args:
+            token: its id.
+            reach: how many of the last tokens are needed, even if the model does not see them.
+        """
+        drop = max(0, min(self.begin, len(self.ids) - reach))
+        return replace(
+            self,
+            ids=(*self.ids[drop:], token),
+            prompt=max(0, self.prompt - drop),
+            begin=self.begin - drop,
+        )
 
 
 @dataclass(frozen=True)
@@ -122,7 +147,11 @@ class Continuation:
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> StepOutput:
         """Read the prompts, or the last tokens of those that are too long; none may be empty."""
-        lines = [Line(tuple(p[-self.context :]), min(len(p), self.context)) for p in prompts]
+        # An empty prompt is read as an end token, which no other has.
+        lines = [
+            Line(tuple(p[-self.context :]), min(len(p), self.context), begun=tuple(p) != (self.end,))
+            for p in prompts
+        ]
         return self._read(lines, 1)
 
     def step(self, ids: Int[Tensor, " N"], state: Any, parents: Int[Tensor, " N"] | None) -> StepOutput:
@@ -130,7 +159,7 @@ class Continuation:
         if parents is not None:
             state = state.select(parents)
         pairs = zip(state.lines, ids.tolist(), strict=True)
-        lines = [replace(line, ids=(*line.ids, i)) for line, i in pairs]
+        lines = [line.followed_by(token, self.stops.reach) for line, token in pairs]
         full = [len(line.seen) > self.context for line in lines]
         if any(full):
             kept = [self._forget(line) if slides else line for line, slides in zip(lines, full, strict=True)]
@@ -152,13 +181,9 @@ class Continuation:
         logits = self.head(hidden[tokens.layout.last])
         return self._output(logits, replace(inner, width=width), lines)
 
-    def _begun(self, line: Line) -> bool:
-        """Whether there was a prompt: an empty one is read as an end token, which no other has."""
-        return line.ids[: line.prompt] != (self.end,)
-
     def _output(self, logits: Float[Tensor, "N V"], inner: State, lines: Sequence[Line]) -> StepOutput:
         watched = enumerate(lines) if self.stops.texts else ()
-        ended = [n for n, line in watched if self.stops.reached(line.written, begun=self._begun(line))]
+        ended = [n for n, line in watched if self.stops.reached(line.written, begun=line.begun)]
         if ended:
             logits[ended] = float("-inf")
             logits[ended, self.end] = 0.0

@@ -203,12 +203,14 @@ class Completer(Streaming):
 
     def _spelling(self, prompt: Sequence[int]) -> Spelling:
         """Of the answer to a prompt."""
-        return Spelling(self.codec.text, self.stops.before, self.stops.certain, begun=bool(prompt))
+        stops = self.stops
+        return Spelling(self.codec.text, stops.before, stops.certain, begun=bool(prompt), is_local=True)
 
     def _prediction(self, text: str, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
         first, *others = [self._spelling(prompt).prediction(h) for h in hypotheses]
         unknown = unknown_note(self.codec.text, [self.prefix + text], [prompt])
-        return replace(first, alternatives=others, note=joined(self._cut_note(len(prompt)), unknown))
+        note, cut = joined(self._cut_note(len(prompt)), unknown), max(0, len(prompt) - self.context)
+        return replace(first, alternatives=others, note=note, cut=cut)
 
     def _cut_note(self, n: int) -> str | None:
         """What is told of a prompt of so many tokens of which less was read."""

@@ -236,7 +236,7 @@ class Filler:
         parts = [(given,) if isinstance(given, str) else given for given in texts]
         gapped = [self.gapped(own) for own in parts]
         results = [
-            Prediction(BETWEEN.join(own), note=self._unfilled(own, found))
+            Prediction(BETWEEN.join(own), note=self._unfilled(own, found), cut=found.n_cut)
             for own, found in zip(parts, gapped, strict=True)
         ]
         for group in self._groups(gapped):
@@ -316,7 +316,7 @@ class Filler:
                 raise WorkError("what the model says of a gap is no number: its weights may be damaged")
             best = sorted(longer, key=lambda found: -found[0])[: self.n_best]
         first, *others = [self._filled(text, *found) for found in best]
-        return replace(first, alternatives=others, note=text.note)
+        return replace(first, alternatives=others, note=text.note, cut=text.n_cut)
 
     def _filled(
         self, text: Gapped, score: float, chosen: Sequence[int], log_probs: list[float]

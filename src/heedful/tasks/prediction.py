@@ -3,6 +3,9 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+_OWN = {"ids", "cut"}
+"""What JSON does not have."""
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -27,6 +30,8 @@ class Prediction:
             model that learned it.
         ids: the numbers of ``tokens`` in the vocabulary; pieces that look alike may have several. Not told
             in JSON.
+        cut: how many tokens of the input were not read, because it is longer than the model reads. JSON has
+            it in the note.
     """
 
     text: str
@@ -41,8 +46,9 @@ class Prediction:
     grid: tuple[int, int] | None = None
     follows: float | None = None
     ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    cut: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what was not asked for is left out."""
-        plain = {key: value for key, value in asdict(self).items() if value is not None and key != "ids"}
+        plain = {key: value for key, value in asdict(self).items() if value is not None and key not in _OWN}
         return {**plain, "alternatives": [a.to_dict() for a in self.alternatives]}

@@ -125,6 +125,6 @@ class Estimator(Reader):
         """Give each input, a text or a pair of inputs, its number."""
         return [self._estimate(*found) for found in self.reader.read(inputs, progress)]
 
-    def _estimate(self, standardised: torch.Tensor, note: str | None) -> Estimate:
+    def _estimate(self, standardised: torch.Tensor, note: str | None, cut: int) -> Estimate:
         found = self.codec.mean + self.codec.deviation * standardised.item()
-        return Estimate(f"{found:.6g}", note=note, value=found)
+        return Estimate(f"{found:.6g}", note=note, value=found, cut=cut)

@@ -35,12 +35,15 @@ class Spelling:
         undo: what is made of the text that the tokens spell.
         certain: as much of what ``undo`` makes of a text as stays, however the text goes on.
         begun: whether the tokens follow others (`Tokenizer.spelled`).
+        is_local: whether what is certain of a text can be cut off it: ``undo`` and ``certain`` make the
+            same of the rest as if it still stood before it.
     """
 
     tokenizer: Tokenizer
     undo: Callable[[str], str]
     certain: Callable[[str], str]
     begun: bool = False
+    is_local: bool = False
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of the whole answer. Bytes that are not UTF-8 become U+FFFD."""
@@ -61,15 +64,22 @@ class Spelling:
 class Growing:
     """Tells the text of one answer while its tokens come: no half character, nothing that may yet change.
 
+    The cost is linear in the length of the answer. What is certain is cut off the text, if the spelling is
+    local. If not, all of the text is needed each time, and a long text is only looked at when it has grown
+    by a sixteenth.
+
     Args:
         spelling: of the answer.
         on_text: is told.
     """
 
+    _SHORT = 512
+    """Characters of a text of which every token is told at once, however it is spelled."""
+
     def __init__(self, spelling: Spelling, on_text: OnText) -> None:
         self.spelling, self.on_text = spelling, on_text
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._begun, self._spelled, self._told = spelling.begun, "", 0
+        self._begun, self._parts, self._size, self._due, self._told = spelling.begun, [""], 0, 0, 0
 
     def __call__(self, sentence: int, token: int) -> None:
         """The next token (`heedful.decoding.protocol.OnToken`)."""
@@ -77,12 +87,30 @@ class Growing:
             raise ValueError("one answer is told at a time, and not those of several inputs")
         (spelled,) = self.spelling.tokenizer.spelled([token], begun=self._begun)
         self._begun = True
-        self._spelled += self._decoder.decode(spelled)
-        self._tell(self.spelling.certain(self._spelled))
+        self._add(self._decoder.decode(spelled))
+        if self._size < self._due:
+            self.on_text("")
+            return
+        self._due = self._size + self._size // 16 if self._size > self._SHORT else 0
+        text = self._text()
+        certain = self.spelling.certain(text)
+        self._tell(certain)
+        if self.spelling.is_local:
+            rest = text[len(certain) :]
+            self._parts, self._size, self._told = [rest], len(rest), 0
 
     def end(self) -> None:
         """No token follows: the rest of the text."""
-        self._tell(self.spelling.undo(self._spelled + self._decoder.decode(b"", final=True)))
+        self._add(self._decoder.decode(b"", final=True))
+        self._tell(self.spelling.undo(self._text()))
+
+    def _add(self, text: str) -> None:
+        self._parts.append(text)
+        self._size += len(text)
+
+    def _text(self) -> str:
+        self._parts = ["".join(self._parts)]
+        return self._parts[0]
 
     def _tell(self, text: str) -> None:
         self.on_text(text[self._told :])

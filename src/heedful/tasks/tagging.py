@@ -9,7 +9,7 @@ words -> ids -> stretches -> hidden states of first tokens -> tags              
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from heedful.data.batch import Batch
-from heedful.data.report import Encoded
+from heedful.data.report import Encoded, EncodedRow
 from heedful.data.sources import Located, Row, Where
 from heedful.errors import DataError
 from heedful.nn.layout import Ids
@@ -90,12 +90,8 @@ class TagCodec:
         """The number of a tag; see `heedful.tasks.labels.number_of`."""
         return number_of(tag, self.tags, where, "tag")
 
-    def encode(self, rows: Iterable[Located[Row]], room: int) -> Iterator[Encoded]:
+    def encode(self, rows: Iterable[Located[Row]]) -> Iterator[Encoded]:
         """The ids of the words, and for each id 0, or where a word begins the number of its tag plus 1.
-
-        Args:
-            rows: with words and tags.
-            room: the most tokens of a word; the rest of it is left out.
 
         Raises:
             DataError: words and tags are not as many, or a tag is not known.
@@ -105,15 +101,49 @@ class TagCodec:
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.tokenizer, [words for words, _ in pairs])
             for row, (_, tags), each in zip(block, pairs, ids, strict=True):
-                yield Located(self._marked(each, tags, row.where, room), row.where)
+                yield Located(self._marked(each, tags, row.where), row.where)
 
-    def _marked(
-        self, ids: Sequence[list[int]], tags: Sequence[str], where: Where, room: int
-    ) -> dict[str, list[int]]:
-        kept = [own[:room] for own in ids]
+    def _marked(self, ids: Sequence[list[int]], tags: Sequence[str], where: Where) -> dict[str, list[int]]:
         numbers = [self.number(tag, where) + 1 for tag in tags]
-        marks = [[number, *[0] * (len(own) - 1)] for number, own in zip(numbers, kept, strict=True)]
-        return {WORDS: list(chain(*kept)), TAGS: list(chain(*marks))}
+        marks = [[number, *[0] * (len(own) - 1)] for number, own in zip(numbers, ids, strict=True)]
+        return {WORDS: list(chain(*ids)), TAGS: list(chain(*marks))}
+
+
+@dataclass(frozen=True)
+class WordLimit:
+    """The most tokens of a word: a row is read in stretches of whole words. A `heedful.data.report.Limit`.
+
+    Args:
+        most: how many.
+        key: the setting that says so.
+    """
+
+    most: int
+    key: str
+
+    @property
+    def reason(self) -> str:
+        """See `heedful.data.report.Limit`."""
+        return f"a word longer than {self.most} ({self.key})"
+
+    def over(self, row: EncodedRow) -> str | None:
+        """See `heedful.data.report.Limit`."""
+        if len(row[WORDS]) <= self.most:
+            return None
+        longest = int(self._within(row).max()) + 1
+        if longest <= self.most:
+            return None
+        return f"a word has {longest} tokens, more than {self.most} ({self.key})"
+
+    def cut(self, row: EncodedRow) -> EncodedRow:
+        """The first tokens of each word."""
+        kept = np.flatnonzero(self._within(row) < self.most).tolist()
+        return {**row, **{column: [row[column][i] for i in kept] for column in (WORDS, TAGS)}}
+
+    def _within(self, row: EncodedRow) -> np.ndarray:
+        """``[tokens]``: the number of each token in its word, from 0."""
+        places = np.arange(len(row[TAGS]))
+        return places - np.maximum.accumulate(np.where(np.asarray(row[TAGS]) > 0, places, 0))
 
 
 @dataclass(frozen=True)
@@ -171,11 +201,12 @@ def stretches(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
 
 
 class _Stretch(NamedTuple):
-    """Some words of an input: its number, the number of the first word, and their ids."""
+    """Some words of an input: its number, the number of the first word, their ids, and how many were cut."""
 
     text: int
     first: int
     ids: list[list[int]]
+    cut: int
 
     @property
     def flat(self) -> list[int]:
@@ -229,26 +260,40 @@ class Tagger(Reader):
                 found[piece.text][piece.first : piece.first + len(tags)] = tags
                 left[piece.text] -= 1
                 progress(int(left[piece.text] == 0))
-        notes = self._notes(words, pieces, parts)
-        return [self._tagged(own, found[i], notes[i]) for i, own in enumerate(words)]
+        cuts = [0] * len(words)
+        for piece in pieces:
+            cuts[piece.text] += piece.cut
+        notes = self._notes(words, pieces, parts, cuts)
+        return [replace(self._tagged(own, found[i], notes[i]), cut=cuts[i]) for i, own in enumerate(words)]
 
     def _notes(
-        self, words: Sequence[Sequence[str]], pieces: Sequence[_Stretch], parts: Mapping[int, int]
+        self,
+        words: Sequence[Sequence[str]],
+        pieces: Sequence[_Stretch],
+        parts: Mapping[int, int],
+        cuts: Sequence[int],
     ) -> list[str | None]:
-        """What is told of each input, which is read in so many parts."""
+        """What is told of each input, which is read in so many parts, and without so many tokens."""
         ids: list[list[int]] = [[] for _ in words]
         for piece in pieces:
             ids[piece.text] += piece.flat
-        cut = [f"read in {parts[i]} parts" if parts.get(i, 0) > 1 else None for i in range(len(words))]
         return [
-            joined(cut[i], unknown_note(self.codec.tokenizer, own, [ids[i]])) if own else "the input is empty"
+            joined(
+                f"words longer than {self.room} tokens are cut, by {cuts[i]} in all" if cuts[i] else None,
+                f"read in {parts[i]} parts" if parts.get(i, 0) > 1 else None,
+                unknown_note(self.codec.tokenizer, own, [ids[i]]),
+            )
+            if own
+            else "the input is empty"
             for i, own in enumerate(words)
         ]
 
     def _stretches(self, text: int, words: Sequence[str]) -> Iterator[_Stretch]:
-        ids = [own[: self.room] for own in word_ids(self.codec.tokenizer, words)]
+        whole = word_ids(self.codec.tokenizer, words)
+        ids = [own[: self.room] for own in whole]
         for first, last in stretches([len(own) for own in ids], self.room):
-            yield _Stretch(text, first, ids[first:last])
+            part = slice(first, last)
+            yield _Stretch(text, first, ids[part], sum(map(len, whole[part])) - sum(map(len, ids[part])))
 
     def _tags(self, pieces: Sequence[_Stretch], group: Sequence[int]) -> Iterator[list[tuple[int, float]]]:
         """For each piece the number and the log-probability of each of its words' tags."""

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from heedful.data.batch import Batch
+from heedful.data.report import EncodedRow
 from heedful.data.sources import Located, Row
 from heedful.nn.layout import Ids, Layout
 from heedful.tasks.grouping import longest_first
@@ -91,6 +92,64 @@ def fitted(texts: Sequence[Ids], longest: int, frame: Frame = WITH_CLASS) -> lis
     return [text[:n] for text, n in zip(texts, kept, strict=True)]
 
 
+@dataclass(frozen=True)
+class FrameLimit:
+    """What a model reads of the texts of a row together. A `heedful.data.report.Limit`.
+
+    Args:
+        columns: of the texts.
+        longest: the most tokens of a sequence.
+        frame: the special tokens around the texts.
+        key: the setting that says how long a sequence may be.
+    """
+
+    columns: Sequence[str]
+    longest: int
+    frame: Frame
+    key: str
+
+    @property
+    def room(self) -> int:
+        """Tokens that the texts may have together."""
+        return self.longest - self.frame.n_specials(len(self.columns))
+
+    @property
+    def reason(self) -> str:
+        """See `heedful.data.report.Limit`."""
+        return f"{self._named} longer than {self._said}"
+
+    def over(self, row: EncodedRow) -> str | None:
+        """See `heedful.data.report.Limit`."""
+        n = sum(len(row[column]) for column in self.columns)
+        return None if n <= self.room else f"{self._named} has {n} tokens, more than {self._said}"
+
+    def cut(self, row: EncodedRow) -> EncodedRow:
+        """As `fitted` does it."""
+        texts: Any = fitted([row[column] for column in self.columns], self.longest, self.frame)
+        return {**row, **dict(zip(self.columns, texts, strict=True))}
+
+    @property
+    def _named(self) -> str:
+        return " with ".join(self.columns)
+
+    @property
+    def _said(self) -> str:
+        n = self.longest - self.room
+        besides = f", of which {n} are special tokens" if n else ""
+        return f"{self.room} ({self.key}={self.longest}{besides})"
+
+
+class Read(NamedTuple):
+    """What a `TextReader` makes of an input."""
+
+    answer: Tensor
+    """Its row, on the CPU."""
+    note: str | None = None
+    """What was out of the ordinary."""
+    cut: int = 0
+    """How many of its tokens were not read."""
+
+
 class TextReader:
     """Reads one or two texts for each input, neighbours in length together.
 
@@ -120,16 +179,16 @@ class TextReader:
     @torch.inference_mode()
     def read(
         self, inputs: Sequence[str | Sequence[str]], progress: Callable[[int], None] = lambda n: None
-    ) -> list[tuple[Tensor, str | None]]:
-        """For each input its row of the answer, on the CPU, and what was out of the ordinary, or None."""
+    ) -> list[Read]:
+        """For each input its row of the answer, and what was out of the ordinary."""
         parts = [(text,) if isinstance(text, str) else tuple(text) for text in inputs]
         ids = [self.tokenizer.encode_batch(part) for part in parts]
-        results: list[tuple[Tensor, str | None]] = [(torch.zeros(0), None)] * len(ids)
+        results = [Read(torch.zeros(0))] * len(ids)
         for group in self._groups(ids):
             batch = self.frame([fitted(ids[i], self.longest, self.frame) for i in group]).to(self.device)
             answers = self.answer(self.model(batch.inputs), self.model.heads, batch.inputs.layout).cpu()
             for i, row in zip(group, answers, strict=True):
-                results[i] = row, self._note(parts[i], ids[i])
+                results[i] = Read(row, *self._note(parts[i], ids[i]))
             progress(len(group))
         return results
 
@@ -138,9 +197,10 @@ class TextReader:
         sizes = (sum(map(len, parts)) + self.frame.n_specials(len(parts)) for parts in ids)
         return longest_first({i: min(max(n, 1), self.longest) for i, n in enumerate(sizes)}, self.budget)
 
-    def _note(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> str | None:
+    def _note(self, texts: Sequence[str], ids: Sequence[Sequence[int]]) -> tuple[str | None, int]:
+        """What is told of an input, and how many of its tokens were not read."""
         n_tokens, room = sum(map(len, ids)), self.longest - self.frame.n_specials(len(texts))
         if n_tokens == 0:
-            return "the input is empty"
+            return "the input is empty", 0
         cut = f"cut from {n_tokens} to {room} tokens" if n_tokens > room else None
-        return joined(cut, unknown_note(self.tokenizer, texts, ids))
+        return joined(cut, unknown_note(self.tokenizer, texts, ids)), max(0, n_tokens - room)

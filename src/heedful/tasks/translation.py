@@ -122,7 +122,8 @@ class Translator(Streaming):
             answers = self.writer.write(cut, lengths, ordinals, on_text)
             for i, ids, hypotheses in zip(group, cut, answers, strict=True):
                 prediction = self._prediction(ids, hypotheses, alignment)
-                results[i] = replace(prediction, note=self._note(texts[i], sources[i]))
+                unread = len(sources[i]) - len(ids)
+                results[i] = replace(prediction, note=self._note(texts[i], sources[i]), cut=unread)
             progress(len(group))
         return results
 

@@ -43,7 +43,7 @@ class Writer:
         self.pairing, self.inference = pairing, inference or Inference(self.model)
         self.device = next(model.parameters()).device
         side = tokenizer.preprocessing.build()
-        self.spelling = Spelling(tokenizer, side.undo, side.certain)
+        self.spelling = Spelling(tokenizer, side.undo, side.certain, is_local=side.moses is None)
 
     @property
     def width(self) -> int:

@@ -1,21 +1,15 @@
 """A tokenizer as one JSON file: format, version, SHA-256 and content."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from heedful.errors import DamagedError, RequestError
-from heedful.files import write_text
+from heedful.files import json_sha256 as sha256
+from heedful.files import parse_json, write_text
 
 FORMAT = "heedful-tokenizer"
 VERSION = 1
-
-
-def sha256(content: Any) -> str:
-    """The SHA-256 of JSON values, in hexadecimal; spacing and the order of keys do not count."""
-    written = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(written.encode()).hexdigest()
 
 
 def write_content(path: Path, content: dict[str, Any]) -> None:
@@ -48,8 +42,8 @@ def _record(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise RequestError(f"{path}: cannot read the tokenizer: {error.strerror}") from error
     try:
-        record = json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        record = parse_json(raw)
+    except ValueError as error:
         if FORMAT.encode() in raw[:100]:
             raise DamagedError(f"{path}: the tokenizer is damaged: {error}") from error
         raise RequestError(f"{path}: not a tokenizer of heedful (not JSON)") from error

@@ -37,6 +37,8 @@ PLACEHOLDERS = tuple(f"{name} " for name in SPECIALS.names)
 UNKNOWN = PLACEHOLDERS[SPECIALS.unknown]
 BYTE_PIECES = tuple(f"<0x{value:02X}>" for value in range(256))
 CONTINUES = "##"
+# What the library would do to ids after encoding. It adds and repeats some, even outside the vocabulary.
+_NEVER = ("padding", "truncation", "post_processor")
 _WORDS: dict[str, str] = {
     "class": r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+",
     "space": r" ?\S+|\s+(?!\S)|\s+",
@@ -146,7 +148,11 @@ class SubwordModel:
 
 
 def build(config: TokenizerConfig, data: dict[str, Any]) -> SubwordModel:
-    """Make the model from what was learned: just trained, or read from a file."""
+    """Make the model from what was learned: just trained, or read from a file.
+
+    Raises:
+        ValueError: what was learned is no model of this kind, or changes the ids of texts afterwards.
+    """
     if isinstance(config, ByteConfig):
         return _make(config, data, [bytes([value]) for value in range(256)], "", _encode_bytes)
     if isinstance(config, CharacterConfig):
@@ -154,7 +160,7 @@ def build(config: TokenizerConfig, data: dict[str, Any]) -> SubwordModel:
     if isinstance(config, SentencePieceConfig):
         pieces = spelled_pieces(Vocabulary.of(data).learned)
         return _make(config, data, pieces, " ", encoder(data))
-    library = Library.from_str(json.dumps(data))
+    library = _library(data)
     spelled = sorted(library.get_vocab().items(), key=lambda entry: entry[1])
     names = [name for name, _ in spelled]
     if [i for _, i in spelled] != list(range(len(spelled))) or tuple(names[: len(SPECIALS)]) != PLACEHOLDERS:
@@ -163,6 +169,18 @@ def build(config: TokenizerConfig, data: dict[str, Any]) -> SubwordModel:
     # Pieces of the kinds that lose white space are spelt with a space, which their texts have not.
     space = " " if config.kind in ("wordpiece", "word") else first_space(config)
     return _make(config, data, learned, space, _library_encoder(library, first_space(config)))
+
+
+def _library(data: dict[str, Any]) -> Library:
+    for name in _NEVER:
+        if data.get(name) is not None:
+            raise ValueError(f"{name} must be null: ids are those of the model alone")
+    try:
+        return Library.from_str(json.dumps(data))
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # a failed assertion of the library; no Exception
+            raise
+        raise ValueError(f"the tokenizers library cannot read it: {error}") from None
 
 
 def _make(

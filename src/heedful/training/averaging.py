@@ -7,13 +7,12 @@ of the big ones; the lectures leave this out of the recipe.
 from collections.abc import Sequence
 from pathlib import Path
 
-from safetensors import safe_open
 from torch import Tensor
 
 from heedful.errors import RequestError
 from heedful.training.checkpoints import latest_good, load, path_of, paths
 from heedful.training.settings import TrainingConfig
-from heedful.training.weights import read_aliases
+from heedful.training.weights import opened, read_aliases
 
 Weights = tuple[dict[str, Tensor], dict[str, str]]
 """Tensors by name, and the other names of tied ones."""
@@ -30,7 +29,7 @@ def average(files: Sequence[Path]) -> Weights:
     """
     if not files:
         raise RequestError("there are no weights to average")
-    with safe_open(files[-1], framework="pt") as file:
+    with opened(files[-1]) as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
     for path in files:
         _compare(path, shapes, files[-1])
@@ -38,7 +37,7 @@ def average(files: Sequence[Path]) -> Weights:
 
 
 def _compare(path: Path, shapes: dict[str, list[int]], reference: Path) -> None:
-    with safe_open(path, framework="pt") as file:
+    with opened(path) as file:
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
     differing = sorted(name for name in found.keys() | shapes.keys() if found.get(name) != shapes.get(name))
     if differing:
@@ -48,7 +47,7 @@ def _compare(path: Path, shapes: dict[str, list[int]], reference: Path) -> None:
 def _mean(files: Sequence[Path], name: str) -> Tensor:
     total = None
     for path in files:
-        with safe_open(path, framework="pt") as file:
+        with opened(path) as file:
             tensor = file.get_tensor(name)
         if tensor.is_floating_point():
             total = tensor.double() if total is None else total.add_(tensor.double())

@@ -7,7 +7,7 @@
 | ``model.safetensors`` | the weights; a tied tensor once, with a table of its other names |
 | ``optimizer.safetensors`` | the optimizer's memory, ``parameter/entry`` |
 | ``state.json`` | the `TrainingState` and the optimizer's class |
-| ``manifest.json`` | the version of the format, and size and SHA-256 of every other file |
+| ``manifest.json`` | the version of the format, size and SHA-256 of every other file, and its own SHA-256 |
 
 A folder is written under a temporary name, its files and itself are synced, it is renamed, and then
 the parent is synced; only then may older ones go, and those are renamed before they are removed. So
@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
-from heedful.files import sha256, sync
+from heedful.files import is_intact, parse_json, sha256, stamped, sync
 from heedful.training.faults import reached
 from heedful.training.optimizers import load_state_tensors, state_tensors
 from heedful.training.state import TrainingState
@@ -141,7 +141,7 @@ def _write(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, sta
     files = {
         name: {"size": (folder / name).stat().st_size, "sha256": sha256(folder / name)} for name in _FILES
     }
-    _write_json(folder / "manifest.json", {"version": VERSION, "files": files})
+    _write_json(folder / "manifest.json", stamped({"version": VERSION, "files": files}))
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:
@@ -256,14 +256,19 @@ def _load(path: Path) -> Checkpoint:
         raise DataError(f"{path}: there is no such checkpoint")
     version, files = _parse(path / "manifest.json", _manifest)
     if version != VERSION:
-        raise DataError(f"{path}: has format {version!r}; this version of heedful reads {VERSION}")
+        raise DataError(
+            f"{path / 'manifest.json'}: has format {version!r}; this version of heedful reads {VERSION}"
+        )
     for name in _FILES:
         _verify(path / name, files.get(name, {}))
     return _parse(path / "state.json", lambda values: _checkpoint(path, values))
 
 
 def _manifest(values: dict[str, Any]) -> tuple[Any, dict[str, dict[str, Any]]]:
-    return values["version"], {name: dict(entry) for name, entry in dict(values["files"]).items()}
+    version = values["version"]
+    if version == VERSION and not is_intact(values):
+        raise ValueError("its content is not what was written")
+    return version, {name: dict(entry) for name, entry in dict(values["files"]).items()}
 
 
 def _checkpoint(path: Path, values: dict[str, Any]) -> Checkpoint:
@@ -273,7 +278,7 @@ def _checkpoint(path: Path, values: dict[str, Any]) -> Checkpoint:
 def _parse(path: Path, make: Callable[[Any], Any]) -> Any:
     """Read JSON and make something of it; whatever goes wrong means that the file is damaged."""
     try:
-        return make(json.loads(path.read_text(encoding="utf-8")))
+        return make(parse_json(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise DamagedError(f"{path}: is missing") from None
     except (ValueError, TypeError, KeyError, OSError) as error:

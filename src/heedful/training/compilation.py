@@ -1,24 +1,50 @@
-"""Whether compiling a model is worth its while.
+"""Whether compiling a model is worth its while, and where the result is kept.
 
 What a compiler gains and costs was measured (`docs/performance.md`): steps of a small Transformer take
 a tenth to a third less time, more with dropout; the first one takes half a minute longer, or a few
 seconds where the result of an earlier run is still in torch's cache.
 """
 
+import hashlib
 import os
 import shutil
+from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import nn
 
 from heedful.errors import RequestError
+from heedful.processor import identity
 
 Compile = Literal["auto", "on", "off"]
 
 # A run that a slow machine (so many FLOP/s) would be busy with for so long earns its compilation back.
 FLOPS_PER_SECOND = {"cpu": 150e9, "cuda": 50e12}
 WORTH_SECONDS = 600
+
+
+# Torch's key of compiled code holds neither the processor nor what these variables leave of its instructions.
+# Code for AVX-512 that is read under AVX2 gives NaN.
+_CACHE, _OWN = "TORCHINDUCTOR_CACHE_DIR", "heedful-"
+_INSTRUCTIONS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+
+
+def separate_compiled_code() -> Path:
+    """Make torch keep compiled code of this processor and these instruction sets in a folder of its own.
+
+    It lies in the folder that ``TORCHINDUCTOR_CACHE_DIR`` names (by default, torch's own), and the variable
+    then names it, also for processes that are started from here.
+    """
+    from torch._inductor.runtime.runtime_utils import cache_dir
+
+    base = Path(cache_dir())
+    if base.name.startswith(_OWN):  # set by this function, perhaps in the process that started this one
+        base = base.parent
+    parts = (identity(), *(os.environ.get(name) for name in _INSTRUCTIONS))
+    folder = base / f"{_OWN}{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+    os.environ[_CACHE] = str(folder)
+    return folder
 
 
 def find_compiler(device: torch.device) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import RequestError, WorkError
-from heedful.files import write_text
+from heedful.files import is_unicode, write_text
 from heedful.training.events import Event, Saved, Started, Stopped, Updated, Validated
 
 VERSION = 1
@@ -189,10 +189,12 @@ class TensorBoard:
         every: write only every so many updates.
 
     Raises:
-        RequestError: TensorBoard is not installed.
+        RequestError: TensorBoard is not installed, or cannot write to the folder.
     """
 
     def __init__(self, folder: Path, every: int = 1) -> None:
+        if not is_unicode(str(folder)):
+            raise RequestError(f"{folder}: the path must be UTF-8 for TensorBoard's files; choose another")
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:

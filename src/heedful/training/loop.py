@@ -46,6 +46,7 @@ def train(
     validate: Validate | None = None,
     listeners: Sequence[Listener] = (),
     resume: bool = False,
+    frozen: Mapping[nn.Parameter, int] | None = None,
 ) -> TrainingResult:
     """Train until a limit is reached, validation stops improving, or a signal comes.
 
@@ -65,13 +66,14 @@ def train(
         validate: measures the model; must return the metric that ``settings`` names.
         listeners: are told what happens, in the first process only.
         resume: go on from the run's newest good checkpoint.
+        frozen: parameters that do not change in the first updates, and how many these are.
 
     Raises:
         RequestError: the run has checkpoints and ``resume`` is not set, or they do not fit.
         WorkError: the loss became infinite or no number, or a checkpoint cannot be written.
     """
     state, damaged = _begin(run, step.model, optimizer, schedule, resume)
-    training = _Training(step, data, optimizer, schedule, settings, run, validate, listeners, state)
+    training = _Training(step, data, optimizer, schedule, settings, run, validate, listeners, state, frozen)
     before = state.update
     training.tell(Started(state.update, state.validated, settings.max_updates, distribution.world(), damaged))
     step.train()
@@ -151,6 +153,7 @@ class _Training:
         validate: Validate | None,
         listeners: Sequence[Listener],
         state: TrainingState,
+        frozen: Mapping[nn.Parameter, int] | None,
     ) -> None:
         self.model, self.optimizer, self.schedule = step.model, optimizer, schedule
         self.settings, self.run, self.state = settings, run, state
@@ -165,6 +168,7 @@ class _Training:
             settings.seed,
             settings.clip_norm,
             next(step.parameters()).device,
+            frozen or {},
         )
         self.changed = False  # since the last checkpoint
         self.began = time.monotonic() - state.seconds

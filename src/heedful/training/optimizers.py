@@ -4,7 +4,7 @@ The learning rate is the schedule's business: it is set before every update, and
 is built with here never counts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import torch
@@ -96,7 +96,10 @@ OptimizerConfig = Annotated[AdamConfig | AdamWConfig | MuonConfig | SGDConfig, F
 
 
 def build_optimizer(
-    config: OptimizerConfig, model: nn.Module, shares: Mapping[nn.Parameter, float] | None = None
+    config: OptimizerConfig,
+    model: nn.Module,
+    shares: Mapping[nn.Parameter, float] | None = None,
+    late: Collection[nn.Parameter] = (),
 ) -> torch.optim.Optimizer:
     """Make torch's optimizer over the parameters of ``model`` that require a gradient.
 
@@ -106,6 +109,8 @@ def build_optimizer(
         config: which, and its settings.
         model: whose parameters.
         shares: of the learning rate, for parameters that do not have all of it.
+        late: parameters that are trained only after some updates. They are groups of their own: torch's fused
+            SGD needs the momenta of all parameters of a group, or of none.
 
     Raises:
         RequestError: there is nothing to train, or the optimizer cannot do what is asked.
@@ -117,11 +122,11 @@ def build_optimizer(
     match config:
         case AdamConfig():
             betas = (config.beta1, config.beta2)
-            groups = _groups(parameters, 0.0, shares or {})
+            groups = _groups(parameters, 0.0, shares or {}, late)
             return torch.optim.Adam(groups, lr=0.0, betas=betas, eps=config.eps, fused=fused)
         case AdamWConfig():
             betas = (config.beta1, config.beta2)
-            groups = _groups(parameters, config.weight_decay, shares or {})
+            groups = _groups(parameters, config.weight_decay, shares or {}, late)
             return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=config.eps, fused=fused)
         case MuonConfig():
             if shares:
@@ -129,7 +134,7 @@ def build_optimizer(
             return _muon(config, model, parameters, fused)
         case SGDConfig():
             return torch.optim.SGD(
-                _groups(parameters, 0.0, shares or {}),
+                _groups(parameters, 0.0, shares or {}, late),
                 lr=0.0,
                 momentum=config.momentum,
                 nesterov=config.nesterov,
@@ -164,16 +169,20 @@ def _muon(config: MuonConfig, model: nn.Module, parameters: list[nn.Parameter], 
 
 
 def _groups(
-    parameters: list[nn.Parameter], weight_decay: float, shares: Mapping[nn.Parameter, float]
+    parameters: list[nn.Parameter],
+    weight_decay: float,
+    shares: Mapping[nn.Parameter, float],
+    late: Collection[nn.Parameter] = (),
 ) -> list[dict[str, Any]]:
     """Parameters of one rate and one decay together; only matrices decay."""
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    apart = set(late)
+    groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for parameter in sorted(parameters, key=lambda p: p.dim() < 2):
         decay = weight_decay if parameter.dim() >= 2 else 0.0
-        groups.setdefault((shares.get(parameter, 1.0), decay), []).append(parameter)
+        groups.setdefault((shares.get(parameter, 1.0), decay, parameter in apart), []).append(parameter)
     return [
         {"params": members, "weight_decay": decay, "share": share}
-        for (share, decay), members in groups.items()
+        for (share, decay, _), members in groups.items()
     ]
 
 

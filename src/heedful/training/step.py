@@ -14,6 +14,7 @@ from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import claims
 from heedful.objectives.balance import Balance
 from heedful.objectives.terms import Inside, Objective, Term, total
+from heedful.training.compilation import separate_compiled_code
 from heedful.training.precision import Precision
 
 
@@ -62,6 +63,8 @@ class Step(nn.Module):
             and not (claims(part, "couples_batch") or claims(part, "eager"))
             and not any(tap.startswith(f"{name}.") for tap in taps)
         ]
+        if stacks and backend == "inductor":
+            separate_compiled_code()
         for stack in stacks:
             stack.compile_blocks(backend)
         self.compiled = bool(stacks)

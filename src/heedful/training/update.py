@@ -9,9 +9,9 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ class Updater:
         seed: of the model's randomness.
         clip_norm: the largest norm of the gradients, or None.
         device: where the model is.
+        frozen: parameters that do not change in the first updates, and how many these are.
     """
 
     step: Step
@@ -88,6 +89,7 @@ class Updater:
     seed: int
     clip_norm: float | None
     device: torch.device
+    frozen: Mapping[nn.Parameter, int] = field(default_factory=dict)
 
     def __call__(self, samples: Sequence[int], *, epoch: int, update: int, rate: float, run: Path) -> Figures:
         """Change the weights by one update on ``samples``.
@@ -99,6 +101,9 @@ class Updater:
         micros = self._micro_batches(samples, epoch)
         counts = distribution.sum_counts(_counts(self.step, micros))
         sums, weights = self._backward(micros, counts, update)
+        for parameter, updates in self.frozen.items():
+            if update <= updates:
+                parameter.grad = None  # optimizers pass it over
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         norm = gradient_norm(parameters)
         figures = _figures(sums, norm, weights, counts)

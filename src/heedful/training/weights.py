@@ -1,8 +1,10 @@
 """A module's weights as one safetensors file: tied tensors once, with a table of their other names."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -10,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from heedful.errors import DamagedError, DataError, RequestError, nearest
-from heedful.files import replacing
+from heedful.files import is_unicode, parse_json, replacing
 
 _FORMAT = "heedful-weights-1"
 
@@ -50,6 +52,26 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], aliases: Mapping[st
         raise OSError(str(error)) from error
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """Open a safetensors file to read.
+
+    The library opens only paths that are UTF-8; a file under another path is opened by its descriptor.
+
+    Raises:
+        DamagedError: it cannot be read.
+    """
+    try:
+        if is_unicode(str(path)):
+            with safe_open(path, framework="pt") as file:
+                yield file
+        else:
+            with path.open("rb") as held, safe_open(f"/dev/fd/{held.fileno()}", framework="pt") as file:
+                yield file
+    except (SafetensorError, OSError) as error:
+        raise DamagedError(f"{path}: cannot be read as safetensors: {error}") from error
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What `write_tensors` wrote, on the CPU.
 
@@ -58,25 +80,30 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         DamagedError: it cannot be read.
     """
     aliases = read_aliases(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, aliases  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise DamagedError(f"{path}: cannot be read as safetensors: {error}") from error
+    with opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, aliases  # noqa: SIM118
 
 
 def read_aliases(path: Path) -> dict[str, str]:
     """The other names of tied tensors in a file; raises like `read_tensors`."""
     if not path.is_file():
         raise DataError(f"{path}: no such file of weights")
+    with opened(path) as file:
+        names, metadata = {*file.keys()}, file.metadata() or {}
     try:
-        with safe_open(path, framework="pt") as file:
-            record = json.loads((file.metadata() or {}).get("heedful", "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise DamagedError(f"{path}: cannot be read as safetensors: {error}") from error
+        record = parse_json(metadata.get("heedful", "{}"))
+        if not isinstance(record, dict):
+            raise ValueError("it is not a JSON object")
+    except ValueError as error:
+        raise DamagedError(f"{path}: its metadata cannot be read: {error}") from error
     if record.get("format") != _FORMAT:
         raise DataError(f"{path}: its format is {record.get('format')!r}, not {_FORMAT!r}")
-    return record["aliases"]
+    aliases = record.get("aliases")
+    if not isinstance(aliases, dict) or not all(isinstance(name, str) for name in aliases.values()):
+        raise DamagedError(f"{path}: its metadata has no table of tied tensors ('aliases')")
+    if wrong := sorted(({*aliases.values()} - names) | (aliases.keys() & names)):
+        raise DamagedError(f"{path}: its table of tied tensors is wrong about {wrong[0]!r}")
+    return aliases
 
 
 def save_weights(path: Path, module: nn.Module) -> None:

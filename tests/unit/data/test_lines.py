@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import threading
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -78,6 +79,24 @@ def test_a_missing_folder_is_named(tmp_path):
 def test_a_folder_is_not_a_file(tmp_path):
     with pytest.raises(DataError, match="is a folder"):
         find(".", tmp_path)
+
+
+@pytest.mark.parametrize("through_link", [False, True])
+def test_what_has_no_end_is_refused_before_it_is_read(tmp_path, through_link):
+    name = "/dev/zero"
+    if through_link:
+        (tmp_path / "train.en").symlink_to("/dev/zero")
+        name = "train.en"
+    with pytest.raises(DataError, match=f"{name}: must be a regular file or a pipe, got a device"):
+        find(name, tmp_path)
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=["a\nb\n"], daemon=True)
+    writer.start()
+    assert list(lines(find("pipe", tmp_path))) == ["a", "b"]
+    writer.join(10)
 
 
 def test_not_utf8_names_line_and_byte(write):

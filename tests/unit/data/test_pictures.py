@@ -1,11 +1,20 @@
 """Pictures: what a model reads of a file, an array or an image, and what is said of one it cannot read."""
 
 import io
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image, ImageFile
 
+import heedful
+from heedful.data import pictures
 from heedful.data.lines import Located, Where
 from heedful.data.pictures import Picture, opened
 from heedful.errors import DataError
@@ -124,6 +133,129 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path):
         with pytest.raises(DataError, match=reason) as caught:
             Picture(tmp_path / name, f"it/{name}").pixels(8, 1)
         assert str(caught.value).startswith(f"it/{name}: ")
+
+
+def test_a_device_is_no_picture_and_is_not_read(tmp_path):
+    picture = Picture.of("/dev/zero")
+    with pytest.raises(DataError, match="/dev/zero: must be a regular file or a pipe"):
+        picture.pixels(4, 3)
+    assert picture.encoded() == b""
+
+
+# Hostile files ---------------------------------------------------------------------------------------------
+
+
+def encoded(image, form, **more):
+    file = io.BytesIO()
+    image.save(file, form, **more)
+    return file.getvalue()
+
+
+def header(width, height):
+    """A PNG in colours with transparency, of which only the header is there."""
+    chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    whole = struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return b"\x89PNG\r\n\x1a\n" + whole + struct.pack(">I", 99) + b"IDAT"
+
+
+def test_every_file_is_opened_by_one_function():
+    root = Path(heedful.__file__).parent
+    found = {p.name: n for p in root.rglob("*.py") if (n := p.read_text("utf-8").count("Image.open("))}
+    assert found == {"pictures.py": 1}
+
+
+def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *more, **most: started.append(more))
+    content = encoded(Image.fromarray(noise(4, 4, 3)), "EPS")
+    (tmp_path / "a.png").write_bytes(content)
+    for given in (tmp_path / "a.png", content):
+        with pytest.raises(DataError, match=r"known format \(PNG, JPEG, GIF, BMP, TIFF, WEBP\)"):
+            Picture.of(given).pixels(4, 3)
+    assert not started
+
+
+@pytest.mark.parametrize("form", pictures.FORMATS)
+def test_no_pixel_is_decoded_of_a_picture_that_has_too_many(form, monkeypatch):
+    monkeypatch.setattr(pictures, "MAX_PIXELS", 96)
+    allowed, too_many = (encoded(Image.fromarray(noise(8, n, 3)), form) for n in (12, 13))
+    Picture(allowed, "a").pixels(4, 3)
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("it was decoded"))
+    with pytest.raises(DataError, match=r"a: .*its 13 x 8 pixels are more than 96; make it smaller"):
+        Picture(too_many, "a").pixels(4, 3)
+    with pytest.raises(DataError, match="13 x 8 pixels"):
+        Picture.of(Image.open(io.BytesIO(too_many)), "a")
+
+
+@pytest.mark.parametrize("width, height", [(8193, 8192), (13_000, 13_000), (60_000, 60_000)])
+def test_a_bomb_is_refused_by_its_header(width, height):
+    with pytest.raises(DataError, match=r"more than 67,108,864( pixels)?; make it smaller"):
+        Picture(header(width, height), "a").pixels(4, 3)
+
+
+def test_there_is_one_copy_of_a_large_picture_and_no_more(tmp_path):
+    """Its four bytes a pixel twice, and what is decoded at a time; each step made a copy before."""
+    n = 3000
+    Image.new("RGBA", (n, n), (1, 2, 3, 4)).save(tmp_path / "a.png", compress_level=1)
+    peak = f"""
+from pathlib import Path
+from heedful.data.pictures import Picture
+def most():
+    return int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
+small = Path({str(tmp_path / "small.png")!r})
+Picture.of(small).pixels(8, 3)
+before = most()
+Picture.of(small.with_name("a.png")).pixels(8, 3)
+print(most() - before)
+"""
+    Image.new("RGBA", (9, 9)).save(tmp_path / "small.png")
+    done = subprocess.run([sys.executable, "-c", peak], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 12 * n * n
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "PA"])
+def test_strips_make_the_same_picture(mode, monkeypatch):
+    image = Image.fromarray(noise(13, 17, 4), "RGBA") if mode != "I;16" else None
+    image = image.convert(mode) if image else Image.fromarray(noise(13, 17).astype(np.uint16) * 257)
+    for channels in (1, 3):
+        whole = Picture.of(image).pixels(13, channels)
+        with monkeypatch.context() as patched:
+            patched.setattr(pictures, "_STRIP", 40)
+            assert np.array_equal(Picture.of(image).pixels(13, channels), whole)
+    assert whole.std() > 10
+
+
+@pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_of_several_frames_the_first_is_read(form):
+    frames = [Image.new("RGB", (6, 6), colour) for colour in ("red", "lime", "blue")]
+    lossless = {"lossless": True} if form == "WEBP" else {}
+    content = encoded(frames[0], form, save_all=True, append_images=frames[1:], **lossless)
+    assert Image.open(io.BytesIO(content)).n_frames == 3
+    assert Picture(content, "a").pixels(2, 3).reshape(3, -1).tolist() == [[255] * 4, [0] * 4, [0] * 4]
+
+
+@pytest.mark.parametrize("form", pictures.FORMATS)
+def test_a_damaged_file_is_read_or_refused(form, amount):
+    draw, refused = Random(3), []
+    whole = encoded(Image.fromarray(noise(9, 11, 3)), form)
+    for _ in range(amount(40, 1000)):
+        content = bytearray(whole[: draw.choice([len(whole), draw.randrange(1, len(whole))])])
+        for _ in range(draw.randrange(4)):
+            content[draw.randrange(len(content))] = draw.randrange(256)
+        try:
+            pixels = Picture(bytes(content), "a").pixels(5, 3)
+        except DataError as error:
+            refused.append(str(error))
+        else:
+            assert pixels.shape == (3, 5, 5)
+    assert len(refused) > 5
+    assert all(message.startswith("a: ") for message in refused)
+
+
+def test_a_pipe_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(DataError, match=r"cannot be read as a picture \(expected a file\)"):
+        Picture.of(tmp_path / "a.png").pixels(4, 3)
 
 
 def test_pictures_hash_alike_where_they_are_the_same(tmp_path):

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from heedful.data.vectors import Coverage, fill_embedding, read_vectors
@@ -80,11 +80,39 @@ def test_no_words_no_rows(tmp_path, content):
     ),
     write=st.sampled_from([_text, _binary]),
 )
+# All bytes of the first vector are letters and signs.
+@example({"0": [-4050609426661376.0, 3.444499969482422, 6503765897117696.0]}, _binary)
+# Text that fills the records of a binary file: every number takes four bytes.
+@example({"0": [0.0, 0.5, 1.0], "1": [2.0, 0.0, 0.5]}, _text)
 def test_whatever_is_written_is_read_back_bit_for_bit(tmp_path, vectors, write):
     path = _written(tmp_path / "v", write(vectors))
     read = read_vectors(path, {word: n for n, word in enumerate(vectors)})
     assert read.found == tuple(vectors)
     assert torch.equal(read.matrix, torch.tensor(list(vectors.values()), dtype=torch.float32))
+
+
+LETTERS = struct.unpack("<3f", b"abcdefghijkl")
+SPELT = struct.unpack("<3f", b"1.0 2.0 3.0\n")
+FILLING = {
+    "numbers of letters": (_binary({"a": LETTERS, "b": LETTERS}), LETTERS),
+    "the first vector spells numbers": (_binary({"a": SPELT, "b": LETTERS}), SPELT),
+    "text, a word of spaces": (b"1 3\n. . 1 2.0 3\n", None),
+    "text, four bytes a number": (b"2 3\na 0.1 0.2 0.3\nb 0.4 0.5 0.6\n", (0.1, 0.2, 0.3)),
+    "text, of lines of other lengths": (b"2 3\na 1 2 3\nb 0.5 0.25 0.125\n", (1, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("content, first", FILLING.values(), ids=FILLING.keys())
+def test_a_file_is_binary_if_its_records_fill_it_and_it_is_not_text_throughout(
+    tmp_path, content, first, packed
+):
+    path = _written(tmp_path / "v", gzip.compress(content) if packed else content)
+    vectors = read_vectors(path, {"a": 0})
+    assert vectors.found == (("a",) if first else ())
+    assert torch.equal(
+        vectors.matrix, torch.tensor([first] if first else [], dtype=torch.float32).view(-1, 3)
+    )
 
 
 def test_rows_that_straddle_the_chunks_of_a_large_binary_file(tmp_path):
@@ -140,6 +168,11 @@ def test_damage_is_named_with_file_and_line(tmp_path, content, message):
     path = _written(tmp_path / "my.vec", content)
     with pytest.raises(DataError, match=r"my\.vec.*" + message):
         read_vectors(path, {"a": 0, "b": 1})
+
+
+def test_a_device_is_refused():
+    with pytest.raises(DataError, match="/dev/zero: must be a regular file or a pipe"):
+        read_vectors("/dev/zero", {"a": 0})
 
 
 def test_a_missing_file_is_named(tmp_path):

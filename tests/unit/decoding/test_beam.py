@@ -42,17 +42,27 @@ def every_sequence(model, most, forbidden=()):
                 yield ids, False
 
 
-def brute_force(model, key, most, length, beta, n_best, forbidden=()):
+UNFINISHED = ["drop", "keep"]
+
+
+def best_of(scored, n_best, unfinished):
+    """The best of some (not finished, -score, ids, coverage)."""
+    if unfinished == "keep":
+        return sorted(scored, key=lambda each: (each[1], each[0], each[2]))[:n_best]
+    return sorted(scored)[:n_best]
+
+
+def brute_force(model, key, most, length, beta, n_best, forbidden=(), unfinished="drop"):
     """The best of all sequences there are."""
     scored = []
     for ids, finished in every_sequence(model, most, forbidden):
         value, coverage = value_of(model, key, ids, finished, length, beta)
         if value > -math.inf:
             scored.append((not finished, -value, ids, coverage))
-    return sorted(scored)[:n_best]
+    return best_of(scored, n_best, unfinished)
 
 
-def plain_beam_search(model, key, most, beam, length, beta, n_best):
+def plain_beam_search(model, key, most, beam, length, beta, n_best, unfinished="drop"):
     """One sentence, with lists, never stopping before the maximum length."""
     running, finished = [(0.0, ())], []
     for _ in range(most):
@@ -68,7 +78,7 @@ def plain_beam_search(model, key, most, beam, length, beta, n_best):
     for ids, done in hypotheses:
         value, coverage = value_of(model, key, ids, done, length, beta)
         scored.append((not done, -value, ids, coverage))
-    return sorted(scored)[:n_best]
+    return best_of(scored, n_best, unfinished)
 
 
 def assert_same(got, expected):
@@ -84,13 +94,31 @@ def search(model, keys, max_lengths, beta=0.0, forbidden=(), **asked):
     return beam_search(request, coverage=CoveragePenalty(beta) if beta else None, **asked)
 
 
+@pytest.mark.parametrize("unfinished", UNFINISHED)
 @pytest.mark.parametrize("length", PENALTIES, ids=repr)
 @pytest.mark.parametrize("beta, impossible", [(0.0, 0.5), (0.4, 0.0)])
-def test_an_exhaustive_beam_equals_brute_force(toy, length, beta, impossible):
+def test_an_exhaustive_beam_equals_brute_force(toy, length, beta, impossible, unfinished):
     model, keys, most = toy(4, 17, impossible), [0, 1, 2, 3, 6], [4, 3, 1, 4, 2]
-    got = search(model, keys, most, beta, beam=4**4, n_best=7, length=length)
+    got = search(model, keys, most, beta, beam=4**4, n_best=7, length=length, unfinished=unfinished)
     for key, n, hypotheses in zip(keys, most, got, strict=True):
-        assert_same(hypotheses, brute_force(model, key, n, length, beta, 7))
+        assert_same(hypotheses, brute_force(model, key, n, length, beta, 7, unfinished=unfinished))
+
+
+def test_an_unfinished_hypothesis_with_a_better_score_is_dropped_or_kept():
+    """Two tokens and the end token, with the same probabilities at every position."""
+    row = torch.tensor([[0.0, -3.0, -1.0]]).log_softmax(-1)
+    flat = lambda ids, state, parents: StepOutput(row.expand(len(ids), 3), state)  # noqa: E731
+
+    def found(unfinished):
+        first = StepOutput(row, State([], [KeyValueCache()], (0,)))
+        request = Request(first, flat, end=2, max_lengths=[2])
+        return beam_search(request, beam=2, length=AverageLength(), unfinished=unfinished)[0][0]
+
+    log_probs = row[0].tolist()
+    assert (found("drop").ids, found("drop").finished) == ((0,), True)
+    assert found("drop").score == pytest.approx((log_probs[0] + log_probs[2]) / 2)
+    assert (found("keep").ids, found("keep").finished) == ((0, 0), False)
+    assert found("keep").score == pytest.approx(log_probs[0])
 
 
 def test_an_exhaustive_beam_equals_brute_force_with_forbidden_tokens(toy):
@@ -99,13 +127,15 @@ def test_an_exhaustive_beam_equals_brute_force_with_forbidden_tokens(toy):
     assert_same(got, brute_force(model, 3, 3, NoPenalty(), 0.0, 11, forbidden=(0, 2)))
 
 
+@pytest.mark.parametrize("unfinished", UNFINISHED)
 @pytest.mark.parametrize("length", PENALTIES, ids=repr)
 @pytest.mark.parametrize("beam, n_best, beta", [(2, 1, 0.0), (3, 3, 0.4), (5, 2, 0.0), (7, 4, 0.4)])
-def test_stopping_early_changes_nothing(toy, length, beam, n_best, beta):
+def test_stopping_early_changes_nothing(toy, length, beam, n_best, beta, unfinished):
     model, keys, most = toy(7, 29, 0.2, bias=0.5), list(range(5)), [5, 11, 3, 7, 8]
-    got = search(model, keys, most, beta, beam=beam, n_best=n_best, length=length)
+    got = search(model, keys, most, beta, beam=beam, n_best=n_best, length=length, unfinished=unfinished)
     for key, n, hypotheses in zip(keys, most, got, strict=True):
-        assert_same(hypotheses, plain_beam_search(model, key, n, beam, length, beta, n_best))
+        expected = plain_beam_search(model, key, n, beam, length, beta, n_best, unfinished)
+        assert_same(hypotheses, expected)
 
 
 @settings(max_examples=60, deadline=None)
@@ -116,18 +146,21 @@ def test_stopping_early_changes_nothing(toy, length, beam, n_best, beta):
     most=st.integers(1, 7),
     length=st.sampled_from(PENALTIES),
     impossible=st.sampled_from([0.0, 0.4, 0.8]),
+    unfinished=st.sampled_from(UNFINISHED),
 )
-def test_any_search_equals_plain_loops(toy, seed, size, beam, most, length, impossible):
+def test_any_search_equals_plain_loops(toy, seed, size, beam, most, length, impossible, unfinished):
     model = toy(size, seed, impossible)
-    (got,) = search(model, [seed % 5], [most], beam=beam, n_best=beam, length=length)
-    assert_same(got, plain_beam_search(model, seed % 5, most, beam, length, 0.0, beam))
+    asked = {"beam": beam, "n_best": beam, "length": length, "unfinished": unfinished}
+    (got,) = search(model, [seed % 5], [most], **asked)
+    assert_same(got, plain_beam_search(model, seed % 5, most, beam, length, 0.0, beam, unfinished))
 
 
+@pytest.mark.parametrize("unfinished", UNFINISHED)
 @pytest.mark.parametrize("length", PENALTIES, ids=repr)
 @pytest.mark.parametrize("bias", [-1.0, 1.0])
-def test_a_beam_of_one_is_greedy(toy, length, bias):
+def test_a_beam_of_one_is_greedy(toy, length, bias, unfinished):
     model, keys, most = toy(7, 31, bias=bias), list(range(11)), [13, 1, 0, 5, 7, 2, 13, 11, 3, 3, 5]
-    got = search(model, keys, most, beam=1, length=length)
+    got = search(model, keys, most, beam=1, length=length, unfinished=unfinished)
     expected = greedy(model.request(keys, most))
     assert any(h.finished for h in expected)
     for (h,), g in zip(got, expected, strict=True):
@@ -146,9 +179,11 @@ def test_batched_equals_single_in_any_order(toy, length):
 
 
 @pytest.mark.parametrize("length", PENALTIES, ids=repr)
-def test_asking_for_more_does_not_change_the_first(toy, length):
+@pytest.mark.parametrize("unfinished", UNFINISHED)
+def test_asking_for_more_does_not_change_the_first(toy, length, unfinished):
     model, keys, most = toy(7, 41, bias=1.0), list(range(5)), [9] * 5
-    runs = [search(model, keys, most, beam=5, n_best=k, length=length) for k in range(1, 6)]
+    asked = {"beam": 5, "length": length, "unfinished": unfinished}
+    runs = [search(model, keys, most, n_best=k, **asked) for k in range(1, 6)]
     for k, run in enumerate(runs, 1):
         assert run == [hypotheses[:k] for hypotheses in runs[-1]]
 

@@ -8,9 +8,12 @@ import xml.etree.ElementTree as ET
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.font_manager import FontEntry, fontManager
 from matplotlib.image import imread
+from matplotlib.text import Text
 
 from heedful.errors import RequestError, WorkError
+from heedful.explain import canvas
 from heedful.explain.picture import colours, heat_map, save
 
 SOURCE = ["I", "enjoyed", "the", "film", "transformers"]
@@ -144,12 +147,76 @@ def test_words_are_not_formulas(weights, tmp_path):
     assert not any(label.get_parse_math() for label in figure.axes[0].get_xticklabels())
 
 
-def test_a_sign_that_no_font_has_is_drawn_as_a_box_without_complaint(weights, tmp_path):
+@pytest.fixture
+def fonts(monkeypatch):
+    """Let this machine have these fonts beside matplotlib's own."""
+    own = [font for font in fontManager.ttflist if "mpl-data" in font.fname]
+
+    def have(*others):
+        monkeypatch.setattr(fontManager, "ttflist", [*own, *others])
+        monkeypatch.setattr(canvas, "_new_fonts", list)
+
+    return have
+
+
+def test_a_sign_that_is_no_letter_is_drawn_as_a_box_without_complaint(weights, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = heat_map(["\U000e0fff", "நாய்", "猫", "a\n", "\x07"], TARGET, weights)
+        figure = heat_map(["\U000e0fff", "b", "\ue000", "a\n", "\x07"], TARGET, weights)
         save(figure, tmp_path / "a.png")
         save(figure, tmp_path / "a.svg")
+
+
+@pytest.mark.parametrize(
+    ("word", "script", "package"),
+    [
+        ("நாய்", "Tamil", "fonts-noto-core"),
+        ("कुत्ता", "Devanagari", "fonts-noto-core"),
+        ("สุนัข", "Thai", "fonts-noto-core"),
+        ("猫", "CJK", "fonts-noto-cjk"),
+        ("ねこ", "Hiragana", "fonts-noto-cjk"),
+    ],
+)
+def test_a_script_without_a_font_is_named_with_what_to_install(
+    fonts, weights, tmp_path, word, script, package
+):
+    """Matplotlib's own Last Resort has a box for every character: it is no font of any script."""
+    fonts()
+    with pytest.warns(UserWarning, match=rf"letters of: {script}; .*\(Debian, Ubuntu: {package}\)") as said:
+        figure = heat_map([word, "a", "b", "c", "d"], TARGET, weights)
+    assert len(said) == 1
+    names = {name for text in figure.findobj(Text) for name in text.get_fontfamily()}
+    assert not any("resort" in name.lower() for name in names)
+    save(figure, tmp_path / "a.png")
+
+
+def test_the_font_with_most_of_the_missing_characters_is_taken(fonts, monkeypatch):
+    entries = [
+        FontEntry(f"{name}.ttf", name=name, style="normal", variant="normal", weight=weight, stretch="normal")
+        for name, weight in (
+            ("A Few", 400),
+            ("Z Serif Tamil", 400),
+            ("Z Sans Tamil", 700),
+            ("Z Sans Tamil", 400),
+        )
+    ]
+    characters = {"A Few.ttf": "ந", "Z Serif Tamil.ttf": "நாய்", "Z Sans Tamil.ttf": "நாய்"}
+    monkeypatch.setattr(canvas, "_characters", lambda path: frozenset(map(ord, characters.get(path, "abc"))))
+    fonts(*entries)
+    assert canvas.families("abc") == ["DejaVu Sans"]
+    assert canvas.families("aநாய்") == ["DejaVu Sans", "Z Sans Tamil"]
+
+
+def test_a_picture_with_letters_of_a_font_that_is_there_has_them(weights, tmp_path):
+    tamil = [font for font in fontManager.ttflist if "Tamil" in font.name]
+    if not tamil:
+        pytest.skip("this machine has no font with Tamil letters")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = heat_map(["நாய்", "a", "b", "c", "d"], TARGET, weights)
+    label = figure.axes[0].get_xticklabels()[0]
+    assert label.get_text() == "நாய்"
+    assert "Tamil" in label.get_fontfamily()[1]
 
 
 def test_the_settings_of_matplotlib_stay_as_they_were(weights, tmp_path):

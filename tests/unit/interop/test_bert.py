@@ -267,6 +267,7 @@ def test_labels_that_are_none_are_refused(own_run, tmp_path, labels):
         ({"window": 4}, "model.window=4: "),
         ({"norm": "rms"}, "model.norm=rms: "),
         ({"positions": "none"}, "model.positions=none: "),
+        ({"scale_embedding": True}, "model.scale_embedding=true: BERT does not multiply"),
         ({"embedding_norm": False}, "model.embedding_norm=false: "),
         ({"pooling": "mean"}, "model.pooling=mean: "),
         ({"feed_forward": "gated"}, "model.feed_forward=gated: "),

@@ -250,6 +250,7 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
         ),
         ({"norm": "batch"}, "model.norm=batch: "),
         ({"positions": "none"}, "model.positions=none: "),
+        ({"scale_embedding": True}, "model.scale_embedding=true: GPT-2 does not multiply"),
         ({"attention_bias": False}, "model.attention_bias=false: "),
         ({"n_kv_heads": 1}, "model.n_kv_heads=1: "),
         ({"d_k": 5}, "model.d_k=5: "),

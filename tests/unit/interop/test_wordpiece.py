@@ -52,30 +52,53 @@ def test_the_entries_move_behind_heedfuls_specials(tmp_path):
     assert tokenizer.decode(ids[:3]) == "the cats"
 
 
+GENERIC = {"tokenizer_class": "PreTrainedTokenizerFast"}
+
+
 @pytest.mark.parametrize(
     "cleaning, told, wanted",
     [
         ({"lowercase": True}, None, UNCASED),
-        ({"lowercase": False}, None, UNCASED.model_copy(update={"lowercase": False, "strip_accents": False})),
+        ({"lowercase": False}, {"do_lower_case": False}, CleaningConfig(clean=True, chinese=True)),
+        ({"lowercase": False}, GENERIC, CleaningConfig(clean=True, chinese=True)),
         (
             {"lowercase": True, "strip_accents": False},
-            None,
+            {"strip_accents": False, "tokenizer_class": "BertTokenizerFast"},
             UNCASED.model_copy(update={"strip_accents": False}),
         ),
-        ({"lowercase": True, "clean_text": False}, {}, UNCASED.model_copy(update={"clean": False})),
-        ({"lowercase": True}, {"do_lower_case": False}, CleaningConfig(clean=True, chinese=True)),
+        ({"lowercase": True, "strip_accents": True}, {"strip_accents": None}, UNCASED),
+        ({"lowercase": True, "clean_text": False}, GENERIC, UNCASED.model_copy(update={"clean": False})),
         (
-            {"lowercase": True},
+            {"lowercase": True, "handle_chinese_chars": False},
             {"tokenize_chinese_chars": False},
             UNCASED.model_copy(update={"chinese": False}),
         ),
-        ({"lowercase": False}, {"strip_accents": True}, UNCASED.model_copy(update={"lowercase": False})),
-        ({}, None, CleaningConfig()),
+        ({}, GENERIC, CleaningConfig()),
     ],
 )
 def test_both_files_say_how_text_is_cleaned(tmp_path, cleaning, told, wanted):
     tokenizer, _ = read(tmp_path, library(**cleaning), told)
     assert tokenizer.model.config.cleaning == wanted
+
+
+@pytest.mark.parametrize(
+    "cleaning, told, message",
+    [
+        ({"lowercase": False}, None, "do_lower_case: true (the default), but the normalizer"),
+        ({"lowercase": False}, {"do_lower_case": None}, "do_lower_case: true (the default), but"),
+        ({"lowercase": True}, {"do_lower_case": False}, "do_lower_case: false, but"),
+        ({"lowercase": True}, {"do_lower_case": False, **GENERIC}, "do_lower_case: false, but"),
+        ({"lowercase": True}, {"strip_accents": False}, "strip_accents: false, but"),
+        ({"lowercase": True}, {"tokenize_chinese_chars": False, **GENERIC}, "tokenize_chinese_chars: false"),
+        ({"lowercase": True, "clean_text": False}, {}, "clean_text: true (the default), but"),
+        ({}, {}, "do_lower_case: true (the default), but the normalizer of tokenizer.json says false; make"),
+    ],
+)
+def test_files_that_contradict_each_other_are_refused(tmp_path, cleaning, told, message):
+    with pytest.raises(RequestError) as error:
+        read(tmp_path, library(**cleaning), told)
+    assert message in str(error.value)
+    assert "tokenizer_config.json" in str(error.value)
 
 
 def test_special_tokens_may_be_spelt_otherwise(tmp_path):

@@ -32,8 +32,7 @@ def product(library, layer, x, precision, *, activation=native.NO_ACTIVATION, ad
     source, target = program.buffer("x", layer.in_features), program.buffer("y", layer.out_features)
     more = program.buffer("more", layer.out_features)
     program.linear(layer, source, target, add=-1 if add is None else more, activation=activation)
-    runner = Runner(Bench(library), program, len(x))
-    runner.call.n_threads = threads
+    runner = Runner(Bench(library), program, len(x), threads)
     runner.buffer("x")[:] = x
     if add is not None:
         runner.buffer("more")[:] = add

@@ -49,13 +49,13 @@ def test_it_sorts_by_probability_then_by_token(library, data, size, n):
     forbidden = sorted(data.draw(st.sets(st.integers(0, size - 1), max_size=5)))
     k = data.draw(st.integers(1, 9))
     logits = torch.tensor(rows, dtype=torch.float32)
-    found = library.rank(logits.data_ptr(), (n, size), np.array(forbidden, np.int64), k, 1 + n % 2)
+    found = library.rank(logits.numpy(), np.array(forbidden, np.int64), k, 1 + n % 2)
     check(found, rows, forbidden, k)
 
 
 def test_a_vocabulary_of_usual_size(library):
     logits = 3 * torch.randn(5, 10_007, generator=torch.Generator().manual_seed(1))
-    found = library.rank(logits.data_ptr(), tuple(logits.shape), np.array([0, 7], np.int64), 9, 2)
+    found = library.rank(logits.numpy(), np.array([0, 7], np.int64), 9, 2)
     check(found, logits.tolist(), [0, 7], 9)
 
 
@@ -64,8 +64,8 @@ def test_a_vocabulary_of_usual_size(library):
 def test_a_row_without_a_distribution_is_told(library, column, value):
     logits = torch.zeros(3, 33)
     logits[1, column] = value
-    assert library.rank(logits.data_ptr(), (3, 33), np.zeros(0, np.int64), 1, 1) is None
-    assert library.rank(torch.full((2, 33), NEVER).data_ptr(), (2, 33), np.zeros(0, np.int64), 1, 1) is None
+    assert library.rank(logits.numpy(), np.zeros(0, np.int64), 1, 1) is None
+    assert library.rank(torch.full((2, 33), NEVER).numpy(), np.zeros(0, np.int64), 1, 1) is None
 
 
 # The function that decoders call, with and without the library ------------------------------------------

@@ -1,5 +1,6 @@
 """A run's folder is held by one process, as long as it lives."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -26,7 +27,10 @@ def test_another_is_refused_until_the_first_is_killed(tmp_path):
     try:
         assert holder.stdout.readline() == "held\n"
         (folder / "recipe.yaml").write_text("its own")
-        with pytest.raises(RequestError, match=r"runs/x: another process trains this run"), held(folder):
+        with (
+            pytest.raises(RequestError, match=r"runs/x: another process writes"),
+            held(folder),
+        ):
             pass
         assert [path.name for path in folder.iterdir()] == ["recipe.yaml"]
     finally:
@@ -54,3 +58,21 @@ def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RequestError, match="cannot be made"), held(tmp_path / "file" / "x"):
         pass
+
+
+def test_a_folder_that_its_last_holder_removed_is_made_again_and_locked(tmp_path, monkeypatch):
+    """Locking the removed one would lock nothing: two processes would hold the folder of the same name."""
+    folder, flock, calls = tmp_path / "a", fcntl.flock, []
+    folder.mkdir()
+
+    def removed_just_before(handle, how):
+        calls.append(handle)
+        if len(calls) == 1:
+            folder.rmdir()
+        flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed_just_before)
+    with held(folder):
+        assert len(calls) == 2
+        with pytest.raises(RequestError, match="another process writes"), held(folder):
+            pass

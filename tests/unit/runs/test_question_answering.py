@@ -219,7 +219,7 @@ def test_an_answer_that_no_window_holds_is_told(tmp_path):
     write(tmp_path)
     words = " ".join(["red"] * 50)
     put(tmp_path / "train.jsonl", [{"question": "q", "passage": words, "answer": words, "start": "0"}])
-    with pytest.raises(DataError, match="no window holds a whole answer"):
+    with pytest.raises(DataError, match="no window holds the whole answer: raise"):
         into(tmp_path)
 
 

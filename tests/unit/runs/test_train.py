@@ -1,5 +1,6 @@
 """From recipe to run: what is rehearsed, what a resumed run may change, and what stays usable."""
 
+import json
 import shutil
 from functools import partial
 
@@ -12,7 +13,7 @@ from torch import nn
 from heedful.cli.train import nothing_to_do, train_into
 from heedful.data.lines import Where
 from heedful.data.report import Longest
-from heedful.errors import DataError, RequestError, WorkError
+from heedful.errors import DamagedError, DataError, RequestError, WorkError
 from heedful.evaluation import translation
 from heedful.evaluation.translation import sentence_scores
 from heedful.runs import train as module
@@ -35,8 +36,9 @@ from heedful.runs.translation.recipe import (
 from heedful.runs.trees import merge
 from heedful.text.configuration import WordConfig
 from heedful.training.averaging import average
-from heedful.training.checkpoints import path_of
+from heedful.training.checkpoints import path_of, paths
 from heedful.training.feed import PlannedData
+from heedful.training.listeners import TensorBoard
 from heedful.training.loop import TrainingResult
 from heedful.training.schedules import ConstantConfig, LinearConfig
 from heedful.training.state import TrainingState
@@ -101,7 +103,7 @@ def test_the_better_of_average_and_best_checkpoint_is_kept(corpus, monkeypatch, 
 
 def test_a_second_training_of_a_run_is_refused_and_changes_nothing(run):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with held(run), pytest.raises(RequestError, match="another process trains this run"):
+    with held(run), pytest.raises(RequestError, match="another process writes in this folder"):
         train_run(recipe(max_updates=3), run, resume=True, device="cpu")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     train_run(recipe(max_updates=3), run, resume=True, device="cpu")
@@ -113,14 +115,14 @@ def test_a_training_that_saved_nothing_is_told_from_a_run(corpus):
         train_run(settings.model_copy(update={"root": str(corpus)}), corpus / "run", device="cpu")
     with pytest.raises(RequestError, match="nothing of it was saved; delete the folder, or choose another"):
         train_run(recipe(), corpus / "run", device="cpu")
-    with held(corpus / "run"), pytest.raises(RequestError, match="another process trains this run"):
+    with held(corpus / "run"), pytest.raises(RequestError, match="another process writes in this folder"):
         train_run(recipe(), corpus / "run", device="cpu")
     assert (corpus / "run" / "bad_batch.json").exists()
 
 
 def test_a_fresh_training_beside_one_that_begins_is_refused_and_takes_nothing_away(corpus):
     with held(corpus / "run"):
-        with pytest.raises(RequestError, match="another process trains this run"):
+        with pytest.raises(RequestError, match="another process writes in this folder"):
             train_run(recipe(), corpus / "run", device="cpu")
         assert (corpus / "run").is_dir()
     assert not (corpus / "run").exists()
@@ -367,8 +369,8 @@ def test_a_run_stays_usable_when_its_card_cannot_be_written(run, monkeypatch):
             raise KeyboardInterrupt
         write(path, value)
 
-    write = module.write_json
-    monkeypatch.setattr(module, "write_json", killed)
+    write = module.write_card
+    monkeypatch.setattr(module, "write_card", killed)
     with pytest.raises(KeyboardInterrupt):
         train_run(recipe(max_updates=3), run, resume=True, device="cpu")
     assert load(run, device="cpu").recipe.training.max_updates == 3
@@ -381,6 +383,124 @@ def test_a_finished_run_without_checkpoints_does_not_begin_again(run):
         train_run(recipe(max_updates=3), run, resume=True, device="cpu")
     assert (run / "weights.safetensors").read_bytes() == before
     load(run, device="cpu")
+
+
+def files_of(run):
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("harm", ["missing", "version", "hash", "key", "text"])
+def test_a_card_that_is_missing_or_damaged_is_named_and_written_again_by_resuming(run, harm):
+    """Without it, predictions would come from a checkpoint: other weights than the run ended with."""
+    card, before = run / "run.json", load_file(run / "weights.safetensors")
+    content = card.read_text("utf-8")
+    changes = {
+        "version": ('"version": 1', '"version": "1"'),
+        "hash": ('"sha256": "', '"sha256": "0'),
+        "key": ('"bytes"', '"bites"'),
+        "text": ('"translation"', '"regression"'),
+    }
+    if harm == "missing":
+        card.unlink()
+    else:
+        card.write_text(content.replace(*changes[harm], 1), "utf-8")
+        assert card.read_text("utf-8") != content
+    with pytest.raises(DamagedError, match=r"run\.json: .*train with --resume to write it again"):
+        load(run, device="cpu")
+    train_run(recipe(), run, resume=True, device="cpu")
+    after = load(run, device="cpu").model.state_dict()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+def test_a_card_without_its_own_hash_is_read(run):
+    """As earlier versions wrote it."""
+    card = json.loads((run / "run.json").read_text("utf-8"))
+    del card["sha256"]
+    (run / "run.json").write_text(json.dumps(card), "utf-8")
+    load(run, device="cpu")
+
+
+def test_an_imported_run_without_its_card_is_not_trained_from_the_start(run):
+    (run / "run.json").unlink()
+    shutil.rmtree(run / "checkpoints")
+    before = files_of(run)
+    for resume in (True, False):
+        with pytest.raises(RequestError, match=r"no checkpoints to go on from|there is a run already"):
+            train_run(recipe(max_updates=3), run, resume=resume, device="cpu")
+    with pytest.raises(DamagedError, match=r"run\.json: missing, though .*; restore it from a copy$"):
+        load(run, device="cpu")
+    assert files_of(run) == before
+
+
+def flip(path):
+    """Change one letter, so that the file stays text."""
+    content = bytearray(path.read_bytes())
+    content[-6] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.fixture
+def stopped(run, monkeypatch):
+    """A run whose training was killed after its second update and checkpoint, and was not finished before."""
+    shutil.rmtree(run)
+    monkeypatch.setattr(module, "finish", lambda *arguments: None)
+    train_run(recipe(save_every=1, max_updates=2), run, device="cpu")
+    monkeypatch.undo()
+    monkeypatch.chdir(run.parent)
+    load(run, device="cpu")
+    return run
+
+
+@pytest.mark.parametrize("name", ["recipe.yaml", "source.tokenizer.json", "started.json"])
+def test_a_damaged_file_of_an_unfinished_run_is_named_and_nothing_goes_on(stopped, name):
+    flip(stopped / name)
+    before = files_of(stopped)
+    with pytest.raises(DamagedError, match=rf"{name}: damaged: .*restore it from a copy"):
+        load(stopped, device="cpu")
+    with pytest.raises(DamagedError, match=rf"{name}: damaged: .*restore it from a copy"):
+        train_run(recipe(save_every=1, max_updates=3), stopped, resume=True, device="cpu")
+    assert files_of(stopped) == before
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.json", "manifest.json"])
+def test_an_unfinished_run_does_not_fall_back_on_an_older_checkpoint_unasked(stopped, name):
+    newest = paths(stopped)[-1]
+    assert newest.name == "step-00000002"
+    flip(newest / name)
+    with pytest.raises(DamagedError, match=rf"step-00000002/{name}: .*--resume` goes on from .*-00000001"):
+        load(stopped, device="cpu")
+    train_run(recipe(save_every=1, max_updates=2), stopped, resume=True, device="cpu")
+    load(stopped, device="cpu")
+
+
+def test_a_recipe_that_is_not_utf_8_is_damage(stopped):
+    path = stopped / "recipe.yaml"
+    path.write_bytes(path.read_bytes().replace(b"task:", b"ta\xffk:"))
+    (stopped / "started.json").unlink()
+    with pytest.raises(DamagedError, match=r"recipe\.yaml: damaged: line \d+ is not UTF-8"):
+        load(stopped, device="cpu")
+    with pytest.raises(DamagedError, match=r"recipe\.yaml: damaged: line \d+ is not UTF-8"):
+        train_run(recipe(max_updates=3), stopped, resume=True, device="cpu")
+
+
+def test_a_folder_whose_path_is_not_utf_8_holds_a_run(corpus):
+    folder = corpus / b"r\xffn".decode("utf-8", "surrogateescape")
+    train_run(recipe(average=2, save_every=1), folder, device="cpu")
+    train_run(recipe(average=2, save_every=1, max_updates=3), folder, resume=True, device="cpu")
+    assert load(folder, device="cpu").predict(["a b"])
+    other = corpus / f"{folder.name}-2"
+    with pytest.raises(RequestError, match="must be UTF-8 for TensorBoard's files"):
+        train_run(recipe(), other, device="cpu", listeners=lambda made: [TensorBoard(made.path)])
+    assert not other.exists()
+
+
+def test_what_a_killed_writer_left_goes_when_the_run_goes_on(stopped):
+    left = [stopped / f".weights.safetensors.{'0' * 16}.tmp", stopped / ".tmpA1b2C3"]
+    for path in left:
+        path.write_text("half")
+    train_run(recipe(save_every=1, max_updates=3), stopped, resume=True, device="cpu")
+    assert not any(path.exists() for path in left)
+    assert not (stopped / "started.json").exists()
 
 
 @pytest.mark.parametrize("change", [{"metric": "perplexity"}, {"direction": "higher"}, {"seed": 5}])
@@ -491,7 +611,8 @@ def test_what_ends_a_run_is_named(stopped, told):
 
 
 def test_a_folder_without_a_checkpoint_says_so(run):
-    (run / "run.json").unlink()
+    for name in ("run.json", "weights.safetensors"):
+        (run / name).unlink()
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(RequestError, match="has not made its first checkpoint"):
         load(run, device="cpu")
@@ -545,7 +666,7 @@ def test_pretrained_vectors_fill_their_rows_at_the_start_and_are_not_needed_to_g
     plain = module.build_step(settings, tokenizers, torch.device("cpu")).model
     row = tokenizers.source.whole_words()["word"]
     filled = first.source_embedding.weight
-    assert filled[row].tolist() == [1, 2, 3, 4]
+    assert (filled[row] * first.source_embedding.scale).tolist() == [1, 2, 3, 4]
     others = [i for i in range(len(filled)) if i != row]
     assert torch.equal(filled[others], plain.source_embedding.weight[others])
     (corpus / "v.txt").unlink()

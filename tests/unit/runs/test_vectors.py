@@ -1,14 +1,26 @@
-"""Embeddings of readers that begin with word vectors from elsewhere."""
+"""Embeddings that begin with word vectors from elsewhere: their size, and how long they are frozen."""
+
+import json
+import math
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from heedful.errors import DataError
+from heedful.errors import DataError, RequestError
+from heedful.nn.layout import Tokens
+from heedful.runs.folder import RunFolder
+from heedful.runs.kinds import kind_of
+from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
+from heedful.runs.recipe import TextVectorsConfig
 from heedful.runs.run import load
 from heedful.runs.train import build_step, train_run
 from heedful.runs.trees import Mark, Tree
+from heedful.training.checkpoints import path_of
+from heedful.training.optimizers import AdamWConfig, MuonConfig, SGDConfig
+from heedful.training.weights import read_tensors
 
 D = 12
 ENCODER = {"kind": "encoder", "d_model": D, "d_ff": 17, "n_heads": 3, "n_layers": 1, "max_length": 13}
@@ -91,3 +103,182 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     recipe = settings(tmp_path, "classification", ENCODER, vectors="glove.6B.300d.txt")
     with pytest.raises(DataError, match=r"glove\.6B\.300d\.txt: cannot be read"):
         train_run(recipe, tmp_path / "run", device="cpu")
+
+
+# What the model reads, in every task with a table of tokens ------------------------------------------------
+
+WIDE = 64
+STACK = {"d_model": WIDE, "d_ff": 32, "n_heads": 4, "n_layers": 1}
+WORDS = [f"{a}{b}" for a in "bcdfghjklm" for b in "aeiou"]
+SIZE = 0.4
+"""Root mean square of the vectors, as of GloVe's."""
+
+SCALED_LM = {**STACK, "kind": "language-model", "context": 8, "scale_embedding": True}
+MODELS = {
+    "translation": {**STACK, "kind": "transformer", "tie": "three-way"},
+    "summarisation": {**STACK, "kind": "transformer", "tie": "target"},
+    "translation, concatenated": {
+        **STACK, "kind": "transformer", "tie": "none", "combine": "concat", "d_positions": 8
+    },
+    "translation, recurrent": {
+        "kind": "recurrent", "d_embedding": WIDE, "d_hidden": WIDE, "d_readout": WIDE, "tie": "target",
+        "scale_embedding": True,
+    },
+    "language-modelling": SCALED_LM,
+    "language-modelling, sinusoidal": {
+        **SCALED_LM, "scale_embedding": None, "positions": "sinusoidal", "norm_placement": "post"
+    },
+    "language-modelling, untied": {**SCALED_LM, "scale_embedding": None, "tie": False},
+    "masked-language-modelling": {**STACK, "kind": "encoder", "max_length": 8, "scale_embedding": True},
+    "classification": {**STACK, "kind": "encoder", "max_length": 8},
+    "question-answering": {**STACK, "kind": "encoder", "max_length": 8},
+    "captioning": {**STACK, "kind": "captioner", "picture_size": 8, "patch_size": 4, "tie": True},
+}  # fmt: skip
+COLUMNS = {
+    "translation": ("source", "target"),
+    "summarisation": ("source", "target"),
+    "captioning": ("picture", "caption"),
+    "classification": ("text", "label"),
+    "question-answering": ("question", "passage", "answer"),
+}
+
+
+def wide(folder, name, model=None, **pretrained):
+    """The recipe of a task whose words all have vectors, beside its rows."""
+    task, draw = name.partition(",")[0], np.random.default_rng(3)
+    columns = COLUMNS.get(task, ("text",))
+    texts = [" ".join(draw.choice(WORDS, 4)) for _ in range(40)]
+    texts += [" ".join(WORDS[i : i + 4]) for i in range(len(WORDS) - 3)]  # all of them occur
+    given = {"picture": lambda t: "picture.png", "label": lambda t: t[0], "answer": lambda t: t.split()[0]}
+    rows = [{column: given.get(column, str)(text) for column in columns} for text in texts]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(folder / "picture.png")
+    sides = [column for column in columns if column in ("source", "target", "caption")] or ["text"]
+    width = WIDE - (model or MODELS[name]).get("d_positions", 0)
+    matrix = draw.normal(scale=SIZE, size=(len(WORDS), width)).astype(np.float32)
+    lines = (" ".join([word, *map(repr, map(float, row))]) for word, row in zip(WORDS, matrix, strict=True))
+    (folder / "v.txt").write_text("".join(line + "\n" for line in lines))
+    source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": {column: column for column in columns}}
+    tree = {
+        "task": {"kind": task},
+        "data": {"train": source, "valid": source},
+        "tokenizer": {"subwords": {"kind": "word"}},
+        "pretrained": {**dict.fromkeys(sides, "v.txt"), **pretrained},
+        "model": model or MODELS[name],
+        "schedule": {"kind": "constant", "peak": 1e-2},
+        "training": {
+            "max_updates": 1, "tokens_per_update": 400, "validate_every": 1, "save_every": 1,
+            "precision": "fp32",
+        },
+        **({"windows": {"longest_question": 2}} if task == "question-answering" else {}),
+    }  # fmt: skip
+    recipe = recipe_from(Tree.of(tree, Mark("r"))).model_copy(update={"root": str(folder)})
+    return recipe, sides, torch.from_numpy(matrix)
+
+
+EMBEDDINGS = {"source": "source_embedding", "text": "embedding"}
+
+
+def begun(folder, recipe):
+    """The first model, and its codec."""
+    run = RunFolder(folder / "run")
+    run.path.mkdir()
+    prepared = prepare(recipe, run, lambda line: None)
+    return build_step(recipe, prepared.codec, torch.device("cpu"), lambda line: None), prepared
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_model_reads_vectors_at_their_own_size(tmp_path, name):
+    recipe, sides, matrix = wide(tmp_path, name)
+    step, prepared = begun(tmp_path, recipe)
+    codec = prepared.codec
+    for side in sides:
+        tokenizer = next(getattr(codec, n) for n in (side, "tokenizer", "text") if hasattr(codec, n))
+        ids = [tokenizer.whole_words()[word] for word in WORDS]
+        embedding = getattr(step.model, EMBEDDINGS.get(side, "target_embedding"))
+        entered = []
+        embedding.positions.register_forward_pre_hook(lambda module, args, into=entered: into.append(args[0]))
+        embedding(Tokens.of([ids[:7]]))
+        torch.testing.assert_close(entered[0], matrix[:7], rtol=1e-5, atol=1e-6)
+        size = (embedding.weight[ids] * embedding.scale).square().mean()
+        assert size.sqrt().item() == pytest.approx(SIZE, rel=0.05)
+
+
+TIED = [name for name, model in MODELS.items() if "tie" in model or "masked" in name or "language-m" in name]
+
+
+@pytest.mark.parametrize("name", [n for n in TIED if "concatenated" not in n and "untied" not in n])
+def test_the_first_loss_of_a_tied_model_is_near_that_of_a_uniform_guess(tmp_path, name):
+    recipe, _, _ = wide(tmp_path, name)
+    step, prepared = begun(tmp_path, recipe)
+    step.eval()
+    kind = kind_of(recipe)
+    found = kind.validator(recipe, prepared, step)(step.model)
+    assert math.log(found["perplexity"]) == pytest.approx(math.log(prepared.codec.sizes[-1]), abs=0.5)
+
+
+@pytest.mark.parametrize(
+    "name", ["language-modelling", "masked-language-modelling", "translation, recurrent"]
+)
+def test_a_shared_table_that_is_not_multiplied_is_refused(tmp_path, name):
+    model = {key: value for key, value in MODELS[name].items() if key != "scale_embedding"}
+    recipe, _, _ = wide(tmp_path, name, model)
+    with pytest.raises(RequestError, match=r"^pretrained\.(text|target): the output .*scale_embedding=true"):
+        train_run(recipe, tmp_path / "run", device="cpu")
+
+
+# Frozen ----------------------------------------------------------------------------------------------------
+
+FROZEN = ["translation", "language-modelling", "captioning", "classification"]
+
+
+def weights_after(folder, recipe, updates, out, resume=False):
+    settings = recipe.training.model_copy(update={"max_updates": updates})
+    trained = recipe.model_copy(update={"training": settings})
+    train_run(trained, folder / out, device="cpu", resume=resume)
+    tensors, _ = read_tensors(path_of(folder / out, updates) / "model.safetensors")
+    return tensors
+
+
+def first_table(recipe, tensors):
+    sides = {"translation": "target_embedding", "captioning": "target_embedding"}
+    own = [n for n in tensors if n.endswith("embedding.weight")]
+    wanted = [n for n in own if n.startswith(sides.get(recipe.task.kind, "embedding"))]
+    return (wanted or own)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer"),
+    [*((name, "adamw") for name in FROZEN), ("translation", "sgd"), ("language-modelling", "muon")],
+)
+def test_a_frozen_table_moves_after_its_updates_and_resumes_bit_for_bit(tmp_path, name, optimizer):
+    recipe, _, _ = wide(tmp_path, name, frozen=2)
+    config = {"adamw": AdamWConfig(), "sgd": SGDConfig(momentum=0.9), "muon": MuonConfig()}[optimizer]
+    recipe = recipe.model_copy(update={"optimizer": config})
+    step, _ = begun(tmp_path, recipe)
+    before = {n: p.detach().clone() for n, p in step.model.named_parameters()}
+    after = {n: weights_after(tmp_path, recipe, n, "part", resume=n > 1) for n in (1, 2, 3, 4)}
+    table = first_table(recipe, before)
+    assert torch.equal(after[1][table], before[table])
+    assert torch.equal(after[2][table], before[table])
+    assert not torch.equal(after[3][table], before[table])
+    others = [n for n in after[1] if n != table and not torch.equal(after[1][n], before[n])]
+    assert others
+    whole = weights_after(tmp_path, recipe, 4, "whole")
+    assert all(torch.equal(tensor, after[4][n]) for n, tensor in whole.items())
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_table_that_is_always_frozen_never_moves(tmp_path, name):
+    recipe, _, _ = wide(tmp_path, name, frozen="always")
+    step, _ = begun(tmp_path, recipe)
+    before = {n: p.detach().clone() for n, p in step.model.named_parameters()}
+    after = weights_after(tmp_path, recipe, 3, "long")
+    table = first_table(recipe, before)
+    assert torch.equal(after[table], before[table])
+    assert any(not torch.equal(after[n], before[n]) for n in after)
+
+
+def test_freezing_needs_vectors():
+    with pytest.raises(ValueError, match="frozen=3 needs a file of vectors"):
+        TextVectorsConfig(frozen=3)

@@ -12,7 +12,7 @@ from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, NoPenal
 from heedful.errors import RequestError, WorkError
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Tokens
-from heedful.tasks.continuing import Stops
+from heedful.tasks.continuing import Continuation, Stops
 from heedful.tasks.language_modelling import Completer, Limits, TextCodec
 from heedful.text.configuration import BpeConfig, ByteConfig, CharacterConfig, WordConfig
 from heedful.text.training import train_tokenizer
@@ -200,6 +200,25 @@ def test_a_stop_string_ends_the_work_itself():
     it.model.stack.register_forward_hook(lambda *_: steps.append(1))
     it.predict(["d"])
     assert len(steps) <= 3
+
+
+@pytest.mark.parametrize("context", [1, 2, CONTEXT])
+def test_what_is_remembered_of_a_sequence_does_not_grow_with_it(context, monkeypatch):
+    """A stop string may be longer than the context, and begin right behind the prompt."""
+    decoding, sizes = SampleConfig(seed=3, temperature=3.0), []
+    output = Continuation._output
+
+    def measured(self, logits, inner, lines):
+        sizes.extend(len(line.ids) for line in lines)
+        return output(self, logits, inner, lines)
+
+    monkeypatch.setattr(Continuation, "_output", measured)
+    free = completer(decoding, "byte", context=context, n=300).predict(PROMPTS)
+    for stop in {free[0].text[:17], free[1].text[60:90], free[2].text[-14:]}:
+        sizes.clear()
+        stopped = completer(decoding, "byte", context=context, n=300, stop=[stop, "\0" * 29]).predict(PROMPTS)
+        assert [one.text for one in stopped] == [each.text.partition(stop)[0] for each in free]
+        assert max(sizes) <= max(context, 29, len(stop.encode())) + 1
 
 
 def test_without_a_prompt_the_first_word_has_no_blank_before_it():

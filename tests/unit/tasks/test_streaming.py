@@ -1,5 +1,6 @@
 """Answers shown while they are written: the very text of the prediction, whatever writes it."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -14,6 +15,7 @@ from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.tasks.captioning import CaptionCodec, Captioner, PictureAndCaption
+from heedful.tasks.continuing import Stops
 from heedful.tasks.pairing import OneAfterTheOther
 from heedful.tasks.pictures import PictureReader
 from heedful.tasks.streaming import Growing, Spelling
@@ -144,3 +146,49 @@ def test_a_character_is_shown_with_its_last_byte_and_what_is_none_when_that_is_c
         growing(0, value + len(own.specials))
     growing.end()
     assert told == ["a", "", "ä", "", "", "€", "", "\ufffd(", "", "", "\ufffd"]
+
+
+# Costs -----------------------------------------------------------------------------------------------------
+
+
+def characters_read(spelling, ids):
+    """How many characters are read for a whole answer, whose pieces must be its text."""
+    read, told = [0], []
+
+    def counted(function):
+        def of(text):
+            read[0] += len(text)
+            return function(text)
+
+        return of
+
+    growing = Growing(
+        replace(spelling, undo=counted(spelling.undo), certain=counted(spelling.certain)), told.append
+    )
+    for token in ids:
+        growing(0, token)
+    growing.end()
+    assert len(told) == len(ids) + 1
+    assert "".join(told) == spelling.text(ids)
+    return read[0]
+
+
+def spelling_of(how, own):
+    if how == "stop strings":
+        stops = Stops(own, ("shirt shirt", "eau eau", "weiße Maus Maus"))
+        return Spelling(own, stops.before, stops.certain, is_local=True)
+    side = PreprocessingConfig(moses="de" if how == "Moses" else None).build()
+    return Spelling(own, side.undo, side.certain, is_local=how == "plain")
+
+
+@pytest.mark.parametrize("how", ["plain", "stop strings", "Moses"])
+@pytest.mark.parametrize("kind", ["word", "byte"])
+def test_a_text_twice_as_long_is_not_read_four_times_as_much(how, kind):
+    own = tokenizer(kind)
+    ids = own.encode(f" {TEXT} {SOURCES[2]}" * 120)
+    n = len(own.decode(ids))
+    read = characters_read(spelling_of(how, own), ids)
+    half = characters_read(spelling_of(how, own), ids[: len(ids) // 2])
+    assert read < (40 if how == "Moses" else 9) * n
+    if kind == "byte":
+        assert read < 2.5 * half

@@ -10,7 +10,7 @@ from heedful.data.sources import Located
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.tagging import BY_LAST, TagCodec, Tagger, split, stretches
+from heedful.tasks.tagging import BY_LAST, TagCodec, Tagger, WordLimit, split, stretches
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
 from heedful.text.words import word_ids
@@ -41,7 +41,7 @@ def row(words, tags):
 
 
 def test_a_mark_stands_on_the_first_token_of_every_word(codec):
-    (encoded,) = codec.encode([row("three  one", "odd even")], room=99)
+    (encoded,) = codec.encode([row("three  one", "odd even")])
     three, one = word_ids(codec.tokenizer, ["three", "one"])
     assert len(three) > 1
     assert encoded.row["words"] == [*three, *one]
@@ -49,8 +49,15 @@ def test_a_mark_stands_on_the_first_token_of_every_word(codec):
 
 
 def test_of_a_word_that_is_too_long_the_beginning_is_kept(codec):
-    (encoded,) = codec.encode([row("seven one", "odd even")], room=2)
-    assert encoded.row["tags"] == [1, 0, 2, 0]
+    (whole,) = codec.encode([row("seven one", "odd even")])
+    seven, one = word_ids(codec.tokenizer, ["seven", "one"])
+    limit = WordLimit(2, "model.max_length=4")
+    cut = limit.cut(whole.row)
+    assert cut == {"words": [*seven[:2], *one[:2]], "tags": [1, 0, 2, 0]}
+    assert limit.over(whole.row) == f"a word has {len(seven)} tokens, more than 2 (model.max_length=4)"
+    assert limit.over(cut) is None
+    assert WordLimit(len(seven), "").over(whole.row) is None
+    assert WordLimit(len(seven), "").cut(whole.row) == whole.row
 
 
 def test_a_language_model_has_it_on_the_last(codec):
@@ -69,7 +76,7 @@ def test_a_language_model_has_it_on_the_last(codec):
 )
 def test_bad_rows_are_named(codec, words, tags, message):
     with pytest.raises(DataError, match=message):
-        list(codec.encode([row(words, tags)], room=9))
+        list(codec.encode([row(words, tags)]))
 
 
 def test_only_plain_blanks_part_words():

@@ -1,11 +1,14 @@
+import sys
 import unicodedata
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.errors import RequestError
-from heedful.text.normalisation import Preprocessing, moses, tokenise_for_bleu
+from heedful.text import normalisation
+from heedful.text.normalisation import _MARKS, Preprocessing, moses, normalised, tokenise_for_bleu
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 # What Moses joins in ways of their own, and plain words.
@@ -54,6 +57,62 @@ def test_forms_by_hand():
     assert Preprocessing(normalization="nfc").apply("e\u0301 ﬁ") == "é ﬁ"
     assert Preprocessing(normalization="nfkc").apply("e\u0301 ﬁ") == "é fi"
     assert Preprocessing(lowercase=True).apply("İSTANBUL ΟΔΟΣ ẞ") == "i̇stanbul οδος ß"
+
+
+# Of several classes, some made of others, some with two characters in decomposition, and signs between them.
+MARKS = "\u0301\u0316\u0308\u0344\u0f73\u0f81\u0334\u1dfa\u05b0\U0001d165\uff9e\uff9f\u0327\u3099"
+BETWEEN = "e\u00e9\u0e33\u00a8か\u1100\u1161 \u2026\u0bc6\u0bbe😀\u1ea5"
+
+
+@pytest.mark.parametrize("form", ["nfc", "nfkc"])
+def test_the_forms_are_those_of_unicode_whatever_the_runs_of_marks(form, amount):
+    draw = Random(3)
+    for _ in range(amount(300, 5000)):
+        signs = draw.choices(MARKS + BETWEEN, [8] * len(MARKS) + [draw.choice([0, 1])] * len(BETWEEN), k=120)
+        text = "".join(signs)
+        assert normalised(text, form) == unicodedata.normalize(form.upper(), text)
+
+
+def test_every_character_that_begins_with_a_mark_is_looked_for_in_runs():
+    signs = map(chr, range(sys.maxunicode + 1))
+    marks = [s for s in signs if unicodedata.combining(unicodedata.normalize("NFKD", s)[0])]
+    assert len(marks) > 900
+    assert all(_MARKS.fullmatch(mark * 32) for mark in marks)
+
+
+@pytest.mark.parametrize("form", ["nfc", "nfkc"])
+@pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0344\u0316", "\u0301\uff9e"])
+def test_nothing_is_left_to_be_ordered_by_insertion(form, marks, monkeypatch):
+    """Python's function takes a step for each pair in the wrong order."""
+    steps = []
+
+    def normalize(name, text):
+        if len(text) > 1:
+            decomposed = "".join(unicodedata.normalize(name.replace("C", "D"), sign) for sign in text)
+            steps.append(_inversions(map(unicodedata.combining, decomposed)))
+        return unicodedata.normalize(name, text)
+
+    monkeypatch.setattr(normalisation, "unicodedata", _Counting(normalize))
+    text = "\u00e9" + marks * 200 + "e" + marks * 10
+    assert normalised(text, form) == unicodedata.normalize(form.upper(), text)
+    assert sum(steps) < 2 * len(text)
+
+
+class _Counting:
+    combining = staticmethod(unicodedata.combining)
+    is_normalized = staticmethod(unicodedata.is_normalized)
+
+    def __init__(self, normalize):
+        self.normalize = normalize
+
+
+def _inversions(classes):
+    """Pairs in the wrong order, between characters of class 0."""
+    n, before = 0, []
+    for number in classes:
+        n += sum(other > number for other in before) if number else 0
+        before = [*before, number] if number else []
+    return n
 
 
 @pytest.mark.parametrize("changes", [{"lowercase": True}, {"moses": "de"}, {"normalization": "nfc"}])

@@ -1,5 +1,6 @@
 import json
 import os
+import random
 import subprocess
 import sys
 from functools import cache
@@ -191,3 +192,61 @@ def test_a_save_that_fails_keeps_the_old_file_and_leaves_nothing(tmp_path, monke
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(WorkError, match=r"nowhere.*No such file"):
         tokenizer("byte").save(tmp_path / "nowhere" / "t.json")
+
+
+# Files that were made to harm, with the right hash ------------------------------------------------------
+
+PADDING = {
+    "strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 2**31,
+    "pad_type_id": 0, "pad_token": "x",
+}  # fmt: skip
+TRUNCATION = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+POST_PROCESSOR = {"type": "BertProcessing", "sep": ["x", 2**31], "cls": ["y", 2**31]}
+AFTERWARDS = {"padding": PADDING, "truncation": TRUNCATION, "post_processor": POST_PROCESSOR}
+
+
+def write_changed(path, content):
+    record = {"format": "heedful-tokenizer", "version": 1, "sha256": sha256(content), "content": content}
+    path.write_text(json.dumps(record), encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["bpe", "unigram", "wordpiece", "word"])
+@pytest.mark.parametrize("key", AFTERWARDS)
+def test_what_would_change_ids_after_encoding_is_refused(name, key, tmp_path):
+    content = tokenizer(name).content
+    write_changed(tmp_path / "t.json", {**content, "data": {**content["data"], key: AFTERWARDS[key]}})
+    with pytest.raises(DamagedError, match=rf"t\.json: .*{key} must be null"):
+        Tokenizer.load(tmp_path / "t.json")
+
+
+def leaves(value, path=()):
+    """The paths to all that is neither a list nor an object, and to these."""
+    yield path
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, (*path, key))
+
+
+HOSTILE = [None, -1, 0, 7, 2**31, 2**63, 1e300, "", "a", "<unk> ", [], {}, True]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_changed_file_is_refused_or_keeps_to_its_vocabulary(name, tmp_path, amount):
+    draw, content = random.Random(1), tokenizer(name).content
+    places = [path for path in leaves(content["data"]) if path]
+    for _ in range(amount(20, 1000)):
+        changed = json.loads(json.dumps(content))
+        if not places:
+            return
+        *path, last = draw.choice([draw.choice(places), *(p for p in places if len(p) <= 2)])
+        inner = changed["data"]
+        for key in path:
+            inner = inner[key]
+        inner[last] = draw.choice(HOSTILE)
+        write_changed(tmp_path / "t.json", changed)
+        try:
+            loaded = Tokenizer.load(tmp_path / "t.json")
+            found = loaded.encode_batch(TEXTS)
+        except Exception:  # refused, or none of its texts can be encoded
+            continue
+        assert all(0 <= i < loaded.vocab_size for ids in found for i in ids), (path, last, inner[last])

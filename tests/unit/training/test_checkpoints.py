@@ -103,7 +103,23 @@ def test_any_damage_is_found_named_and_the_good_one_offered(tmp_path, name, harm
     assert [str(bad / name) in str(error) for error in damaged] == [True]
 
 
-@pytest.mark.parametrize("harm", [_cut, _empty, os.unlink])
+def _nest(path):
+    path.write_text("[" * 200_000)
+
+
+def _not_utf8(path):
+    path.write_bytes(path.read_bytes().replace(b"version", b"versi\xffn"))
+
+
+def _other_hash(path):
+    path.write_text(path.read_text().replace('"sha256": "', '"sha256": "0', 1))
+
+
+def _other_key(path):
+    path.write_text(path.read_text().replace('"size"', '"sixe"', 1))
+
+
+@pytest.mark.parametrize("harm", [_cut, _empty, os.unlink, _nest, _not_utf8, _other_hash, _other_key])
 def test_a_damaged_manifest_is_found_too(tmp_path, harm):
     bad, _, _ = _save(tmp_path, 9)
     (bad / "manifest.json").write_text((bad / "manifest.json").read_text().rstrip())
@@ -113,6 +129,15 @@ def test_a_damaged_manifest_is_found_too(tmp_path, harm):
     found, damaged = checkpoints.latest_good(tmp_path)
     assert found is None
     assert len(damaged) == 1
+
+
+def test_a_manifest_without_its_own_hash_is_read(tmp_path):
+    """As earlier versions wrote it."""
+    path, _, _ = _save(tmp_path)
+    manifest = json.loads((path / "manifest.json").read_text())
+    del manifest["sha256"]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    assert checkpoints.load(path).state.update == 5
 
 
 def test_the_message_says_what_differs(tmp_path):
@@ -128,7 +153,7 @@ def test_a_later_format_and_a_missing_checkpoint(tmp_path):
     manifest = json.loads((path / "manifest.json").read_text())
     assert manifest["version"] == 1
     (path / "manifest.json").write_text(json.dumps({**manifest, "version": 2}))
-    with pytest.raises(DataError, match="has format 2; this version of heedful reads 1"):
+    with pytest.raises(DataError, match=r"manifest\.json: has format 2; this version of heedful reads 1"):
         checkpoints.load(path)
     with pytest.raises(DataError, match="no such checkpoint"):
         checkpoints.load(tmp_path / "checkpoints" / "step-00000001")

@@ -1,8 +1,14 @@
 """When a model is compiled: what the recipe says, and if it leaves the choice, how long the run is."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
+from torch._inductor.runtime.runtime_utils import cache_dir
 
 from heedful.errors import RequestError
 from heedful.models.encoder import EncoderConfig
@@ -11,7 +17,7 @@ from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training import compilation
-from heedful.training.compilation import choose_compile, find_compiler
+from heedful.training.compilation import choose_compile, find_compiler, separate_compiled_code
 from heedful.training.settings import TrainingConfig
 from heedful.training.step import Step
 
@@ -103,3 +109,72 @@ def test_recurrences_are_not_compiled(mixer, compiled):
     step = Step(build_model(config, 11), NextToken())
     step.compile("eager")
     assert step.compiled == compiled
+
+
+# Where compiled code is kept --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_compiled_code_is_kept_in_the_folder_that_is_named(cache):
+    folder = separate_compiled_code()
+    assert folder.parent == cache
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(folder) == cache_dir()
+    assert separate_compiled_code() == folder
+
+
+@pytest.mark.parametrize("name", ["ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "processor"])
+def test_other_instructions_have_another_folder_beside(cache, monkeypatch, name):
+    """Even in a process started from one that has a folder already."""
+    folder = separate_compiled_code()
+    if name == "processor":
+        monkeypatch.setattr(compilation, "identity", lambda: "another")
+    else:
+        monkeypatch.setenv(name, "avx2")
+    other = separate_compiled_code()
+    assert other != folder
+    assert other.parent == cache
+
+
+def test_a_step_that_is_compiled_has_its_code_there(cache):
+    model = build_model(EncoderConfig(d_model=8, d_ff=8, n_heads=2, n_layers=1), 11)
+    Step(model, NextToken()).compile("eager")
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(cache)
+    Step(model, NextToken()).compile()
+    assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent == cache
+
+
+LOSS = """
+import torch
+from heedful.models.language_model import LanguageModelConfig
+from heedful.models.registry import build_model
+from heedful.nn.layout import Tokens
+from heedful.objectives.cross_entropy import NextToken
+from heedful.training.step import Step
+torch.manual_seed(1)
+torch.set_num_threads(1)
+sizes = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
+step = Step(build_model(LanguageModelConfig(**sizes), 31), NextToken()).train()
+tokens = Tokens.of([[3, 4, 5, 6, 7], [6, 8, 9]])
+plain = step.model(tokens)
+step.compile()
+tokens.layout.prepare()
+compiled = step.model(tokens)
+torch.testing.assert_close(compiled, plain, rtol=0, atol=1e-4)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() != "AVX512", reason="needs AVX-512")
+def test_code_for_more_instructions_is_not_run_where_there_are_fewer(cache):
+    for most in ("avx512", "avx2"):
+        environment = {**os.environ, "ATEN_CPU_CAPABILITY": most}
+        done = subprocess.run([sys.executable, "-c", LOSS], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, (most, done.stderr[-3000:])
+    assert len(list(cache.glob("heedful-*"))) == 2

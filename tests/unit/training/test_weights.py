@@ -1,6 +1,9 @@
+import json
+
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import nn
 from toy_training import ToyModel, same
 
@@ -96,3 +99,43 @@ def test_files_that_are_none(tmp_path):
 def test_a_folder_that_is_not_there_is_an_error_with_its_name(tmp_path):
     with pytest.raises(WorkError, match="nowhere/w: cannot be written"):
         save_weights(tmp_path / "nowhere" / "w", ToyModel())
+
+
+TABLE = {"format": "heedful-weights-1", "aliases": {"heads.token.weight": "embedding.weight"}}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"format": TABLE["format"]},
+        {**TABLE, "aliases": ["heads.token.weight"]},
+        {**TABLE, "aliases": None},
+        {**TABLE, "aliases": {"heads.token.weight": 3}},
+        {**TABLE, "aliases": {"heads.token.weight": "nowhere"}},
+        {**TABLE, "aliases": {"heads.token.bias": "embedding.weight"}},
+        [TABLE],
+        "[" * 200_000,
+        "{",
+    ],
+    ids=lambda record: str(record)[:60],
+)
+def test_metadata_that_are_not_as_written_are_damage(tmp_path, record):
+    path, model = tmp_path / "weights.safetensors", ToyModel(tied=True)
+    tensors, aliases = named_tensors(model)
+    assert aliases == TABLE["aliases"]
+    text = record if isinstance(record, str) else json.dumps(record)
+    save_file(dict(tensors), path, {"heedful": text})
+    with pytest.raises(DamagedError, match=r"weights\.safetensors: its (metadata|table of tied tensors)"):
+        load_weights(path, model)
+
+
+def test_a_path_that_is_not_utf_8_is_written_and_read(tmp_path):
+    folder = tmp_path / b"r\xffn".decode("utf-8", "surrogateescape")
+    folder.mkdir()
+    model, other = ToyModel(tied=True, seed=1), ToyModel(tied=True, seed=2)
+    save_weights(folder / "w", model)
+    load_weights(folder / "w", other)
+    assert same(model.state_dict(), other.state_dict())
+    (folder / "w").write_bytes((folder / "w").read_bytes()[:-1])
+    with pytest.raises(DamagedError, match="w: cannot be read as safetensors"):
+        load_weights(folder / "w", other)

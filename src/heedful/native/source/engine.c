@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "attend.h"
+#include "check.h"
 #include "linear.h"
 #include "program.h"
 #include "rank.h"
@@ -175,20 +176,22 @@ static void run_together(const Call *call, Share share, Barrier *barrier) {
 static void run_own_rows(const Call *call, Share share, Barrier *barrier) {
     int64_t begin, end;
     part_of(share, call->n_rows, &begin, &end);
-    float *buffers[call->n_buffers];
+    float *buffers[MOST_BUFFERS];
     for (int64_t i = 0; i < call->n_buffers; i++) buffers[i] = call->buffers[i] + begin * call->widths[i];
     Call own = *call;
     own.n_rows = end - begin;
     own.buffers = buffers;
-    own.ids += begin;
-    own.positions += begin;
-    own.places += begin;
-    own.sequences += begin;
-    own.seen += begin;
-    if (own.sources) own.sources += begin, own.source_lengths += begin;
+    /* What no instruction reads may be missing. */
+    if (own.ids) own.ids += begin;
+    if (own.positions) own.positions += begin;
+    if (own.places) own.places += begin;
+    if (own.sequences) own.sequences += begin;
+    if (own.seen) own.seen += begin;
+    if (own.sources) own.sources += begin;
+    if (own.source_lengths) own.source_lengths += begin;
     own.converted += begin * own.n_converted;
     own.row_scales += begin;
-    own.scores += share.number * own.n_scores;
+    if (own.scores) own.scores += share.number * own.n_scores;
     for (int64_t i = 0; i < own.n_instructions; i++) {
         const Instruction *op = &own.program[i];
         execute(&own, op, (Share){0, 1}, barrier);
@@ -209,8 +212,11 @@ static int by_rows(const Call *call) {
     return bytes <= FEW_BYTES;
 }
 
-void heedful_run(const Call *call) {
+/* Carries a program out, or returns why not (see `check`). */
+int64_t heedful_run(const Call *call) {
     Barrier barrier = {0, 0};
+    int64_t wrong = check(call);
+    if (wrong || call->n_rows == 0) return wrong;
 #if defined(_OPENMP)
     if (call->n_threads > 1) {
         int dealt = by_rows(call);
@@ -219,10 +225,11 @@ void heedful_run(const Call *call) {
             Share share = {omp_get_thread_num(), omp_get_num_threads()};
             (dealt ? run_own_rows : run_together)(call, share, &barrier);
         }
-        return;
+        return SOUND;
     }
 #endif
     run_together(call, (Share){0, 1}, &barrier);
+    return SOUND;
 }
 
 /* values, ids: [n_rows, k]. Returns how many rows have no distribution. */

@@ -24,12 +24,13 @@ from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.captioning.recipe import CaptioningRecipe
 from heedful.runs.captioning.scoring import Evaluation, by_picture, scored
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Kind, Prepared, Rows, Scoring, Trained
+from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
 from heedful.runs.pairs import Validator, language_notes, planned, require_language
 from heedful.runs.recipe import Recipe
 from heedful.runs.references import REFERENCES
 from heedful.runs.starting import Adopt, Adopted, own_tokenizer, reader_of, starting_model
 from heedful.runs.trees import Tree
+from heedful.runs.vectors import fill_vectors
 from heedful.tasks.captioning import CAPTION, COLUMNS, CaptionCodec, Captioner
 from heedful.tasks.pictures import LEVELS
 from heedful.text.specials import SPECIALS
@@ -131,6 +132,10 @@ class Captioning(Kind):
     def objective(self, recipe: CaptioningRecipe) -> Objective:
         """The next token, teacher forced."""
         return recipe.objective.make()
+
+    def begin(self, recipe: CaptioningRecipe, codec: CaptionCodec, model: Any, say: Say) -> None:
+        """Word vectors, if the recipe names some."""
+        fill_vectors(recipe, {CAPTION: codec.tokenizer}, model, say)
 
     def feed(self, recipe: CaptioningRecipe, prepared: Prepared) -> PlannedData:
         """Pictures whose captions are neighbours in length, changed as the recipe says."""

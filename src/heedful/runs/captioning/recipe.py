@@ -47,6 +47,19 @@ class DataConfig(recipe.DataConfig):
     filter: CaptionFilter = CaptionFilter()
 
 
+class PretrainedConfig(recipe.VectorsConfig):
+    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embedding at the start.
+
+    Words are filled that one token alone spells. The model reads vectors at their own size. Other words begin
+    as they do without vectors.
+
+    Args:
+        caption: the file; null: none. Its vectors are as wide as the model (``d_model``).
+    """
+
+    caption: str | None = None
+
+
 class EvaluationConfig(LanguageConfig):
     """``evaluate`` reports BLEU, chrF, TER, exact matches and perplexity."""
 
@@ -57,6 +70,7 @@ class CaptioningRecipe(recipe.Recipe):
     Args:
         augmentation: how training pictures are changed in every epoch; captions that say "left" and "right"
             are wrong of what was flipped.
+        pretrained: word vectors that the embedding begins with.
     """
 
     task: CaptioningTask
@@ -65,6 +79,7 @@ class CaptioningRecipe(recipe.Recipe):
     tokenizer: recipe.Tokenization
     model: CaptionerConfig
     objective: recipe.TokenObjectiveConfig = recipe.TokenObjectiveConfig()
+    pretrained: PretrainedConfig = PretrainedConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig = BeamConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

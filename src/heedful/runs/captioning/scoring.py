@@ -21,7 +21,7 @@ from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import answered
 from heedful.runs.references import references_of, shown
-from heedful.runs.translation.scoring import likelihood_of
+from heedful.runs.translation.scoring import left_out_notes, likelihood_of
 from heedful.tasks.captioning import CAPTION
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.unknown import unknown_notes
@@ -94,10 +94,12 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     scores.append(exact_match(texts, references, lowercase=lowercase))
     captions = Encoded.by(run.codec.tokenizer, [caption for each in references for caption in each])
     of = [picture for picture, own in zip(pictures, references, strict=True) for _ in own]
-    scores += _likelihood(run, of, captions)
+    foretold = _likelihood(run, of, captions)
+    scores += foretold
     dropped = {reason: tally.count for reason, tally in report.dropped.items()}
     scores = [replace(score, counts={**score.counts, **dropped, **read.counted}) for score in scores]
     notes = [*(tally.line("dropped", reason) for reason, tally in report.dropped.items()), *read.notes]
+    notes += left_out_notes(foretold, len(captions.texts))
     notes += unknown_notes(CAPTION, captions, foretold=True)
     note = spacing_note(captions.texts, language)
     notes += [note] if note else []

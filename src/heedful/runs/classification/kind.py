@@ -23,7 +23,7 @@ from heedful.runs.folder import RunFolder, read_labels, write_json
 from heedful.runs.kind import Rows, Say, Scoring, Trained
 from heedful.tasks.classification import Classifier, LabelCodec
 from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed
-from heedful.tasks.texts import PAIR, TEXT, Frame, text_columns
+from heedful.tasks.texts import PAIR, TEXT, Frame, FrameLimit, text_columns
 from heedful.text.tokenizer import Tokenizer
 
 MEASURES = {"loss": "class", "accuracy": "correct"}
@@ -85,6 +85,10 @@ class Classification(EncoderKind):
     ) -> Iterator[Encoded]:
         """The ids of the texts, and the number of the label."""
         return codec.encode(rows, self.texts(recipe))
+
+    def limits(self, recipe: ClassificationRecipe) -> Sequence[FrameLimit]:
+        """The texts together fill a sequence."""
+        return [FrameLimit(self.texts(recipe), recipe.model.longest, recipe.frame, recipe.longest_key)]
 
     def n_answers(self, codec: LabelCodec) -> int:
         """As many as there are labels."""

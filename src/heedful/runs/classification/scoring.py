@@ -10,7 +10,7 @@ from heedful.errors import DataError
 from heedful.evaluation.classification import classification_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
-from heedful.runs.measuring import answered
+from heedful.runs.measuring import answered, cut_notes
 from heedful.tasks.labels import LABEL, Unseen
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.unknown import unknown_in
@@ -74,7 +74,7 @@ def scored(
     plain = classification_scores([p.text for p in read.predictions], labels, classes)
     more = {**read.counted, **unseen.counted}
     scores = [replace(score, counts={**score.counts, **more}) for score in plain.values()]
-    notes = [*read.notes, *unseen.notes()]
+    notes = [*read.notes, *cut_notes(read.rows, read.predictions), *unseen.notes()]
     if not run.kind.pictures(run.recipe):
         notes += unknown_in(run.codec.tokenizer, texts)
     return Evaluation(split, scores, texts, labels, read.predictions, notes=notes)

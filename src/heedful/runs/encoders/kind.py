@@ -11,7 +11,7 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.data.own_table import OwnTable, own_table
 from heedful.data.plan import Lengths
-from heedful.data.report import DataReport, Encoded, Filter, keep
+from heedful.data.report import DataReport, Encoded, Filter, Limit, keep
 from heedful.data.sources import Located, Row
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError
@@ -19,7 +19,7 @@ from heedful.models.registry import build_reader
 from heedful.runs.kind import Kind, Prepared, Rows, Say
 from heedful.runs.measuring import Batches, Validator, micro_batch
 from heedful.runs.starting import own_tokenizer
-from heedful.runs.vectors import fill_from
+from heedful.runs.vectors import fill_vectors
 from heedful.tasks.texts import TEXT, WITH_CLASS, Frame, fitted
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -62,6 +62,10 @@ class EncoderKind(Kind):
         """Each row that can be encoded, under the names of its columns."""
 
     @abstractmethod
+    def limits(self, recipe: Any) -> Sequence[Limit]:
+        """What the model reads of a row; what is over is cut, dropped or refused as the filter says."""
+
+    @abstractmethod
     def n_answers(self, codec: Any) -> int:
         """One more than the greatest id by which answers are kept."""
 
@@ -95,8 +99,7 @@ class EncoderKind(Kind):
 
     def begin(self, recipe: Any, codec: Any, model: Any, say: Say) -> None:
         """Word vectors, where there are some."""
-        if recipe.pretrained.text is not None:
-            fill_from(recipe, TEXT, recipe.pretrained.text, codec.tokenizer, model.embedding.weight, say)
+        fill_vectors(recipe, {TEXT: codec.tokenizer}, model, say)
 
     def report(self, codec: Any) -> DataReport:
         """Counts unknown tokens."""
@@ -105,9 +108,9 @@ class EncoderKind(Kind):
     def encode(
         self, recipe: Any, codec: Any, rows: Iterable[Located[Row]], report: DataReport
     ) -> Iterator[Encoded]:
-        """What passes the filter."""
-        found = self.ids(recipe, codec, rows, report)
-        yield from keep(found, _of_texts(recipe.data.filter, self.texts(recipe)), report)
+        """What passes the filter, as far as the model reads it."""
+        found, filter = self.ids(recipe, codec, rows, report), recipe.data.filter
+        yield from keep(found, _of_texts(filter, self.texts(recipe)), report, limits=self.limits(recipe))
         del report.columns[self.answer]  # its lengths say nothing
 
     def n_ids(self, recipe: Any, codec: Any) -> Mapping[str, int]:

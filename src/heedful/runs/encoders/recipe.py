@@ -53,19 +53,6 @@ class EvaluationConfig(Config):
     """``evaluate`` reports all scores of the task; there is nothing to choose."""
 
 
-class PretrainedConfig(Config):
-    """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embedding at the start.
-
-    Words are filled that one token alone spells: with tokens that are words (``subwords: {kind: word}``), all
-    that the file has.
-
-    Args:
-        text: the file; null: none. Its vectors are as wide as the model (``d_model``).
-    """
-
-    text: str | None = None
-
-
 class ReadingRecipe(recipe.Recipe):
     """A recipe of such a task.
 
@@ -76,7 +63,7 @@ class ReadingRecipe(recipe.Recipe):
     data: DataConfig
     tokenizer: recipe.Tokenization
     model: Any
-    pretrained: PretrainedConfig = PretrainedConfig()
+    pretrained: recipe.TextVectorsConfig = recipe.TextVectorsConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -96,11 +83,15 @@ class ReadingRecipe(recipe.Recipe):
         """Tokens that the texts of a row may have together."""
         return int(self.model.longest) - self.frame.n_specials(1 + self.pairs)
 
+    @property
+    def longest_key(self) -> str:
+        """The setting that says how long a sequence may be."""
+        return "model.context" if isinstance(self.model, LanguageModelConfig) else "model.max_length"
+
     @model_validator(mode="after")
     def _has_room(self) -> "ReadingRecipe":
         if self.room < 1:
-            key = "context" if isinstance(self.model, LanguageModelConfig) else "max_length"
-            raise ValueError(f"model.{key}={self.model.longest} leaves no room for a text")
+            raise ValueError(f"{self.longest_key}={self.model.longest} leaves no room for a text")
         if self.pairs and isinstance(self.model, EncoderConfig) and self.model.segments < 2:
             raise ValueError("two texts that are read together need model.segments=2, which tell them apart")
         return self

@@ -18,11 +18,12 @@ from heedful.errors import DataError
 from heedful.inference.choosing import Inference
 from heedful.objectives.terms import Objective
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring, Trained
+from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Say, Scoring, Trained
 from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.language_modelling.scoring import batches, scored
 from heedful.runs.measuring import means, micro_batch
 from heedful.runs.starting import own_tokenizer
+from heedful.runs.vectors import fill_vectors
 from heedful.tasks.language_modelling import COLUMNS, Completer, TextCodec
 from heedful.text.long import cut
 from heedful.text.specials import SPECIALS
@@ -87,6 +88,10 @@ class LanguageModelling(Kind):
     def objective(self, recipe: LanguageModellingRecipe) -> Objective:
         """The next token, at every position."""
         return recipe.objective.make()
+
+    def begin(self, recipe: LanguageModellingRecipe, codec: TextCodec, model: Any, say: Say) -> None:
+        """Word vectors, if the recipe names some."""
+        fill_vectors(recipe, {TEXT: codec.text}, model, say)
 
     def feed(self, recipe: LanguageModellingRecipe, prepared: Prepared) -> PlannedData:
         """Windows of the stream, in random order."""

@@ -78,6 +78,7 @@ class LanguageModellingRecipe(recipe.Recipe):
     """A whole recipe.
 
     Args:
+        pretrained: word vectors that the embedding begins with.
         completion: where a completion ends.
     """
 
@@ -86,6 +87,7 @@ class LanguageModellingRecipe(recipe.Recipe):
     tokenizer: Tokenization
     model: LanguageModelConfig
     objective: ObjectiveConfig = ObjectiveConfig()
+    pretrained: recipe.TextVectorsConfig = recipe.TextVectorsConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig = SampleConfig()
     completion: CompletionConfig = CompletionConfig()

@@ -25,11 +25,12 @@ from heedful.objectives.classification import SequenceClass
 from heedful.objectives.masked import Several, SpanBoundary
 from heedful.objectives.terms import Objective
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Scoring, Trained
+from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Say, Scoring, Trained
 from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.masked_language_modelling.recipe import MaskedLanguageModellingRecipe
 from heedful.runs.masked_language_modelling.scoring import scored
 from heedful.runs.measuring import means, micro_batch
+from heedful.runs.vectors import fill_vectors
 from heedful.tasks.language_modelling import TextCodec
 from heedful.tasks.masking import Filler, Maskings, word_beginnings
 from heedful.tasks.texts import PAIR
@@ -118,6 +119,10 @@ class MaskedLanguageModelling(Kind):
         if recipe.task.next_sentence:
             parts.append(SequenceClass(head="next"))
         return Several(*parts)
+
+    def begin(self, recipe: MaskedLanguageModellingRecipe, codec: TextCodec, model: Any, say: Say) -> None:
+        """Word vectors, if the recipe names some."""
+        fill_vectors(recipe, {TEXT: codec.text}, model, say)
 
     def feed(self, recipe: MaskedLanguageModellingRecipe, prepared: Prepared) -> PlannedData:
         """Windows of the stream, in random order; other tokens are hidden every epoch."""

@@ -63,13 +63,18 @@ class EvaluationConfig(Config):
 
 
 class MaskedLanguageModellingRecipe(recipe.Recipe):
-    """A whole recipe."""
+    """A whole recipe.
+
+    Args:
+        pretrained: word vectors that the embedding begins with.
+    """
 
     task: MaskedLanguageModellingTask
     data: recipe.DataConfig
     tokenizer: Tokenization
     model: EncoderConfig
     objective: ObjectiveConfig = ObjectiveConfig()
+    pretrained: recipe.TextVectorsConfig = recipe.TextVectorsConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig | None = None
     evaluation: EvaluationConfig = EvaluationConfig()

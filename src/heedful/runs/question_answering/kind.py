@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from heedful.data.batch import Batch
-from heedful.data.report import DataReport, Encoded
+from heedful.data.report import ColumnLimit, DataReport, Encoded, EncodedRow
 from heedful.data.sources import Located, Row
 from heedful.data.store import TokenStore
 from heedful.errors import DataError
@@ -21,10 +21,12 @@ from heedful.runs.kind import Rows, Scoring, Trained
 from heedful.runs.question_answering.batches import AnswerBatches
 from heedful.runs.question_answering.recipe import QuestionAnsweringRecipe
 from heedful.runs.question_answering.scoring import Evaluation, scored
-from heedful.tasks.answering import PASSAGE, QUESTION, START, Answerer, PassageCodec, answer_span
+from heedful.tasks.answering import PASSAGE, QUESTION, START, Answerer, PassageCodec, Windows, answer_span
 from heedful.tasks.texts import TEXT
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import Span, spelled
+
+_TOO_LONG = "no window holds the whole answer: raise model.max_length or lower windows.stride"
 
 MEASURES = {"loss": ANSWER, "accuracy": "correct"}
 
@@ -78,12 +80,19 @@ class QuestionAnswering(EncoderKind):
             if span is None and not recipe.task.unanswerable:
                 span = "there is no answer"
             if not isinstance(span, str):
-                yield _encoded(codec.tokenizer, row, span)
-                continue
+                found = _encoded(codec.tokenizer, row, span)
+                if span is None or _is_held(recipe.cutting, found.row):
+                    yield found
+                    continue
+                span = _TOO_LONG
             if recipe.data.missing == "error":
                 raise DataError(f"{row.where}: {span} (`missing: drop` leaves such rows out)")
             report.rows += 1
             report.drop(span, row.where)
+
+    def limits(self, recipe: QuestionAnsweringRecipe) -> Sequence[ColumnLimit]:
+        """Long passages are read in windows; a question is not."""
+        return [ColumnLimit(QUESTION, recipe.windows.longest_question, "windows.longest_question")]
 
     def n_answers(self, codec: PassageCodec) -> int:
         """A token is a part of the answer, or not."""
@@ -128,6 +137,12 @@ class QuestionAnswering(EncoderKind):
     def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
         """Exact match and F1."""
         return scored(run, split, rows, how)
+
+
+def _is_held(windows: Windows, row: EncodedRow) -> bool:
+    """Whether a window holds all tokens of the answer."""
+    marked = [i for i, mark in enumerate(row[ANSWER]) if mark]
+    return bool(marked) and windows.hold(len(row[QUESTION]), len(row[PASSAGE]), (marked[0], marked[-1]))
 
 
 def _encoded(tokenizer: Tokenizer, row: Located[Row], span: Span | None) -> Encoded:

@@ -16,8 +16,8 @@ class DataConfig(WholeDataConfig):
     """Questions and passages.
 
     Args:
-        missing: what to do with a row of training or validation whose answer is not found in its passage:
-            leave it out and count it, or stop.
+        missing: what to do with a row of training or validation whose answer is not found in its passage, or
+            is longer than a window of it: leave it out and count it, or stop.
     """
 
     missing: Literal["drop", "error"] = "drop"

@@ -10,6 +10,7 @@ from heedful.errors import DataError
 from heedful.evaluation.answering import answer_scores, is_exact, nearest, token_f1
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
+from heedful.runs.measuring import cut_notes
 from heedful.tasks.answering import ANSWER, PASSAGE, QUESTION, right_answers
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.unknown import unknown_in
@@ -61,5 +62,5 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     predictions = run.predict(texts, progress=how.progress, precision=how.precision)
     scores = answer_scores([p.text for p in predictions], answers)
     read = [{QUESTION: question, PASSAGE: passage} for question, passage in texts]
-    notes = unknown_in(run.codec.tokenizer, read)
+    notes = [*cut_notes(kept, predictions), *unknown_in(run.codec.tokenizer, read)]
     return Evaluation(split, scores, texts, answers, predictions, notes=notes)

@@ -26,7 +26,7 @@ from heedful.runs.regression.recipe import RegressionRecipe
 from heedful.runs.regression.scoring import Evaluation, scored
 from heedful.tasks.labels import LABEL
 from heedful.tasks.regression import Estimator, NumberCodec, number
-from heedful.tasks.texts import PAIR, TEXT, text_columns
+from heedful.tasks.texts import PAIR, TEXT, FrameLimit, text_columns
 from heedful.text.tokenizer import Tokenizer
 
 MEASURES = {"loss": VALUE}
@@ -84,6 +84,10 @@ class Regression(EncoderKind):
     ) -> Iterator[Encoded]:
         """The ids of the texts, and the number."""
         return codec.encode(rows, self.texts(recipe))
+
+    def limits(self, recipe: RegressionRecipe) -> Sequence[FrameLimit]:
+        """The texts together fill a sequence."""
+        return [FrameLimit(self.texts(recipe), recipe.model.longest, recipe.frame, recipe.longest_key)]
 
     def n_answers(self, codec: NumberCodec) -> int:
         """Numbers are kept as bytes."""

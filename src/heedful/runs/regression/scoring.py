@@ -10,6 +10,7 @@ from heedful.errors import DataError
 from heedful.evaluation.regression import regression_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
+from heedful.runs.measuring import cut_notes
 from heedful.tasks.labels import LABEL
 from heedful.tasks.regression import number
 from heedful.tasks.unknown import unknown_in
@@ -51,5 +52,5 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     answers: list[Any] = run.predict(inputs, progress=how.progress, precision=how.precision)
     predictions = [answer.value for answer in answers]
     scores = regression_scores(predictions, labels)
-    notes = unknown_in(run.codec.tokenizer, texts)
+    notes = [*cut_notes(kept, answers), *unknown_in(run.codec.tokenizer, texts)]
     return Evaluation(split, scores, texts, labels, predictions, notes=notes)

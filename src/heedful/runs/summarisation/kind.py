@@ -10,11 +10,12 @@ from heedful.errors import DataError
 from heedful.evaluation.summarisation import rouge_scores, sentence_rouge
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
+from heedful.runs.measuring import cut_notes
 from heedful.runs.recipe import Recipe
 from heedful.runs.references import REFERENCES, references_of, shown
 from heedful.runs.summarisation.recipe import SummarisationRecipe
 from heedful.runs.translation.kind import Translation
-from heedful.runs.translation.scoring import encoded, likelihood, unknown_of
+from heedful.runs.translation.scoring import encoded, left_out_notes, likelihood, unknown_of
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import SOURCE, TARGET
 
@@ -34,7 +35,8 @@ class Summarisation(Translation):
         Raises:
             DataError: there is nothing to score.
         """
-        kept = [row.row for row in islice(rows, how.limit)]
+        located = list(islice(rows, how.limit))
+        kept = [row.row for row in located]
         if not kept:
             raise DataError(f"{split}: there is nothing to score")
         sources, targets = [r[SOURCE] for r in kept], [r[TARGET] for r in kept]
@@ -46,8 +48,9 @@ class Summarisation(Translation):
         rouge = {"stem": settings.rouge == "stems", "tokenizer": settings.rouge_tokenizer}
         scores = [*rouge_scores([p.text for p in predictions], references, **rouge).values()]
         sides = encoded(run, sources, targets)
-        scores += likelihood(run, *sides)
-        notes = unknown_of(*sides)
+        foretold = likelihood(run, *sides)
+        scores += foretold
+        notes = [*cut_notes(located, predictions), *left_out_notes(foretold, len(kept)), *unknown_of(*sides)]
         return Evaluation(split, scores, sources, references, predictions, rouge, notes=notes)
 
 

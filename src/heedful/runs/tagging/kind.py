@@ -22,7 +22,7 @@ from heedful.runs.tagging.batches import TagBatches
 from heedful.runs.tagging.recipe import TaggingRecipe
 from heedful.runs.tagging.scoring import Evaluation, scored
 from heedful.tasks.labels import FEWEST_LABELS, listed
-from heedful.tasks.tagging import TAGS, WORDS, TagCodec, Tagger, words_and_tags
+from heedful.tasks.tagging import TAGS, WORDS, TagCodec, Tagger, WordLimit, words_and_tags
 from heedful.tasks.texts import TEXT
 from heedful.text.tokenizer import Tokenizer
 
@@ -83,7 +83,11 @@ class Tagging(EncoderKind):
         self, recipe: TaggingRecipe, codec: TagCodec, rows: Iterable[Located[Row]], report: DataReport
     ) -> Iterator[Encoded]:
         """The ids of the words, and a mark where each begins."""
-        return codec.encode(rows, recipe.room)
+        return codec.encode(rows)
+
+    def limits(self, recipe: TaggingRecipe) -> Sequence[WordLimit]:
+        """Long rows are read in stretches; a word is not."""
+        return [WordLimit(recipe.room, f"{recipe.longest_key}={recipe.model.longest}")]
 
     def n_answers(self, codec: TagCodec) -> int:
         """Tags, and no tag."""

@@ -10,6 +10,7 @@ from heedful.errors import DataError
 from heedful.evaluation.tagging import tagging_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
+from heedful.runs.measuring import cut_notes
 from heedful.tasks.labels import Unseen
 from heedful.tasks.tagging import Tagged, words_and_tags
 from heedful.tasks.unknown import unknown_notes
@@ -60,4 +61,5 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     scores = tagging_scores([p.tags for p in found], right, run.codec.tags, unseen.labels)
     scores = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]
     unknown = unknown_notes("", Encoded.by(run.codec.tokenizer, [" ".join(words) for words in inputs]))
-    return Evaluation(split, scores, right, found, notes=[*unseen.notes("tag"), *unknown])
+    notes = [*cut_notes(kept, found), *unseen.notes("tag"), *unknown]
+    return Evaluation(split, scores, right, found, notes=notes)

@@ -30,7 +30,7 @@ from heedful.runs.translation.recipe import TranslationRecipe
 from heedful.runs.translation.recutting import recutting
 from heedful.runs.translation.scoring import scored
 from heedful.runs.trees import Tree
-from heedful.runs.vectors import fill_from
+from heedful.runs.vectors import fill_vectors
 from heedful.tasks.linking import ALIGNMENT, cut_links, encode_linked
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
 from heedful.text.configuration import PreprocessingConfig
@@ -154,10 +154,7 @@ class Translation(Kind):
 
     def begin(self, recipe: TranslationRecipe, codec: Tokenizers, model: Any, say: Say) -> None:
         """Word vectors, where there are some."""
-        for side, file in ((SOURCE, recipe.pretrained.source), (TARGET, recipe.pretrained.target)):
-            if file is not None:
-                weight = getattr(model, f"{side}_embedding").weight
-                fill_from(recipe, side, file, getattr(codec, side), weight, say)
+        fill_vectors(recipe, {SOURCE: codec.source, TARGET: codec.target}, model, say)
 
     def feed(self, recipe: TranslationRecipe, prepared: Prepared) -> PlannedData:
         """Pairs of neighbours in length."""

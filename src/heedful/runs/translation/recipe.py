@@ -95,8 +95,12 @@ class EvaluationConfig(LanguageConfig):
     tokenised_bleu: str | None = None
 
 
-class PretrainedConfig(Config):
+class PretrainedConfig(recipe.VectorsConfig):
     """Word vectors (word2vec text or binary, or GloVe) that fill rows of the embeddings at the start.
+
+    Words are filled that one token alone spells. The model reads vectors at their own size; in a recurrent
+    model whose output layer shares the table, this needs ``model.scale_embedding=true``. Other words begin as
+    without vectors. If both sides share a table, the target's vectors are written last.
 
     Args:
         source, target: the file for each side; null: none.

@@ -26,6 +26,7 @@ from heedful.evaluation.translation import (
 )
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
+from heedful.runs.measuring import cut_notes
 from heedful.tasks.forced import forced
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.pairing import Pairing
@@ -80,7 +81,8 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     """
     language, moses = run.recipe.evaluation.language, run.recipe.evaluation.tokenised_bleu
     check_language(language)
-    kept = [row.row for row in islice(rows, how.limit)]
+    located = list(islice(rows, how.limit))
+    kept = [row.row for row in located]
     if not kept:
         raise DataError(f"{split}: there is nothing to score")
     sources, references = [r[SOURCE] for r in kept], [r[TARGET] for r in kept]
@@ -92,9 +94,11 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
         prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
         scores.append(tokenised_bleu(texts, references, preparation=prepared))
     sides = encoded(run, sources, references)
-    scores += likelihood(run, *sides)
-    note = spacing_note(references, language)
-    notes = [*([note] if note else []), *unknown_of(*sides)]
+    foretold = likelihood(run, *sides)
+    scores += foretold
+    notes = [*cut_notes(located, predictions), *left_out_notes(foretold, len(kept)), *unknown_of(*sides)]
+    if note := spacing_note(references, language):
+        notes.insert(0, note)
     return Evaluation(split, scores, sources, references, predictions, lowercase, language, notes=notes)
 
 
@@ -106,6 +110,12 @@ def encoded(run: Trained, sources: Sequence[str], references: Sequence[str]) -> 
 def unknown_of(sources: Encoded, references: Encoded) -> list[str]:
     """How many words of each side the run does not know, where there are some."""
     return unknown_notes(SOURCE, sources) + unknown_notes(TARGET, references, foretold=True)
+
+
+def left_out_notes(scores: Sequence[Score], n: int) -> list[str]:
+    """How many of ``n`` references these likelihoods leave out, if any."""
+    left = n - max((score.counts.get("sentences", 0) for score in scores), default=0)
+    return [f"not in the perplexity, longer than the model reads: {left:,} of {n:,}"] if left else []
 
 
 def likelihood(run: Trained, sources: Encoded, references: Encoded) -> list[Score]:

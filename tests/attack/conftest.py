@@ -1,0 +1,15 @@
+"""What attacks share: the real command with its runs, and a source of randomness."""
+
+import random
+
+import pytest
+from commands import corpus, heedful, transformer  # noqa: F401
+from killing import whole  # noqa: F401
+
+
+@pytest.fixture
+def draw(request: pytest.FixtureRequest) -> random.Random:
+    """The same numbers in every `make test`; fresh ones with ``--full``, whose seed a failure shows."""
+    seed = random.SystemRandom().getrandbits(32) if request.config.getoption("--full") else 0
+    print(f"seed of this attack: {seed}")
+    return random.Random(seed)

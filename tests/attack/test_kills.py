@@ -1,0 +1,34 @@
+"""Trainings killed at random moments and points end, once resumed, bit for bit like one that never was."""
+
+import os
+import signal
+import time
+
+import pytest
+from killing import ELSEWHERE, begin, finish
+
+from heedful.training.faults import POINTS
+
+REACHED = [point for point in POINTS if point not in ELSEWHERE]
+LONGEST = 0.6
+"""Seconds that a training is given before it is killed, at most; it takes about half a second."""
+
+
+def killed(heedful, corpus, draw):
+    """Begin the training, or go on with it, and kill it; return how it ended."""
+    if draw.random() < 0.5:
+        fault = f"{draw.choice(REACHED)}:{draw.randint(1, 6)}"
+        return begin(heedful, corpus, env={"HEEDFUL_FAULT": fault}).wait().status
+    process = begin(heedful, corpus)
+    time.sleep(draw.uniform(0.0, LONGEST))
+    os.kill(process.pid, signal.SIGKILL)
+    return process.wait().status
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("attack", range(25))
+def test_four_kills_and_then_to_the_end(heedful, corpus, whole, draw, attack):
+    """A hundred in all; one that comes after the end of the training finds a run with nothing to do."""
+    statuses = [killed(heedful, corpus, draw) for _ in range(4)]
+    assert set(statuses) <= {-signal.SIGKILL, 0}
+    assert finish(heedful, corpus) == whole

@@ -1,0 +1,247 @@
+"""Calls of the native engine with something wrong in them; run as a script, under a sanitizer.
+
+A call is made of a small model's decoder, with caches, rows and instructions of every kind. Then single
+numbers of it are changed. Sizes of memory (`Call.n_lines`, ``n_weights`` …) are what the engine trusts: they
+only shrink, and addresses only vanish. Everything else may become anything.
+
+The script is given the compiler's flags and numbers of trials as JSON. It prints how many calls were carried
+out and refused, and then reads out of bounds by telling the engine a wrong size: a sanitizer that is at work
+ends it there.
+"""
+
+import json
+import random
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from heedful.inference.engine import Engine, compiled
+from heedful.inference.running import Room, Rows, Runner
+from heedful.models.registry import build_model
+from heedful.models.transformer import TransformerConfig
+from heedful.native import building
+from heedful.native import library as native
+
+V, LINES, CAPACITY, SOURCE_LINES, SOURCE_CAPACITY, SEQUENCES = 37, 5, 23, 3, 19, 7
+ROWS = ("ids", "positions", "places", "sequences", "seen", "ancestors", "sources", "source_lengths")
+WEIGHTS = ("weights", "bias", "scales", "sums")
+SIZES = ("n_weights", "n_bias", "n_scales", "n_sums")
+NUMBERS = [-(2**31), -1000, -2, -1, 0, 1, 2, 3, 7, 16, 31, 32, 255, 256, 4099, 2**20, 2**24, 2**31 - 1]
+LARGE = [*NUMBERS, 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63)]
+
+
+def engine_of(library: native.Library, precision: str, norm: str) -> Engine:
+    """A small encoder-decoder for this library."""
+    torch.manual_seed(1)
+    before, native.library = native.library, lambda: library
+    config = TransformerConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, dropout=0.0, norm=norm)
+    try:
+        return compiled(build_model(config, V, V).eval(), precision)
+    finally:
+        native.library = before
+
+
+@dataclass
+class Made:
+    """A call that can be carried out, and what it is made of."""
+
+    runner: Runner
+    rooms: tuple[Room, Room]
+    rows: Rows
+
+    @property
+    def call(self) -> native.Call:
+        """The structure."""
+        return self.runner.call
+
+    @property
+    def code(self) -> Any:
+        """The instructions."""
+        return self.runner._code
+
+    @property
+    def caches(self) -> Any:
+        """Where keys and values lie."""
+        return self.runner._caches
+
+    def index(self, op: int, nth: int = 0) -> int:
+        """The number of the nth instruction of that kind."""
+        return [i for i, each in enumerate(self.code) if each.op == op][nth]
+
+    def run(self) -> None:
+        """Carry it out."""
+        self.runner.engine.library.run(self.call)
+
+
+def made(engine: Engine, n: int, n_threads: int = 1) -> Made:
+    """A call of ``n`` rows, with all of its memory in use somewhere."""
+    draw = np.random.default_rng(n)
+    small = lambda high, *shape: draw.integers(0, high, shape, dtype=np.int32)  # noqa: E731
+    own, source = (
+        Room(engine.own_caches, LINES, CAPACITY),
+        Room(engine.source_caches, SOURCE_LINES, SOURCE_CAPACITY),
+    )
+    for tensor in (*own.keys, *own.values, *source.keys, *source.values):
+        tensor.normal_()
+    rows = Rows(
+        draw.integers(0, V, n),
+        small(CAPACITY, n),
+        small(LINES, n),
+        small(SEQUENCES, n),
+        1 + small(CAPACITY, n),
+        small(LINES, SEQUENCES, CAPACITY),
+        small(SOURCE_LINES, n),
+        small(SOURCE_CAPACITY + 1, n),
+    )
+    runner = Runner(engine, engine.decoder, n, n_threads)
+    for buffer in runner.buffers:
+        buffer.normal_()
+    runner.attach(own, source, CAPACITY)
+    runner.use(rows, linked=True)
+    runner.run()
+    return Made(runner, (own, source), rows)
+
+
+Change = tuple[Any, Any, Any]
+"""An object or array, its field or index, and what it becomes."""
+
+
+def random_change(base: Made, draw: random.Random) -> Change:
+    """One number of a call, and another in its place."""
+    call, kind = base.call, draw.randrange(5)
+    if kind == 0:  # a number of an instruction
+        op = draw.choice(base.code)
+        names = [n for n, _ in native.Instruction._fields_ if n not in (*WEIGHTS, *SIZES, "number")]
+        name = draw.choice(names)
+        near = [getattr(op, name) + d for d in (-1, 1)] + [2 * getattr(op, name)]
+        return op, name, draw.choice(near if draw.random() < 0.3 else NUMBERS)
+    if kind == 1:  # weights that are missing or shorter
+        op = draw.choice(base.code)
+        if draw.random() < 0.3:
+            return op, draw.choice(WEIGHTS), None
+        name = draw.choice(SIZES)
+        return op, name, draw.choice([-1, 0, getattr(op, name) - 1, getattr(op, name) // 2])
+    if kind == 2:  # a cache
+        cache = draw.choice(base.caches)
+        name, less = draw.choice(["capacity", "lines", "keys", "values", "n_keys", "n_values"]), [-1, 0, 1]
+        if name in ("keys", "values"):
+            return cache, name, None
+        old = getattr(cache, name)
+        return (
+            cache,
+            name,
+            draw.choice([*less, old - 1, *(() if name.startswith("n_") else (old + 1, *LARGE))]),
+        )
+    if kind == 3:  # a row
+        array = getattr(base.rows, draw.choice(ROWS)).reshape(-1)
+        choices = LARGE if array.dtype == np.int64 else NUMBERS
+        return (
+            array,
+            draw.randrange(len(array)),
+            draw.choice([V, LINES, CAPACITY, CAPACITY + 1, *choices][:-1]),
+        )
+    return random_of_call(call, base.runner, draw)
+
+
+def random_of_call(call: native.Call, runner: Runner, draw: random.Random) -> Change:
+    """Of the call itself, its buffers and their widths."""
+    kind = draw.randrange(4)
+    if kind == 0:
+        names = [*ROWS, "program", "buffers", "widths", "caches", "converted", "row_scales", "scores"]
+        return call, draw.choice(names), None
+    if kind == 1:
+        name = draw.choice(["n_rows", "n_threads", "linked"])
+        old = getattr(call, name)
+        # Threads are started before rows are read.
+        return (
+            call,
+            name,
+            draw.choice(
+                [-1, 0, 1, old - 1, *LARGE] if name != "n_rows" else [-1, 0, 1, old + 1, *LARGE[-6:]]
+            ),
+        )
+    if kind == 2:
+        names = ["n_instructions", "n_buffers", "n_lines", "n_caches", "n_sequences", "n_ancestors"]
+        name = draw.choice([*names, "most_threads", "n_converted", "n_scores"])
+        return call, name, draw.choice([-(2**63), -1, 0, 1, getattr(call, name) - 1])
+    i = draw.randrange(len(runner._widths))
+    if draw.random() < 0.3:
+        return runner._addresses, i, None
+    return runner._widths, i, draw.choice([-(2**62), -1, 0, 1, int(runner._widths[i]) - 1])
+
+
+def old_value(owner: Any, name: Any) -> Any:
+    """What a change takes away."""
+    return getattr(owner, name) if isinstance(name, str) else owner[name]
+
+
+def put(change: Change) -> None:
+    """Make a change."""
+    owner, name, value = change
+    if isinstance(name, str):
+        setattr(owner, name, value)
+    else:
+        owner[name] = value
+
+
+def outcome(base: Made, changes: list[Change]) -> bool:
+    """Whether the call is carried out with these changes, which are taken back afterwards."""
+    before = [(owner, name, old_value(owner, name)) for owner, name, _ in changes]
+    try:
+        for change in changes:
+            put(change)
+        base.run()
+        return True
+    except ValueError:
+        return False
+    finally:
+        for change in reversed(before):
+            put(change)
+
+
+def sweep(library: native.Library, n: int, seed: int) -> dict[str, int]:
+    """Carry out or refuse ``n`` calls; how many were what."""
+    draw, found = random.Random(seed), {"done": 0, "refused": 0}
+    shapes = [
+        ("fp32", "layer", 1, 1),
+        ("fp32", "batch", 13, 3),
+        ("bf16", "layer", 4, 2),
+        ("int8", "layer", 9, 1),
+    ]
+    bases = [
+        made(engine_of(library, precision, norm), rows, threads) for precision, norm, rows, threads in shapes
+    ]
+    for trial in range(n):
+        base = bases[trial % len(bases)]
+        changes = [random_change(base, draw) for _ in range(draw.choice([0, 1, 1, 1, 2]))]
+        found["done" if outcome(base, changes) else "refused"] += 1
+    for base in bases:
+        base.run()  # with all changes taken back
+    return found
+
+
+def read_out_of_bounds(library: native.Library) -> None:
+    """Tell the engine that the table of embeddings is longer than it is."""
+    base = made(engine_of(library, "fp32", "layer"), 1)
+    base.code[0].n_weights *= 2
+    base.rows.ids[0] = V
+    base.run()
+
+
+def main() -> None:
+    """See above."""
+    flags, n, seed = json.loads(sys.argv[1])
+    try:
+        library = native.Library(building.build(flags))
+    except building.UnavailableError as error:
+        print(json.dumps({"unavailable": str(error)}))
+        return
+    print(json.dumps(sweep(library, n, seed)), flush=True)
+    read_out_of_bounds(library)
+
+
+if __name__ == "__main__":
+    main()
