@@ -44,11 +44,11 @@ _WORDS: dict[str, str] = {
     "space": r" ?\S+|\s+(?!\S)|\s+",
 }
 
-if "TOKENIZERS_PARALLELISM" not in os.environ:
-    # The library's threads do not survive a fork: use them here, and not in forked data workers.
-    os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
+# The library's threads do not survive a fork: use them here, and not in forked processes. A process may
+# inherit "true" from the one that started it, so the value does not say who set it.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
 
 
 def byte_letters() -> list[str]:

@@ -263,8 +263,11 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_worker_encodes_too_and_says_nothing():
+@pytest.mark.parametrize("inherited", [None, "true", "false"])
+def test_a_forked_worker_encodes_too_and_says_nothing(inherited):
     environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
+    if inherited is not None:  # from a process that imported heedful too
+        environment["TOKENIZERS_PARALLELISM"] = inherited
     command = [sys.executable, "-W", "ignore", "-c", FORK]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
