@@ -113,6 +113,7 @@ WRONG = [
     ([*DATA, "--alignments", "one", "--head", "1", "--dev", "2"], "give one of them"),
     ([*DATA, "--alignments", "one", "--beam", "2"], "--beam has no meaning with --alignments"),
     ([*DATA, "--alignments", "one", "--stride", "2"], "--stride has no meaning with --alignments"),
+    ([*DATA, "--alignments", "one", "--evaluation", "language=zh"], "--evaluation has no meaning"),
     ([*DATA, "--alignments", "one", "--precision", "bf16"], "--precision has no meaning with --alignments"),
     ([*DATA, "--alignments", "one", FIRST, "2"], FIRST),
     ([*DATA, "--alignments", "one", "--links", "all"], "--links"),

@@ -323,6 +323,8 @@ def test_evaluation_for_people_names_scores_and_signatures(heedful, transformer,
     assert lines(done)[0] == "own: 5 sentences"
     assert "BLEU" in done.out
     assert "version:" in done.out
+    done = heedful("evaluate", transformer, "--limit", "5", "--evaluation", "language=zh", cwd=tmp_path)
+    assert "|tok:zh|" in done.out
 
 
 def test_validation_and_evaluation_agree(heedful, transformer, tmp_path):

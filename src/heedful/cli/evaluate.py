@@ -125,7 +125,7 @@ class Judging:
         ),
     ] = None
 
-    def check(self, decoding: Decoding, stride: int | None) -> None:
+    def check(self, decoding: Decoding, extent: "Extent") -> None:
         """Refuse options that say nothing about what is to be scored.
 
         Of alignments nothing is decoded, and there are no windows.
@@ -140,7 +140,8 @@ class Judging:
         decoded = {
             "--beam": decoding.beam,
             "--decoding": decoding.decoding,
-            "--stride": stride,
+            "--stride": extent.stride,
+            "--evaluation": extent.evaluation,
             "--precision": decoding.precision != "auto",
         }
         for option, value in (own if self.alignments is None else decoded).items():
@@ -195,6 +196,13 @@ class Extent:
     limit: Annotated[
         int | None, typer.Option(min=1, help="Score only the first so many sentences or documents.")
     ] = None
+    evaluation: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Change a setting of the recipe's section evaluation: language=ja; may be repeated.",
+        ),
+    ] = None
 
 
 def register(app: typer.Typer) -> None:
@@ -212,11 +220,14 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a run on test data, with what is needed to compare the scores."""
+    from heedful.runs.evaluate import with_evaluation
     from heedful.runs.run import load
 
     sources.check()
-    judging.check(decoding, extent.stride)
+    judging.check(decoding, extent)
     loaded = load(run, device=device)
+    if extent.evaluation:
+        loaded = with_evaluation(loaded, extent.evaluation)
     if judging.alignments is None:
         found = _scored(loaded, sources, extent, decoding, shown=not as_json)
     else:

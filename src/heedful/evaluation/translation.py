@@ -5,17 +5,24 @@ detokenised text, each with sacrebleu's signature (Post 2018). BLEU on tokenised
 tokeniser and is not comparable with it: it exists here only under the name "tokenised BLEU".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from heedful.errors import RequestError
 from heedful.evaluation.score import Score, check_lengths
+from heedful.evaluation.words import language_without_spaces
 
 References = Sequence[str | Sequence[str]]
+
+Language = Literal["zh", "ja", "ko", "th", "lo", "km", "my"]
+"""Languages whose texts BLEU splits by a tokeniser other than sacreBLEU's default."""
+
+_BY_CHARACTERS = ("th", "lo", "km", "my")
+"""Those without a tokeniser of their own in sacreBLEU, and without spaces between words."""
 
 
 def translation_scores(
@@ -31,7 +38,8 @@ def translation_scores(
         hypotheses: one text an input.
         references: for each hypothesis its reference, or several.
         language: the code of the target language; Chinese, Japanese and Korean (zh, ja, ko) get their
-            own tokeniser inside BLEU. It shows in the signature.
+            own tokeniser inside BLEU, Thai, Lao, Khmer and Burmese (th, lo, km, my) are split into
+            characters. It shows in the signature.
         lowercase: whether BLEU and chrF ignore case (TER always does, as is usual).
 
     Returns:
@@ -158,9 +166,35 @@ def quick_scores(
     return {name: _bounded(m.corpus_score(hypotheses, streams).score) for name, m in metrics.items()}
 
 
+def check_language(language: str | None) -> None:
+    """Check that BLEU can split text of a language.
+
+    Raises:
+        RequestError: its tokeniser is not installed.
+    """
+    _bleu(language, lowercase=False)
+
+
+def spacing_note(references: Iterable[str], language: str | None) -> str | None:
+    """Return what to set if the references have no spaces between words and no language is given."""
+    found = None if language else language_without_spaces(references)
+    if found is None:
+        return None
+    return (
+        f"the references have no spaces between words (they look like {found}), and BLEU counts words: set "
+        f"evaluation.language={found} (heedful evaluate RUN --evaluation language={found}), or read chrF"
+    )
+
+
 def _bleu(language: str | None, lowercase: bool, effective_order: bool = False) -> BLEU:
+    tokenize = "char" if language in _BY_CHARACTERS else None
     try:
-        return BLEU(lowercase=lowercase, trg_lang=language or "", effective_order=effective_order)
+        return BLEU(
+            lowercase=lowercase,
+            tokenize=tokenize,
+            trg_lang=language or "",
+            effective_order=effective_order,
+        )
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise RequestError(f"BLEU cannot split text of language {language!r}: {reason}") from None

@@ -10,9 +10,10 @@ The engine's fp32 gives what the plain path gives, to rounding. bf16 and int8 do
 taken unasked.
 """
 
+import os
 from collections.abc import Callable
 from operator import is_
-from threading import local
+from threading import Lock, local
 from typing import Any, Literal, get_args
 
 import torch
@@ -58,12 +59,23 @@ class Inference:
     def __init__(self, model: nn.Module, precision: str = "auto") -> None:
         self.model, self.precision = model, checked(precision)
         self._own = local()
+        self._process = os.getpid()
+        self._compiling = Lock()
         self._engine: Engine | None = None
         self._reason, self._versions = "", list[int]()
         self._parts: list[Any] = []
         self._compile()
 
-    def _compile(self) -> None:
+    def _compile(self) -> Engine | None:
+        """The engine of the model as it is now; None: there is none. One thread compiles at a time."""
+        if self._process != os.getpid():
+            # A thread that compiled, and the threads of whoever ran, are not there after a fork.
+            self._compiling, self._own, self._process = Lock(), local(), os.getpid()
+        with self._compiling:
+            self._compile_alone()
+            return self._engine
+
+    def _compile_alone(self) -> None:
         parameters = list(self.model.parameters())
         versions = [parameter._version for parameter in parameters]
         # The objects are kept: a new one may have the version, and the id, of one that is gone.
@@ -104,11 +116,10 @@ class Inference:
         Raises:
             RequestError: weights are wanted in int8, which has no plain path.
         """
-        if not (watched := looked_into(self.model)):
-            self._compile()
-        if self._engine is not None and not (attention or watched):
-            if getattr(self._own, "engine", None) is not self._engine:
-                self._own.engine, self._own.model = self._engine, CompiledModel(self._engine)
+        engine = None if looked_into(self.model) else self._compile()
+        if engine is not None and not attention:
+            if getattr(self._own, "engine", None) is not engine:
+                self._own.engine, self._own.model = engine, CompiledModel(engine)
             return self._own.model
         if self.precision == "int8":
             raise RequestError(

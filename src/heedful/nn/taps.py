@@ -111,8 +111,9 @@ class Tap(nn.Module):
             see(compute(heads))
 
 
-def _here(attached: ByThread[T]) -> Sequence[T]:
+def _here(attached: Any) -> Sequence[Any]:
     """What is attached in this thread."""
+    # Without the type `ByThread`: a check of its items at run time would meet what other threads change.
     # First whether there is anything at all: a graph of a tap that nobody uses must not ask for its thread.
     return attached.get(get_ident(), ()) if attached else ()
 

@@ -1,6 +1,7 @@
 """Scoring a run: which data sets, and the scores that its kind gives them."""
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,10 @@ from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError, nearest
 from heedful.runs.kind import Evaluation, OwnData, Scoring
 from heedful.runs.prepare import rows_of
+from heedful.runs.reading import recipe_from
+from heedful.runs.resolve import overrides_tree
 from heedful.runs.run import Run
+from heedful.runs.trees import Mark, Tree, merge
 
 AS_THE_RECIPE_SAYS = Scoring()
 
@@ -53,6 +57,22 @@ def chosen_splits(run: Run, split: str, files: Sequence[Path] | None) -> dict[st
         names = ", ".join(dict.fromkeys(["test", *known]))
         raise RequestError(f"--split {split}: no such split{nearest(split, known)}; there are {names}")
     return {split: known[split]}
+
+
+def with_evaluation(run: Run, overrides: Sequence[str]) -> Run:
+    """The same run with other settings in the section ``evaluation`` of its recipe.
+
+    Args:
+        run: stays as it is.
+        overrides: ``language=ja``, as a training takes ``evaluation.language=ja``.
+
+    Raises:
+        RequestError: recipes of the task have no such setting, or the value is not allowed.
+    """
+    own = Tree.of(run.recipe.model_dump(mode="json"), Mark("the run's recipe"))
+    changed = copy(run)
+    changed.recipe = recipe_from(merge(own, overrides_tree([f"evaluation.{text}" for text in overrides])))
+    return changed
 
 
 def evaluate(run: Run, split: str, source: SourceConfig, how: Scoring = AS_THE_RECIPE_SAYS) -> Any:

@@ -289,6 +289,17 @@ class Kind(ABC):
         """Whether validation reads the text of its rows, and not their ids alone."""
         return False
 
+    def require(self, recipe: Any) -> None:  # noqa: B027 (most need nothing)
+        """Check that this machine has what validations need, before a training begins.
+
+        Raises:
+            RequestError: a package is missing.
+        """
+
+    def notes(self, recipe: Any, prepared: Prepared) -> Sequence[str]:
+        """What the user should know of the data, before a training begins."""
+        return ()
+
     # The model --------------------------------------------------------------------------------------------
 
     def sizes(self, recipe: Any, vocabularies: Sequence[int]) -> tuple[int, ...]:

@@ -10,9 +10,10 @@ from heedful.data.batch import Batch
 from heedful.data.plan import in_order
 from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import DecodingConfig, GreedyConfig
-from heedful.evaluation.translation import References, quick_scores
+from heedful.evaluation.translation import References, check_language, quick_scores, spacing_note
 from heedful.runs.kind import Predictor, Prepared
 from heedful.runs.measuring import means, micro_batch
+from heedful.runs.references import references_of
 from heedful.tasks.linking import ALIGNMENT
 from heedful.tasks.pairing import Pairing
 from heedful.training.feed import PlannedData
@@ -66,6 +67,23 @@ def planned(recipe: Any, prepared: Prepared, columns: Columns, vary: Vary | None
         tokens_per_update=recipe.training.tokens_per_update,
         seed=recipe.training.seed,
     )
+
+
+def require_language(recipe: Any) -> None:
+    """Check that validations can compute BLEU.
+
+    Raises:
+        RequestError: the tokeniser of ``evaluation.language`` is not installed.
+    """
+    if recipe.validation.decode != 0:
+        check_language(recipe.evaluation.language)
+
+
+def language_notes(recipe: Any, prepared: Prepared, column: str) -> list[str]:
+    """What to set if validations compute BLEU of texts without spaces between words."""
+    references = (text for row in prepared.valid_rows for text in references_of(row, column))
+    note = spacing_note(references, recipe.evaluation.language) if recipe.validation.decode != 0 else None
+    return [f"data.valid: {note}"] if note else []
 
 
 class Validator:

@@ -1,8 +1,12 @@
 """A run: a folder with everything needed to predict, score and explain, on any machine."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
+
+import torch
 
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import DamagedError, RequestError
@@ -22,9 +26,30 @@ from heedful.training import checkpoints
 from heedful.training.averaging import final_weights
 from heedful.training.weights import fit, load_weights
 
+_preparing = Lock()
+"""Held while an `Inference` is made: one thread makes it for all."""
+
+_is_used = False
+"""Whether this process has a run."""
+
+
+def _after_fork() -> None:
+    """Let a process that was forked from one with a run compute, on one thread.
+
+    The threads that torch and the native engine compute on do not exist in the new process: whatever is
+    spread over several would wait for them forever.
+    """
+    global _preparing
+    _preparing = Lock()
+    if _is_used:
+        torch.set_num_threads(1)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 
 class Run:
-    """A trained run.
+    """A trained run. Several threads may use it at the same time; a forked process computes on one thread.
 
     Args:
         folder: where it is.
@@ -38,6 +63,8 @@ class Run:
     def __init__(self, folder: RunFolder, recipe: Recipe, codec: Any, model: Any) -> None:
         self.folder, self.recipe = folder, recipe
         self.codec, self.model = codec, model.eval()
+        global _is_used
+        _is_used = True
         self._inferences: dict[str, Inference] = {}
 
     @property
@@ -140,9 +167,10 @@ class Run:
         Raises:
             RequestError: the precision cannot be had for this model here.
         """
-        if precision not in self._inferences:
-            self._inferences[precision] = Inference(self.model, precision)
-        return self._inferences[precision]
+        with _preparing:
+            if precision not in self._inferences:
+                self._inferences[precision] = Inference(self.model, precision)
+            return self._inferences[precision]
 
 
 def load(path: Path | str, *, device: str = "auto", verify: bool = True) -> Run:

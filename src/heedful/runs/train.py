@@ -83,6 +83,7 @@ def train_run(
     keep_freed_memory()
     if not resume:
         check_warm_up(recipe)
+    kind_of(recipe).require(recipe)
     with ExitStack() as stack:
         stack.enter_context(_threads(recipe.training.threads))
         place = stack.enter_context(distribution.process_group(choose_device(device)))
@@ -102,6 +103,8 @@ def train_run(
             distribution.barrier()
             if not distribution.is_first():
                 prepared = prepare(recipe, folder, quiet)
+            for note in kind.notes(recipe, prepared):
+                quiet(note)
             begun = resume and bool(checkpoints.paths(folder.path))
             step = build_step(recipe, prepared.codec, place, None if begun else quiet)
             data, schedule = kind.feed(recipe, prepared), _schedule(recipe)

@@ -13,6 +13,7 @@ from heedful.evaluation.translation import (
     exact_match,
     quick_scores,
     sentence_scores,
+    spacing_note,
     tokenised_bleu,
     translation_scores,
 )
@@ -245,3 +246,19 @@ def test_exact_matches_are_counted_letter_by_letter():
     assert (without_case.value, without_case.signature) == (0.5, "case:lc")
     with pytest.raises(RequestError, match="1 hypotheses but 2 references"):
         exact_match(["a"], ["a", "b"])
+
+
+@pytest.mark.parametrize("language, text", [("th", "แมวนั่งอยู่"), ("my", "ကြောင်ထိုင်"), ("zh", "猫坐在窗边")])
+def test_scripts_without_spaces_are_split_into_characters(language, text):
+    hypotheses = [text[:-1]]
+    assert translation_scores(hypotheses, [text])["BLEU"].value == 0  # one word, and another one
+    found = translation_scores(hypotheses, [text], language=language)["BLEU"]
+    assert found.value > 50
+    assert found.details["precisions"] == [100.0] * 4
+
+
+def test_only_texts_without_spaces_and_a_language_get_a_note():
+    assert spacing_note(["a b", "c"], None) is None
+    assert spacing_note(["Кошка сидит на окне"], None) is None
+    assert "evaluation.language=ja" in spacing_note(["猫がいる"], None)
+    assert spacing_note(["猫がいる"], "ja") is None

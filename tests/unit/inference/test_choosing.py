@@ -1,4 +1,6 @@
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -50,6 +52,25 @@ def test_each_thread_has_memory_of_its_own():
         thread.join()
     assert len({id(model) for model in [*found, inference.ready()]}) == 4
     assert len({id(model.engine) for model in found}) == 1
+
+
+@needs_library
+def test_threads_wait_for_the_engine_that_one_of_them_compiles(monkeypatch):
+    inference, n_compiled = Inference(model := model_of()), []
+
+    def slowly(*arguments):
+        n_compiled.append(1)
+        time.sleep(0.2)
+        return compiled(*arguments)
+
+    compiled = choosing.compiled
+    monkeypatch.setattr(choosing, "compiled", slowly)
+    with torch.no_grad():
+        next(model.parameters()).add_(1)  # the engine has other weights now
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda _: inference.ready(), range(4))]
+    assert [type(each) for each in found] == [CompiledModel] * 4
+    assert len({id(each.engine) for each in found}) == len(n_compiled) == 1
 
 
 def test_another_model_goes_the_plain_way_and_says_why():

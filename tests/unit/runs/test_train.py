@@ -14,9 +14,10 @@ from heedful.cli.train import nothing_to_do, train_into
 from heedful.data.lines import Where
 from heedful.data.report import Longest
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
+from heedful.evaluation import translation
 from heedful.evaluation.translation import sentence_scores
 from heedful.runs import train as module
-from heedful.runs.evaluate import evaluate
+from heedful.runs.evaluate import evaluate, with_evaluation
 from heedful.runs.kind import Prepared
 from heedful.runs.lock import held
 from heedful.runs.pairs import Validator
@@ -306,6 +307,44 @@ def test_scores_of_chinese_are_taken_of_its_characters(corpus):
     (row, _) = found.rows()
     (own,) = sentence_scores([row["text"]], [row["reference"]], language="zh")
     assert row["scores"]["BLEU"] == own["BLEU"]
+
+
+def test_a_missing_tokeniser_of_the_language_is_noticed_before_any_work(corpus, monkeypatch):
+    def missing(*args, trg_lang="", **more):
+        raise RuntimeError("Please install it: pip install sacrebleu[ja]")
+
+    monkeypatch.setattr(translation, "BLEU", missing)
+    asked = {"evaluation": EvaluationConfig(language="ja"), "root": str(corpus / "nowhere")}
+    settings = recipe().model_copy(update={**asked, "validation": ValidationConfig(decode=1)})
+    with pytest.raises(RequestError, match=r"'ja'.*sacrebleu\[ja\]"):
+        train_run(settings, corpus / "run", device="cpu")
+    assert not (corpus / "run").exists()
+    # Validations that compute no BLEU need no tokeniser; the data are then the first thing that is missing.
+    settings = recipe().model_copy(update={**asked, "validation": ValidationConfig(decode=0)})
+    with pytest.raises(RequestError, match="nowhere"):
+        train_run(settings, corpus / "run", device="cpu")
+
+
+def test_texts_without_spaces_need_a_language_which_a_finished_run_can_be_given(corpus):
+    (corpus / "text").write_text("สวัสดีชาวโลก\nขอบคุณมาก\n")
+    validation = ValidationConfig(decode=None)
+    settings = recipe().model_copy(update={"validation": validation, "root": str(corpus)})
+    said = []
+    train_run(settings, corpus / "run", device="cpu", say=said.append)
+    (note,) = [line for line in said if "no spaces between words" in line]
+    assert "evaluation.language=th" in note
+    made = load(corpus / "run", device="cpu")
+    first = evaluate(made, "valid", settings.data.valid)
+    assert any("evaluation.language=th" in note for note in first.notes)
+    other = with_evaluation(made, ["language=th"])
+    again = evaluate(other, "valid", settings.data.valid)
+    assert not any("evaluation.language" in note for note in again.notes)
+    of = [{score.name: score.signature for score in found.scores}["BLEU"] for found in (first, again)]
+    assert ["|tok:13a|" in of[0], "|tok:char|" in of[1]] == [True, True]
+    assert made.recipe.evaluation.language is None
+    for wrong in ("language=xx", "langage=th"):
+        with pytest.raises(RequestError, match=r"evaluation\.lang"):
+            with_evaluation(made, [wrong])
 
 
 # Going on with a finished run -----------------------------------------------------------------------------

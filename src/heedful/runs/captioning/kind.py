@@ -25,7 +25,7 @@ from heedful.runs.captioning.recipe import CaptioningRecipe
 from heedful.runs.captioning.scoring import Evaluation, by_picture, scored
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
-from heedful.runs.pairs import Validator, planned
+from heedful.runs.pairs import Validator, language_notes, planned, require_language
 from heedful.runs.recipe import Recipe
 from heedful.runs.references import REFERENCES
 from heedful.runs.starting import Adopt, Adopted, own_tokenizer, reader_of, starting_model
@@ -121,6 +121,14 @@ class Captioning(Kind):
         """Where captions are scored, against those that were given."""
         return recipe.validation.decode != 0
 
+    def require(self, recipe: CaptioningRecipe) -> None:
+        """What splits texts for BLEU."""
+        require_language(recipe)
+
+    def notes(self, recipe: CaptioningRecipe, prepared: Prepared) -> list[str]:
+        """Whether BLEU needs to know the language."""
+        return language_notes(recipe, prepared, CAPTION)
+
     def objective(self, recipe: CaptioningRecipe) -> Objective:
         """The next token, teacher forced."""
         return recipe.objective.make()
@@ -142,7 +150,8 @@ class Captioning(Kind):
 
         pictures = by_picture(Located(row, Where("")) for row in prepared.valid_rows)
         described = [row.row for row in pictures if row.row[CAPTION]]
-        score = partial(quick_scores, lowercase=recipe.tokenizer.text.lowercase)
+        language, lowercase = recipe.evaluation.language, recipe.tokenizer.text.lowercase
+        score = partial(quick_scores, language=language, lowercase=lowercase)
         return Validator(recipe, replace(prepared, valid_rows=described), step, COLUMNS, captioner, score)
 
     def example(

@@ -4,13 +4,12 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from heedful.config import Config
 from heedful.data.augmentation import Augmentation
 from heedful.data.report import Filter
 from heedful.decoding.config import BeamConfig, DecodingConfig
 from heedful.models.captioner import CaptionerConfig
 from heedful.runs import recipe
-from heedful.runs.translation.recipe import ValidationConfig
+from heedful.runs.translation.recipe import LanguageConfig, ValidationConfig
 from heedful.tasks.captioning import CAPTION, PictureAndCaption
 from heedful.tasks.pictures import PictureReader
 from heedful.tasks.registry import CaptioningTask
@@ -61,8 +60,8 @@ class PretrainedConfig(recipe.VectorsConfig):
     caption: str | None = None
 
 
-class EvaluationConfig(Config):
-    """``evaluate`` reports BLEU, chrF, TER, exact matches and perplexity; there is nothing to choose."""
+class EvaluationConfig(LanguageConfig):
+    """``evaluate`` reports BLEU, chrF, TER, exact matches and perplexity."""
 
 
 class CaptioningRecipe(recipe.Recipe):

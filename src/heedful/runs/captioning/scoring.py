@@ -10,7 +10,13 @@ from heedful.data.pictures import PICTURE
 from heedful.data.report import DataReport, Filter, keep
 from heedful.data.sources import Located, Row
 from heedful.errors import DataError
-from heedful.evaluation.translation import exact_match, sentence_scores, translation_scores
+from heedful.evaluation.translation import (
+    check_language,
+    exact_match,
+    sentence_scores,
+    spacing_note,
+    translation_scores,
+)
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import answered
@@ -30,17 +36,19 @@ class Evaluation(kind.Evaluation):
         pictures: what messages call them.
         references, predictions: picture by picture; of each, one reference or several.
         lowercase: whether the scores are without regard to case.
+        language: of the captions, for BLEU.
     """
 
     pictures: list[str]
     references: list[list[str]]
     predictions: list[Prediction]
     lowercase: bool = False
+    language: str | None = None
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One record a picture, with its own scores."""
         texts = [p.text for p in self.predictions]
-        own = sentence_scores(texts, self.references, lowercase=self.lowercase)
+        own = sentence_scores(texts, self.references, language=self.language, lowercase=self.lowercase)
         for picture, references, prediction, scores in zip(
             self.pictures, self.references, self.predictions, own, strict=True
         ):
@@ -69,7 +77,8 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
         DataError: there is nothing to score; or a picture has no caption, or cannot be read, and is not to be
             left out.
     """
-    filter = run.recipe.data.filter
+    filter, language = run.recipe.data.filter, run.recipe.evaluation.language
+    check_language(language)
     asked: list[Any] = list(islice(by_picture(rows), how.limit))
     if not asked:
         raise DataError(f"{split}: there is nothing to score")
@@ -81,7 +90,7 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     pictures = [row.row[PICTURE] for row in read.rows]
     references = [row.row[CAPTION] for row in read.rows]
     texts, lowercase = [p.text for p in read.predictions], run.recipe.tokenizer.text.lowercase
-    scores = list(translation_scores(texts, references, lowercase=lowercase).values())
+    scores = list(translation_scores(texts, references, language=language, lowercase=lowercase).values())
     scores.append(exact_match(texts, references, lowercase=lowercase))
     captions = Encoded.by(run.codec.tokenizer, [caption for each in references for caption in each])
     of = [picture for picture, own in zip(pictures, references, strict=True) for _ in own]
@@ -92,8 +101,10 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     notes = [*(tally.line("dropped", reason) for reason, tally in report.dropped.items()), *read.notes]
     notes += left_out_notes(foretold, len(captions.texts))
     notes += unknown_notes(CAPTION, captions, foretold=True)
+    note = spacing_note(captions.texts, language)
+    notes += [note] if note else []
     names = [str(picture) for picture in pictures]
-    return Evaluation(split, scores, names, references, read.predictions, lowercase, notes=notes)
+    return Evaluation(split, scores, names, references, read.predictions, lowercase, language, notes=notes)
 
 
 def _likelihood(run: Trained, pictures: Sequence[Any], captions: Encoded) -> list[Any]:

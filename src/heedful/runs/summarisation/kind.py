@@ -44,13 +44,14 @@ class Summarisation(Translation):
         predictions = run.predict(
             sources, decoding=how.decoding, progress=how.progress, precision=how.precision
         )
-        stem = run.recipe.evaluation.rouge == "stems"
-        scores = [*rouge_scores([p.text for p in predictions], references, stem=stem).values()]
+        settings = run.recipe.evaluation
+        rouge = {"stem": settings.rouge == "stems", "tokenizer": settings.rouge_tokenizer}
+        scores = [*rouge_scores([p.text for p in predictions], references, **rouge).values()]
         sides = encoded(run, sources, targets)
         foretold = likelihood(run, *sides)
         scores += foretold
         notes = [*cut_notes(located, predictions), *left_out_notes(foretold, len(kept)), *unknown_of(*sides)]
-        return Evaluation(split, scores, sources, references, predictions, stem, notes=notes)
+        return Evaluation(split, scores, sources, references, predictions, rouge, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -59,17 +60,17 @@ class Evaluation(kind.Evaluation):
 
     Args:
         sources, references, predictions: text by text; of each, one reference or several.
-        stem: whether words are stemmed.
+        rouge: the options of `sentence_rouge`.
     """
 
     sources: Sequence[str]
     references: Sequence[Sequence[str]]
     predictions: Sequence[Prediction]
-    stem: bool
+    rouge: dict[str, Any]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One record a text, with its own scores."""
-        own = sentence_rouge([p.text for p in self.predictions], self.references, stem=self.stem)
+        own = sentence_rouge([p.text for p in self.predictions], self.references, **self.rouge)
         for source, references, prediction, scores in zip(
             self.sources, self.references, self.predictions, own, strict=True
         ):

@@ -23,7 +23,7 @@ from heedful.objectives.terms import Inside, Objective
 from heedful.runs import kind
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
-from heedful.runs.pairs import Validator, planned
+from heedful.runs.pairs import Validator, language_notes, planned, require_language
 from heedful.runs.recipe import Recipe
 from heedful.runs.starting import tokenizer_of
 from heedful.runs.translation.recipe import TranslationRecipe
@@ -132,6 +132,14 @@ class Translation(Kind):
         """Where translations are scored, against their references."""
         return recipe.validation.decode != 0
 
+    def require(self, recipe: TranslationRecipe) -> None:
+        """What splits texts for BLEU."""
+        require_language(recipe)
+
+    def notes(self, recipe: TranslationRecipe, prepared: Prepared) -> list[str]:
+        """Whether BLEU needs to know the language."""
+        return language_notes(recipe, prepared, TARGET)
+
     def objective(self, recipe: TranslationRecipe) -> Objective:
         """The next token, teacher forced."""
         return recipe.objective.make()
@@ -163,8 +171,8 @@ class Translation(Kind):
                 model, prepared.codec, decoding, pairing=recipe.pairing, max_source=recipe.max_source
             )
 
-        language = getattr(recipe.evaluation, "language", None)  # a summariser's settings have none
-        score = partial(quick_scores, language=language, lowercase=recipe.tokenizer.target.lowercase)
+        language, lowercase = recipe.evaluation.language, recipe.tokenizer.target.lowercase
+        score = partial(quick_scores, language=language, lowercase=lowercase)
         return Validator(recipe, prepared, step, COLUMNS, translator, score)
 
     def example(

@@ -7,6 +7,7 @@ from pydantic import Field, NonNegativeInt, model_validator
 from heedful.config import Config
 from heedful.data.report import Filter
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
+from heedful.evaluation.translation import Language
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig
@@ -71,18 +72,27 @@ class ValidationConfig(Config):
     decoding: DecodingConfig | None = None
 
 
-class EvaluationConfig(Config):
+class LanguageConfig(Config):
+    """The language of what is written, for BLEU.
+
+    Args:
+        language: if words are not separated by spaces, or hardly (Korean): sacreBLEU splits Chinese (``zh``),
+            Thai, Lao, Khmer and Burmese into characters, Japanese and Korean by a tokeniser that has to be
+            installed with it (``pip install 'sacrebleu[ja]'``).
+    """
+
+    language: Language | None = None
+
+
+class EvaluationConfig(LanguageConfig):
     """What ``evaluate`` reports besides sacreBLEU's scores.
 
     Args:
         tokenised_bleu: the language code whose Moses tokenisation a published score used: reports the
             lower-cased, tokenised BLEU under that name, beside sacreBLEU's and never instead.
-        language: of the translations, where words are not parted by spaces: sacreBLEU then cuts Chinese
-            into characters, Japanese and Korean by a tokeniser that it must have been installed with.
     """
 
     tokenised_bleu: str | None = None
-    language: Literal["zh", "ja", "ko"] | None = None
 
 
 class PretrainedConfig(recipe.VectorsConfig):

@@ -18,7 +18,9 @@ from heedful.evaluation.loads import counting
 from heedful.evaluation.score import Score
 from heedful.evaluation.translation import (
     Preparation,
+    check_language,
     sentence_scores,
+    spacing_note,
     tokenised_bleu,
     translation_scores,
 )
@@ -77,6 +79,8 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
 
     A run that writes lower case is scored without regard to case, as the signatures then say.
     """
+    language, moses = run.recipe.evaluation.language, run.recipe.evaluation.tokenised_bleu
+    check_language(language)
     located = list(islice(rows, how.limit))
     kept = [row.row for row in located]
     if not kept:
@@ -85,7 +89,6 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     predictions = run.predict(sources, decoding=how.decoding, progress=how.progress, precision=how.precision)
     texts = [p.text for p in predictions]
     lowercase = run.recipe.tokenizer.target.lowercase
-    language, moses = run.recipe.evaluation.language, run.recipe.evaluation.tokenised_bleu
     scores = list(translation_scores(texts, references, language=language, lowercase=lowercase).values())
     if moses is not None:
         prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
@@ -94,6 +97,8 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     foretold = likelihood(run, *sides)
     scores += foretold
     notes = [*cut_notes(located, predictions), *left_out_notes(foretold, len(kept)), *unknown_of(*sides)]
+    if note := spacing_note(references, language):
+        notes.insert(0, note)
     return Evaluation(split, scores, sources, references, predictions, lowercase, language, notes=notes)
 
 

@@ -1,0 +1,46 @@
+"""Words of texts in any script, and scripts that are written without spaces between words.
+
+A word is a run of letters, combining marks and digits (Unicode's categories L, M and N); everything else
+separates. In scripts without spaces, each letter with its combining marks is a word of its own. Texts are put
+into the normal form NFKC and lower case first. Of ASCII texts, these are rouge-score's tokens.
+"""
+
+import unicodedata
+from collections.abc import Iterable
+
+import regex
+
+_SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_JOINERS = r"\u200c\u200d"  # within words of Persian, of Sinhala and others
+_WORD = regex.compile(
+    rf"[\p{{L}}&&[{_SPACELESS}]]\p{{M}}*|[[\p{{L}}\p{{M}}\p{{N}}{_JOINERS}]--[\p{{L}}&&[{_SPACELESS}]]]+",
+    regex.VERSION1,
+)
+_LETTER = regex.compile(r"\p{L}")
+_LANGUAGES = {
+    "th": regex.compile(r"[\p{L}&&\p{Thai}]", regex.VERSION1),
+    "lo": regex.compile(r"[\p{L}&&\p{Lao}]", regex.VERSION1),
+    "km": regex.compile(r"[\p{L}&&\p{Khmer}]", regex.VERSION1),
+    "my": regex.compile(r"[\p{L}&&\p{Myanmar}]", regex.VERSION1),
+    "ja": regex.compile(r"[\p{L}&&[\p{Hiragana}\p{Katakana}\u30fc]]", regex.VERSION1),
+    "zh": regex.compile(r"[\p{L}&&\p{Han}]", regex.VERSION1),
+}
+
+
+def words(text: str) -> list[str]:
+    """Split a text into its words, in lower case; see the module."""
+    return _WORD.findall(unicodedata.normalize("NFKC", text).lower())
+
+
+def language_without_spaces(texts: Iterable[str]) -> str | None:
+    """Return the language (``ja``) of texts whose script has no spaces between words.
+
+    Han characters are Chinese (``zh``), or Japanese if a tenth as many letters are kana. None: most letters
+    are of other scripts, or there are no letters.
+    """
+    whole = " ".join(texts)
+    counts = {language: len(pattern.findall(whole)) for language, pattern in _LANGUAGES.items()}
+    if counts["ja"] * 10 >= counts["zh"]:
+        counts["ja"] += counts.pop("zh")
+    most = max(counts, key=lambda language: counts[language])
+    return most if counts[most] * 2 > len(_LETTER.findall(whole)) else None

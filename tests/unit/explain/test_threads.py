@@ -1,0 +1,100 @@
+"""One run that many threads use at the same time answers each of them as it would alone."""
+
+import itertools
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from heedful.data.sources import Located, Where
+from heedful.errors import RequestError
+from heedful.explain.figure import figure_of
+from heedful.explain.jsonable import jsonable
+from heedful.explain.look import EVERY_MAP, look
+from heedful.explain.page import page
+from heedful.explain.picture import save
+from heedful.explain.points import Selection
+from heedful.explain.views import ALL
+from heedful.runs.kind import Scoring
+from heedful.runs.run import load
+
+from .conftest import BLIND, RUNS
+
+N_THREADS = 8
+DRAWN = ("translation", "pictures")
+"""Runs of which pictures are saved too, one thread after the other."""
+
+OF_EACH_TASK = [
+    *(
+        "translation",
+        "summarisation",
+        "recurrent",
+        "language model",
+        "masked",
+        "classification",
+        "regression",
+    ),
+    *("tagging", "answers", "pictures", "captions"),
+]
+EVERY = [pytest.param(name, marks=[] if name in OF_EACH_TASK else pytest.mark.full) for name in RUNS]
+
+SWITCH = 1e-5
+"""Seconds after which Python lets another thread run: 5e-3 by itself, in which a tiny model is done."""
+
+
+def jobs(run, name, given, folder):
+    """What users do with a run: functions of it that return comparable values."""
+    numbers = itertools.count()
+    rows = [Located(dict(row), Where("rows", number)) for number, row in enumerate(RUNS[name][1], 1)]
+
+    def predicted():
+        return [each.to_dict() for each in run.predict([given, given])]
+
+    def streamed():
+        try:
+            return list(run.stream(given, beam=1))
+        except RequestError as error:
+            return str(error)
+
+    def scored():
+        found = run.kind.scored(run, "own", iter(rows), Scoring())
+        return found.to_dict(), [*found.rows()]
+
+    def explained():
+        seen = look(run, given, maps=Selection(kinds=[]) if name in BLIND else EVERY_MAP, views=[ALL])
+        return json.dumps(jsonable(seen)), page(seen)
+
+    def drawn():
+        path = folder / f"{next(numbers)}.svg"
+        save(figure_of(look(run, given)), path)
+        return path.read_bytes()
+
+    return [predicted, streamed, scored, explained, *([drawn] if name in DRAWN else [])]
+
+
+@pytest.fixture
+def quick_switches():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_eight_threads_get_what_one_gets(name, explained, tmp_path, quick_switches):
+    alone, given = explained(name)
+    expected = [job() for job in jobs(alone, name, given, tmp_path)]
+    shared = load(alone.folder.path, device="cpu")  # nothing is prepared in it yet
+    work, barrier = jobs(shared, name, given, tmp_path), Barrier(N_THREADS)
+
+    def use(thread):
+        barrier.wait()
+        order = [(thread + i) % len(work) for i in range(len(work))]
+        return {i: work[i]() for i in order}
+
+    with ThreadPoolExecutor(N_THREADS) as pool:
+        for found in pool.map(use, range(N_THREADS)):
+            for i, value in found.items():
+                assert value == expected[i], work[i].__name__
