@@ -5,6 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,11 @@ class Progress:
         self._written = -math.inf
 
     def __call__(self, event: Event) -> None:
-        """Show the event."""
+        """Show the event; a stream that cannot be written does not end the training."""
+        with suppress(OSError):
+            self._show(event)
+
+    def _show(self, event: Event) -> None:
         match event:
             case Started():
                 self._start(event)
