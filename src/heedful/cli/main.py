@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from io import StringIO
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -26,6 +27,7 @@ from heedful.cli import (
     recipes,
     train,
 )
+from heedful.cli.output import say
 from heedful.cli.streams import STANDARD_ERROR, OutputClosedError, open_streams
 from heedful.errors import HeedfulError
 from heedful.memory import ask_for_large_pages
@@ -124,7 +126,9 @@ def _status_of(work: Callable[[], None]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _failed("stopped", 130)
     except _ClickException as error:
-        error.show()
+        shown = StringIO()
+        error.show(shown)
+        say(shown.getvalue().removesuffix("\n"))
         return error.exit_code
     except OSError as error:
         if error.filename is None and error.errno not in (*_FULL, errno.EPIPE):
@@ -146,9 +150,9 @@ def _of_the_system(error: OSError) -> str:
 def _warn(message: Warning | str, category: type[Warning], *place: Any) -> None:
     """A warning without the place in the code that gave it; deprecations are not for users."""
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | FutureWarning):
-        print(f"heedful: warning: {message}", file=sys.stderr)
+        say(f"heedful: warning: {message}")
 
 
 def _failed(message: str, status: int) -> int:
-    print(f"heedful: {message}", file=sys.stderr)
+    say(f"heedful: {message}")
     return status

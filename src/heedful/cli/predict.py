@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from heedful.cli import options
 from heedful.cli.inputs import Input, Wanted
 from heedful.cli.options import Beam, Device, Precision, changed_decoding, grouped
-from heedful.cli.output import json_result, one_line, result, say
+from heedful.cli.output import json_result, one_line, result, say, write_result
 from heedful.cli.remarks import Remarks
 from heedful.cli.source import Source, text_of
 from heedful.errors import DataError, RequestError, WorkError
@@ -297,8 +296,7 @@ def _told(pieces: "Pieces") -> Prediction:
         except StopIteration as end:
             prediction: Prediction = end.value
             return prediction
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+        write_result(piece)
 
 
 def _answered(given: Input, answer: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:

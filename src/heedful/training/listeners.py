@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from heedful.errors import RequestError, WorkError
+from heedful.errors import RequestError, WorkError, escaped
 from heedful.files import write_text
 from heedful.training.events import Event, Saved, Started, Stopped, Updated, Validated
 
@@ -145,7 +145,8 @@ class Progress:
             self._bar = None
         self._print(f"stopped after update {event.update} ({event.reason}), {_duration(event.elapsed)}")
 
-    def _print(self, text: str) -> None:
+    def _print(self, message: str) -> None:
+        text = escaped(message)
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
