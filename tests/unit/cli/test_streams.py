@@ -108,3 +108,24 @@ def test_a_stream_that_does_not_block_is_waited_for(number, way):
     assert done.returncode == 0
     streams = {1: done.stdout, 2: done.stderr}
     assert streams == {number: (b"x" * 999 + b"\n") * 200, 3 - number: b"done"}
+
+
+TEXTS = """
+import sys
+from types import SimpleNamespace
+from heedful.cli import streams
+from heedful.cli.explain import Inputs
+streams.open_streams()
+kind = SimpleNamespace(pictures=lambda r: (), inputs=lambda r: ("a",), optional=lambda r: ("b",))
+run = SimpleNamespace(kind=kind, recipe=None)
+print(ascii(Inputs([sys.argv[1]], pair=sys.argv[2]).read(run)))
+"""
+
+
+def test_texts_of_the_command_line_are_utf_8_whatever_the_locale():
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    texts = ["café".encode(), b"na\xffme"]
+    done = subprocess.run(
+        [sys.executable, "-c", TEXTS, *texts], capture_output=True, env=environment, timeout=200
+    )
+    assert done.stdout.decode() == ascii([("café", "na\udcffme")]) + "\n", done.stderr
