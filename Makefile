@@ -38,6 +38,7 @@ test: lint types
 
 test-all: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=30 --full
+	$(BIN)/python tests/instruction_sets.py
 
 check: $(VENV)/installed
 	$(BIN)/ruff check src tests bench docs/hooks.py

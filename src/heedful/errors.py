@@ -5,6 +5,7 @@ what was found there, and where possible what to do. The command prints it witho
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -30,6 +31,16 @@ class WorkError(HeedfulError):
 
 class DamagedError(WorkError):
     """A file of a run is not what was written (its hash, size or content differs)."""
+
+
+# What steers a terminal, or reorders what it shows: controls other than tab and newline (C0, DEL, C1),
+# embeddings and overrides of the direction of text, and bytes of file names that are not UTF-8 (surrogates).
+_STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escaped(text: str) -> str:
+    r"""Write characters that steer a terminal as ``\u001b``, as JSON does; tabs and newlines stay."""
+    return _STEERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -450,10 +450,12 @@ NO_INPUTS = {
     '{"text": "red", "id": 7}': 'expected an object with a text under "source"',
     '{"source": null, "id": 7}': "there is null",
     '{"source": 3, "id": 7}': "there is a number",
-    '{"source": "x", "weight": NaN}': "NaN is no JSON number",
-    '{"source": "x", "weight": 1e999}': "1e999 is no JSON number",
+    '{"source": "x", "weight": NaN}': "NaN is not a JSON number",
+    '{"source": "x", "weight": 1e999}': "number out of range: 1e999",
+    f'{{"source": "x", "weight": {"1" * 5000}}}': "number out of range: it has 5,000 digits",
+    '{"source": "x", "source": "y"}': 'the key "source" appears twice',
     '{"source": "\\ud800", "id": 7}': "half of a surrogate pair",
-    "[" * 100_000: "not JSON",
+    "[" * 100_000: "nested more than 200 deep",
     "": "not JSON",
 }
 
@@ -520,9 +522,28 @@ def test_an_input_that_is_not_utf8_has_an_empty_line(heedful, transformer, tmp_p
     assert done.out.splitlines() == [alone[0], "", alone[1]]
 
 
-@pytest.mark.parametrize("content", [b"d\xf6g\nred\n", "red\n".encode("utf-16")])
-def test_a_file_whose_first_line_is_not_utf8_is_refused(heedful, transformer, tmp_path, content):
-    refused(heedful("predict", transformer, cwd=tmp_path, stdin=content), "standard input:1: byte")
+def test_a_first_line_that_is_not_utf8_has_an_empty_line_too(heedful, transformer, tmp_path):
+    done = heedful("predict", transformer, cwd=tmp_path, stdin=b"d\xf6g\nred\n")
+    failed(done, 1, 2)
+    assert "standard input:1: byte 2 of the line is not UTF-8" in done.err
+    assert done.out == "\n" + heedful("predict", transformer, cwd=tmp_path, stdin=b"red\n").out
+
+
+def test_a_file_in_utf16_is_refused(heedful, transformer, tmp_path):
+    content = "red\n".encode("utf-16")
+    refused(heedful("predict", transformer, cwd=tmp_path, stdin=content), "standard input:1: byte", "UTF-16")
+
+
+def test_own_keys_that_answers_have_too_come_back(heedful, transformer, tmp_path, published):
+    own = {"version": 7, "score": "mine", "note": "mine", "text": 3, "input": "mine", "tokens": None}
+    given = json.dumps({"source": "red dog", "id": 5, "ids": [1], "weight": 0.5, **own})
+    found = heedful("predict", transformer, "--jsonl", cwd=tmp_path, stdin=given + "\n").json()
+    alone = heedful("predict", transformer, "--jsonl", cwd=tmp_path, stdin='{"source": "red dog"}\n').json()
+    assert found == {**alone, "id": 5, "ids": [1], "weight": 0.5, "input": own}
+    published("prediction", found)
+    again = heedful("predict", transformer, "--jsonl", cwd=tmp_path, stdin=json.dumps(found) + "\n").json()
+    assert again == {**found, "input": {key: found[key] for key in found if key in again["input"]}}
+    assert again["input"]["input"] == own
 
 
 def test_what_came_before_the_end_of_a_file_that_is_cut_off_is_answered(heedful, transformer, tmp_path):

@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 from heedful.nn.attention import kernels
 from heedful.nn.attention.heads import MultiHead
+from heedful.nn.declarations import declared
 from heedful.nn.layout import Layout
 from heedful.nn.taps import recording
 
@@ -106,9 +107,14 @@ def outputs_and_gradients(model):
 
 @pytest.mark.parametrize("name", [n for n, case in MODELS.items() if case["kind"] != "recurrent"])
 def test_the_fused_kernel_equals_the_explicit_path(name, monkeypatch):
-    """Short sequences would take the explicit path on a CPU anyway, so the bound is lowered here."""
+    """Short sequences would take the explicit path on a CPU anyway, so the bound is lowered here.
+
+    Batch statistics divide by deviations that may be small, and magnify the rounding of fp32 by as much, on
+    some instruction sets beyond the tolerance: such models are compared in fp64.
+    """
     monkeypatch.setattr(kernels, "CPU_FUSED_FROM", 0)
     model = model_of(name)
+    model = model.double() if "couples_batch" in declared(model) else model
     attentions = attention_parts(model)
     products = [a for a in attentions.values() if a.score.product_scale(a.d_k) is not None]
     with mock.patch.object(kernels, "_fused", wraps=kernels._fused) as fused:

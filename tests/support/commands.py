@@ -108,8 +108,20 @@ class Command:
         stdin: str | bytes = b"",
         env: dict[str, str] | None = None,
         file_size: int | None = None,
+        out: Path | None = None,
+        err: Path | None = None,
     ) -> Started:
-        """Start the command; ``file_size`` limits every file that it writes, in bytes."""
+        """Start the command.
+
+        Args:
+            arguments: of the command.
+            cwd: its folder.
+            stdin: what it reads.
+            env: further variables.
+            file_size: limits every file that it writes, in bytes.
+            out: opened as standard output; what goes there is not in `Done`.
+            err: opened as standard error, likewise.
+        """
         self.calls += 1
         folder = self.folder / str(self.calls)
         folder.mkdir()
@@ -121,8 +133,8 @@ class Command:
             "cwd": str(cwd),
             "env": env or {},
             "stdin": str(folder / "in"),
-            "stdout": str(folder / "out"),
-            "stderr": str(folder / "err"),
+            "stdout": str(out or folder / "out"),
+            "stderr": str(err or folder / "err"),
             "file_size": file_size,
         }
         self.end()

@@ -7,6 +7,7 @@ import typer
 
 from heedful.cli.options import Json
 from heedful.cli.output import json_result, result, say
+from heedful.errors import escaped
 
 if TYPE_CHECKING:
     from heedful.runs.ledger.ledger import Ledger
@@ -66,7 +67,7 @@ def _show(ledger: "Ledger") -> None:
 
     from heedful.runs.ledger.text import COLUMNS, LEFT, cells, memory, summary, timing
 
-    table = Table(title=ledger.name, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=Text(escaped(ledger.name)), title_justify="left", box=None, pad_edge=False)
     for i, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if i < LEFT else "right", no_wrap=i != 1)
     for row in ledger.lines():
@@ -84,7 +85,7 @@ def _show(ledger: "Ledger") -> None:
     console.print(table)
     console.print()
     for line in summary(ledger):
-        console.print(line, markup=False)
+        console.print(escaped(line), markup=False)
     console.print(f"\nmemory for training on {ledger.tokens:,} target tokens at once, fp32")
     console.print(needs)
     for number, line in enumerate(timing(ledger)):

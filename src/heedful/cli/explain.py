@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.options import Device, Json, changed_decoding, grouped
+from heedful.cli.options import Device, Json, changed_decoding, from_command_line, grouped
 from heedful.cli.output import (
     check_out,
     one_line,
@@ -87,13 +87,14 @@ class Inputs:
         texts = self._texts()
         if not run.kind.pictures(run.recipe):
             self._tell_files()
+            texts = [from_command_line(text) for text in texts]
         most = len(run.kind.inputs(run.recipe)) + len(run.kind.optional(run.recipe))
         if self.pair is not None:
             if most == 1:
                 raise RequestError(f"--pair: a run of the task {run.recipe.task.kind} reads one text")
             if len(texts) > 1:
                 raise RequestError("--pair: of several inputs, write both texts of each with a tab between")
-            return [(texts[0], self.pair)]
+            return [(texts[0], from_command_line(self.pair))]
         if most == 1:
             return list(texts)
         return [tuple(text.split("\t")) if "\t" in text else text for text in texts]
@@ -271,7 +272,8 @@ def _seen(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memo
     if others:
         say(f"heedful: looking at {1 + len(others):,} inputs")
     decoding = changed_decoding(run.recipe.decoding, answer.decoding)
-    asked = Asked(decoding, inputs.target, answer.alternative)
+    target = None if inputs.target is None else from_command_line(inputs.target)
+    asked = Asked(decoding, target, answer.alternative)
     return look(run, first, maps=maps, asked=asked, views=attention.views, others=others, limit=memory)
 
 

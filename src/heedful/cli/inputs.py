@@ -2,6 +2,8 @@
 
 import json
 import math
+import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
 
 # What stands under a key in messages, where it is no text.
 _EXAMPLES = {"picture": "cat.png"}
+LONGEST = 60
+"""Characters of a key or number that messages quote."""
+DEEPEST = 200
+"""Lists and objects that may be nested in a line; Python reads and writes more, but not without limit."""
+_NESTED = f"lists and objects are nested more than {DEEPEST} deep"
+_GZIP = b"\x1f\x8b"
 # What JSON calls what is no text.
 _NAMES = {type(None): "null", bool: "true or false", int: "a number", float: "a number", list: "a list"}
 
@@ -58,21 +66,35 @@ class Wanted:
         """An input for each line: a JSON object, where they are structured, else texts with tabs between.
 
         Raises:
-            DataError: the first has not even the keys, so it is the request that is wrong; or the source
-                cannot be read any further.
+            DataError: the first is not text at all, or has not even the keys, so it is the request that is
+                wrong; or the source cannot be read any further.
         """
-        from heedful.data.lines import Where, decoded
+        from heedful.data.lines import Where, decoded, looks_like_utf16
 
-        form = self._in_object if structured else self._in_fields
         for number, raw in enumerate(source.raw, 1):
             where = Where(source.name, number)
             try:
-                found = form(decoded(raw, where), where)
+                line = decoded(raw, where)
             except DataError as error:
-                found = Input({}, str(error))
-            if number == 1 and not found.record.keys() >= {*self.keys}:
-                raise DataError(found.error)
-            yield found
+                if number == 1 and (looks_like_utf16(raw) or raw.startswith(_GZIP)):
+                    raise
+                yield Input({}, str(error))
+            else:
+                yield self._input(line, where, structured)
+
+    def _input(self, line: str, where: "Where", structured: bool) -> Input:
+        """The input of one line.
+
+        Raises:
+            DataError: it is the first, and has not the keys.
+        """
+        try:
+            found = self._in_object(line, where) if structured else self._in_fields(line, where)
+        except DataError as error:
+            found = Input({}, str(error))
+        if where.line == 1 and not found.record.keys() >= {*self.keys}:
+            raise DataError(found.error)
+        return found
 
     def _in_fields(self, line: str, where: "Where") -> Input:
         every = (*self.keys, *self.more)
@@ -96,15 +118,27 @@ class Wanted:
         """The object that a line is, whatever its keys are.
 
         Raises:
-            DataError: it is none.
+            DataError: it is none, or has values that cannot be written again.
         """
         try:
-            record = json.loads(line, parse_constant=_number, parse_float=_number)
-        except (ValueError, RecursionError) as error:
+            record = json.loads(
+                line,
+                parse_constant=_constant,
+                parse_float=_float,
+                parse_int=_integer,
+                object_pairs_hook=_unique,
+            )
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
+        except RecursionError:
+            raise DataError(f"{where}: {_NESTED}") from None
+        except ValueError as error:
             key = self.keys[0]
             example = f'{{"{key}": "{_EXAMPLES.get(key, "A man sleeps.")}"}}'
             hint = f"with --jsonl every line is an object such as {example}"
             raise DataError(f"{where}: not JSON ({_why(error)}); {hint}") from None
+        if line.count("[") + line.count("{") > DEEPEST and _depth(record) > DEEPEST:
+            raise DataError(f"{where}: {_NESTED}")
         if not isinstance(record, dict):
             raise DataError(f"{where}: {self._expected(self.keys[0])}: this is {_name(record)}")
         return record
@@ -137,8 +171,57 @@ def _why(error: Exception) -> str:
     return f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
-def _number(written: str) -> float:
-    """A number that can be written again: there is no infinite one in JSON, and no NaN."""
+def _constant(written: str) -> None:
+    """Refuse NaN and infinities, which Python reads."""
+    raise ValueError(f"{written} is not a JSON number")
+
+
+def _float(written: str) -> float:
+    """A number that can be written again.
+
+    Raises:
+        DataError: it is too large.
+    """
     if not math.isfinite(number := float(written)):
-        raise ValueError(f"{written} is no JSON number")
+        raise DataError(f"number out of range: {_short(written)}")
     return number
+
+
+def _integer(written: str) -> int:
+    """A whole number that can be written again.
+
+    Raises:
+        DataError: it has more digits than Python converts.
+    """
+    try:
+        return int(written)
+    except ValueError:
+        most = sys.get_int_max_str_digits()
+        digits = len(written.removeprefix("-"))
+        raise DataError(f"number out of range: it has {digits:,} digits, at most {most:,} are read") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON.
+
+    Raises:
+        DataError: a key appears twice, so one of its values would be lost.
+    """
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise DataError(f"the key {json.dumps(_short(key))} appears twice in an object; keep one of them")
+    return record
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+
+
+def _depth(value: Any) -> int:
+    """How deeply lists and objects are nested."""
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, list | dict)]:
+        depth += 1
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+    return depth

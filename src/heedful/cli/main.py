@@ -5,8 +5,9 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
-from io import TextIOWrapper
+from io import StringIO
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -26,6 +27,8 @@ from heedful.cli import (
     recipes,
     train,
 )
+from heedful.cli.output import say
+from heedful.cli.streams import STANDARD_ERROR, OutputClosedError, open_streams
 from heedful.errors import HeedfulError
 from heedful.memory import ask_for_large_pages
 
@@ -65,27 +68,17 @@ _ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ 
 def main() -> NoReturn:
     """Run the command; every expected failure becomes one message and an exit status.
 
-    0: done; 1: the work failed; 2: the request was wrong; 130: stopped by Ctrl-C, or asked to stop.
+    0: done, or nobody reads standard output any more; 1: the work failed; 2: the request was wrong; 130:
+    stopped by Ctrl-C, or asked to stop. A broken standard error changes nothing.
     """
     _stop_cleanly()
     warnings.showwarning = _warn  # type: ignore[assignment]
     ask_for_large_pages()
-    os.environ.setdefault(
-        "TORCH_CPP_LOG_LEVEL", "ERROR"
-    )  # torch's remarks on how it is used are not for users
-    _open_streams()
-    try:
-        status = _run(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has left; that is their right.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
-    except OSError as error:
-        if error.filename is None and error.errno not in _FULL:
-            raise
-        status = _failed(_of_the_system(error), 1)
-    sys.exit(status)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its remarks are for developers
+    open_streams()
+    status = _status_of(lambda: _run(sys.argv[1:]))
+    flushed = _status_of(sys.stdout.flush)
+    sys.exit(status or flushed)
 
 
 def _stop_cleanly() -> None:
@@ -97,7 +90,8 @@ def _stop_cleanly() -> None:
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
     if _imports(frame):
-        os.write(_STANDARD_ERROR, b"heedful: stopped\n")
+        with suppress(OSError):
+            os.write(STANDARD_ERROR, b"heedful: stopped\n")
         os._exit(130)
     signal.default_int_handler(number, frame)
 
@@ -113,41 +107,37 @@ def _imports(frame: FrameType | None) -> bool:
     return importer.startswith("heedful.cli.")
 
 
-def _open_streams() -> None:
-    """Output in UTF-8; names of files that are not come back as they are, and escaped in messages.
-
-    What was closed leads nowhere: else a file of ours would take its number, and its text.
-    """
-    while (handle := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
-        pass
-    os.close(handle)
-    for name, errors in (("stdout", "surrogateescape"), ("stderr", "backslashreplace")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        stream = getattr(sys, name)
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors=errors, newline="\n")
-
-
-def _run(arguments: list[str]) -> int:
-    """The exit status of the command with these arguments."""
+def _run(arguments: list[str]) -> None:
+    """Run the command with these arguments."""
     command = typer.main.get_command(app)
+    with command.make_context("heedful", arguments) as context:
+        command.invoke(context)
+
+
+def _status_of(work: Callable[[], None]) -> int:
+    """Do the work, and return the exit status; an expected failure becomes one message."""
     try:
-        with command.make_context("heedful", arguments) as context:
-            command.invoke(context)
+        work()
     except typer.Exit as leave:
         return leave.exit_code
+    except OutputClosedError:
+        return 0  # that is the reader's right
     except HeedfulError as error:
         return _failed(str(error), error.exit_status)
     except (typer.Abort, KeyboardInterrupt):
         return _failed("stopped", 130)
     except _ClickException as error:
-        error.show()
+        shown = StringIO()
+        error.show(shown)
+        say(shown.getvalue().removesuffix("\n"))
         return error.exit_code
+    except OSError as error:
+        if error.filename is None and error.errno not in (*_FULL, errno.EPIPE):
+            raise
+        return _failed(_of_the_system(error), 1)
     return 0
 
 
-_STANDARD_ERROR = 2
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -155,15 +145,15 @@ def _of_the_system(error: OSError) -> str:
     """What the operating system would not do, in one line."""
     if error.errno in _FULL:
         return f"{error.filename or 'the disk'}: there is no space left"
-    return f"{error.filename}: {error.strerror}"
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
 def _warn(message: Warning | str, category: type[Warning], *place: Any) -> None:
     """A warning without the place in the code that gave it; deprecations are not for users."""
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | FutureWarning):
-        print(f"heedful: warning: {message}", file=sys.stderr)
+        say(f"heedful: warning: {message}")
 
 
 def _failed(message: str, status: int) -> int:
-    print(f"heedful: {message}", file=sys.stderr)
+    say(f"heedful: {message}")
     return status

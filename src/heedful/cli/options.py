@@ -37,6 +37,14 @@ class Decoding:
         return with_beam(changed_decoding(own, self.decoding), self.beam, None)
 
 
+def from_command_line(text: str) -> str:
+    """A text of the command line: bytes that the locale does not know (``LC_ALL=C``) are read as UTF-8.
+
+    What is not UTF-8 either stays as it is, for whoever uses the text to refuse.
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+
+
 def changed_decoding(base: Any, overrides: list[str] | None) -> Any:
     """The recipe's decoding with ``key=value`` changes."""
     if not overrides:

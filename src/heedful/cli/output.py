@@ -1,5 +1,6 @@
 """Where output goes: results to standard output, everything else to standard error."""
 
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -7,29 +8,46 @@ from pathlib import Path
 from typing import IO, Any
 
 from heedful import files
-from heedful.errors import RequestError, WorkError
+from heedful.errors import RequestError, WorkError, escaped
 
 
 def say(line: str) -> None:
-    """A line about the work, to standard error."""
-    print(line, file=sys.stderr, flush=True)
+    """A line about the work, to standard error; what would steer a terminal is escaped."""
+    print(escaped(line), file=sys.stderr, flush=True)
 
 
 def result(line: str) -> None:
     """A line of the result, to standard output."""
-    print(line, flush=True)
+    write_result(f"{line}\n")
 
 
 def json_result(value: Any) -> None:
     """One JSON object, alone on standard output."""
-    print(json_text(value), flush=True)
+    result(json_text(value))
 
 
 def result_in_pieces(pieces: Iterable[str]) -> None:
     """A line of the result that is never held as a whole."""
     for piece in pieces:
-        print(piece, end="")
-    print(flush=True)
+        sys.stdout.write(_shown(piece))
+    result("")
+
+
+def write_result(text: str) -> None:
+    """A part of the result, to standard output, at once."""
+    sys.stdout.write(_shown(text))
+    sys.stdout.flush()
+
+
+# A coloured cell of a heat map: the only escape sequences that heedful writes into results.
+_CELL = re.compile(r"(\x1b\[48;5;\d{1,3}m +\x1b\[0m)")
+
+
+def _shown(text: str) -> str:
+    """The text as standard output is given it: at a terminal, what would steer that is escaped."""
+    if not sys.stdout.isatty():
+        return text
+    return "".join(part if n % 2 else escaped(part) for n, part in enumerate(_CELL.split(text)))
 
 
 def json_text(value: Any) -> str:
@@ -96,9 +114,14 @@ def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Itera
 
 
 def one_line(text: str) -> str:
-    r"""The text on one line: a backslash is written ``\\``, a newline ``\n``, a carriage return ``\r``."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r") if _breaks(text) else text
+    r"""The text on one line: ``\n``, ``\r`` and ``\\`` stand for newline, carriage return and backslash.
+
+    A text that has no newline, no carriage return and none of these three pairs is unchanged, so every line
+    can be read back exactly, and most backslashes stay as they are.
+    """
+    if not _AMBIGUOUS.search(text):
+        return text
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
-def _breaks(text: str) -> bool:
-    return "\n" in text or "\r" in text
+_AMBIGUOUS = re.compile(r"[\n\r]|\\[nr\\]")

@@ -2,8 +2,7 @@
 
 import os
 import shlex
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +11,8 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.inputs import Input, Wanted
-from heedful.cli.options import Beam, Device, Precision, changed_decoding, grouped
-from heedful.cli.output import json_result, one_line, result, say
+from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line, grouped
+from heedful.cli.output import json_result, one_line, result, say, write_result
 from heedful.cli.remarks import Remarks
 from heedful.cli.source import Source, text_of
 from heedful.errors import DataError, RequestError, WorkError
@@ -151,9 +150,9 @@ class Asked:
             decoding=decoding,
             precision=precision,
             max_new_tokens=self.max_new_tokens,
-            stop=self.stop or None,
+            stop=[from_command_line(text) for text in self.stop or ()] or None,
             prefix=None if self.prefix is None else text_of(self.prefix),
-            gap=self.gap,
+            gap=None if self.gap is None else from_command_line(self.gap),
         )
         if decoding is not None:
             say(f"heedful: decoding in {run.inference(precision).chosen}")
@@ -225,13 +224,13 @@ def _answer_all(
     """
     first, failed, remarks = 0, 0, Remarks()
     keys = run.kind.inputs(run.recipe)
-    columns = {*keys, *run.kind.columns(run.recipe)}
+    columns = {*keys, *run.kind.columns(run.recipe)}  # of the task's data
     for block in blocks:
         predictions = _answers(run, predictor, block, alignment=alignment, first=first)
         first += len(block)
         for given, prediction in zip(block, predictions, strict=True):
             if structured:
-                json_result(_answered(given, {**prediction.to_dict(), "version": 1}, columns))
+                json_result(_answered(given, prediction, columns))
             else:
                 result(one_line(prediction.text))
             failed += bool(prediction.error)
@@ -297,16 +296,16 @@ def _told(pieces: "Pieces") -> Prediction:
         except StopIteration as end:
             prediction: Prediction = end.value
             return prediction
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+        write_result(piece)
 
 
-def _answered(given: Input, answer: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:
-    """The answer beside the input's own keys; the task's columns that it has too are kept under ``input``.
+def _answered(given: Input, prediction: Prediction, columns: Collection[str]) -> dict[str, Any]:
+    """The answer beside the input's own keys; those that answers have too are kept under ``input``.
 
-    So are all of them where there is no text to answer, and an ``error`` of the input's own.
+    So are the task's ``columns`` if the input could not be read.
     """
-    kept = {"error", *(key for key in columns if given.error or key in answer)}
+    answer = {**prediction.to_dict(), "version": 1}
+    kept = {"version", "input", *prediction.keys(), *(columns if given.error else ())}
     same = {key: value for key, value in given.record.items() if key in kept}
     own = {key: value for key, value in given.record.items() if key not in kept}
     return {**own, **({"input": same} if same else {}), **answer}

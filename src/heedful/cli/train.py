@@ -7,6 +7,7 @@ import typer
 
 from heedful.cli.options import Device
 from heedful.cli.output import json_result, result, say
+from heedful.cli.streams import OutputClosedError
 from heedful.errors import RequestError
 
 if TYPE_CHECKING:
@@ -110,9 +111,14 @@ def train_into(
             *([TensorBoard(made.tensorboard, recipe.training.log_every)] if tensorboard else []),
         ],
     )
-    if trained.is_first:
-        _report(folder, recipe.training, trained.result, as_json=as_json)
-    if trained.result.stopped == "signal":
+    was_stopped = trained.result.stopped == "signal"
+    try:
+        if trained.is_first:
+            _report(folder, recipe.training, trained.result, as_json=as_json)
+    except OutputClosedError:
+        if not was_stopped:
+            raise
+    if was_stopped:
         raise typer.Exit(STOPPED)
 
 

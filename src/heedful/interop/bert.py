@@ -186,7 +186,7 @@ def _heads(held: Collection[str], head: Head | None) -> set[str]:
 
 def _refuse_others(settings: Settings) -> None:
     """Refuse a BERT that computes something else than heedful's tasks."""
-    for architecture in settings.get("architectures", list, []):
+    for architecture in settings.texts("architectures"):
         if architecture in _OTHERS:
             raise settings.wrong("architectures", f"{architecture}: heads of this kind are not imported")
     settings.refuse("is_decoder", "heedful's BERT sees the whole sequence")

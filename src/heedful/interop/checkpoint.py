@@ -214,6 +214,17 @@ class Settings:
             raise self.wrong(key, f"expected a number from 0 up to 1, found {value}")
         return value
 
+    def texts(self, key: str) -> list[str]:
+        """A list of texts; empty if the key is missing.
+
+        Raises:
+            RequestError: it is something else.
+        """
+        found = self.get(key, list, [])
+        if not all(isinstance(each, str) for each in found):
+            raise self.wrong(key, f"expected a list of texts, found {found!r}")
+        return list(found)
+
     def choice(self, key: str, choices: Mapping[str, str], default: str) -> str:
         """What heedful calls the value of a key.
 

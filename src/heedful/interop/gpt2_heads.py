@@ -39,8 +39,8 @@ def head_of(settings: Settings, held: Collection[str]) -> Head | None:
     Raises:
         RequestError: it is one that heedful has not.
     """
-    told = settings.get("architectures", list, [])
-    if others := sorted(_OTHERS & {*map(str, told)}):
+    told = settings.texts("architectures")
+    if others := sorted(_OTHERS & {*told}):
         raise settings.wrong("architectures", f"{others[0]}: heads of this kind are not imported")
     if _CLASS in told or any(name.startswith(f"{_SCORE}.") for name in held):
         return HEADS[of_texts(settings)]

@@ -50,7 +50,22 @@ def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, dict[str, Any]]
         raise DamagedError(f"{path}: cannot be read as a tokenizer: {error}") from None
     library.no_truncation()
     library.no_padding()
-    return path, library, json.loads(library.to_str())
+    whole = json.loads(library.to_str())
+    if missing := sorted(_undefined(whole["post_processor"])):
+        raise DamagedError(f"{path}: post_processor: special_tokens has no entry {missing[0]!r}")
+    return path, library, whole
+
+
+def _undefined(part: Any) -> set[str]:
+    """The special tokens of templates that these do not define, on which the library would panic."""
+    if part is None:
+        return set()
+    if part["type"] == "Sequence":
+        return {name for each in part["processors"] for name in _undefined(each)}
+    if part["type"] != "TemplateProcessing":
+        return set()
+    pieces = (piece.get("SpecialToken") for template in ("single", "pair") for piece in part[template])
+    return {piece["id"] for piece in pieces if piece} - {*part["special_tokens"]}
 
 
 def all_ids(whole: Mapping[str, Any]) -> dict[str, int]:

@@ -143,7 +143,7 @@ class ViT:
 
 def _configuration(settings: Settings) -> VisionConfig:
     """The model that a configuration describes."""
-    for architecture in settings.get("architectures", list, []):
+    for architecture in settings.texts("architectures"):
         if architecture == "ViTForMaskedImageModeling":
             raise settings.wrong("architectures", f"{architecture}: heads of this kind are not imported")
     settings.refuse("quantization_config", "quantised weights are not read", (None,))

@@ -129,6 +129,18 @@ KNOWS = 0.8
 """From this share of right symbols on a model knows what comes again."""
 
 
+_SAYS = {
+    2: "A model of two layers that was trained on random orders predicts what comes next in an order that it "
+    "sees for the first time: one example in the context is enough. One layer marks each symbol with the one "
+    "before it, and the next looks for the mark. How much a single layer learns depends on its width and its "
+    "first weights, so two layers suffice here; that one cannot is not shown. This is copying, which the "
+    "model was trained for. That large models also do what nobody trained, no model of this size can show.",
+    1: "A model of one layer of this size, trained as long, predicts part of what comes again, and not "
+    f"{KNOWS:.0%} of it. Which part differs with its first weights, and wider ones predict more, so this "
+    "says what this model learned in this time, and nothing of one layer in general.",
+}
+
+
 def _copies(size: Size, judged: int) -> Outcome:
     """Right symbols of models of two layers and of one."""
     models = {n: [learned(n, UPDATES[size], seed) for seed in range(SEEDS[size])] for n in LAYERS}
@@ -138,11 +150,7 @@ def _copies(size: Size, judged: int) -> Outcome:
     strongest = {n: induction(own[-1], rows).max().item() for n, own in heads.items()}
     return Outcome(
         "holds with conditions" if fmean(shares[judged]) >= KNOWS else "is wrong",
-        "A model of two layers that was trained on random orders tells what comes next in an order that it "
-        "sees for the first time: one example in the context is enough. It takes two layers, one that marks "
-        "each symbol with the one before it and one that looks for the mark; with one it has to guess among "
-        "the places where the repetition may begin. This is copying, which it was trained for. That large "
-        "models also do what nobody trained, no model of this size can show.",
+        _SAYS[judged],
         [
             Measured(f"right when symbols come again, {_layers(judged)}", 100 * fmean(shares[judged]), "%"),
             *(

@@ -97,12 +97,9 @@ def train_run(
         cleans_up = distribution.is_first() and not resume
         with nothing_half_made(folder.path) if cleans_up else nullcontext():
             require_room(recipe, fewest_sizes(recipe), place)
-            recipe = _with_processes_of(folder, recipe) if resume else recipe
             if distribution.is_first():
-                _open(folder, recipe, resume, place)
+                recipe = _open(folder, recipe, resume, place)
                 prepared = prepare(recipe, folder, quiet)
-                made_from = [folder.recipe, *kind.files(folder)]
-                write_card(folder.started, {"version": FORMAT, "files": folder.hashes(made_from)})
             distribution.barrier()
             if not distribution.is_first():
                 prepared = prepare(recipe, folder, quiet)
@@ -240,11 +237,16 @@ def _processes(recipe: Recipe, model: nn.Module, data: PlannedData, device: torc
 
 
 def _settled(folder: RunFolder, recipe: Recipe, n_processes: int) -> Recipe:
-    """The recipe with the number of processes, which the run keeps: its results depend on it."""
+    """The recipe with the number of processes, which the run keeps: its results depend on it.
+
+    From here on ``started.json`` vouches for the recipe and what was prepared with it.
+    """
     settings = recipe.training.model_copy(update={"processes": n_processes})
     settled = recipe.model_copy(update={"training": settings})
     if distribution.is_first():
         write_text(folder.recipe, dump_yaml(settled.model_dump(mode="json")))
+        made_from = [folder.recipe, *kind_of(recipe).files(folder)]
+        write_card(folder.started, {"version": FORMAT, "files": folder.hashes(made_from)})
     return settled
 
 
@@ -281,16 +283,18 @@ def _require_begun(folder: RunFolder) -> None:
         raise RequestError(f"{folder.path}: there is no run to resume; leave --resume away to start one")
 
 
-def _open(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device) -> None:
-    """Begin the run's folder, or check that it is the one to resume."""
+def _open(folder: RunFolder, recipe: Recipe, resume: bool, device: torch.device) -> Recipe:
+    """Begin the run's folder, or check that it is the one to resume; the recipe as it holds for this run."""
     if not resume:
         write_json(folder.environment, environment(device))
     else:
         check_started(folder)
         _prepare_card(folder)
         same_recipe(folder, recipe)
+        recipe = _with_processes_of(folder, recipe)
         folder.started.unlink(missing_ok=True)
     write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
+    return recipe
 
 
 def _prepare_card(folder: RunFolder) -> None:

@@ -1,6 +1,6 @@
 """What a run answers to one input."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 _OWN = {"ids", "cut"}
@@ -48,7 +48,13 @@ class Prediction:
     ids: tuple[int, ...] = field(default=(), repr=False, compare=False)
     cut: int = 0
 
+    @classmethod
+    def keys(cls) -> frozenset[str]:
+        """What `to_dict` has, or may have."""
+        return frozenset(each.name for each in fields(cls)) - _OWN
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what was not asked for is left out."""
-        plain = {key: value for key, value in asdict(self).items() if value is not None and key not in _OWN}
+        keys = self.keys()
+        plain = {key: value for key, value in asdict(self).items() if value is not None and key in keys}
         return {**plain, "alternatives": [a.to_dict() for a in self.alternatives]}

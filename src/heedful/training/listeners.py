@@ -5,11 +5,12 @@ import math
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from heedful.errors import RequestError, WorkError
+from heedful.errors import RequestError, WorkError, escaped
 from heedful.files import is_unicode, write_text
 from heedful.training.events import Event, Saved, Started, Stopped, Updated, Validated
 
@@ -95,7 +96,11 @@ class Progress:
         self._written = -math.inf
 
     def __call__(self, event: Event) -> None:
-        """Show the event."""
+        """Show the event; a stream that cannot be written does not end the training."""
+        with suppress(OSError):
+            self._show(event)
+
+    def _show(self, event: Event) -> None:
         match event:
             case Started():
                 self._start(event)
@@ -140,7 +145,8 @@ class Progress:
             self._bar = None
         self._print(f"stopped after update {event.update} ({event.reason}), {_duration(event.elapsed)}")
 
-    def _print(self, text: str) -> None:
+    def _print(self, message: str) -> None:
+        text = escaped(message)
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:

@@ -1,5 +1,6 @@
 """What stands in lines: an input for each; what cannot be read says why, and the others are read."""
 
+import gzip
 import json
 
 import pytest
@@ -51,8 +52,22 @@ def test_there_is_an_input_for_every_line_and_only_those_with_texts_are_right(va
         (PAIR, '"x"', "this is a text"),
         (PAIR, '{"a": "x", "b": "y"', "not JSON (Expecting ',' delimiter at column 20); with --jsonl every"),
         (PAIR, '{"a": "x", "b": "\\udc00"}', 'the text under "b" has half of a surrogate pair'),
-        (PAIR, '{"a": "x", "b": "y", "c": -Infinity}', "not JSON (-Infinity is no JSON number)"),
-        (PAIR, '{"a": "x", "b": "y", "c": 1e999}', "not JSON (1e999 is no JSON number)"),
+        (PAIR, '{"a": "x", "b": "y", "c": -Infinity}', "not JSON (-Infinity is not a JSON number)"),
+        (PAIR, '{"a": "x", "b": "y", "c": 1e999}', "in:2: number out of range: 1e999"),
+        (PAIR, f'{{"a": "x", "b": "y", "c": 1{"0" * 99}e999}}', f"out of range: 1{'0' * 59}…"),
+        (
+            PAIR,
+            f'{{"a": "x", "b": "y", "c": [-{"1" * 5000}]}}',
+            "out of range: it has 5,000 digits",
+        ),
+        (PAIR, '{"a": "x", "b": "y", "a": "z"}', 'in:2: the key "a" appears twice in an object; keep one'),
+        (PAIR, '{"a": "x", "b": "y", "c": [{"d": 1, "d": 1}]}', 'in:2: the key "d" appears twice'),
+        (PAIR, f'{{"a": "x", "b": "y", "c": {"[" * 200}{"]" * 200}}}', "nested more than 200 deep"),
+        (
+            PAIR,
+            f'{{"a": "x", "b": "y", "c": {"[" * 99999}{"]" * 99999}}}',
+            "lists and objects are nested",
+        ),
         (PAIR, b'{"a": "\xff"}', "byte 8 of the line is not UTF-8"),
         (EITHER, '{"a": "x", "b": 3}', 'under "b": there is a number'),
         (WORDS, '{"a": ["x", null]}', 'under "a", or a list of texts: there is null in the list'),
@@ -65,10 +80,33 @@ def test_what_is_wrong_is_told(wanted, line, error):
     assert error in bad.error
 
 
-@pytest.mark.parametrize("line", ["{}", '{"a": "x"}', '{"a": "x", "c": "y"}', "x", "3", "[]", "", b"\xff"])
+@pytest.mark.parametrize("line", ["{}", '{"a": "x"}', '{"a": "x", "c": "y"}', "x", "3", "[]", ""])
 def test_a_first_line_without_the_keys_is_a_wrong_request(line):
     with pytest.raises(DataError, match=r"^in:1: "):
         read(PAIR, line, GOOD)
+
+
+@pytest.mark.parametrize("line", [b"\xff", b"\xffx\ty", b'{"a": "\xe4", "b": "y"}'])
+@pytest.mark.parametrize("structured", [False, True])
+def test_a_first_line_that_is_not_utf8_is_an_input_like_any_other(line, structured):
+    good = GOOD if structured else b"x\ty"
+    first, second = read(PAIR, line, good, structured=structured)
+    assert "is not UTF-8" in first.error
+    assert (second.error, second.record) == (None, {"a": "x", "b": "y"})
+
+
+@pytest.mark.parametrize("beginning", ["x\ty".encode("utf-16"), gzip.compress(b"x\ty")])
+@pytest.mark.parametrize("structured", [False, True])
+def test_what_begins_as_another_format_is_a_wrong_request(beginning, structured):
+    with pytest.raises(DataError, match=r"^in:1: .* it looks like (UTF-16|a gzip file)"):
+        read(PAIR, beginning, GOOD, structured=structured)
+
+
+def test_numbers_and_nesting_that_can_be_written_again_are_read():
+    values = {"big": 10**4299, "deep": json.loads("[" * 199 + "]" * 199), "wide": [[[]] for _ in range(300)]}
+    (own,) = read(PAIR, json.dumps({"a": "x", "b": "y", **values}))
+    assert own.error is None
+    assert own.record == {"a": "x", "b": "y", **values}
 
 
 @pytest.mark.parametrize("value", ["null", "3", '["x"]', "{}"])

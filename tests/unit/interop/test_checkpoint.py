@@ -105,6 +105,7 @@ def test_values_are_checked_where_they_are_read():
     settings = Settings(SETTINGS, "folder/config.json")
     assert settings.get("null", int, 7) == 7
     assert settings.whole("n") == 3
+    assert settings.texts("no list") == []
     assert settings.rate("rate", 0.1) == 0.5
     assert settings.choice("name", {"x": "ours"}, "y") == "ours"
     settings.refuse("null", "never")
@@ -117,6 +118,8 @@ def test_values_are_checked_where_they_are_read():
     [
         (lambda s: s.get("flag", int), "flag: expected a whole number, found True"),
         (lambda s: s.get("name", (int, float)), "name: expected a whole number or a number, found 'x'"),
+        (lambda s: s.texts("name"), "name: expected a list, found 'x'"),
+        (lambda s: s.texts("mixed"), "mixed: expected a list of texts, found ['x', {}]"),
         (lambda s: s.whole("missing"), "missing: is missing"),
         (lambda s: s.rate("n", 0.0), "n: expected a number from 0 up to 1, found 3.0"),
         (lambda s: s.choice("name", {"a": "b"}, "a"), "name: 'x' is not known to heedful; known are a"),
@@ -126,7 +129,7 @@ def test_values_are_checked_where_they_are_read():
 )
 def test_a_wrong_value_is_told_with_its_key(ask, message):
     with pytest.raises(RequestError) as error:
-        ask(Settings(SETTINGS, "folder/config.json"))
+        ask(Settings({**SETTINGS, "mixed": ["x", {}]}, "folder/config.json"))
     assert str(error.value) == f"folder/config.json: {message}"
 
 

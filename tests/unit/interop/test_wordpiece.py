@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from heedful.errors import RequestError
+from heedful.errors import DamagedError, RequestError
 from heedful.interop.checkpoint import Checkpoint
 from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
 from heedful.text.configuration import CleaningConfig, WordPieceConfig
@@ -179,3 +179,16 @@ def test_what_is_written_says_all(tmp_path):
     ids = tokenizer.encode("The cát")
     assert [numbering.theirs[i] for i in ids] == written.encode("The cát", add_special_tokens=False).ids
     assert numbering.theirs[: len(SPECIALS)] == (0, None, None, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_template_with_a_token_that_it_does_not_define_is_damaged(tmp_path, nested):
+    """The library panics when it is used."""
+    template = {**FRAME, "special_tokens": {}}
+    sequence = {"type": "Sequence", "processors": [template]}
+    whole = {
+        **json.loads(library(lowercase=True).to_str()),
+        "post_processor": sequence if nested else template,
+    }
+    with pytest.raises(DamagedError, match=r"tokenizer\.json: post_processor: special_tokens has no entry"):
+        read(tmp_path, whole)

@@ -1,3 +1,4 @@
+import errno
 import io
 import json
 import math
@@ -168,3 +169,17 @@ def test_tensorboard_that_is_not_installed_is_a_wrong_request(tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(RequestError, match=r"pip install 'heedful\[tensorboard\]'"):
         TensorBoard(tmp_path)
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_stream_that_cannot_be_written_ends_nothing(is_terminal):
+    class Vanished(io.StringIO):
+        def isatty(self):
+            return is_terminal
+
+        def write(self, text):
+            raise OSError(errno.EIO, "Input/output error")
+
+    show = Progress(seconds=0.0, stream=Vanished())
+    for event in (Started(0, max_updates=9), _updated(1), _validated(1), Stopped(2, "data", 1.0)):
+        show(event)
