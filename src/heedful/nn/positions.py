@@ -106,13 +106,15 @@ class SinusoidalPositions(Positions):
 
     def forward(self, positions: Int[Tensor, " T"], end: int | None = None) -> Float[Tensor, "T d"]:
         """Look the positions up, growing the table if one lies beyond it."""
-        self._make_room(_end(positions, end))
-        return functional.embedding(positions, self.table)
+        return functional.embedding(positions, self._table_of(_end(positions, end)))
 
-    def _make_room(self, n: int) -> None:
-        if n > self.table.shape[0]:
+    def _table_of(self, n: int) -> Tensor:
+        """A table of at least ``n`` rows. Another thread may replace the one that is kept at any time."""
+        table = self.table
+        if n > table.shape[0]:
             rows = self._rows(max(256, 1 << (n - 1).bit_length()))
-            self.table = rows.to(device=self.table.device, dtype=self.table.dtype)
+            self.table = table = rows.to(device=table.device, dtype=table.dtype)
+        return table
 
     def _rows(self, n: int) -> Tensor:
         places = torch.arange(self.offset, self.offset + n, dtype=torch.float64)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 
 from heedful.errors import RequestError
 from heedful.nn.positions import (
@@ -265,3 +266,20 @@ def test_embeddings_keep_their_type(join):
     for part in _all_parts():
         if part.d == 6:
             assert join(part)(x, SHUFFLED).dtype == torch.bfloat16
+
+
+def test_another_thread_may_replace_the_table_at_any_time(monkeypatch):
+    """Between the look at its size and the look-up, by a smaller one."""
+    part, small = SinusoidalPositions(6), SinusoidalPositions(6)
+    small(torch.arange(3))
+    positions = torch.tensor([1999, 0, 700])
+    wanted = SinusoidalPositions(6)(positions)
+    look_up = functional.embedding
+
+    def late(*arguments):
+        part.table = small.table
+        return look_up(*arguments)
+
+    monkeypatch.setattr(functional, "embedding", late)
+    for _ in range(2):
+        assert torch.equal(part(positions), wanted)
