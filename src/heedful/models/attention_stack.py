@@ -119,6 +119,22 @@ class StackConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _sinusoids_fit(self) -> "StackConfig":
+        width = self.position_width
+        if self.positions in {"sinusoidal", "half-split"} and (width % 2 or not width):
+            key = "d_model" if width == self.d_model else "d_positions"
+            raise ValueError(
+                f"{key}={width} must be even and at least 2 with positions={self.positions}; "
+                f"change {key}, or take positions=learned"
+            )
+        return self
+
+    @property
+    def position_width(self) -> int:
+        """Columns that the positions take."""
+        return self.d_model
+
+    @model_validator(mode="after")
     def _pairs_turn(self) -> "StackConfig":
         if self.positions != "rotary":
             for key in ("rotary_base", "rotary_width"):

@@ -97,12 +97,6 @@ class EncoderConfig(MixingConfig):
     scale_embedding: bool | None = None
 
     @model_validator(mode="after")
-    def _even(self) -> "EncoderConfig":
-        if self.d_model % 2 and self.positions == "sinusoidal":
-            raise ValueError(f"d_model={self.d_model} must be even: sinusoids come in pairs")
-        return self
-
-    @model_validator(mode="after")
     def _first_token_sees_all(self) -> "EncoderConfig":
         if self.mixer == "recurrent" and self.direction == "left-to-right" and self.pooling == "first":
             raise ValueError(

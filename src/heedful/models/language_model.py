@@ -224,8 +224,6 @@ class LanguageModelConfig(WindowedConfig):
 
     @model_validator(mode="after")
     def _pairs(self) -> "LanguageModelConfig":
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            raise ValueError(f"sinusoidal positions come in pairs: d_model={self.d_model} must be even")
         if self.positions not in {"rotary", "alibi"}:
             return self
         if self.mixing in WITHOUT_ATTENTION:

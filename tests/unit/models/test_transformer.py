@@ -320,7 +320,7 @@ def test_attention_has_a_bias_where_asked_for():
         ({"n_heads": 3}, "d_model=14 is not divisible by n_heads=3"),
         ({"n_heads": 3, "d_k": 5}, "or give d_k and d_v"),
         ({"n_heads": 6, "d_k": 5, "d_v": 3, "n_kv_heads": 4}, "n_heads=6 is not divisible by n_kv_heads=4"),
-        ({"combine": "concat", "tie": "target"}, "needs tie=none"),
+        ({"combine": "concat", "tie": "target", "d_positions": 4}, "needs tie=none"),
         ({"combine": "concat", "d_positions": 14}, "14 columns of positions leave none of d_model"),
         ({"combine": "concat", "positions": "one-hot", "max_length": 17}, "leave none"),
         ({"positions": "one-hot", "max_length": 17}, "max_length=d_model"),
@@ -337,8 +337,10 @@ def test_contradictions_are_refused(wrong, message):
 
 
 def test_odd_widths_have_no_sinusoids():
-    with pytest.raises(ValueError, match="must be even, not 15"):
-        build(small(d_model=15, n_heads=3), V_S, V_T)
+    with pytest.raises(ValidationError, match="d_model=15 must be even"):
+        small(d_model=15, n_heads=3)
+    with pytest.raises(ValidationError, match="d_positions=3 must be even"):
+        small(combine="concat", tie="none", d_positions=3)
 
 
 def test_three_way_tying_needs_one_vocabulary():
