@@ -55,7 +55,7 @@ WRONG_OVERRIDES = {
     "a={": "a:1:2: a bracket or a quote is opened and not closed",
     "a={b: 1, b: 2}": "a:1:8: the key 'b' is given twice",
     "a=[1] 2": "a:1:5: ",
-    "a=1e999": "a: 1e999 is too large",
+    "a=1e999": "a: value out of range: 1e999",
     "base=x": "'base=x': give the other recipe itself, not as an override",
 }
 
