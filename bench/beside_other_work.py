@@ -5,6 +5,7 @@ busy loops.
 """
 
 import os
+import re
 import socket
 import statistics
 import subprocess
@@ -234,7 +235,7 @@ if __name__ == "__main__":
         sys.exit()
     chosen = options(__doc__, rounds=5)
     sections, record = [], {}
-    for case in CASES:
+    for case in (name for name in CASES if re.search(chosen.only or "", name)):
         seats = measure(case, chosen.rounds, QUICK_TURN if chosen.quick else TURN)
         sections.append(table(case, seats))
         record[case] = {name: each.rates for name, each in seats.items()}

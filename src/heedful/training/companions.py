@@ -32,7 +32,7 @@ LARGEST = 20_000_000
 """Parameters up to which ``auto`` takes several processes: each holds weights, gradients and optimizer."""
 
 FEWEST_TOKENS = 1024
-"""Tokens of an update for each process: smaller parts run at a lower speed."""
+"""Tokens of an update for each process: with fewer, adding up gradients costs more than the threads did."""
 
 WORTH_SECONDS = 60
 """A process takes a few seconds to start."""
