@@ -17,7 +17,7 @@ VERBS = {
     "evaluate": {
         "run", "--split", "--data", "--output", "--limit", "--beam", "--decoding", "--device", "--json",
         "--text", "--table", "--folder", "--stride", "--precision",
-        "--alignments", "--first-word", "--dev", "--head", "--links", "--step",
+        "--alignments", "--first-word", "--dev", "--evaluation", "--head", "--links", "--step",
     },
     "describe": {
         "what", "overrides", "--batch", "--length", "--source-length", "--time", "--device", "--json",

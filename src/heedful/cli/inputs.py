@@ -28,6 +28,10 @@ _GZIP = b"\x1f\x8b"
 _NAMES = {type(None): "null", bool: "true or false", int: "a number", float: "a number", list: "a list"}
 
 
+class _ValueRefusedError(DataError):
+    """A line is JSON, and has a value that cannot be read or written again: the fault of this line alone."""
+
+
 @dataclass(frozen=True)
 class Input:
     """What a run is asked in one line.
@@ -90,6 +94,8 @@ class Wanted:
         """
         try:
             found = self._in_object(line, where) if structured else self._in_fields(line, where)
+        except _ValueRefusedError as error:
+            return Input({}, str(error))
         except DataError as error:
             found = Input({}, str(error))
         if where.line == 1 and not found.record.keys() >= {*self.keys}:
@@ -128,17 +134,17 @@ class Wanted:
                 parse_int=_integer,
                 object_pairs_hook=_unique,
             )
-        except DataError as error:
-            raise DataError(f"{where}: {error}") from None
+        except _ValueRefusedError as error:
+            raise _ValueRefusedError(f"{where}: {error}") from None
         except RecursionError:
-            raise DataError(f"{where}: {_NESTED}") from None
+            raise _ValueRefusedError(f"{where}: {_NESTED}") from None
         except ValueError as error:
             key = self.keys[0]
             example = f'{{"{key}": "{_EXAMPLES.get(key, "A man sleeps.")}"}}'
             hint = f"with --jsonl every line is an object such as {example}"
             raise DataError(f"{where}: not JSON ({_why(error)}); {hint}") from None
         if line.count("[") + line.count("{") > DEEPEST and _depth(record) > DEEPEST:
-            raise DataError(f"{where}: {_NESTED}")
+            raise _ValueRefusedError(f"{where}: {_NESTED}")
         if not isinstance(record, dict):
             raise DataError(f"{where}: {self._expected(self.keys[0])}: this is {_name(record)}")
         return record
@@ -180,10 +186,10 @@ def _float(written: str) -> float:
     """A number that can be written again.
 
     Raises:
-        DataError: it is too large.
+        _ValueRefusedError: it is too large.
     """
     if not math.isfinite(number := float(written)):
-        raise DataError(f"number out of range: {_short(written)}")
+        raise _ValueRefusedError(f"number out of range: {_short(written)}")
     return number
 
 
@@ -191,26 +197,28 @@ def _integer(written: str) -> int:
     """A whole number that can be written again.
 
     Raises:
-        DataError: it has more digits than Python converts.
+        _ValueRefusedError: it has more digits than Python converts.
     """
     try:
         return int(written)
     except ValueError:
         most = sys.get_int_max_str_digits()
         digits = len(written.removeprefix("-"))
-        raise DataError(f"number out of range: it has {digits:,} digits, at most {most:,} are read") from None
+        why = f"it has {digits:,} digits, at most {most:,} are read"
+        raise _ValueRefusedError(f"number out of range: {why}") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON.
 
     Raises:
-        DataError: a key appears twice, so one of its values would be lost.
+        _ValueRefusedError: a key appears twice, so one of its values would be lost.
     """
     record = dict(pairs)
     if len(record) < len(pairs):
         (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise DataError(f"the key {json.dumps(_short(key))} appears twice in an object; keep one of them")
+        quoted = json.dumps(_short(key), ensure_ascii=False)
+        raise _ValueRefusedError(f"the key {quoted} appears twice in an object; keep one of them")
     return record
 
 

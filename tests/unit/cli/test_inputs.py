@@ -86,6 +86,15 @@ def test_a_first_line_without_the_keys_is_a_wrong_request(line):
         read(PAIR, line, GOOD)
 
 
+@pytest.mark.parametrize(
+    "value", ["1e999", "1" * 5000, '{"d": 1, "d": 2}', "[" * 300 + "]" * 300, "[" * 9999]
+)
+def test_a_first_line_with_a_value_that_is_refused_is_an_input_like_any_other(value):
+    first, second = read(PAIR, f'{{"a": "x", "b": "y", "c": {value}}}', GOOD)
+    assert first.error.startswith("in:1: ")
+    assert second.error is None
+
+
 @pytest.mark.parametrize("line", [b"\xff", b"\xffx\ty", b'{"a": "\xe4", "b": "y"}'])
 @pytest.mark.parametrize("structured", [False, True])
 def test_a_first_line_that_is_not_utf8_is_an_input_like_any_other(line, structured):

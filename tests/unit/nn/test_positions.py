@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import functional
 
 from heedful.errors import RequestError
 from heedful.nn.positions import (
@@ -269,17 +268,18 @@ def test_embeddings_keep_their_type(join):
 
 
 def test_another_thread_may_replace_the_table_at_any_time(monkeypatch):
-    """Between the look at its size and the look-up, by a smaller one."""
+    """Between the check of its size and the look-up, by a smaller one."""
     part, small = SinusoidalPositions(6), SinusoidalPositions(6)
     small(torch.arange(3))
     positions = torch.tensor([1999, 0, 700])
     wanted = SinusoidalPositions(6)(positions)
-    look_up = functional.embedding
+    table_of = part._table_of
 
-    def late(*arguments):
+    def interrupted(n):
+        table = table_of(n)
         part.table = small.table
-        return look_up(*arguments)
+        return table
 
-    monkeypatch.setattr(functional, "embedding", late)
+    monkeypatch.setattr(part, "_table_of", interrupted)
     for _ in range(2):
         assert torch.equal(part(positions), wanted)
