@@ -175,22 +175,36 @@ def check_language(language: str | None) -> None:
     _bleu(language, lowercase=False)
 
 
-def spacing_note(references: Iterable[str], language: str | None) -> str | None:
-    """Return what to set if the references have no spaces between words and no language is given."""
-    found = None if language else language_without_spaces(references)
-    if found is None:
-        return None
-    return (
-        f"the references have no spaces between words (they look like {found}), and BLEU counts words: set "
-        f"evaluation.language={found} (heedful evaluate RUN --evaluation language={found}), or read chrF"
-    )
+def reference_notes(references: Iterable[str], language: str | None) -> list[str]:
+    """Return what makes BLEU of these references wrong or not comparable.
+
+    They may have no spaces between words while no language is given, or be tokenised already: most of those
+    that end in a period have a space before it, and these are a tenth of all.
+    """
+    texts, notes = list(references), []
+    if not language and (found := language_without_spaces(texts)):
+        notes.append(
+            f"the references have no spaces between words (they look like {found}), and BLEU counts words: "
+            f"set evaluation.language={found} (heedful evaluate RUN --evaluation language={found}), "
+            "or read chrF"
+        )
+    ended = sum(text.endswith(".") for text in texts)
+    spaced = sum(text.endswith(" .") for text in texts)
+    if spaced * 2 > ended and spaced * 10 >= len(texts):
+        notes.append(
+            f'the references are tokenised ({spaced:,} of {len(texts):,} end in " ."): their BLEU does not '
+            "compare with published scores, which are of plain text"
+        )
+    return notes
 
 
 def _bleu(language: str | None, lowercase: bool, effective_order: bool = False) -> BLEU:
     tokenize = "char" if language in _BY_CHARACTERS else None
     try:
+        # Forced: `reference_notes` names tokenised text once, sacrebleu would warn at each validation.
         return BLEU(
             lowercase=lowercase,
+            force=True,
             tokenize=tokenize,
             trg_lang=language or "",
             effective_order=effective_order,

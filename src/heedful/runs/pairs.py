@@ -10,7 +10,7 @@ from heedful.data.batch import Batch
 from heedful.data.plan import in_order
 from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import DecodingConfig, GreedyConfig
-from heedful.evaluation.translation import References, check_language, quick_scores, spacing_note
+from heedful.evaluation.translation import References, check_language, quick_scores, reference_notes
 from heedful.runs.kind import Predictor, Prepared
 from heedful.runs.measuring import means, micro_batch
 from heedful.runs.references import references_of
@@ -79,11 +79,12 @@ def require_language(recipe: Any) -> None:
         check_language(recipe.evaluation.language)
 
 
-def language_notes(recipe: Any, prepared: Prepared, column: str) -> list[str]:
-    """What to set if validations compute BLEU of texts without spaces between words."""
+def validation_notes(recipe: Any, prepared: Prepared, column: str) -> list[str]:
+    """What makes BLEU at validations wrong or not comparable."""
+    if recipe.validation.decode == 0:
+        return []
     references = (text for row in prepared.valid_rows for text in references_of(row, column))
-    note = spacing_note(references, recipe.evaluation.language) if recipe.validation.decode != 0 else None
-    return [f"data.valid: {note}"] if note else []
+    return [f"data.valid: {note}" for note in reference_notes(references, recipe.evaluation.language)]
 
 
 class Validator:

@@ -12,8 +12,8 @@ from heedful.evaluation.translation import (
     Preparation,
     exact_match,
     quick_scores,
+    reference_notes,
     sentence_scores,
-    spacing_note,
     tokenised_bleu,
     translation_scores,
 )
@@ -258,7 +258,19 @@ def test_scripts_without_spaces_are_split_into_characters(language, text):
 
 
 def test_only_texts_without_spaces_and_a_language_get_a_note():
-    assert spacing_note(["a b", "c"], None) is None
-    assert spacing_note(["Кошка сидит на окне"], None) is None
-    assert "evaluation.language=ja" in spacing_note(["猫がいる"], None)
-    assert spacing_note(["猫がいる"], "ja") is None
+    assert reference_notes(["a b", "c"], None) == []
+    assert reference_notes(["Кошка сидит на окне"], None) == []
+    (note,) = reference_notes(["猫がいる"], None)
+    assert "evaluation.language=ja" in note
+    assert reference_notes(["猫がいる"], "ja") == []
+
+
+def test_tokenised_references_get_a_note_and_no_warning_of_another_library(caplog):
+    tokenised, plain = ["a dog sleeps ."], ["a dog sleeps."]
+    (note,) = reference_notes(tokenised * 150 + plain * 120, None)
+    assert '150 of 270 end in " ."' in note
+    for few in (tokenised * 120 + plain * 150, tokenised * 9 + ["a dog"] * 90, []):
+        assert reference_notes(few, None) == []
+    quick_scores(tokenised * 150, tokenised * 150)
+    translation_scores(tokenised * 150, tokenised * 150)
+    assert not caplog.records

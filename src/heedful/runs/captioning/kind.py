@@ -25,7 +25,7 @@ from heedful.runs.captioning.recipe import CaptioningRecipe
 from heedful.runs.captioning.scoring import Evaluation, by_picture, scored
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
-from heedful.runs.pairs import Validator, language_notes, planned, require_language
+from heedful.runs.pairs import Validator, planned, require_language, validation_notes
 from heedful.runs.recipe import Recipe
 from heedful.runs.references import REFERENCES
 from heedful.runs.starting import Adopt, Adopted, own_tokenizer, reader_of, starting_model
@@ -127,7 +127,7 @@ class Captioning(Kind):
 
     def notes(self, recipe: CaptioningRecipe, prepared: Prepared) -> list[str]:
         """Whether BLEU needs to know the language."""
-        return language_notes(recipe, prepared, CAPTION)
+        return validation_notes(recipe, prepared, CAPTION)
 
     def objective(self, recipe: CaptioningRecipe) -> Objective:
         """The next token, teacher forced."""

@@ -13,8 +13,8 @@ from heedful.errors import DataError
 from heedful.evaluation.translation import (
     check_language,
     exact_match,
+    reference_notes,
     sentence_scores,
-    spacing_note,
     translation_scores,
 )
 from heedful.runs import kind
@@ -101,8 +101,7 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     notes = [*(tally.line("dropped", reason) for reason, tally in report.dropped.items()), *read.notes]
     notes += left_out_notes(foretold, len(captions.texts))
     notes += unknown_notes(CAPTION, captions, foretold=True)
-    note = spacing_note(captions.texts, language)
-    notes += [note] if note else []
+    notes += reference_notes(captions.texts, language)
     names = [str(picture) for picture in pictures]
     return Evaluation(split, scores, names, references, read.predictions, lowercase, language, notes=notes)
 

@@ -23,7 +23,7 @@ from heedful.objectives.terms import Inside, Objective
 from heedful.runs import kind
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
-from heedful.runs.pairs import Validator, language_notes, planned, require_language
+from heedful.runs.pairs import Validator, planned, require_language, validation_notes
 from heedful.runs.recipe import Recipe
 from heedful.runs.starting import tokenizer_of
 from heedful.runs.translation.recipe import TranslationRecipe
@@ -138,7 +138,7 @@ class Translation(Kind):
 
     def notes(self, recipe: TranslationRecipe, prepared: Prepared) -> list[str]:
         """Whether BLEU needs to know the language."""
-        return language_notes(recipe, prepared, TARGET)
+        return validation_notes(recipe, prepared, TARGET)
 
     def objective(self, recipe: TranslationRecipe) -> Objective:
         """The next token, teacher forced."""

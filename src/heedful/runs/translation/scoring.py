@@ -19,8 +19,8 @@ from heedful.evaluation.score import Score
 from heedful.evaluation.translation import (
     Preparation,
     check_language,
+    reference_notes,
     sentence_scores,
-    spacing_note,
     tokenised_bleu,
     translation_scores,
 )
@@ -97,8 +97,7 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     foretold = likelihood(run, *sides)
     scores += foretold
     notes = [*cut_notes(located, predictions), *left_out_notes(foretold, len(kept)), *unknown_of(*sides)]
-    if note := spacing_note(references, language):
-        notes.insert(0, note)
+    notes = [*reference_notes(references, language), *notes]
     return Evaluation(split, scores, sources, references, predictions, lowercase, language, notes=notes)
 
 
