@@ -28,6 +28,9 @@ RISE = 0.02
 class LossNotice:
     """Warns at the end of a training whose loss is above that with which it began.
 
+    Means of several updates are compared, since the loss of one is noisy. A training that diverges within
+    these first updates shows by the loss of its very first one: all of the last are twice as large.
+
     Args:
         say: gets the line.
     """
@@ -50,9 +53,10 @@ class LossNotice:
             return
         half = len(self.first) if len(self.first) == AVERAGED else len(self.first) // 2
         first, last = statistics.fmean(self.first[:half]), statistics.fmean(self.losses[-half:])
-        if last > first + RISE * abs(first):
+        began = min(first, self.first[0])
+        if last > first + RISE * abs(first) or min(self.losses[-half:]) > 2 * abs(self.first[0]):
             self.say(
-                f"warning: the loss ended at {last:,.4g}, above {first:,.4g} where it began: training "
+                f"warning: the loss ended at {last:,.4g}, above {began:,.4g} where it began: training "
                 "diverged; lower schedule.peak, raise schedule.warmup or set training.clip_norm"
             )
 

@@ -77,6 +77,7 @@ def warned(losses, reason="updates"):
         ([7.0, 6.0, 6.9, 7.1], "6.5", "7"),
         ([1.0, 3.0], "1", "3"),
         ([0.1] * 12 + [4.0] * 3, "0.1", "1.27"),
+        ([1.8] + [9e5] * 9 + [14_000.0] * 20, "1.8", "1.4e+04"),
     ],
 )
 def test_a_loss_that_ends_above_where_it_began_is_warned_of(losses, first, last):
@@ -85,7 +86,10 @@ def test_a_loss_that_ends_above_where_it_began_is_warned_of(losses, first, last)
     assert "schedule.peak" in line
 
 
-@pytest.mark.parametrize("losses", [[], [9.0], [7.0, 6.9], [2.0] * 30, [2.0] * 10 + [9.0] * 50 + [2.03] * 10])
+@pytest.mark.parametrize(
+    "losses",
+    [[], [9.0], [7.0, 6.9], [2.0] * 30, [2.0] * 10 + [9.0] * 50 + [2.03] * 10, [0.4, 3.0, 1.5, 2.5, 0.6] * 9],
+)
 def test_any_other_is_not(losses):
     assert warned(losses) == []
 
