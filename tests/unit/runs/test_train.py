@@ -350,6 +350,18 @@ def test_texts_without_spaces_need_a_language_which_a_finished_run_can_be_given(
 # Going on with a finished run -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("decode", "cut"), [(None, 2), (2, 1), (0, 0)])
+def test_sources_that_validations_cut_are_counted(corpus, decode, cut):
+    (corpus / "text").write_text("\n".join(" ".join("a" * n) for n in (2000, 1, 99, 1100)) + "\n")
+    settings = recipe().model_copy(
+        update={"validation": ValidationConfig(decode=decode), "root": str(corpus)}
+    )
+    said = []
+    train_run(settings, corpus / "run", device="cpu", say=said.append)
+    note = f"data.valid: validations translate only the first 1,024 tokens of {cut} longer sources"
+    assert [line for line in said if "1,024" in line] == [note] * bool(cut)
+
+
 def test_a_run_stays_usable_when_going_on_with_it_fails(run, monkeypatch):
     def fails(*arguments, **options):
         raise RequestError("failed")

@@ -137,8 +137,15 @@ class Translation(Kind):
         require_language(recipe)
 
     def notes(self, recipe: TranslationRecipe, prepared: Prepared) -> list[str]:
-        """Whether BLEU needs to know the language."""
-        return validation_notes(recipe, prepared, TARGET)
+        """What makes BLEU at validations wrong, and how many sources they do not read whole."""
+        notes, decode = validation_notes(recipe, prepared, TARGET), recipe.validation.decode
+        cut = int((prepared.valid.lengths(SOURCE)[:decode] > recipe.max_source).sum())
+        if cut:
+            notes.append(
+                f"data.valid: validations translate only the first {recipe.max_source:,} tokens of {cut:,} "
+                "longer sources"
+            )
+        return notes
 
     def objective(self, recipe: TranslationRecipe) -> Objective:
         """The next token, teacher forced."""
