@@ -13,7 +13,9 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Recurrence, and what waits for what": ("recurrence", "contexts", "waiting", "prefixes"),
     "What is shared, carried over, copied": ("tying", "transfer", "copying"),
     "What trained heads do": ("patterns", "links"),
-    "Other mixers, experts and pictures": ("mixing", "convolutions", "experts", "data_size", "distances"),
+    "Other mixers, experts and pictures": (
+        *("mixing", "convolutions", "experts", "memories", "data_size", "distances"),
+    ),
     "Counting": ("shapes", "arithmetic", "tables", "backward"),
 }
 """Modules below `heedful.lab`, by headings in the order of the lectures; each has a list ``EXPERIMENTS``."""
