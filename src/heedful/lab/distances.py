@@ -13,13 +13,13 @@ from functools import cache, partial
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.explain.flow import Numbers, picture_distance, square_distances
 from heedful.lab.data_size import SIDE, answers, drawn, network
-from heedful.lab.drawing import Curves
+from heedful.lab.drawing import Curves, Matrix
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.seeds import seeded
 from heedful.lab.tiny import attention_taps, train
@@ -68,16 +68,31 @@ SEEDS: dict[Size, int] = {"short": 1, "long": 2}
 
 
 @dataclass(frozen=True)
-class Looks:
-    """How far the heads look, ``[layers, heads]`` in pixels, before training and after it.
+class Watched:
+    """What the heads of a network attend to, as means over pictures, and what it answers.
 
     Args:
-        before, after: means over pictures that were not learned from.
+        far: ``[layers, heads]``, in pixels.
+        around: ``[layers, heads, 2 r - 1, 2 c - 1]``, see `by_offset`.
+        classes: of each picture.
+    """
+
+    far: Numbers
+    around: Numbers
+    classes: Int[Tensor, " n"]
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What heads attend to in pictures that were not learned from, before training and after it.
+
+    Args:
+        before, after: means over these pictures.
         accuracy: of the trained network, on these pictures.
     """
 
-    before: Numbers
-    after: Numbers
+    before: Watched
+    after: Watched
     accuracy: float
 
 
@@ -96,23 +111,44 @@ def looks(updates: int, seed: int, *, confined: bool) -> Looks:
     model, new = network(CONFIG, seed).eval(), drawn(WATCHED, 2 * seed + 2)
     pictures = Pictures.of(new.pixels, N_SQUARES)
     with looking(model, confined=confined):
-        before, _ = watched(model, pictures)
+        before = watched(model, pictures)
         rate = Cosine(peak=RATE, warmup=50, updates=updates)
         train(model, SequenceClass(), _batches(updates, seed), AdamConfig(beta2=0.999), rate)
-        after, found = watched(model, pictures)
-    return Looks(before, after, (found == new.left).float().mean().item())
+        after = watched(model, pictures)
+    return Looks(before, after, (after.classes == new.left).float().mean().item())
 
 
-def watched(model: nn.Module, pictures: Pictures) -> tuple[Numbers, Tensor]:
-    """How far each head looks, ``[layers, heads]``, as a mean over the pictures; and the classes found."""
+def watched(model: nn.Module, pictures: Pictures) -> Watched:
+    """Run a network on pictures of one size, and look at its heads."""
     names = attention_taps("weights", N_LAYERS)
     with watching(model, dict.fromkeys(names)) as seen:
         found = answers(model, pictures)
-    far = [
-        np.mean([picture_distance(each.numpy(), CONFIG.grid, PATCH) for each in seen[name][0]], axis=0)
-        for name in names
-    ]
-    return np.stack(far), found
+    weights = [seen[name][0].numpy() for name in names]
+    far = [np.mean([picture_distance(one, CONFIG.grid, PATCH) for one in each], axis=0) for each in weights]
+    around = [by_offset(each.mean(axis=0), CONFIG.grid) for each in weights]
+    return Watched(np.stack(far), np.stack(around), found)
+
+
+def by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:
+    """The mean weight of all pairs of squares that lie so to each other, beside that of even attention.
+
+    Args:
+        weights: ``[heads, n, n]``, of queries for keys.
+        grid: rows r and columns c of squares, n = r c.
+
+    Returns:
+        ``[heads, 2 r - 1, 2 c - 1]``: rows that the key lies below the query, from 1 - r, and columns that it
+        lies to the right, from 1 - c. 1 is even attention.
+    """
+    rows, columns = (place.ravel() for place in np.indices(grid))
+    down = rows[None] - rows[:, None] + grid[0] - 1
+    right = columns[None] - columns[:, None] + grid[1] - 1
+    summed = np.zeros((len(weights), 2 * grid[0] - 1, 2 * grid[1] - 1))
+    pairs = np.zeros(summed.shape[1:])
+    np.add.at(pairs, (down, right), 1)
+    for head, own in enumerate(weights):
+        np.add.at(summed[head], (down, right), own)
+    return summed / pairs * len(rows)
 
 
 # Convolutions
@@ -160,8 +196,9 @@ def judge(after: Numbers) -> Verdict:
 
 def _by_depth(size: Size, *, confined: bool) -> Outcome:
     several = [looks(UPDATES[size], seed, confined=confined) for seed in range(SEEDS[size])]
-    before = np.concatenate([each.before for each in several], axis=1)
-    after = np.concatenate([each.after for each in several], axis=1)
+    before = np.concatenate([each.before.far for each in several], axis=1)
+    after = np.concatenate([each.after.far for each in several], axis=1)
+    around = np.concatenate([each.after.around for each in several], axis=1)[0]
     reach = convolution_reach(CONVOLUTIONS)
     verdict, means = judge(after), after.mean(axis=1)
     return Outcome(
@@ -194,8 +231,9 @@ def _by_depth(size: Size, *, confined: bool) -> Outcome:
             for layer in range(N_LAYERS)
         ],
         [
-            _panel("Before training", before, reach),
-            _panel("After training", after, reach),
+            _panel("How far heads look", before, after, reach),
+            _around("Nearest head of the first layer", around[after[0].argmin()]),
+            _around("Farthest head of the first layer", around[after[0].argmax()]),
         ],
     )
 
@@ -219,13 +257,28 @@ def _says(verdict: Verdict) -> str:
     )
 
 
-def _panel(title: str, far: Numbers, reach: tuple[float, ...]) -> Curves:
+def _around(title: str, weights: Numbers) -> Matrix:
+    """Where a head looks, from the square in the middle: 1 is even attention."""
+    rows, columns = (range(1 - n, n) for n in CONFIG.grid)
+    return Matrix(
+        title,
+        "squares to the right",
+        "squares below",
+        weights.tolist(),
+        limits=(0.0, 2.0),
+        columns=[str(n) for n in columns],
+        rows=[str(n) for n in rows],
+    )
+
+
+def _panel(title: str, before: Numbers, far: Numbers, reach: tuple[float, ...]) -> Curves:
     """The mean of each layer's heads, the nearest and the farthest, beside the convolutions."""
     layers = range(1, N_LAYERS + 1)
     lines: Mapping[str, Numbers] = {
         "farthest head": far.max(axis=1),
         "mean of the heads": far.mean(axis=1),
         "nearest head": far.min(axis=1),
+        "mean before training": before.mean(axis=1),
     }
     return Curves(
         title,

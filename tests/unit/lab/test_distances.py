@@ -43,11 +43,33 @@ def test_even_attention_by_loops(confined):
         means.append(PATCH * sum(math.dist(a, b) for b in seen) / len(seen))
     model = even_network()
     with distances.looking(model, confined=confined):
-        found, _ = distances.watched(model, pictures())
+        watched = distances.watched(model, pictures())
+    found = watched.far
     assert found.shape == (N_LAYERS, N_HEADS)
     assert found == pytest.approx(np.full_like(found, np.mean(means)), rel=1e-5)
     if not confined:
         assert pytest.approx(np.mean(means)) == EVEN
+
+
+def test_offsets_by_loops():
+    rows, columns = 2, 3
+    places = list(product(range(rows), range(columns)))
+    weights = np.random.default_rng(3).random((5, 6, 6))
+    found = distances.by_offset(weights, (rows, columns))
+    assert found.shape == (5, 2 * rows - 1, 2 * columns - 1)
+    for (i, down), (j, right) in product(enumerate(range(-1, 2)), enumerate(range(-2, 3))):
+        pairs = [
+            (q, k)
+            for (q, a), (k, b) in product(enumerate(places), repeat=2)
+            if (b[0] - a[0], b[1] - a[1]) == (down, right)
+        ]
+        expected = 6 * np.mean([weights[:, q, k] for q, k in pairs], axis=0)
+        np.testing.assert_allclose(found[:, i, j], expected)
+
+
+def test_even_attention_is_one_at_every_offset():
+    watched = distances.watched(even_network(), pictures())
+    np.testing.assert_allclose(watched.around, 1.0, rtol=1e-5)
 
 
 def test_confined_squares_give_nothing_to_those_that_they_do_not_touch():
@@ -94,9 +116,9 @@ def test_heads_look_far_before_training_too():
 
 
 def test_the_picture_shows_the_nearest_below_the_farthest_and_convolutions_below_both():
-    layers, nearest = curve(NAME, 1, "nearest head")
-    _, mean = curve(NAME, 1, "mean of the heads")
-    _, farthest = curve(NAME, 1, "farthest head")
-    _, reach = curve(NAME, 1, "3 x 3 convolutions, at most")
+    layers, nearest = curve(NAME, 0, "nearest head")
+    _, mean = curve(NAME, 0, "mean of the heads")
+    _, farthest = curve(NAME, 0, "farthest head")
+    _, reach = curve(NAME, 0, "3 x 3 convolutions, at most")
     assert list(layers) == list(range(1, N_LAYERS + 1))
     assert all(r < n <= m <= f for r, n, m, f in zip(reach[:N_LAYERS], nearest, mean, farthest, strict=True))
