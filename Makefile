@@ -39,6 +39,7 @@ test: lint types
 test-all: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=30 --full
 	$(BIN)/python tests/instruction_sets.py
+	$(BIN)/python tests/lowest_versions.py
 
 check: $(VENV)/installed
 	$(BIN)/ruff check src tests bench docs/hooks.py
