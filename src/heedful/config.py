@@ -11,11 +11,14 @@ from pydantic import BaseModel, ConfigDict, field_validator
 LARGEST = 3.4028234663852886e38
 """The largest finite number of 32 bits, in which models compute."""
 
+LARGEST_WHOLE = 2**63 - 1
+"""The largest whole number of 64 bits, in which torch and numpy count."""
+
 
 class Config(BaseModel):
     """A frozen record of settings; an unknown key or a value of another type is an error.
 
-    Numbers are finite, in 32 bits too.
+    Numbers are finite, in 32 bits too; whole numbers fit in 64 bits.
     """
 
     model_config = ConfigDict(
@@ -25,15 +28,16 @@ class Config(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _finite_in_32_bits(cls, value: Any) -> Any:
-        if _exceeds(value):
-            raise ValueError(f"expected a number of at most {LARGEST:.2g}")
+        if (limit := _exceeded(value)) is not None:
+            raise ValueError(f"expected a number of at most {limit:.2g}")
         return value
 
 
-def _exceeds(value: Any) -> bool:
-    """Whether a number in the value is too large for 32 bits."""
+def _exceeded(value: Any) -> float | None:
+    """The limit that a number in the value exceeds, or None."""
+    if isinstance(value, int):
+        return LARGEST_WHOLE if abs(value) > LARGEST_WHOLE else None
     if isinstance(value, float):
-        return abs(value) > LARGEST
-    if isinstance(value, Mapping):
-        return any(map(_exceeds, value.values()))
-    return isinstance(value, list | tuple) and any(map(_exceeds, value))
+        return LARGEST if abs(value) > LARGEST else None
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return next((limit for part in parts if (limit := _exceeded(part)) is not None), None)

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, field_validator
 
-from heedful.data.corpora import open_corpus
+from heedful.data.corpora import open_corpus, require_corpus
 from heedful.data.lines import Located, Row, Where
 from heedful.data.range import Ranged
-from heedful.errors import DataError, nearest
+from heedful.errors import DataError, RequestError, nearest
 
 
 class BuiltInSource(Ranged):
@@ -28,6 +28,15 @@ class BuiltInSource(Ranged):
     split: Literal["train", "valid", "test"]
     seed: NonNegativeInt = 0
     columns: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("name")
+    @classmethod
+    def _exists(cls, name: str) -> str:
+        try:
+            require_corpus(name)
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        return name
 
 
 def open_built_in(config: BuiltInSource, root: Path) -> Iterator[Located[Row]]:

@@ -14,6 +14,7 @@ import io
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -75,12 +76,9 @@ def read_vectors(path: str | Path, words: Mapping[str, int]) -> Vectors:
     Raises:
         DataError: the file is missing or damaged, or it is no file of vectors.
     """
-    try:
-        with _opened(path) as stream:
-            source = _recognised(stream, str(path))
-            rows = _wanted_rows(source, words)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    with _readable(path), _opened(path) as stream:
+        source = _recognised(stream, str(path))
+        rows = _wanted_rows(source, words)
     found = tuple(word for word in words if word in rows)
     matrix = np.stack([rows[word] for word in found]) if found else np.zeros((0, source.d), np.float32)
     return Vectors(
@@ -89,6 +87,25 @@ def read_vectors(path: str | Path, words: Mapping[str, int]) -> Vectors:
         found=found,
         missing=tuple(word for word in words if word not in rows),
     )
+
+
+def width_of_vectors(path: str | Path) -> int:
+    """The width of the vectors of a file, which its beginning shows.
+
+    Raises:
+        DataError: the file is missing, or it is no file of vectors.
+    """
+    with _readable(path), _opened(path) as stream:
+        return _recognised(stream, str(path)).d
+
+
+@contextmanager
+def _readable(path: str | Path) -> Iterator[None]:
+    """Raise a `DataError` where a file cannot be read."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors, scale: float = 1.0) -> Coverage:

@@ -153,7 +153,7 @@ class GridPositions(Positions):
             raise ValueError(f"sinusoids of rows and of columns: the width must be a multiple of 4, not {d}")
         self.d, self.max_length = d, before + rows * columns
         half = SinusoidalPositions(d // 2)
-        along, across = half(torch.arange(rows)), half(torch.arange(columns))
+        along, across = half(torch.arange(rows), rows), half(torch.arange(columns), columns)
         grid = torch.cat((along.repeat_interleave(columns, 0), across.repeat(rows, 1)), -1)
         table = torch.cat((torch.zeros(before, d), grid))
         self.register_buffer("table", table, persistent=False)

@@ -10,7 +10,7 @@ from heedful.data.digest import RowDigest
 from heedful.data.pictures import opened
 from heedful.data.sources import Located, Row, SourceConfig, kept_lists, open_source
 from heedful.data.store import TokenStore
-from heedful.errors import DataError
+from heedful.errors import DataError, RequestError
 from heedful.runs.folder import RunFolder, read_json, write_json
 from heedful.runs.kind import Kind, Prepared, Say
 from heedful.runs.kinds import kind_of
@@ -95,8 +95,8 @@ def _naming(key: str) -> Iterator[None]:
     """Put the recipe's key before what is wrong with its data."""
     try:
         yield
-    except DataError as error:
-        raise DataError(f"{key}: {error}") from None
+    except RequestError as error:
+        raise type(error)(f"{key}: {error}") from None
 
 
 def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:

@@ -12,10 +12,11 @@ from heedful.memory import gibibytes, machine_memory, room_for
 from heedful.models.registry import SIZES
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
-from heedful.runs.starting import freeze
+from heedful.runs.starting import freeze, rate_shares
+from heedful.runs.vectors import check_vectors
 from heedful.text.specials import SPECIALS
 from heedful.training.feed import PlannedData
-from heedful.training.optimizers import fewest_states
+from heedful.training.optimizers import build_optimizer, fewest_states
 from heedful.training.step import Step
 
 TOO_LARGE = "model: does not fit in memory"
@@ -27,7 +28,29 @@ def fewest_sizes(recipe: Recipe) -> tuple[int, ...]:
     return kind_of(recipe).sizes(recipe, (len(SPECIALS) + 1,) * len(SIZES[recipe.model.kind]))
 
 
-def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> None:
+def check_model(recipe: Recipe, device: torch.device, *, is_new: bool) -> None:
+    """Refuse settings that do not fit the model, before the data are read: it is built without memory.
+
+    Args:
+        recipe: of the training.
+        device: where the model would be trained.
+        is_new: whether the model gets first weights, rather than those of a checkpoint.
+
+    Raises:
+        RequestError: with the key. Memory is too small, the objective, optimizer or learning rates need
+            a part that the model lacks, or pretrained vectors do not suit its embeddings.
+    """
+    model = require_room(recipe, fewest_sizes(recipe), device)
+    try:
+        kind_of(recipe).inside(recipe, model)
+    except ValueError as error:
+        raise RequestError(f"model: {error}") from None
+    build_optimizer(recipe.optimizer, model, rate_shares(recipe, model))
+    if is_new:
+        check_vectors(recipe, model)
+
+
+def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> nn.Module:
     """Refuse a model of which not even what every training keeps has room on the device.
 
     It is asked before the data are read, with `fewest_sizes`, so that nobody waits for them in vain, and once
@@ -38,14 +61,17 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
         sizes: of the codec, as `Kind.model` takes them.
         device: where it would be trained.
 
+    Returns:
+        The model, without memory.
+
     Raises:
-        RequestError: it has none; the message has both numbers.
+        RequestError: it has none (the message has both numbers), or the sizes do not suit the configuration.
     """
     try:
         with torch.device("meta"), room_for(f"{TOO_LARGE}; {WAY_OUT}"):
             model = kind_of(recipe).model(recipe, sizes)
-    except ValueError:
-        return  # whoever builds it tells
+    except ValueError as error:
+        raise RequestError(f"model: {error}") from None
     freeze(recipe, model)
     needed, there = least_memory(recipe, model), memory_of(device)
     if there is not None and needed > there:
@@ -54,6 +80,7 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
             f"{TOO_LARGE}: its weights, their gradients and the optimizer's state take at least "
             f"{gibibytes(needed)}, and {whose} has {gibibytes(there)}; {WAY_OUT}"
         )
+    return model
 
 
 def least_memory(recipe: Recipe, model: nn.Module) -> int:

@@ -23,7 +23,7 @@ from heedful.runs.kinds import kind_of
 from heedful.runs.lock import held, nothing_half_made
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
-from heedful.runs.room import TOO_LARGE, WAY_OUT, fewest_sizes, rehearse, require_room, too_wide
+from heedful.runs.room import TOO_LARGE, WAY_OUT, check_model, rehearse, require_room, too_wide
 from heedful.runs.run import check_files, check_started
 from heedful.runs.saved import saved_recipe
 from heedful.runs.starting import freeze, rate_shares, take_weights
@@ -96,7 +96,8 @@ def train_run(
             return Trained(folder, ended, distribution.is_first())
         cleans_up = distribution.is_first() and not resume
         with nothing_half_made(folder.path) if cleans_up else nullcontext():
-            require_room(recipe, fewest_sizes(recipe), place)
+            begun = resume and bool(checkpoints.paths(folder.path))
+            check_model(recipe, place, is_new=not begun)
             if distribution.is_first():
                 recipe = _open(folder, recipe, resume, place)
                 prepared = prepare(recipe, folder, quiet)
@@ -105,7 +106,6 @@ def train_run(
                 prepared = prepare(recipe, folder, quiet)
             for note in kind.notes(recipe, prepared):
                 quiet(note)
-            begun = resume and bool(checkpoints.paths(folder.path))
             step = build_step(recipe, prepared.codec, place, None if begun else quiet)
             data, schedule = kind.feed(recipe, prepared), _schedule(recipe)
             n_processes = _processes(recipe, step.model, data, place)

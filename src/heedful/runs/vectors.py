@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from heedful.data.vectors import fill_embedding, read_vectors
-from heedful.errors import RequestError
+from heedful.data.vectors import fill_embedding, read_vectors, width_of_vectors
+from heedful.errors import DataError, RequestError
 from heedful.runs.recipe import ALWAYS, Recipe
 from heedful.text.tokenizer import Tokenizer
 
@@ -50,10 +50,36 @@ def fill_vectors(
         DataError: a file cannot be read, or its vectors have another width.
         RequestError: the output layer shares a table, and the embedding does not multiply it.
     """
+    check_vectors(recipe, model)
     for side, file, embedding in _filled(recipe, model):
-        _require_small_rows(side, embedding, model)
         vectors = read_vectors(recipe.path(file), tokenizers[side].whole_words())
         say(f"pretrained.{side}: {fill_embedding(embedding.weight, vectors, embedding.scale)}")
+
+
+def check_vectors(recipe: Recipe, model: nn.Module) -> None:
+    """Refuse files of vectors that do not suit the model; only their beginning is read.
+
+    Args:
+        recipe: as of `fill_vectors`.
+        model: whose embeddings would be filled; it may be without memory.
+
+    Raises:
+        DataError, RequestError: as `fill_vectors`, with the key.
+    """
+    if getattr(recipe, "pretrained", None) is None:
+        return
+    for side, file, embedding in _filled(recipe, model):
+        _require_small_rows(side, embedding, model)
+        width = embedding.weight.shape[1]
+        try:
+            found = width_of_vectors(recipe.path(file))
+        except DataError as error:
+            raise DataError(f"pretrained.{side}: {error}") from None
+        if found != width:
+            raise DataError(
+                f"pretrained.{side}: {file}: the vectors have width {found}, and the embedding has {width}: "
+                "use other vectors, or change the model's width"
+            )
 
 
 def frozen_tables(recipe: Recipe, model: nn.Module) -> dict[nn.Parameter, int | None]:

@@ -132,6 +132,10 @@ class Maskings:
         return ring(self.windows.ids, np.array([start]), length)[0]
 
 
+WITHOUT_WORDS = frozenset({"character", "byte"})
+"""Kinds of tokenizers of which no piece shows whether it begins a word."""
+
+
 def word_beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     """For each id whether it begins a word: its piece begins with white space.
 
@@ -141,7 +145,7 @@ def word_beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     found = [piece[:1].isspace() for piece in tokenizer.model.pieces]
     if tokenizer.model.config.kind == "word":
         found = [True] * len(found)
-    if not any(found) or tokenizer.model.config.kind in {"character", "byte"}:
+    if not any(found) or tokenizer.model.config.kind in WITHOUT_WORDS:
         raise RequestError(
             f"whole words cannot be told from the pieces of a {tokenizer.model.config.kind} tokenizer; "
             "hide single tokens, or take subwords"

@@ -6,10 +6,11 @@ many entries the vocabulary is smaller; it is never larger.
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from heedful.config import Config
-from heedful.text.normalisation import Form, Preprocessing
+from heedful.errors import RequestError
+from heedful.text.normalisation import Form, Preprocessing, require_rules
 
 Language = Annotated[str, Field(pattern="^[a-z]{2,3}$")]
 Count = Annotated[int, Field(gt=0)]
@@ -34,6 +35,16 @@ class PreprocessingConfig(Config):
     moses: Language | None = None
     normalization: Form = "none"
     aggressive_hyphens: bool = False
+
+    @field_validator("moses")
+    @classmethod
+    def _has_rules(cls, language: str | None) -> str | None:
+        if language is not None:
+            try:
+                require_rules(language)
+            except RequestError as error:
+                raise ValueError(str(error)) from None
+        return language
 
     def build(self) -> Preprocessing:
         """The object that does it."""

@@ -66,13 +66,25 @@ def moses(language: str) -> Moses:
     """
     # Imported on first use: it costs more than everything else in this package.
     from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
+    require_rules(language)
+    return Moses(MosesPunctNormalizer(language), MosesTokenizer(language), MosesDetokenizer(language))
+
+
+def require_rules(language: str) -> None:
+    """Refuse a language that Moses has no rules for.
+
+    Raises:
+        RequestError: with the languages that it has rules for.
+    """
     from sacremoses.corpus import NonbreakingPrefixes
 
     known = sorted({*NonbreakingPrefixes().available_langs.values(), "ja", "ko", "zh"})
     if language not in known:
         hint = nearest(language, known)
-        raise RequestError(f"moses: no rules for the language {language!r}{hint}; known: {', '.join(known)}")
-    return Moses(MosesPunctNormalizer(language), MosesTokenizer(language), MosesDetokenizer(language))
+        raise RequestError(
+            f"Moses has no rules for the language {language!r}{hint}; known: {', '.join(known)}"
+        )
 
 
 @dataclass(frozen=True)

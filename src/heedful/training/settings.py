@@ -1,11 +1,14 @@
 """The typed configuration of a training, apart from its optimizer and schedule."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from heedful.config import Config
 from heedful.training.schedules import Direction
+
+Side = Annotated[int, Field(ge=1, le=1024)]
+"""How many processes or threads work side by side: the system refuses to start many more."""
 
 
 class TrainingConfig(Config):
@@ -56,8 +59,8 @@ class TrainingConfig(Config):
     metric: str = "loss"
     direction: Direction = "lower"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    processes: PositiveInt | Literal["auto"] = "auto"
-    threads: PositiveInt | None = None
+    processes: Side | Literal["auto"] = "auto"
+    threads: Side | None = None
     compile: Literal["auto", "on", "off"] = "auto"
     clip_norm: PositiveFloat | None = 1.0
     average: NonNegativeInt = 0

@@ -179,7 +179,7 @@ def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, hide):
 
 
 def test_words_that_cannot_be_told_are_refused_before_training(tmp_path):
-    with pytest.raises(RequestError, match="whole words cannot be told"):
+    with pytest.raises(RequestError, match="needs tokens that show where words begin"):
         into(tmp_path, tokenizer={"subwords": {"kind": "character"}}, objective={"hide": "words"})
     assert not (tmp_path / "run").exists()
 

@@ -94,7 +94,7 @@ def test_rows_of_the_words_that_are_known_are_filled_and_no_others(tmp_path, tas
 
 def test_vectors_of_another_width_are_refused_and_nothing_is_left(tmp_path):
     vectors_of(tmp_path, ["cake"], d=5)
-    with pytest.raises(DataError, match="the pretrained vectors have width 5, the embedding 12"):
+    with pytest.raises(DataError, match=r"pretrained\.text: v\.txt: .* width 5, .* has 12"):
         train_run(settings(tmp_path, "classification", ENCODER), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
 

@@ -177,7 +177,7 @@ def test_the_heavy_objects_are_made_once():
 
 
 def test_an_unknown_language_is_refused_by_name():
-    with pytest.raises(RequestError, match=r"moses.*'xx'.*de"):
+    with pytest.raises(RequestError, match=r"Moses.*'xx'.*de"):
         Preprocessing(moses="xx").apply("a")
 
 

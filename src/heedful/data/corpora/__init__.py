@@ -50,10 +50,19 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, A
     Raises:
         RequestError: for a name or split that is not there.
     """
+    require_corpus(name)
+    return CORPORA[name](split, seed)
+
+
+def require_corpus(name: str) -> None:
+    """Refuse a name that is not in `CORPORA`.
+
+    Raises:
+        RequestError: with the names that are.
+    """
     if name not in CORPORA:
         known = ", ".join(CORPORA)
         raise RequestError(f"there is no built-in corpus {name!r}{nearest(name, CORPORA)}; there are {known}")
-    return CORPORA[name](split, seed)
 
 
 def row(pair: Pair) -> dict[str, str]:

@@ -15,7 +15,7 @@ from heedful.data.plan import in_order
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import Located, Row
 from heedful.data.text import TEXT, TextSource
-from heedful.errors import DataError
+from heedful.errors import DataError, RequestError
 from heedful.inference.choosing import Inference
 from heedful.models.attention_stack import activation_of
 from heedful.models.encoder import class_head
@@ -185,7 +185,12 @@ def maskings(
 
 
 def _masking(recipe: MaskedLanguageModellingRecipe, codec: TextCodec) -> Masking:
-    words = None if recipe.objective.hide == "tokens" else word_beginnings(codec.text)
+    if (hide := recipe.objective.hide) == "tokens":
+        return _hiding(recipe, codec.text.vocab_size, None)
+    try:
+        words = word_beginnings(codec.text)
+    except RequestError as error:
+        raise RequestError(f"objective.hide={hide}: {error}") from None
     return _hiding(recipe, codec.text.vocab_size, words)
 
 

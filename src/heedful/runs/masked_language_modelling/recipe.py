@@ -10,6 +10,7 @@ from heedful.models.encoder import EncoderConfig
 from heedful.objectives.registry import MASKED_TOKEN, Losses
 from heedful.runs import recipe
 from heedful.runs.language_modelling.recipe import Tokenization
+from heedful.tasks.masking import WITHOUT_WORDS
 from heedful.tasks.registry import MaskedLanguageModellingTask
 
 
@@ -78,6 +79,16 @@ class MaskedLanguageModellingRecipe(recipe.Recipe):
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _has_words_to_hide(self) -> "MaskedLanguageModellingRecipe":
+        hide, kind = self.objective.hide, self.tokenizer.subwords.kind
+        if hide != "tokens" and kind in WITHOUT_WORDS:
+            raise ValueError(
+                f"objective.hide={hide} needs tokens that show where words begin, and "
+                f"tokenizer.subwords.kind={kind} has none: take objective.hide=tokens, or subwords"
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_room(self) -> "MaskedLanguageModellingRecipe":

@@ -1,0 +1,266 @@
+"""Random recipes are refused by key before a model is built, or train an update and predict."""
+
+import copy
+import json
+import math
+import re
+import traceback
+
+import numpy as np
+import pytest
+import torch
+from configurations import Drawing
+from PIL import Image
+
+from heedful.errors import HeedfulError, RequestError
+from heedful.models.registry import BUILDERS, READERS
+from heedful.runs.kinds import KINDS
+from heedful.runs.prepare import rows_of
+from heedful.runs.reading import read_recipe
+from heedful.runs.run import load
+from heedful.runs.train import train_run
+from heedful.runs.yaml import dump_yaml
+from heedful.training.events import Updated
+
+SENTENCES = ["a red dog runs", "the blue cat", "green birds eat", "dog", "a cat sleeps here", "red red bird"]
+CHOICES = {
+    "max_updates": (1, 1, 2, 0),
+    "max_epochs": (1, 2),
+    "max_minutes": (0.0, 0.001, 0.01),
+    "processes": ("auto", 1),
+    "compile": ("auto", "off"),
+    "metric": ("loss", "perplexity", "bleu", "chrf", "accuracy", "x"),
+    "loss": ("cross-entropy", "huber", "squared-error", "absolute-error", "x"),
+    "labels": (["no", "yes"], ["yes"], ["a", "b", "no", "yes"], [], None),
+    "paths": ("rows.jsonl", "text.txt", ["rows.jsonl", "rows.jsonl"], "none", "table.conll"),
+    "path": ("pictures", "captioned", "none", "rows.jsonl"),
+    "run": ("run", "none", "other"),
+    "root": (None, ".", "none"),
+    "name": ("phrasebook", "none"),
+    "text": ("vectors.txt", "none", None),
+    "source": ("vectors.txt", "none", None),
+    "target": ("vectors.txt", "none", None),
+    "caption": ("vectors.txt", None),
+    "language": ("en", "zh", "xx", None),
+    "moses": ("en", "xx", None),
+    "tokenised_bleu": ("en", "xx", None),
+    "begins": ("a", "[", None),
+    "stop": ([], ["a"], [""]),
+    "columns": (
+        {"source": "source", "target": "target"},
+        {"text": "text", "label": "label"},
+        {"words": "words", "tags": "tags"},
+        {"words": 0, "tags": 1},
+        {"text": "label", "label": "text"},
+        {"picture": "picture", "caption": "caption"},
+        {"source": "target", "target": "source", "alignment": "alignment"},
+        {},
+    ),
+    "max_length": (1, 2, 3, 4, 6, 8, 12, 16, 32, {"source": 3}, {"target": 8, "source": 8}, {"x": 2}, None),
+    "context": (1, 2, 3, 4, 8, 16, 32),
+    "cap": (0, 1, 3, 8),
+    "extra": (0, 1, 4),
+    "max_new_tokens": (0, 1, 5),
+    "vocab_size": (None, 1, 4, 5, 9, 30, 300),
+    "merges": (None, 1, 9),
+}
+"""Values of fields whose type says too little, or allows too much for a moment's work."""
+
+TEXTS = {"subwords": {"kind": "character"}}
+ENCODER = {"kind": "encoder", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5, "max_length": 32}
+DECODER = {"kind": "language-model", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5, "context": 16}
+SQUARES = {"picture_size": 8, "patch_size": 4, "channels": 1, "d_model": 8, "n_heads": 2, "n_layers": 1}
+SHORT = {"kind": "greedy", "max_length": {"cap": 5}}
+
+
+def rows(**columns):
+    return {"kind": "jsonl", "paths": "rows.jsonl", "columns": {key: key for key in columns or {}}}
+
+
+PAIRS = {
+    "columns": ("source", "target"),
+    "tokenizer": TEXTS,
+    "model": {"kind": "transformer", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5},
+    "decoding": SHORT,
+}
+TASKS = {
+    "translation": PAIRS,
+    "summarisation": PAIRS,
+    "language-modelling": {
+        "columns": ("text",),
+        "tokenizer": TEXTS,
+        "model": DECODER,
+        "completion": {"max_new_tokens": 4},
+    },
+    "masked-language-modelling": {"columns": ("text",), "tokenizer": TEXTS, "model": ENCODER},
+    "classification": {"columns": ("text", "label"), "tokenizer": TEXTS, "model": ENCODER},
+    "regression": {
+        "columns": ("text", "number"),
+        "tokenizer": TEXTS,
+        "model": ENCODER,
+    },
+    "tagging": {"columns": ("words", "tags"), "tokenizer": TEXTS, "model": ENCODER},
+    "question-answering": {
+        "columns": ("question", "passage", "answer"),
+        "tokenizer": TEXTS,
+        "model": ENCODER,
+        "windows": {"longest_question": 6},
+    },
+    "picture-classification": {
+        "columns": ("picture", "label"),
+        "model": {"kind": "vision", "d_ff": 5, **SQUARES},
+    },
+    "captioning": {
+        "columns": ("picture", "caption"),
+        "tokenizer": TEXTS,
+        "model": {"kind": "captioner", "d_ff": 5, **SQUARES},
+        "decoding": SHORT,
+    },
+}
+"""What a small recipe of each task has; it is valid as it is."""
+
+
+def base(task):
+    own = copy.deepcopy(TASKS[task])
+    names = {"label" if name == "number" else name: name for name in own.pop("columns")}
+    source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": names}
+    common = {
+        "task": {"kind": task},
+        "data": {"train": source, "valid": {**source, "limit": 3}},
+        "schedule": {"kind": "constant", "peak": 1e-3},
+        "training": {"max_updates": 1, "tokens_per_update": 60, "processes": 1, "compile": "off"},
+    }
+    return {**common, **own}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a few rows that serve every task, and other files that a recipe may name."""
+    made = tmp_path_factory.mktemp("recipes")
+    for label in ("no", "yes"):
+        (made / "pictures" / label).mkdir(parents=True)
+    draw, lines = np.random.default_rng(0), []
+    for n, text in enumerate(SENTENCES * 2):
+        words, label = text.split(), ("no", "yes")[n % 2]
+        picture = f"pictures/{label}/{n}.png"
+        Image.fromarray(draw.integers(0, 255, (8, 8), dtype=np.uint8)).save(made / picture)
+        lines.append(
+            {
+                "source": text,
+                "target": text.upper(),
+                "alignment": " ".join(f"{i}-{i}" for i in range(len(words))),
+                "text": text,
+                "pair": text[::-1],
+                "label": label,
+                "number": f"{n / 2}",
+                "words": words,
+                "tags": ["ab"[len(word) % 2] for word in words],
+                "question": f"who {words[-1]}?",
+                "passage": f"{text}. {text}",
+                "answer": words[0],
+                "picture": picture,
+                "caption": text,
+            }
+        )
+    (made / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    (made / "text.txt").write_text("\n\n".join(SENTENCES), "utf-8")
+    (made / "table.conll").write_text("a X\nb Y\n\nc X\n", "utf-8")
+    vectors = "".join(f"{letter} " + "0.5 " * 7 + "1\n" for letter in "abcdr")
+    (made / "vectors.txt").write_text(vectors, "utf-8")
+    return made
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """The kinds of the models that were built with memory of their own."""
+    found = []
+
+    def noting(kind, build):
+        def built(*arguments):
+            if torch.empty(0).device.type != "meta":
+                found.append(kind)
+            return build(*arguments)
+
+        return built
+
+    for table in (BUILDERS, READERS):
+        for kind, build in [*table.items()]:
+            monkeypatch.setitem(table, kind, noting(kind, build))
+    return found
+
+
+def is_named(message, sections):
+    """Whether every line of a refusal has a key, or the file and line of the data or of the recipe."""
+    place = re.compile(rf"\.\w+:\d+:|(^|\W)({'|'.join(sections)})([.:=]| \w+:)")
+    return all(place.search(line) for line in message.splitlines())
+
+
+def outcome(file, out, built):
+    """Trains and predicts as a recipe says; what was wrong, or None; and whether it was trained."""
+    sections = None
+    try:
+        recipe, _ = read_recipe(str(file))
+        sections = type(recipe).model_fields
+        losses = []
+        listener = lambda event: losses.append(event.loss) if isinstance(event, Updated) else None  # noqa: E731
+        train_run(recipe, out, device="cpu", listeners=lambda made: [listener])
+        if not all(map(math.isfinite, losses)):
+            return f"losses: {losses}", True
+        return predicted(out), True
+    except RequestError as error:
+        named = is_named(str(error), sections or SECTIONS)
+        late = f"after a {built[0]} was built: " if built else ""
+        return (None if named and not late else f"{late}{error}"), False
+    except HeedfulError as error:
+        diverged = "diverged" in str(error) and bool(LARGE.search(file.read_text("utf-8")))
+        return (None if diverged else f"{type(error).__name__}: {error}"), False
+
+
+LARGE = re.compile(r"\b1e\+(30|300)\b")
+"""With such a learning rate the first update makes weights that are no numbers."""
+
+
+def predicted(out):
+    """What was wrong with the prediction of a run for a row of its own, or None."""
+    run = load(out, device="cpu")
+    kind = run.kind
+    row = next(iter(rows_of(run.recipe, run.recipe.data.valid))).row
+    if run.recipe.task.kind == "language-modelling":
+        answers = run.predict([row["text"][:5]])
+    else:
+        answers = run.predict([kind.input_of(run.recipe, row)])
+    return None if len(answers) == 1 else f"{len(answers)} answers"
+
+
+SECTIONS = {name for kind in KINDS.values() for name in kind.recipe.model_fields}
+
+
+def tried(settings, folder, built, number):
+    """One recipe: what was wrong, or None, and whether it was trained."""
+    file = folder / "recipe.yaml"
+    file.write_text(dump_yaml(settings), "utf-8")
+    built.clear()
+    try:
+        return outcome(file, folder / f"run{number}", built)
+    except Exception:
+        return traceback.format_exc(), False
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_base_trains(task, folder, built):
+    wrong, trained = tried(base(task), folder, built, f"-{task}")
+    assert wrong is None, wrong
+    assert trained
+
+
+def test_recipes_are_refused_by_key_or_train(folder, built, draw, amount):
+    drawing, trained = Drawing(draw, CHOICES, extreme=0.1), 0
+    n = amount(40, 1000)
+    for number in range(n):
+        task = draw.choice(list(TASKS))
+        settings = drawing.mutated(base(task), KINDS[task].recipe, draw.choice((1, 1, 2, 3, 5)))
+        wrong, learned = tried(settings, folder, built, number)
+        assert wrong is None, f"{wrong}\n{dump_yaml(settings)}"
+        trained += learned
+    print(f"{trained} of {n} recipes were trained")
+    assert trained >= n / 4

@@ -1,0 +1,133 @@
+"""Values of typed configurations at random, drawn from the annotations of their fields."""
+
+import copy
+import random
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+INTEGERS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16)
+FLOATS = (0.0, 0.1, 0.5, 0.9, 1.0, 2.0)
+EXTREME_INTEGERS = (-1, 1000, 2**31, 2**63, 10**30)
+EXTREME_FLOATS = (-1.0, 1e-300, 1e-30, 1e30, 1e300)
+
+SMALL: dict[str, Sequence[Any]] = {
+    "d_model": (3, 4, 6, 8, 9, 12),
+    "n_heads": (1, 2, 3),
+    "n_layers": (1, 2),
+    "n_decoder_layers": (1, 2),
+    "d_ff": (4, 5),
+    "d_embedding": (3, 4, 6),
+    "d_hidden": (4, 5, 6),
+    "width": (4, 5, 6),
+    "picture_size": (8, 12, 16),
+    "patch_size": (3, 4),
+}
+"""Sizes that are always set, so that a model is quick to build."""
+
+Place = tuple[tuple[str, ...], Any]
+"""The path of a field, and its annotation."""
+
+
+class Drawing:
+    """Draws settings of configurations.
+
+    Args:
+        rng: the source of randomness.
+        choices: values of a field by its name, instead of any of its type.
+        extreme: how probable it is that a number is far from all that is usual.
+    """
+
+    def __init__(
+        self, rng: random.Random, choices: Mapping[str, Sequence[Any]] | None = None, extreme: float = 0.0
+    ) -> None:
+        self.rng, self.choices, self.extreme = rng, {**SMALL, **(choices or {})}, extreme
+
+    def value(self, kind: Any, key: str = "") -> Any:
+        """A value of the type, often at a bound of what a configuration takes."""
+        rng, origin, parts = self.rng, get_origin(kind), get_args(kind)
+        if key in self.choices and not configurations(kind):
+            return copy.deepcopy(rng.choice(self.choices[key]))
+        if origin is Annotated:
+            return self.value(parts[0], key)
+        if origin is Literal:
+            return rng.choice(parts)
+        if origin in (Union, types.UnionType):
+            return self.value(rng.choice(parts), key)
+        if origin in (list, tuple):
+            return [self.value(parts[0], key) for _ in range(rng.randint(0, 3))]
+        if origin is dict:
+            return {f"{n}": self.value(parts[1], key) for n in range(rng.randint(0, 2))}
+        if kind is bool:
+            return rng.random() < 0.5
+        if kind is int:
+            return rng.choice(EXTREME_INTEGERS if rng.random() < self.extreme else INTEGERS)
+        if kind is float:
+            return rng.choice(EXTREME_FLOATS if rng.random() < self.extreme else FLOATS)
+        if kind is str:
+            return rng.choice(("", "x", "en", "a b"))
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return self.settings(kind, 0.5)
+        return None
+
+    def settings(self, config: type[BaseModel], share: float = 0.25) -> dict[str, Any]:
+        """Settings of a configuration: small sizes always, and a share of the other fields."""
+        settings: dict[str, Any] = {}
+        for key, field in config.model_fields.items():
+            if key == "kind":
+                settings[key] = get_args(field.annotation)[0]
+            elif key in SMALL or field.is_required() or self.rng.random() < share:
+                settings[key] = self.value(field.annotation, key)
+        return settings
+
+    def mutated(self, base: Mapping[str, Any], config: type[BaseModel], n: int) -> dict[str, Any]:
+        """The settings with ``n`` fields drawn anew, each in a section that is drawn first."""
+        settings = copy.deepcopy(dict(base))
+        for _ in range(n):
+            sections: dict[str, list[Place]] = {}
+            for path, kind in places(config, settings):
+                sections.setdefault(path[0], []).append((path, kind))
+            path, kind = self.rng.choice(self.rng.choice(list(sections.values())))
+            _put(settings, path, self.value(kind, path[-1]))
+        return settings
+
+
+def configurations(kind: Any) -> list[type[BaseModel]]:
+    """The configurations that a type allows."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [kind]
+    if get_origin(kind) in (Annotated, Union, types.UnionType):
+        parts = get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind)
+        return [found for part in parts for found in configurations(part)]
+    return []
+
+
+def places(config: type[BaseModel], settings: Any, above: tuple[str, ...] = ()) -> Iterator[Place]:
+    """Every field that can be set, also inside the sections that the settings have or that have a default."""
+    for key, field in config.model_fields.items():
+        if key == "kind":
+            continue
+        yield (*above, key), field.annotation
+        held = settings.get(key) if isinstance(settings, Mapping) else None
+        if held is None and (key in settings or field.default is None or field.is_required()):
+            continue
+        name = held.get("kind") if isinstance(held, Mapping) else getattr(field.default, "kind", None)
+        found = configurations(field.annotation)
+        chosen = [each for each in found if len(found) == 1 or _kind_of(each) == name]
+        for each in chosen[:1]:
+            yield from places(each, {} if held is None else held, (*above, key))
+
+
+def _kind_of(config: type[BaseModel]) -> str | None:
+    field = config.model_fields.get("kind")
+    return None if field is None else get_args(field.annotation)[0]
+
+
+def _put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    for key in path[:-1]:
+        if not isinstance(settings.get(key), dict):
+            settings[key] = {}
+        settings = settings[key]
+    settings[path[-1]] = value
