@@ -40,6 +40,7 @@ test-all: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=30 --full
 	$(BIN)/python tests/instruction_sets.py
 	$(BIN)/python tests/lowest_versions.py
+	$(BIN)/python tests/verdicts.py
 
 check: $(VENV)/installed
 	$(BIN)/ruff check src tests bench docs/hooks.py

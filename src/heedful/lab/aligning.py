@@ -6,8 +6,9 @@ Tamil; a small Transformer learns to translate them and, in the long form, a mod
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import product
+from statistics import fmean
 
 import torch
 from torch import nn
@@ -18,8 +19,8 @@ from heedful.data.corpora.lexicon_english import TITLES, VERBS
 from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, write
 from heedful.evaluation.alignment import Alignment, alignment_error_rate
 from heedful.lab.drawing import Bars, Matrix, Panel
-from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.seeds import seeded
+from heedful.lab.experiment import Experiment, Measured, Outcome, Size
+from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import train
 from heedful.models.recurrent import AdditiveAttention, RecurrentConfig
 from heedful.models.registry import build_model
@@ -65,7 +66,7 @@ class Corpus:
 def corpus() -> Corpus:
     """Who did what to which thing, and when: all such sentences of some words; the lecture's is tested."""
     pairs = [write(Sentence("plain", clause), "ta") for clause in clauses()]
-    order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(1)).tolist()
+    order = torch.randperm(len(pairs), generator=generator_from(1)).tolist()
     pairs = [LECTURE_SENTENCE, *(pairs[i] for i in order if pairs[i] != LECTURE_SENTENCE)]
     ids = [
         {word: FIRST + i for i, word in enumerate(sorted(set(" ".join(sentences).split())))}
@@ -86,7 +87,7 @@ def clauses() -> Iterator[Clause]:
 
 
 def _batches(n: int) -> Iterator[Batch]:
-    held, generator = corpus(), torch.Generator().manual_seed(3)
+    held, generator = corpus(), generator_from(3)
     for _ in range(n):
         chosen = torch.randint(len(held.train), (BATCH,), generator=generator).tolist()
         yield held.batch([held.train[i] for i in chosen])
@@ -104,10 +105,10 @@ CONFIGS: dict[str, TransformerConfig | RecurrentConfig] = {
 
 
 @cache
-def translator(name: str, updates: int) -> nn.Module:
+def translator(name: str, updates: int, seed: int) -> nn.Module:
     """One of `CONFIGS` after so many updates."""
     held = corpus()
-    with seeded(0):
+    with seeded(seed):
         model = build_model(CONFIGS[name], FIRST + len(held.source), FIRST + len(held.target))
     train(model, NextToken(), _batches(updates), AdamConfig(), Constant(RATE, warmup=20))
     return model
@@ -139,6 +140,10 @@ def error_rate(found: Sequence[frozenset[Link]], pairs: Sequence[Pair]) -> float
     return alignment_error_rate(found, gold).value
 
 
+SEEDS = 4
+"""Models that differ in their first weights. One alone makes from a twentieth to half of its links wrong."""
+BETTER = 0.8
+"""Of the errors of links word by word in order, so many may be left where weights are an alignment."""
 TRAINED, UNTRAINED, IN_ORDER = "Transformer", "before training", "word by word in order"
 
 
@@ -146,16 +151,21 @@ def _aligned(size: Size, judged: str) -> Outcome:
     """How well the heaviest weights agree with the gold alignment, after training and before."""
     pairs = corpus().test
     updates = UPDATES[size]
-    models = {TRAINED: translator("Transformer", updates), UNTRAINED: translator("Transformer", 0)}
+    trainings = {TRAINED: ("Transformer", updates), UNTRAINED: ("Transformer", 0)}
     if size == "long":
-        models["recurrent"] = translator("recurrent", updates)
-    seen = {name: weights(model, pairs) for name, model in models.items()}
-    rates = {name: error_rate([heaviest(each) for each in own], pairs) for name, own in seen.items()}
+        trainings["recurrent"] = "recurrent", updates
+    seen = {
+        name: [weights(translator(*training, seed), pairs) for seed in range(SEEDS)]
+        for name, training in trainings.items()
+    }
+    rates = {
+        name: fmean([error_rate([heaviest(each) for each in one], pairs) for one in own])
+        for name, own in seen.items()
+    }
     rates[IN_ORDER] = error_rate([in_order(pair) for pair in pairs], pairs)
     rate = rates[judged]
-    verdict: Verdict = "holds" if rate < 0.05 else "holds with conditions"
     return Outcome(
-        verdict if rate < 0.6 * rates[IN_ORDER] else "is wrong",
+        "holds with conditions" if rate < BETTER * rates[IN_ORDER] else "is wrong",
         "Nobody tells the model which words belong together. To write the next word it has to look at the "
         "word that it translates, so most of the heaviest weights are where a person would draw a link, "
         "across the order of the words. Not all: what a word needs can be had from its neighbours too, and "
@@ -169,9 +179,10 @@ def _aligned(size: Size, judged: str) -> Outcome:
                 if name != judged
             ),
             Measured("sentence pairs", len(pairs)),
+            Measured("models, of which the mean is given", SEEDS),
         ],
         panels=[
-            _heat_map(pairs[0], seen[judged][0]),
+            _heat_map(pairs[0], seen[judged][0][0]),
             Bars("Alignment error rate", "", "of 1", rates, inches=(4.2, 3.6)),
         ],
     )

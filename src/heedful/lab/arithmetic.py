@@ -5,12 +5,13 @@ counted comes from heedful's own ledger.
 """
 
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from heedful.lab.drawing import Bars
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.published import BASE, BIG
+from heedful.lab.seeds import cache
 from heedful.models.registry import preset
 from heedful.models.transformer import TransformerConfig
 from heedful.runs.ledger.describing import describe

@@ -7,7 +7,7 @@ lecture says of "She" in its figure of an encoder and a decoder.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -16,7 +16,7 @@ from torch import Tensor
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import n_parameters, train
 from heedful.models import recurrent
 from heedful.models.recurrent import RecurrentConfig
@@ -84,7 +84,7 @@ def _sentence(length: int, generator: torch.Generator) -> Words:
 @cache
 def tested(length: int) -> tuple[Words, ...]:
     """Different sentences of a length, on which nothing is trained."""
-    generator = torch.Generator().manual_seed(100 + length)
+    generator = generator_from(100 + length)
     found: dict[Words, None] = {}
     while len(found) < min(TESTED, SYMBOLS**length // 10):
         found[_sentence(length, generator)] = None
@@ -114,7 +114,7 @@ def batch_of(sentences: Sequence[Words], in_order: bool) -> Batch:
 @cache
 def trained(setting: Setting, longest: int, updates: int, seed: int) -> RecurrentEncoderDecoder:
     """A model after so many updates on sentences of up to so many words."""
-    model, generator = model_of(setting, seed), torch.Generator().manual_seed(1000 + seed)
+    model, generator = model_of(setting, seed), generator_from(1000 + seed)
 
     def batches() -> Iterator[Batch]:
         for _ in range(updates):

@@ -7,7 +7,7 @@ models that differ in their mixer alone learn to foretell the next words of them
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from heedful.data.batch import Batch
 from heedful.lab.costs import flops_of
 from heedful.lab.drawing import Bars, Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import Training, n_parameters, train
 from heedful.lab.transfer import BATCH, END, START, data
 from heedful.models.encoder_decoder import embedding_table, token_head
@@ -96,7 +96,7 @@ class Learned:
 @cache
 def learned(mixer: str, updates: int) -> Learned:
     """Train a model, and hold it against new sentences."""
-    model, generator = model_of(mixer), torch.Generator().manual_seed(0)
+    model, generator = model_of(mixer), generator_from(0)
     known = data().plain
     chosen = (torch.randint(len(known), (BATCH,), generator=generator).tolist() for _ in range(updates))
     batches = (Batch.forced(None, [known[i] for i in each], start=START, end=END) for each in chosen)

@@ -8,7 +8,6 @@ knowledge is of no use, and nothing else has changed.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import torch
 from jaxtyping import Float, Int
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.lab.drawing import Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import n_parameters, train
 from heedful.models.encoder import class_head
 from heedful.models.registry import build_model
@@ -75,7 +74,7 @@ def drawn(n: int, seed: int) -> Drawn:
 
 def shuffled(pixels: Float[Tensor, "n 1 s s"]) -> Float[Tensor, "n 1 s s"]:
     """The same numbers at other places, the same ones in every picture."""
-    order = torch.randperm(SIDE * SIDE, generator=torch.Generator().manual_seed(5))
+    order = torch.randperm(SIDE * SIDE, generator=generator_from(5))
     return pixels.flatten(1)[:, order].view_as(pixels)
 
 
@@ -123,7 +122,7 @@ def _batches(name: str, known: Drawn, classes: Int[Tensor, " n"], seed: int) -> 
     """The pictures again and again, each time in another order."""
     n_tokens, n = NETWORKS[name].n_tokens, len(classes)
     order = torch.zeros(0, dtype=torch.int64)
-    generator = torch.Generator().manual_seed(seed)
+    generator = generator_from(seed)
     for _ in range(UPDATES):
         while len(order) < BATCH:
             order = torch.cat([order, torch.randperm(n, generator=generator)])

@@ -1,7 +1,7 @@
 """Depth: what layers of attention amount to, with and without what stands between them."""
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import chain, combinations, pairwise
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from heedful.lab.drawing import Curves, Matrix
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import cache, seeded
 from heedful.models.attention_stack import self_attention_stack
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.attention.self_attention import SelfAttention

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from heedful.explain.flow import Numbers, picture_distance, square_distances
 from heedful.lab.data_size import SIDE, answers, drawn, network
 from heedful.lab.drawing import Curves, Matrix
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import attention_taps, train
 from heedful.models.vision import VisionConfig
 from heedful.nn.convolutional import StandardisedConvolution
@@ -98,7 +98,7 @@ class Looks:
 
 def _batches(updates: int, seed: int) -> Iterator[Batch]:
     known = drawn(KNOWN, 2 * seed + 1)
-    generator = torch.Generator().manual_seed(seed)
+    generator = generator_from(seed)
     for _ in range(updates):
         chosen = torch.randint(KNOWN, (BATCH,), generator=generator)
         pictures = Pictures.of(known.pixels[chosen], N_SQUARES)

@@ -17,7 +17,7 @@ from heedful.data.batch import Batch
 from heedful.lab.costs import flops_of
 from heedful.lab.drawing import Bars, Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import generator_from, seeded
 from heedful.lab.tiny import Training, n_parameters, train
 from heedful.models.encoder_decoder import token_head
 from heedful.models.language_model import LanguageModel
@@ -43,7 +43,7 @@ LENGTH, BATCH, TESTED = 32, 32, 128
 
 def text(symbols: int, n: int, generator: torch.Generator) -> Batch:
     """``n`` stretches of the language of so many symbols; all but their first two tokens have a law."""
-    favourites = torch.randint(symbols, (symbols, symbols), generator=torch.Generator().manual_seed(7))
+    favourites = torch.randint(symbols, (symbols, symbols), generator=generator_from(7))
     rows = torch.randint(symbols, (n, LENGTH + 1), generator=generator)
     favoured = torch.rand(n, LENGTH + 1, generator=generator) < FAVOURED
     for t in range(2, LENGTH + 1):
@@ -124,8 +124,8 @@ class Learned:
 
 def learned(network: nn.Module, symbols: int, updates: int) -> Learned:
     """Train a model with the network on text that is drawn as it goes, and read text that is new to it."""
-    model, generator = model_of(network, symbols), torch.Generator().manual_seed(1)
-    tested = text(symbols, TESTED, torch.Generator().manual_seed(2))
+    model, generator = model_of(network, symbols), generator_from(1)
+    tested = text(symbols, TESTED, generator_from(2))
     with seeded(3):  # the gate's noise
         training = train(
             model, NextToken(), _texts(symbols, updates, generator), AdamConfig(), Constant(RATE, 20)

@@ -18,7 +18,7 @@ from heedful.data.batch import Batch
 from heedful.explain.patterns import Census, recurrence
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import generator_from, seeded
 from heedful.lab.tiny import attention_weights, census_of, train
 from heedful.models import language_model
 from heedful.models.language_model import LanguageModel, LanguageModelConfig
@@ -29,7 +29,7 @@ from heedful.training.schedules import Constant
 SYMBOLS, FOLLOWERS, LENGTH = "abcdefgh", 2, 12
 N_LAYERS, N_HEADS = 2, 2
 BATCH, RATE = 32, 1e-2
-UPDATES, SEEDS = {"short": 250, "long": 400}, {"short": 2, "long": 6}
+UPDATES, SEEDS = {"short": 400, "long": 400}, {"short": 2, "long": 6}
 TESTED = 64
 SEEN = 6  # offsets that are shown, from 0: queries before that place do not count there
 
@@ -40,7 +40,7 @@ PREVIOUS = "previous token"
 
 def followers() -> Int[Tensor, "symbols followers"]:
     """The symbols of which one comes, with equal chances, because of each symbol."""
-    generator = torch.Generator().manual_seed(7)
+    generator = generator_from(7)
     rows = [torch.randperm(len(SYMBOLS), generator=generator)[:FOLLOWERS] for _ in SYMBOLS]
     return torch.stack(rows)
 
@@ -136,8 +136,8 @@ class Learned:
 
 def learned(back: int, updates: int, seed: int) -> Learned:
     """Train a model."""
-    model, generator = model_of(seed), torch.Generator().manual_seed(100 + seed)
-    rows = drawn(TESTED, back, torch.Generator().manual_seed(1))
+    model, generator = model_of(seed), generator_from(100 + seed)
+    rows = drawn(TESTED, back, generator_from(1))
     before = look(model.eval(), rows)
     batches = (Batch.windows(drawn(BATCH, back, generator).numpy()) for _ in range(updates))
     training = train(model, NextToken(), batches, AdamConfig(), Constant(RATE, warmup=20))
@@ -176,7 +176,7 @@ def _emerge(size: Size, back: int) -> Outcome:
             {"first weights": seed, **{_name(head): score for head, score in enumerate(each.after.scores)}}
             for seed, each in enumerate(models, 1)
         ],
-        [_offsets(first), _sequence(first, drawn(TESTED, back, torch.Generator().manual_seed(1))[0])],
+        [_offsets(first), _sequence(first, drawn(TESTED, back, generator_from(1))[0])],
     )
 
 

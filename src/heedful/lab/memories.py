@@ -8,7 +8,7 @@ Item 94 of the lectures. With X the tokens, c = 3 and one slot for each block of
 The filters C and D have d_k x d_k numbers for each head, F has d_model x d_model.
 """
 
-from functools import cache, partial
+from functools import partial
 from typing import Literal
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from heedful.lab.drawing import Bars, Matrix
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import cache, seeded
 from heedful.nn.attention.compressed import Compression, MemoryCompressedAttention
 from heedful.nn.attention.heads import merge_heads, split_heads
 from heedful.nn.layout import Layout

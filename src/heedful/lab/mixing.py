@@ -5,7 +5,7 @@ Items 84 (depthwise separable convolution), 86 (FNet) and 87 (MLP-Mixer) of the 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from heedful.errors import RequestError
 from heedful.lab.costs import flops_of
 from heedful.lab.drawing import Bars, Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import Training, n_parameters, train
 from heedful.models import encoder
 from heedful.models.encoder import EncoderConfig, class_head
@@ -90,6 +90,8 @@ KINDS = 2
 """The symbols of the lowest numbers stand at the ends, all others between."""
 COMPARABLE = 0.9
 """The share of attention's right classes that counts as comparable; FNet's paper has 92 % and more."""
+LEARNED = 0.75
+"""Half-way from chance to all: from here on a mixer has learned the task, however attention has fared."""
 
 
 def ends(n: int, generator: torch.Generator) -> Batch:
@@ -162,10 +164,10 @@ def learned(mixer: str, parameters: int, size: Size) -> Learned:
     model = at_budget(mixer, parameters)
     updates, test = (160, 256) if size == "short" else (600, 2048)
     rate = Cosine(peak=6e-3, warmup=20, updates=updates)
-    generator = torch.Generator().manual_seed(3)
+    generator = generator_from(3)
     batches = (ends(32, generator) for _ in range(updates))
     training = train(model, SequenceClass(), batches, AdamConfig(), rate)
-    batch = ends(test, torch.Generator().manual_seed(4))
+    batch = ends(test, generator_from(4))
     assert batch.classes is not None
     with torch.no_grad():
         layout = batch.inputs.layout
@@ -178,7 +180,8 @@ def _compared(judged: tuple[str, ...], size: Size) -> Outcome:
     budget = n_parameters(_model("attention", 64))
     results = {mixer: learned(mixer, budget, size) for mixer in ("attention", *judged)}
     right = {mixer: each.right for mixer, each in results.items()}
-    comparable = all(right[mixer] > COMPARABLE * right["attention"] for mixer in judged)
+    wanted = max(LEARNED, COMPARABLE * right["attention"])
+    comparable = all(right[mixer] > wanted for mixer in judged)
     return Outcome(
         "holds with conditions" if comparable else "is wrong",
         (

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from heedful.lab.drawing import Curves, Points, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
+from heedful.lab.seeds import generator_from
 from heedful.nn.declarations import claims
 from heedful.nn.layout import Layout
 from heedful.nn.norms import BatchNorm, LayerNorm, PowerNorm
@@ -24,8 +25,8 @@ MakeNorm = Callable[[], nn.Module]
 
 def _tokens(n: int, seed: int = 0) -> Float[Tensor, "n d"]:
     """Normal numbers; each feature has a mean, N(0, 1), and a deviation of 2 of its own."""
-    generator = torch.Generator().manual_seed(seed)
-    means = torch.randn(D, generator=torch.Generator().manual_seed(71))
+    generator = generator_from(seed)
+    means = torch.randn(D, generator=generator_from(71))
     return means + 2 * torch.randn(n, D, generator=generator)
 
 
@@ -96,7 +97,7 @@ def _alone(judged: str, size: Size) -> Outcome:
     changes = {name: [_error(each, x, m, trials=32) for m in sizes] for name, each in norms.items()}
     errors = dict(zip(sizes, changes[judged], strict=True))
     make, one = norms[judged], x[:1].clone().requires_grad_()
-    weights = torch.randn(1, D, generator=torch.Generator().manual_seed(5))
+    weights = torch.randn(1, D, generator=generator_from(5))
     (gradient,) = torch.autograd.grad((make().train()(one) * weights).sum(), one)
     works = errors[1] < ENOUGH and gradient.norm() > ENOUGH
     return Outcome(
@@ -140,7 +141,7 @@ def _erased(*, training: bool, size: Size) -> Outcome:
     norm.train(training)
     token = _tokens(1, seed=999).requires_grad_()
     y = norm(token)
-    weights = torch.randn(1, D, generator=torch.Generator().manual_seed(5))
+    weights = torch.randn(1, D, generator=generator_from(5))
     (gradient,) = torch.autograd.grad((y * weights).sum(), token)
     with torch.no_grad():
         sentence = norm(_tokens(16, seed=998)).abs().max().item()
@@ -186,7 +187,7 @@ def _coupled(make: MakeNorm, size: Size) -> Outcome:
     with torch.no_grad():
         change = (make().train()(x)[first] - make().train()(other)[first]).abs()
     x.requires_grad_()
-    weights = torch.randn(first.stop, D, generator=torch.Generator().manual_seed(5))
+    weights = torch.randn(first.stop, D, generator=generator_from(5))
     (gradient,) = torch.autograd.grad((norm(x)[first] * weights).sum(), x)
     reaches = gradient[first.stop :].norm().item()
     depends = change.max().item() > ENOUGH and reaches > 0

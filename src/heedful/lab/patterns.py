@@ -19,7 +19,7 @@ from heedful.data.batch import Batch
 from heedful.explain.patterns import Census
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import generator_from, seeded
 from heedful.lab.tiny import attention_weights, census_of, train
 from heedful.models import encoder
 from heedful.models.encoder import EncoderConfig
@@ -40,7 +40,7 @@ GAPS = 0.3  # share of the symbols
 
 def followers() -> Int[Tensor, "symbols followers"]:
     """The symbols that may come after each; every symbol comes after as many."""
-    order = torch.randperm(len(SYMBOLS), generator=torch.Generator().manual_seed(7))
+    order = torch.randperm(len(SYMBOLS), generator=generator_from(7))
     return torch.stack([order.roll(k) for k in range(NEIGHBOURS)], 1)
 
 
@@ -134,7 +134,7 @@ class Learned:
 
 def learned(chained: bool, updates: int, seed: int) -> Learned:
     """Train a model."""
-    model, generator = model_of(seed).eval(), torch.Generator().manual_seed(50 + seed)
+    model, generator = model_of(seed).eval(), generator_from(50 + seed)
     rows = tested(chained)
     before = look(model, rows)
     batches = (batch_of(drawn(BATCH, chained, generator), generator) for _ in range(updates))
@@ -144,7 +144,7 @@ def learned(chained: bool, updates: int, seed: int) -> Learned:
 
 def tested(chained: bool) -> Int[Tensor, "n length"]:
     """The sequences that are looked at."""
-    return drawn(TESTED, chained, torch.Generator().manual_seed(1))
+    return drawn(TESTED, chained, generator_from(1))
 
 
 # The experiment

@@ -5,7 +5,7 @@ Items 48 (distances) and 50 (alternatives) of the lectures.
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from statistics import fmean
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn import functional
 from heedful.errors import RequestError
 from heedful.lab.drawing import Curves, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import cache, seeded
 from heedful.lab.sinusoids import D_MODEL, distance_panels, distances_of
 from heedful.lab.tiny import n_parameters
 from heedful.nn.attention.relative import Rotary

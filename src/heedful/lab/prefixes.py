@@ -5,7 +5,6 @@ Items 45 (teacher forcing) and 46 (autoregressive decoding) of the lectures.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from itertools import accumulate, takewhile
 from typing import Any
 
@@ -17,7 +16,7 @@ from heedful.data.batch import Batch
 from heedful.lab.costs import flops_of
 from heedful.lab.drawing import Curves
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import cache, generator_from, seeded
 from heedful.lab.tiny import train
 from heedful.models import language_model
 from heedful.models.attention_stack import self_attention_stack
@@ -38,7 +37,7 @@ Draw = Callable[[int, torch.Generator], Int[Tensor, "n length"]]
 
 def chained(n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
     """Sequences in which each symbol decides the next: a single cycle through all of them."""
-    order = torch.randperm(TYPES, generator=torch.Generator().manual_seed(7))
+    order = torch.randperm(TYPES, generator=generator_from(7))
     first = torch.randint(TYPES, (n, 1), generator=generator)
     return order[(first + torch.arange(LENGTH + 1)) % TYPES]
 
@@ -93,8 +92,8 @@ def _exposed(draw_rows: Draw, size: Size) -> Outcome:
     config = LanguageModelConfig(d_model=32, n_heads=4, n_layers=1, context=LENGTH, dropout=0.0)
     with seeded(0):
         model = language_model.build(config, TYPES)
-    generator = torch.Generator().manual_seed(11)
-    rows = draw_rows(64 if size == "short" else 512, torch.Generator().manual_seed(12))
+    generator = generator_from(11)
+    rows = draw_rows(64 if size == "short" else 512, generator_from(12))
     batches = (Batch.windows(draw_rows(16, generator).numpy()) for _ in range(100))
     good = lambda: with_gold_prefix(model, rows).wrong.mean().item() < 0.2  # noqa: E731
     train(model, NextToken(), _until(good, batches), AdamConfig(), Constant(5e-3))
@@ -103,7 +102,7 @@ def _exposed(draw_rows: Draw, size: Size) -> Outcome:
     early, late = wrong[:quarter].mean().item(), wrong[-quarter:].mean().item()
     places = list(range(1, LENGTH + 1))
     return Outcome(
-        "holds" if late > 0.2 and late > 2 * early else "is wrong",
+        "holds" if late > 0.2 and late - early > 0.1 else "is wrong",
         "A model that was trained on gold prefixes and then reads its own output goes on from its first "
         "mistake: where tokens depend on those before them, its errors grow with the length. Where they do "
         "not, own prefixes do no harm.",

@@ -4,7 +4,6 @@ Items 1, 2 and 8 of the lectures.
 """
 
 from collections.abc import Callable
-from functools import cache
 
 import torch
 from jaxtyping import Float
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from heedful.lab.drawing import Curves, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import slope
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.cells import Cell, ElmanCell, LSTMCell

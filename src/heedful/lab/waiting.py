@@ -5,7 +5,7 @@ rest on the depth of dependencies and on counts of operations.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from heedful.lab.costs import flops_of, milliseconds
 from heedful.lab.drawing import Curves, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import cache, seeded
 from heedful.lab.tiny import n_parameters, slope
 from heedful.models.attention_stack import cross_attention_stack, self_attention_stack
 from heedful.models.recurrent import AdditiveAttention, RecurrentConfig

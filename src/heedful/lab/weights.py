@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.lab.drawing import Curves, Matrix
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
-from heedful.lab.seeds import seeded
+from heedful.lab.seeds import generator_from, seeded
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.scores import DotScore, ScaledDotScore
 from heedful.nn.attention.self_attention import SelfAttention
@@ -28,7 +28,7 @@ def _divided(power: float, name: str, size: Size) -> Outcome:
     widths, n = [4, 16, 64, 256], 512 if size == "short" else 2048
     variances, heedfuls = [], []
     for d_k in widths:
-        generator = torch.Generator().manual_seed(d_k)
+        generator = generator_from(d_k)
         q, k = (torch.randn(n, d_k, generator=generator) for _ in range(2))
         variances.append((DotScore()(q, k) / d_k**power).var().item())
         heedfuls.append(ScaledDotScore()(q, k).var().item())
@@ -66,7 +66,7 @@ _N, _D = 9, 16
 
 
 def _vectors(n: int, seed: int) -> Float[Tensor, "n d"]:
-    return torch.randn(n, _D, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(n, _D, generator=generator_from(seed))
 
 
 def _heads(*rows: Float[Tensor, "n d"]) -> list[Float[Tensor, "1 1 n d"]]:

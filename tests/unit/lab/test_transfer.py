@@ -69,7 +69,7 @@ def test_the_verdict(attention, lstm, verdict):
 
 def test_an_lstm_is_judged_too_in_the_short_form_where_labels_are_few():
     outcome = made("pretrained-or-scratch")
-    gain = value("pretrained-or-scratch", "gain of the LSTM model with 32")
+    gain = value("pretrained-or-scratch", "gain of the LSTM model with 64")
     first, second = outcome.table
     assert gain == pytest.approx(100 * (first["LSTM, pretrained"] - first["LSTM, from scratch"]))
     assert "LSTM, pretrained" not in second
@@ -82,6 +82,6 @@ def test_nothing_is_said_of_an_lstm_that_does_not_gain():
 
 
 def test_what_labels_teach_was_not_known_before():
-    assert value("pretrained-or-scratch", "gain of the attention model with 32") > 100 * transfer.HELPS
+    assert value("pretrained-or-scratch", "gain of the attention model with 64") > 100 * transfer.HELPS
     few, many = (row["attention, from scratch"] for row in made("pretrained-or-scratch").table)
     assert many > few
