@@ -33,9 +33,9 @@ class DamagedError(WorkError):
     """A file of a run is not what was written (its hash, size or content differs)."""
 
 
-# What steers a terminal, or reorders what it shows: controls other than tab and newline (C0, DEL, C1),
-# embeddings and overrides of the direction of text, and bytes of file names that are not UTF-8 (surrogates).
-_STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# What steers a terminal, or reorders what it shows: controls other than tab and newline (C0, DEL, C1), all
+# controls of the direction of text (Bidi_Control), and bytes of file names that are not UTF-8 (surrogates).
+_STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def escaped(text: str) -> str:

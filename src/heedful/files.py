@@ -10,7 +10,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from heedful.errors import WorkError
+from heedful.errors import DataError, WorkError
+
+
+def require_end(path: Path) -> None:
+    """Refuse what may be read without end: devices such as ``/dev/zero``.
+
+    Raises:
+        DataError: the path leads to a device or a socket.
+    """
+    if path.is_char_device() or path.is_block_device() or path.is_socket():
+        raise DataError(f"{path}: must be a regular file or a pipe, got a device or a socket")
 
 
 def sync(path: Path) -> None:

@@ -253,6 +253,7 @@ def test_the_base_trains(task, folder, built):
     assert trained
 
 
+@pytest.mark.timeout(1800)  # for the whole sweep
 def test_recipes_are_refused_by_key_or_train(folder, built, draw, amount):
     drawing, trained = Drawing(draw, CHOICES, extreme=0.1), 0
     n = amount(40, 1000)

@@ -9,7 +9,7 @@ import typer
 
 from heedful.cli.options import Json
 from heedful.cli.output import check_out, columns, json_result, result, say
-from heedful.errors import RequestError
+from heedful.errors import RequestError, escaped
 
 if TYPE_CHECKING:
     from heedful.lab.drawing import Curves
@@ -124,7 +124,7 @@ def _panel(found: "Comparison", metric: str, *, minutes: bool) -> "Curves":
     from heedful.lab.drawing import Curves
 
     lines = {
-        run.name: (
+        escaped(run.name): (
             [v.seconds / 60 if minutes else v.update for v in run.curve if metric in v.metrics],
             [v.metrics[metric] for v in run.curve if metric in v.metrics],
         )

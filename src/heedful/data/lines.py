@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from heedful.errors import DataError, nearest
+from heedful.files import require_end
 
 Row = dict[str, Any]
 """By column: a text, a list of texts, or where the task reads pictures a `heedful.data.pictures.Picture`."""
@@ -77,16 +78,6 @@ def find(written: str, root: Path) -> TextFile:
         raise DataError(_missing(path))
     require_end(path)
     return TextFile(path, name)
-
-
-def require_end(path: Path) -> None:
-    """Refuse what may be read without end: devices such as ``/dev/zero``.
-
-    Raises:
-        DataError: the path leads to a device or a socket.
-    """
-    if path.is_char_device() or path.is_block_device() or path.is_socket():
-        raise DataError(f"{path}: must be a regular file or a pipe, got a device or a socket")
 
 
 def _missing(path: Path) -> str:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import UInt8
 
-from heedful.data.lines import Located, Row, Where, require_end
+from heedful.data.lines import Located, Row, Where
 from heedful.errors import DataError
+from heedful.files import require_end
 
 if TYPE_CHECKING:
     from PIL.Image import Image

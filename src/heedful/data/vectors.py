@@ -25,8 +25,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from heedful.data.lines import require_end
 from heedful.errors import DataError
+from heedful.files import require_end
 
 _CHUNK = 1 << 20
 _WIDEST = 100_000  # no vectors are wider; a header that says so is damaged

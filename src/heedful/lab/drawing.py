@@ -332,7 +332,8 @@ def _finish(axes: "Axes", x: str, y: str, *, legend: bool) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     if legend:
-        axes.legend(fontsize=SMALL, frameon=False)
+        for text in axes.legend(fontsize=SMALL, frameon=False).get_texts():
+            text.set_parse_math(False)
     _label(axes, x, y)
 
 

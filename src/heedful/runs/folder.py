@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from heedful.errors import DamagedError, HeedfulError, RequestError
-from heedful.files import is_intact, json_text, parse_json, sha256, stamped, write_text
+from heedful.files import is_intact, json_text, parse_json, require_end, sha256, stamped, write_text
 
 FORMAT = 1
 T = TypeVar("T")
@@ -178,9 +178,10 @@ def read_text(path: Path) -> str:
     """Read a text file of a run.
 
     Raises:
-        RequestError: there is no such file.
+        RequestError: there is no such file, or a device in its place.
         DamagedError: it cannot be read, or is not UTF-8.
     """
+    require_end(path)
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 from heedful.errors import DamagedError, RequestError
 from heedful.files import json_sha256 as sha256
-from heedful.files import parse_json, write_text
+from heedful.files import parse_json, require_end, write_text
 
 FORMAT = "heedful-tokenizer"
 VERSION = 1
@@ -37,6 +37,7 @@ def read_content(path: Path) -> dict[str, Any]:
 
 
 def _record(path: Path) -> dict[str, Any]:
+    require_end(path)
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
-from heedful.files import is_intact, parse_json, sha256, stamped, sync
+from heedful.files import is_intact, parse_json, require_end, sha256, stamped, sync
 from heedful.training.faults import reached
 from heedful.training.optimizers import load_state_tensors, state_tensors
 from heedful.training.state import TrainingState
@@ -278,10 +278,11 @@ def _checkpoint(path: Path, values: dict[str, Any]) -> Checkpoint:
 def _parse(path: Path, make: Callable[[Any], Any]) -> Any:
     """Read JSON and make something of it; whatever goes wrong means that the file is damaged."""
     try:
+        require_end(path)
         return make(parse_json(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise DamagedError(f"{path}: is missing") from None
-    except (ValueError, TypeError, KeyError, OSError) as error:
+    except (ValueError, TypeError, KeyError, OSError, DataError) as error:
         raise DamagedError(f"{path}: cannot be read: {error}") from error
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import RequestError, WorkError, escaped
-from heedful.files import is_unicode, write_text
+from heedful.files import is_unicode, require_end, write_text
 from heedful.training.events import Event, Saved, Started, Stopped, Updated, Validated
 
 VERSION = 1
@@ -57,6 +57,7 @@ class JsonLines:
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a ``metrics.jsonl``; one that a killed process left half written is passed over."""
+    require_end(path)
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:

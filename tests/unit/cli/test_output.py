@@ -40,12 +40,14 @@ def at_terminal(monkeypatch):
 
 
 TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+MARKS = {unicodedata.lookup(f"{name} MARK") for name in ("LEFT-TO-RIGHT", "RIGHT-TO-LEFT", "ARABIC LETTER")}
 
 
 def steering(text):
     """The characters that steer a terminal, by Unicode's own tables."""
     controls = {sign for sign in text if unicodedata.category(sign) in ("Cc", "Cs")} - {"\t", "\n"}
-    return controls | {sign for sign in text if unicodedata.bidirectional(sign) in TURNS}
+    turns = {sign for sign in text if unicodedata.bidirectional(sign) in TURNS}
+    return controls | turns | (MARKS & {*text})
 
 
 def read_back(line):
@@ -67,6 +69,7 @@ def test_a_text_whose_backslashes_are_not_in_doubt_is_unchanged(text):
 
 
 @given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs"])))
+@example("\u05d0\u200e1\u200f\u061c2")
 def test_nothing_that_steers_a_terminal_is_left(text):
     assert not steering(escaped(text))
     assert steering(text) or escaped(text) == text

@@ -1,10 +1,14 @@
 """The small files of a run: what is written comes back, and what is not as it must be is told by its name."""
 
+import os
+
 import pytest
 
-from heedful.errors import DamagedError, RequestError
+from heedful.errors import DamagedError, DataError, RequestError
 from heedful.runs.folder import RunFolder, read_entry, read_json, read_labels, write_json
 from heedful.runs.run import check_files
+from heedful.text.tokenizer import Tokenizer
+from heedful.training.listeners import read_metrics
 
 NAME = b"na\xffme".decode("utf-8", "surrogateescape")
 
@@ -89,3 +93,15 @@ def test_a_card_without_a_version_is_damaged(tmp_path, card):
     write_json(tmp_path / "run.json", card)
     with pytest.raises(DamagedError, match="damaged: it does not say of which format version it is"):
         RunFolder(tmp_path).require()
+
+
+READERS = [read_json, Tokenizer.load, lambda path: [*read_metrics(path)]]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_device_in_the_place_of_a_file_is_not_read(tmp_path, read):
+    """It may have no end."""
+    path = tmp_path / "a.json"
+    path.symlink_to(os.devnull)
+    with pytest.raises(DataError, match=r"a\.json: must be a regular file or a pipe, got a device"):
+        read(path)

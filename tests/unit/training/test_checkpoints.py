@@ -131,6 +131,15 @@ def test_a_damaged_manifest_is_found_too(tmp_path, harm):
     assert len(damaged) == 1
 
 
+def test_a_device_in_the_place_of_a_manifest_is_not_read(tmp_path):
+    """It may have no end."""
+    bad, _, _ = _save(tmp_path, 9)
+    (bad / "manifest.json").unlink()
+    (bad / "manifest.json").symlink_to(os.devnull)
+    with pytest.raises(DamagedError, match=r"manifest\.json: must be a regular file or a pipe"):
+        checkpoints.load(bad)
+
+
 def test_a_manifest_without_its_own_hash_is_read(tmp_path):
     """As earlier versions wrote it."""
     path, _, _ = _save(tmp_path)
