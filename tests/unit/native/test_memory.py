@@ -144,7 +144,7 @@ def test_widths_of_working_memory_are_checked_though_no_instruction_uses_it(libr
     base.call.n_instructions = 1
     base.run()
     setattr(base.call, name, -(2**63))
-    with pytest.raises(ValueError, match="the engine refuses .*sizes"):
+    with pytest.raises(ValueError, match=r"the engine refuses .*sizes"):
         base.run()
 
 
