@@ -40,9 +40,8 @@ def separate_compiled_code() -> Path:
     from torch._inductor.runtime.runtime_utils import cache_dir
 
     base = Path(cache_dir())
-    if re.fullmatch(
-        f"{_OWN}[0-9a-f]{{16}}", base.name
-    ):  # set by this function, perhaps in the process that started this one
+    # Set by this function, perhaps in the process that started this one.
+    if re.fullmatch(f"{_OWN}[0-9a-f]{{16}}", base.name):
         base = base.parent
     parts = (identity(), *(os.environ.get(name) for name in _INSTRUCTIONS))
     folder = base / f"{_OWN}{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
