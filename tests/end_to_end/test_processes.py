@@ -66,6 +66,12 @@ def test_two_processes_equal_one_that_splits_every_update(heedful, transformer, 
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
+def test_each_has_the_threads_that_the_recipe_says(heedful, corpus):
+    done = begin(heedful, corpus, "training.threads=2", "training.max_updates=1").wait()
+    assert done.status == 0, done.err
+    assert "processes: 2, threads of each: 2" in done.err
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="children are found in /proc")
 def test_however_it_is_stopped_it_resumes_to_the_same_bits(heedful, corpus, whole):
     run = corpus / "run"

@@ -9,6 +9,7 @@ out and refused, and then reads out of bounds by telling the engine a wrong size
 ends it there.
 """
 
+import ctypes
 import json
 import random
 import sys
@@ -173,6 +174,12 @@ def random_of_call(call: native.Call, runner: Runner, draw: random.Random) -> Ch
     return runner._widths, i, draw.choice([-(2**62), -1, 0, 1, int(runner._widths[i]) - 1])
 
 
+def one_instruction(base: Made, draw: random.Random) -> list[Change]:
+    """A single instruction in place of the program: what the others alone read is then unchecked."""
+    address = base.runner._first + draw.randrange(len(base.code)) * ctypes.sizeof(native.Instruction)
+    return [(base.call, "program", address), (base.call, "n_instructions", 1)]
+
+
 def old_value(owner: Any, name: Any) -> Any:
     """What a change takes away."""
     return getattr(owner, name) if isinstance(name, str) else owner[name]
@@ -217,6 +224,8 @@ def sweep(library: native.Library, n: int, seed: int) -> dict[str, int]:
     for trial in range(n):
         base = bases[trial % len(bases)]
         changes = [random_change(base, draw) for _ in range(draw.choice([0, 1, 1, 1, 2]))]
+        if draw.random() < 0.3:
+            changes = [*one_instruction(base, draw), *changes]
         found["done" if outcome(base, changes) else "refused"] += 1
     for base in bases:
         base.run()  # with all changes taken back

@@ -106,7 +106,7 @@ def train_into(
         listeners=lambda made: [
             JsonLines(made.metrics, recipe.training.log_every),
             Progress(),
-            ContentionNotice(say),
+            ContentionNotice(say, recipe.training.tokens_per_update),
             LossNotice(say),
             *([TensorBoard(made.tensorboard, recipe.training.log_every)] if tensorboard else []),
         ],

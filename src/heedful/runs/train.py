@@ -110,7 +110,7 @@ def train_run(
             data, schedule = kind.feed(recipe, prepared), _schedule(recipe)
             n_processes = _processes(recipe, step.model, data, place)
             recipe = _settled(folder, recipe, n_processes)
-            others = stack.enter_context(companions(n_processes, folder.path))
+            others = stack.enter_context(companions(n_processes, folder.path, recipe.training.threads))
             choose_fast_way(recipe, step, data, place, quiet)
             if not resume:
                 n_parts = distribution.world() * recipe.training.accumulate

@@ -37,7 +37,10 @@ FEWEST_TOKENS = 1024
 WORTH_SECONDS = 60
 """A process takes a few seconds to start."""
 
-_START_LIMIT, _END_LIMIT = 300.0, 60.0
+_START_LIMIT, _END_LIMIT, _FAILURE_LIMIT = 300.0, 60.0, 20.0
+
+_CONNECTION = "gloo/transport"
+"""In what torch says where another process has closed its connection."""
 
 
 def choose_processes(
@@ -98,12 +101,17 @@ class Companions:
 
 
 @contextmanager
-def companions(n: int, run: Path) -> Iterator[Companions]:
+def companions(n: int, run: Path, threads_of_each: int | None = None) -> Iterator[Companions]:
     """Start ``n - 1`` processes that train ``run`` with this one, which becomes the first of them.
 
     They get this command's environment and run ``heedful train RUN --resume``: the run's folder must hold the
     recipe and the prepared data. They hear no signals of the terminal (this process hears them, and all stop
     after the same update), and end with this process, however it ends.
+
+    Args:
+        n: how many there are, this one included.
+        run: the run's folder.
+        threads_of_each: None: they share those of this process.
 
     Raises:
         WorkError: one of them ended early.
@@ -112,7 +120,7 @@ def companions(n: int, run: Path) -> Iterator[Companions]:
     if n == 1:
         yield Companions(threads)
         return
-    each = max(1, threads // n)
+    each = threads_of_each or max(1, threads // n)
     with tempfile.TemporaryDirectory(prefix="heedful-") as name:
         place = Path(name)
         started = [_start(rank, n, each, run, place) for rank in range(1, n)]
@@ -138,10 +146,12 @@ def _start(rank: int, n: int, threads: int, run: Path, place: Path) -> subproces
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "OMP_NUM_THREADS": str(threads),
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in map(str, sys.path)),
         distribution.STORE: str(place / "store"),
         distribution.PARENT: str(os.getpid()),
     }
-    command = [sys.executable, "-m", "heedful", "train", str(run), "--resume", "--device", "cpu"]
+    # It imports from where this process does: -m alone would look in the current folder first.
+    command = [sys.executable, "-P", "-m", "heedful", "train", str(run), "--resume", "--device", "cpu"]
     with (place / f"{rank}.err").open("wb") as errors:
         return subprocess.Popen(
             command,
@@ -183,24 +193,33 @@ def _clear_failures(started: list[subprocess.Popen[bytes]], place: Path) -> Iter
     """Name the process that ended, where torch reports that the connection to it was closed."""
     try:
         yield
-    except RuntimeError:
-        with suppress(subprocess.TimeoutExpired):  # it closes its connections before it ends
-            for process in started:
-                process.wait(1.0)
+    except RuntimeError as error:
+        # It closes its connections before it ends, and the others may end before it, for want of them.
+        deadline = time.monotonic() + (_FAILURE_LIMIT if _CONNECTION in str(error) else 1.0)
+        while time.monotonic() < deadline and not any(is_first for is_first, _ in _ended(started, place)):
+            time.sleep(0.01)
         _require_alive(started, place)
         raise
 
 
 def _require_alive(started: list[subprocess.Popen[bytes]], place: Path) -> None:
+    """Refuse to go on without a process that has ended; of several, name one that was the first."""
+    for _, how in sorted(_ended(started, place), key=lambda each: not each[0]):
+        raise WorkError(f"{how}; continue with --resume") from None
+
+
+def _ended(started: list[subprocess.Popen[bytes]], place: Path) -> list[tuple[bool, str]]:
+    """Which processes have ended: whether for a reason of its own, not for want of another one; and how."""
+    found = []
     for rank, process in enumerate(started, 1):
-        if process.poll() is not None:
-            status = process.returncode
+        if (status := process.poll()) is not None:
             how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
             errors = (place / f"{rank}.err").read_text("utf-8", errors="replace").strip()
             last = f": {errors.splitlines()[-1]}" if errors else ""
-            raise WorkError(
-                f"process {rank + 1} of {len(started) + 1} ended ({how}){last}; continue with --resume"
-            ) from None
+            found.append(
+                (_CONNECTION not in last, f"process {rank + 1} of {len(started) + 1} ended ({how}){last}")
+            )
+    return found
 
 
 def _wait_until_ended(started: list[subprocess.Popen[bytes]]) -> None:

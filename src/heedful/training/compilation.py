@@ -7,6 +7,7 @@ seconds where the result of an earlier run is still in torch's cache.
 
 import hashlib
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Literal
@@ -39,7 +40,8 @@ def separate_compiled_code() -> Path:
     from torch._inductor.runtime.runtime_utils import cache_dir
 
     base = Path(cache_dir())
-    if base.name.startswith(_OWN):  # set by this function, perhaps in the process that started this one
+    # Set by this function, perhaps in the process that started this one.
+    if re.fullmatch(f"{_OWN}[0-9a-f]{{16}}", base.name):
         base = base.parent
     parts = (identity(), *(os.environ.get(name) for name in _INSTRUCTIONS))
     folder = base / f"{_OWN}{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from heedful.training import distribution
+from heedful.training.companions import FEWEST_TOKENS
 from heedful.training.events import Event, Stopped, Updated, Validated
 
 WINDOW = 30.0
@@ -69,6 +70,7 @@ class ContentionNotice:
 
     Args:
         say: gets the line.
+        tokens_per_update: the recipe's.
         clock: seconds that have passed.
         waited: seconds for which threads were ready to run, and did not; None: not known.
     """
@@ -76,11 +78,13 @@ class ContentionNotice:
     def __init__(
         self,
         say: Callable[[str], None],
+        tokens_per_update: int,
         *,
         clock: Callable[[], float] = time.monotonic,
         waited: Callable[[], float | None] = lambda: seconds_waited(),
     ) -> None:
         self.say, self.clock, self.waited = say, clock, waited
+        self.tokens_per_update = tokens_per_update
         self.begin: tuple[float, float] | None = None
         self.done = torch.get_num_threads() == 1 or distribution.world() > 1
 
@@ -100,14 +104,19 @@ class ContentionNotice:
             self.begin = now, waited
             if share > SHARE:
                 self.done = True
-                self.say(_message(share))
+                self.say(_message(share, self.tokens_per_update))
 
 
-def _message(share: float) -> str:
+def _message(share: float, tokens_per_update: int) -> str:
+    threads = torch.get_num_threads()
+    way_out = (
+        f"Processes of one thread lose less: training.processes={threads} in a new run"
+        if tokens_per_update >= threads * FEWEST_TOKENS
+        else "With updates of so few tokens, one thread loses least: training.threads=1, also with --resume"
+    )
     return (
         f"other programs use the processor: each thread waited for it {share:.0%} of the time, and the other "
-        "threads of this training for that one. Processes of one thread lose less: "
-        f"training.processes={torch.get_num_threads()} in a new run"
+        f"threads of this training for that one. {way_out}"
     )
 
 

@@ -1,5 +1,6 @@
 """The engine's door: what a call would read or write outside its memory is refused."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -84,6 +85,8 @@ PROGRAMS = {
     "no cache": (of_cache("keys", None), "cache"),
     "working memory too narrow": (of_call("n_converted", 3), "working memory"),
     "scores too narrow": (of_call("n_scores", 0), "working memory"),
+    "a negative width of scores": (of_call("n_scores", -(2**63)), "sizes"),
+    "a negative width of working memory": (of_call("n_converted", -(2**63)), "sizes"),
     "more rows than lines": (of_call("n_rows", 6), "sizes"),
     "negative rows": (of_call("n_rows", -1), "sizes"),
     "more threads than there is room for": (of_call("n_threads", 3), "sizes"),
@@ -131,6 +134,18 @@ def test_what_leaves_its_memory_is_refused_before_anything_is_done(base, name):
     for ours, theirs in zip(base.runner.buffers, buffers, strict=True):
         assert torch.equal(ours, theirs)
     base.run()
+
+
+@pytest.mark.parametrize("name", ["n_scores", "n_converted"])
+def test_widths_of_working_memory_are_checked_though_no_instruction_uses_it(library, name):
+    """Threads that take rows of their own multiply them all the same."""
+    base = made(engine_of(library, "fp32", "layer"), 13, 3)
+    base.call.program = base.runner._first + base.index(native.NORM) * ctypes.sizeof(native.Instruction)
+    base.call.n_instructions = 1
+    base.run()
+    setattr(base.call, name, -(2**63))
+    with pytest.raises(ValueError, match=r"the engine refuses .*sizes"):
+        base.run()
 
 
 @pytest.mark.parametrize("name", ["scales", "sums"])

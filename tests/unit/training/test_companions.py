@@ -1,7 +1,11 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
 
+from heedful.errors import WorkError
 from heedful.training import companions
 from heedful.training.companions import choose_processes
 
@@ -89,3 +93,53 @@ def test_a_process_that_cannot_start_is_named_with_its_last_words(tmp_path, thre
         pass
     assert type(caught.value).__name__ == "WorkError"
     assert torch.get_num_threads() == 2
+
+
+def test_a_process_imports_what_this_one_imports(tmp_path, threads, monkeypatch):
+    """And nothing that lies in the current folder by chance."""
+    threads(2)
+    (tmp_path / "heedful.py").write_text("raise SystemExit('a file of the user')")
+    monkeypatch.chdir(tmp_path)
+    with (
+        pytest.raises(WorkError, match="no such run"),
+        companions.companions(2, tmp_path / "nowhere"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("of_each", "got"), [(None, 2), (4, 4), (1, 1)])
+def test_threads_of_each_are_those_asked_for_or_shared(tmp_path, threads, monkeypatch, of_each, got):
+    threads(4)
+    begun = []
+
+    def start(rank, n, each, run, place):
+        begun.append((rank, n, each))
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    def stop(started, place):
+        assert torch.get_num_threads() == got
+        raise WorkError
+
+    monkeypatch.setattr(companions, "_start", start)
+    monkeypatch.setattr(companions, "_wait_until_ready", stop)
+    with pytest.raises(WorkError), companions.companions(2, tmp_path, of_each):
+        pass
+    assert begun == [(1, 2, got)]
+    assert torch.get_num_threads() == 4
+
+
+LOST = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer"
+
+
+def test_the_process_that_failed_is_named_and_not_one_that_lost_it(tmp_path):
+    """Though it is the last to end."""
+    codes = [f"raise RuntimeError({LOST!r})", "import time; time.sleep(1.5); raise MemoryError('its own')"]
+    started = []
+    for rank, code in enumerate(codes, 1):
+        with (tmp_path / f"{rank}.err").open("wb") as errors:
+            started.append(subprocess.Popen([sys.executable, "-c", code], stderr=errors))
+    with (
+        pytest.raises(WorkError, match=r"process 3 of 3 ended \(exit status 1\): MemoryError: its own"),
+        companions._clear_failures(started, tmp_path),
+    ):
+        raise RuntimeError(LOST)

@@ -129,6 +129,13 @@ def test_compiled_code_is_kept_in_the_folder_that_is_named(cache):
     assert separate_compiled_code() == folder
 
 
+def test_a_folder_of_the_user_may_be_named_after_heedful(cache, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache / "heedful-cache"))
+    folder = separate_compiled_code()
+    assert folder.parent == cache / "heedful-cache"
+    assert separate_compiled_code() == folder
+
+
 @pytest.mark.parametrize("name", ["ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "processor"])
 def test_other_instructions_have_another_folder_beside(cache, monkeypatch, name):
     """Even in a process started from one that has a folder already."""

@@ -18,10 +18,10 @@ def threads():
     torch.set_num_threads(before)
 
 
-def said(events, times, waits):
+def said(events, times, waits, tokens=2048):
     """What is said when the events come at these times, with so many seconds waited by then."""
     lines, times, waits = [], iter(times), iter(waits)
-    notice = ContentionNotice(lines.append, clock=lambda: next(times), waited=lambda: next(waits))
+    notice = ContentionNotice(lines.append, tokens, clock=lambda: next(times), waited=lambda: next(waits))
     for event in events:
         notice(event)
     return lines
@@ -31,6 +31,13 @@ def test_waiting_is_said_once(threads):
     (line,) = said([UPDATED] * 5, [100, 115, 131, 170, 210], [7, 9, 17, 60, 99])
     assert "waited for it 16% of the time" in line  # 10 s of 31 by two threads
     assert "training.processes=2" in line
+
+
+def test_updates_of_few_tokens_are_best_left_to_one_thread(threads):
+    """Several processes are slower there (docs/performance.md, Beside other work)."""
+    (line,) = said([UPDATED] * 2, [0, 31], [0, 30], tokens=2047)
+    assert "training.threads=1" in line
+    assert "processes=" not in line
 
 
 def test_a_tenth_is_not_worth_a_word(threads):

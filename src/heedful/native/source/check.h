@@ -179,6 +179,7 @@ static int64_t check(const Call *call) {
     if (call->n_threads < 1 || call->n_threads > MOST_THREADS || call->n_threads > call->most_threads) return BAD_CALL;
     if (call->n_buffers < 1 || call->n_buffers > MOST_BUFFERS || !call->buffers || !call->widths) return BAD_CALL;
     if (call->n_instructions && !call->program) return BAD_CALL;
+    if (call->n_converted < 0 || call->n_scores < 0) return BAD_CALL; /* multiplied even where nothing lies there */
     for (int64_t i = 0; i < call->n_buffers; i++)
         if (!call->buffers[i] || call->widths[i] < 1) return BAD_CALL;
     if (call->n_rows == 0) return SOUND; /* nothing is read */

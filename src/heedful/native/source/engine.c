@@ -148,7 +148,7 @@ static int64_t cycles(const Call *call, const Instruction *op) {
     }
     if (op->op == ATTEND) {
         const int32_t *seen = op->reads_source ? call->source_lengths : call->seen;
-        return call->n_rows * seen[call->n_rows / 2] * (int64_t)op->n_heads * (op->d_k + op->d_v) / 12;
+        return call->n_rows * seen[call->n_rows / 2] * (int64_t)op->n_heads * ((int64_t)op->d_k + op->d_v) / 12;
     }
     return call->n_rows * (int64_t)(op->n_in > op->n_out ? op->n_in : op->n_out) / 2;
 }
@@ -189,8 +189,8 @@ static void run_own_rows(const Call *call, Share share, Barrier *barrier) {
     if (own.seen) own.seen += begin;
     if (own.sources) own.sources += begin;
     if (own.source_lengths) own.source_lengths += begin;
-    own.converted += begin * own.n_converted;
-    own.row_scales += begin;
+    if (own.converted) own.converted += begin * own.n_converted;
+    if (own.row_scales) own.row_scales += begin;
     if (own.scores) own.scores += share.number * own.n_scores;
     for (int64_t i = 0; i < own.n_instructions; i++) {
         const Instruction *op = &own.program[i];
