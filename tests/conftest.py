@@ -24,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="the whole sweep: tests marked `full`, larger amounts"
     )
+    parser.addoption("--seed", type=int, help="of attacks; without it 0, or a fresh one with --full")
     parser.addoption("--threads", type=int, default=1, help="threads of torch")
 
 

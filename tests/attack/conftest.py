@@ -10,6 +10,8 @@ from killing import whole  # noqa: F401
 @pytest.fixture
 def draw(request: pytest.FixtureRequest) -> random.Random:
     """The same numbers in every `make test`; fresh ones with ``--full``, whose seed a failure shows."""
-    seed = random.SystemRandom().getrandbits(32) if request.config.getoption("--full") else 0
-    print(f"seed of this attack: {seed}")
+    seed = request.config.getoption("--seed")
+    if seed is None:
+        seed = random.SystemRandom().getrandbits(32) if request.config.getoption("--full") else 0
+    print(f"seed of this attack: {seed} (the same again: --seed {seed})")
     return random.Random(seed)

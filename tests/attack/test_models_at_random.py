@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from heedful.models.registry import BUILDERS, SIZES, AnyConfig
 from heedful.nn.layout import Layout, Tokens
+from heedful.nn.patches import Pictures
 from heedful.runs.yaml import dump_yaml
 
 SMALL = {
@@ -61,11 +62,17 @@ def tree(config: type[BaseModel], rng: random.Random, share: float = 0.25) -> di
     return settings
 
 
-def hidden(model: torch.nn.Module, kind: str, longest: int) -> torch.Tensor:
-    """What a family that reads texts makes of two sequences."""
-    lengths = [1, min(2, longest)]
+def hidden(model: torch.nn.Module, config: Any) -> torch.Tensor:
+    """What a model makes of two sequences, of two pictures, or of both."""
+    lengths = [1, min(2, getattr(config, "longest", None) or 2)]
     tokens = Tokens(torch.tensor([1, 8, 9][: sum(lengths)]), Layout.of(lengths))
-    return model(tokens, tokens) if kind in {"transformer", "recurrent"} else model(tokens)
+    if config.kind in {"language-model", "encoder"}:
+        return model(tokens)
+    if config.kind in {"transformer", "recurrent"}:
+        return model(tokens, tokens)
+    pixels = torch.rand(2, config.channels, config.picture_size, config.picture_size)
+    pictures = Pictures.of(pixels, config.n_tokens)
+    return model(tokens, pictures) if config.kind == "captioner" else model(pictures)
 
 
 @pytest.mark.parametrize("config", get_args(AnyConfig), ids=lambda c: c.model_fields["kind"].default)
@@ -86,11 +93,10 @@ def test_sizes_are_refused_by_key_or_learn(config, draw, amount):
         built += 1
         try:
             model = BUILDERS[made.kind](made, **dict.fromkeys(SIZES[made.kind], 11))
-            if made.kind in {"transformer", "recurrent", "language-model", "encoder"}:
-                y = hidden(model, made.kind, getattr(made, "longest", None) or 2)
-                y.square().sum().backward()
-                assert y.isfinite().all()
-                assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+            y = hidden(model, made)
+            y.square().sum().backward()
+            assert y.isfinite().all()
+            assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
         except Exception as error:
             pytest.fail(f"{type(error).__name__}: {error}\n{dump_yaml({'model': settings})}")
     assert built

@@ -9,7 +9,7 @@ import traceback
 import numpy as np
 import pytest
 import torch
-from configurations import Drawing
+from configurations import Drawing, configurations
 from PIL import Image
 
 from heedful.errors import HeedfulError, RequestError
@@ -63,6 +63,7 @@ CHOICES = {
     "max_new_tokens": (0, 1, 5),
     "vocab_size": (None, 1, 4, 5, 9, 30, 300),
     "merges": (None, 1, 9),
+    "n_blocks": ([], [1], [1, 2], [2, 1, 1]),
 }
 """Values of fields whose type says too little, or allows too much for a moment's work."""
 
@@ -83,9 +84,21 @@ PAIRS = {
     "model": {"kind": "transformer", "d_model": 8, "n_heads": 2, "n_layers": 1, "d_ff": 5},
     "decoding": SHORT,
 }
+RECURRENT = {"kind": "recurrent", "d_embedding": 8, "d_hidden": 8}
+RESNET = {"kind": "resnet", "picture_size": 8, "channels": 1, "n_blocks": [1, 1], "width": 4, "n_groups": 2}
+ONE_TEXT = {
+    **PAIRS,
+    "tokenizer": {**TEXTS, "shared": True},
+    "model": {**DECODER, "context": 64},
+    "filter": {"max_length": 20},
+}
 TASKS = {
     "translation": PAIRS,
+    "translation, recurrent": {**PAIRS, "model": RECURRENT},
+    "translation, language-model": ONE_TEXT,
     "summarisation": PAIRS,
+    "summarisation, recurrent": {**PAIRS, "model": RECURRENT},
+    "summarisation, language-model": ONE_TEXT,
     "language-modelling": {
         "columns": ("text",),
         "tokenizer": TEXTS,
@@ -94,12 +107,15 @@ TASKS = {
     },
     "masked-language-modelling": {"columns": ("text",), "tokenizer": TEXTS, "model": ENCODER},
     "classification": {"columns": ("text", "label"), "tokenizer": TEXTS, "model": ENCODER},
-    "regression": {
-        "columns": ("text", "number"),
+    "classification, language-model": {
+        "columns": ("text", "label"),
         "tokenizer": TEXTS,
-        "model": ENCODER,
+        "model": DECODER,
     },
+    "regression": {"columns": ("text", "number"), "tokenizer": TEXTS, "model": ENCODER},
+    "regression, language-model": {"columns": ("text", "number"), "tokenizer": TEXTS, "model": DECODER},
     "tagging": {"columns": ("words", "tags"), "tokenizer": TEXTS, "model": ENCODER},
+    "tagging, language-model": {"columns": ("words", "tags"), "tokenizer": TEXTS, "model": DECODER},
     "question-answering": {
         "columns": ("question", "passage", "answer"),
         "tokenizer": TEXTS,
@@ -110,6 +126,7 @@ TASKS = {
         "columns": ("picture", "label"),
         "model": {"kind": "vision", "d_ff": 5, **SQUARES},
     },
+    "picture-classification, resnet": {"columns": ("picture", "label"), "model": RESNET},
     "captioning": {
         "columns": ("picture", "caption"),
         "tokenizer": TEXTS,
@@ -117,20 +134,25 @@ TASKS = {
         "decoding": SHORT,
     },
 }
-"""What a small recipe of each task has; it is valid as it is."""
+"""What a small recipe of each task, with each family that it takes, has; it is valid as it is."""
 
 
-def base(task):
-    own = copy.deepcopy(TASKS[task])
+def base(name):
+    own, task = copy.deepcopy(TASKS[name]), task_of(name)
     names = {"label" if name == "number" else name: name for name in own.pop("columns")}
     source = {"kind": "jsonl", "paths": "rows.jsonl", "columns": names}
+    filter = {"filter": own.pop("filter")} if "filter" in own else {}
     common = {
         "task": {"kind": task},
-        "data": {"train": source, "valid": {**source, "limit": 3}},
+        "data": {"train": source, "valid": {**source, "limit": 3}, **filter},
         "schedule": {"kind": "constant", "peak": 1e-3},
         "training": {"max_updates": 1, "tokens_per_update": 60, "processes": 1, "compile": "off"},
     }
     return {**common, **own}
+
+
+def task_of(name):
+    return name.partition(",")[0]
 
 
 @pytest.fixture(scope="module")
@@ -190,9 +212,12 @@ def built(monkeypatch):
 
 
 def is_named(message, sections):
-    """Whether every line of a refusal has a key, or the file and line of the data or of the recipe."""
+    """Whether every line of a refusal has a key, or the file and line of the data or of the recipe.
+
+    Indented lines go on with the one above.
+    """
     place = re.compile(rf"\.\w+:\d+:|(^|\W)({'|'.join(sections)})([.:=]| \w+:)")
-    return all(place.search(line) for line in message.splitlines())
+    return all(place.search(line) for line in message.splitlines() if not line.startswith("  "))
 
 
 def outcome(file, out, built):
@@ -246,6 +271,15 @@ def tried(settings, folder, built, number):
         return traceback.format_exc(), False
 
 
+def test_every_family_of_every_task_occurs():
+    taken = {
+        (task, each.model_fields["kind"].default)
+        for task, kind in KINDS.items()
+        for each in configurations(kind.recipe.model_fields["model"].annotation)
+    }
+    assert taken == {(task_of(name), own["model"]["kind"]) for name, own in TASKS.items()}
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_the_base_trains(task, folder, built):
     wrong, trained = tried(base(task), folder, built, f"-{task}")
@@ -259,7 +293,7 @@ def test_recipes_are_refused_by_key_or_train(folder, built, draw, amount):
     n = amount(40, 1000)
     for number in range(n):
         task = draw.choice(list(TASKS))
-        settings = drawing.mutated(base(task), KINDS[task].recipe, draw.choice((1, 1, 2, 3, 5)))
+        settings = drawing.mutated(base(task), KINDS[task_of(task)].recipe, draw.choice((1, 1, 2, 3, 5)))
         wrong, learned = tried(settings, folder, built, number)
         assert wrong is None, f"{wrong}\n{dump_yaml(settings)}"
         trained += learned

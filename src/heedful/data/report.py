@@ -297,7 +297,7 @@ def keep(
         report.count(cut)
         yield Located({**cut.row, **aside}, cut.where)
     if report.kept == 0:
-        raise DataError("\n".join(["no row can be used", *report.lines()]))
+        raise DataError("\n  ".join(["no row can be used", *report.lines()]))
 
 
 def _reason_to_drop(located: Encoded, filter: Filter, limits: Sequence[Limit]) -> str | None:

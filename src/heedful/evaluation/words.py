@@ -5,10 +5,11 @@ separates. In scripts without spaces, each letter with its combining marks is a 
 into the normal form NFKC and lower case first. Of ASCII texts, these are rouge-score's tokens.
 """
 
-import unicodedata
 from collections.abc import Iterable
 
 import regex
+
+from heedful.text.normalisation import normalised
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _JOINERS = r"\u200c\u200d"  # within words of Persian, of Sinhala and others
@@ -29,7 +30,7 @@ _LANGUAGES = {
 
 def words(text: str) -> list[str]:
     """Split a text into its words, in lower case; see the module."""
-    return _WORD.findall(unicodedata.normalize("NFKC", text).lower())
+    return _WORD.findall(normalised(text, "nfkc").lower())
 
 
 def language_without_spaces(texts: Iterable[str]) -> str | None:

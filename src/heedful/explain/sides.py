@@ -4,7 +4,6 @@ Special tokens that heedful inserts belong to no word. ``<unk>`` is what the use
 """
 
 import io
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -15,6 +14,7 @@ from jaxtyping import UInt8
 from heedful.data.pictures import MODES
 from heedful.explain.alignment import words_of
 from heedful.explain.view import Side
+from heedful.text.normalisation import normalised
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import NO_WORD, Tokenizer
 
@@ -51,8 +51,7 @@ def _named(labels: Sequence[str], text: str) -> list[str]:
     unknown, own = SPECIALS.names[SPECIALS.unknown], text.split()[: len(labels)]
     pairs = list(zip(labels, own, strict=False))
     if len(own) < len(labels) or any(
-        a != unknown
-        and unicodedata.normalize("NFKC", a).casefold() != unicodedata.normalize("NFKC", b).casefold()
+        a != unknown and normalised(a, "nfkc").casefold() != normalised(b, "nfkc").casefold()
         for a, b in pairs
     ):
         return list(labels)

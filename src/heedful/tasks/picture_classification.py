@@ -73,7 +73,7 @@ class PictureCodec:
             ids: dict[str, Any] = {PICTURE: pixels.reshape(-1), LABEL: [number]}
             yield Located(ids, row.where)
         if report.kept == 0:
-            raise DataError("\n".join(["no row can be used", *report.lines()]))
+            raise DataError("\n  ".join(["no row can be used", *report.lines()]))
 
 
 class PictureClassifier(Reader):

@@ -111,8 +111,10 @@ def test_a_length_equal_to_the_limit_is_not_too_long():
 
 @pytest.mark.parametrize("rows", [[], located(([], [5]))])
 def test_no_row_left_is_an_error(rows):
-    with pytest.raises(DataError, match="no row can be used"):
+    with pytest.raises(DataError, match=r"^no row can be used\n  rows: ") as error:
         run(rows)
+    others = str(error.value).splitlines()[1:]
+    assert all(line.startswith("  ") for line in others)  # they go on with the first, which gets a key
 
 
 def test_lines_for_people():

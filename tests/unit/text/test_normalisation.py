@@ -1,11 +1,13 @@
 import sys
 import unicodedata
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import heedful
 from heedful.errors import RequestError
 from heedful.text import normalisation
 from heedful.text.normalisation import _MARKS, Preprocessing, moses, normalised, tokenise_for_bleu
@@ -96,6 +98,13 @@ def test_nothing_is_left_to_be_ordered_by_insertion(form, marks, monkeypatch):
     text = "\u00e9" + marks * 200 + "e" + marks * 10
     assert normalised(text, form) == unicodedata.normalize(form.upper(), text)
     assert sum(steps) < 2 * len(text)
+
+
+def test_texts_are_normalised_nowhere_else():
+    """Python's function alone would take minutes for a long run of marks."""
+    sources = Path(heedful.__file__).parent.rglob("*.py")
+    users = [path.name for path in sources if "unicodedata.normalize(" in path.read_text("utf-8")]
+    assert users == ["normalisation.py"]
 
 
 class _Counting:
