@@ -47,8 +47,18 @@ class StandardisedConvolution(nn.Module):
         return ((wide - mean) * torch.rsqrt(variance + self.epsilon)).to(self.weight.dtype)
 
     def forward(self, x: Float[Tensor, "B d_in H W"]) -> Float[Tensor, "B d_out rows columns"]:
-        """Filter the pictures."""
-        return functional.conv2d(x, self.standardised(), stride=self.stride, padding=self.kernel // 2)
+        """Filter the pictures.
+
+        Along an axis with one output place, filters are cut to the pixels that they meet. Of weights that
+        meet zeros alone, oneDNN does not compute the bf16 gradient: it returns what was in memory before.
+        """
+        weight, padding = self.standardised(), [self.kernel // 2] * 2
+        for axis, size in enumerate(x.shape[2:]):
+            if size <= self.stride:
+                met = min(size, self.kernel - self.kernel // 2)
+                weight = weight.narrow(axis + 2, self.kernel // 2, met)
+                x, padding[axis] = x.narrow(axis + 2, 0, met), 0
+        return functional.conv2d(x, weight, stride=self.stride, padding=padding)
 
     def extra_repr(self) -> str:
         """Sizes, for printing."""

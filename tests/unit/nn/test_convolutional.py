@@ -52,6 +52,31 @@ def test_a_standardised_convolution_is_the_loop(kernel, stride):
     torch.testing.assert_close(part(x), wanted, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("height, width", [(1, 1), (1, 5), (4, 2), (3, 3), (2, 3)])
+@pytest.mark.parametrize("kernel, stride", [(1, 2), (3, 1), (3, 2), (3, 3), (7, 2), (7, 3)])
+def test_gradients_in_bf16_are_those_in_fp32_of_small_grids_too(kernel, stride, height, width):
+    """Memory is filled with NaN before: a kernel that leaves a part of its result unwritten returns it."""
+    torch.manual_seed(3)
+    part = StandardisedConvolution(16, 16, kernel, stride)
+    x = pictures(12, 16, height, width)
+    for _ in range(3):
+        narrow, wide = x.bfloat16().requires_grad_(), x.bfloat16().float().requires_grad_()
+        weight = part.standardised().detach()
+        expected = functional.conv2d(wide, weight.requires_grad_(), stride=stride, padding=kernel // 2)
+        g = torch.randn_like(expected)
+        expected.backward(g)
+        with torch.autocast("cpu", torch.bfloat16):
+            actual = part(narrow)
+        poison = [torch.full((n,), math.nan) for n in (16 * 16 * kernel**2, 12 * 16 * height * width) * 9]
+        del poison
+        actual.float().backward(g)
+        (found,) = torch.autograd.grad(part.standardised(), part.weight, weight.grad)
+        for ours, theirs in ((actual, expected), (narrow.grad, wide.grad), (part.weight.grad, found)):
+            scale = float(theirs.detach().abs().max())
+            torch.testing.assert_close(ours.float().detach(), theirs.detach(), rtol=0, atol=0.03 * scale)
+        part.weight.grad = None
+
+
 def test_neither_scale_nor_mean_of_a_filter_matters():
     part, x = StandardisedConvolution(C, D, 3), pictures()
     before = part(x)
