@@ -41,7 +41,9 @@ def train(
     ),
     overrides: list[str] = typer.Argument(None, metavar="KEY=VALUE", help="Changes to the recipe."),
     out: Path = typer.Option(None, help="The run's folder. [default: runs/NAME]"),
-    resume: bool = typer.Option(False, "--resume", help="Go on from the newest checkpoint, bit for bit."),
+    resume: bool = typer.Option(
+        False, "--resume", help="Go on from the newest checkpoint, on the same CPU bit for bit."
+    ),
     device: Device = "auto",
     print_recipe: bool = typer.Option(False, "--print", help="Print the merged recipe and leave."),
     tensorboard: bool = typer.Option(False, "--tensorboard", help="Also write TensorBoard's event files."),

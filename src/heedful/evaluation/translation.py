@@ -18,11 +18,14 @@ from heedful.evaluation.words import language_without_spaces
 
 References = Sequence[str | Sequence[str]]
 
-Language = Literal["zh", "ja", "ko", "th", "lo", "km", "my"]
+Language = Literal["zh", "ja", "ko", "th", "lo", "km", "my", "bo"]
 """Languages whose texts BLEU splits by a tokeniser other than sacreBLEU's default."""
 
-_BY_CHARACTERS = ("th", "lo", "km", "my")
+_BY_CHARACTERS = ("th", "lo", "km", "my", "bo")
 """Those without a tokeniser of their own in sacreBLEU, and without spaces between words."""
+
+_INSTALLED = ("ja", "ko")
+"""Those whose tokeniser is an extra of sacreBLEU of the same name; its own message names ``ja`` for both."""
 
 
 def translation_scores(
@@ -38,8 +41,8 @@ def translation_scores(
         hypotheses: one text an input.
         references: for each hypothesis its reference, or several.
         language: the code of the target language; Chinese, Japanese and Korean (zh, ja, ko) get their
-            own tokeniser inside BLEU, Thai, Lao, Khmer and Burmese (th, lo, km, my) are split into
-            characters. It shows in the signature.
+            own tokeniser inside BLEU, Thai, Lao, Khmer, Burmese and Tibetan (th, lo, km, my, bo) are split
+            into characters. It shows in the signature.
         lowercase: whether BLEU and chrF ignore case (TER always does, as is usual).
 
     Returns:
@@ -210,8 +213,12 @@ def _bleu(language: str | None, lowercase: bool, effective_order: bool = False) 
             effective_order=effective_order,
         )
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise RequestError(f"BLEU cannot split text of language {language!r}: {reason}") from None
+        if language not in _INSTALLED:
+            raise
+        raise RequestError(
+            f"evaluation.language={language}: the tokeniser that BLEU needs is not installed; install it by "
+            f"pip install 'sacrebleu[{language}]'"
+        ) from error
 
 
 def _rows(hypotheses: Sequence[str], references: References) -> list[list[str]]:

@@ -23,6 +23,7 @@ _LANGUAGES = {
     "lo": regex.compile(r"[\p{L}&&\p{Lao}]", regex.VERSION1),
     "km": regex.compile(r"[\p{L}&&\p{Khmer}]", regex.VERSION1),
     "my": regex.compile(r"[\p{L}&&\p{Myanmar}]", regex.VERSION1),
+    "bo": regex.compile(r"[\p{L}&&\p{Tibetan}]", regex.VERSION1),
     "ja": regex.compile(r"[\p{L}&&[\p{Hiragana}\p{Katakana}\u30fc]]", regex.VERSION1),
     "zh": regex.compile(r"[\p{L}&&\p{Han}]", regex.VERSION1),
 }

@@ -124,23 +124,26 @@ def _rank(font: FontEntry, missing: frozenset[int]) -> tuple[int, bool, bool, st
 
 
 def _script(character: str) -> str:
-    """The script of a letter, mark or digit, by the first word of its Unicode name; of others nothing."""
-    if unicodedata.category(character)[0] not in "LMN":
-        return ""
+    """The script of a letter, mark or digit (first word of its Unicode name), or `_SYMBOLS`, or nothing."""
+    kind = unicodedata.category(character)[0]
+    if kind not in "LMN":
+        return _SYMBOLS if kind == "S" else ""
     return unicodedata.name(character, "").split(" ")[0].title().replace("Cjk", "CJK")
 
 
 def _no_font(scripts: Sequence[str]) -> str:
     packages = [
         "fonts-noto-cjk" if {*scripts} & _EAST_ASIAN else "",
-        "fonts-noto-core" if {*scripts} - _EAST_ASIAN else "",
+        "fonts-noto-core" if {*scripts} - _EAST_ASIAN - {_SYMBOLS} else "",
+        "fonts-symbola" if _SYMBOLS in scripts else "",
     ]
     return (
-        f"no font of this machine has the letters of: {', '.join(scripts)}; they are drawn as boxes. Install "
-        f"Noto fonts (Debian, Ubuntu: {' '.join(filter(None, packages))})"
+        f"no font of this machine has characters of: {', '.join(scripts)}; they are drawn as boxes. Install "
+        f"fonts that have them (Debian, Ubuntu: {' '.join(filter(None, packages))})"
     )
 
 
+_SYMBOLS = "emoji and symbols"
 _EAST_ASIAN = {"CJK", "Hiragana", "Katakana", "Hangul", "Bopomofo", "Ideographic"}
 
 

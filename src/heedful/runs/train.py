@@ -74,8 +74,8 @@ def train_run(
     Args:
         recipe: validated.
         out: the run's folder; must not hold a run, unless it is resumed.
-        resume: go on from the newest good checkpoint in ``out``, bit for bit; of a run that is at its end,
-            nothing is changed.
+        resume: go on from the newest good checkpoint in ``out``, on the same CPU bit for bit; of a run that
+            is at its end, nothing is changed.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         listeners: made once the folder exists; are told what happens.
         say: is given lines about the preparation.

@@ -53,7 +53,7 @@ def train(
     Afterwards the model has the weights of the last update; `averaging.final_weights` gives those
     that the run ends with. SIGINT, SIGTERM and SIGHUP let the update finish and a checkpoint be written; a
     second one ends the process at once. With ``resume``, all continues from the newest good
-    checkpoint (or the beginning, if there is none) as if it had never stopped, bit for bit.
+    checkpoint (or the beginning, if there is none) as if it had never stopped, on the same CPU bit for bit.
 
     Args:
         step: the model, on its device, and its objective; compile it beforehand if wanted.

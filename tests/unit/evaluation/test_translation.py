@@ -1,5 +1,6 @@
 import math
 from collections import Counter
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import given
@@ -214,16 +215,15 @@ def test_tokenised_bleu_without_case():
     assert tokenised_bleu(["A B c d e"], ["a b C d e"]).value < 99
 
 
-def test_a_language_without_its_tokeniser_is_named():
-    try:
-        import MeCab  # noqa: F401
-    except ImportError:
-        with pytest.raises(
-            RequestError, match=r"^BLEU cannot split text of language 'ja': .*sacrebleu\[ja\]"
-        ):
-            translation_scores(["a"], ["a"], language="ja")
+@pytest.mark.parametrize("language, module", [("ja", "MeCab"), ("ko", "mecab_ko")])
+def test_a_language_without_its_tokeniser_is_named_with_what_to_install(language, module):
+    if find_spec(module) is None:
+        expected = rf"^evaluation\.language={language}: .*pip install 'sacrebleu\[{language}\]'$"
+        with pytest.raises(RequestError, match=expected):
+            translation_scores(["a"], ["a"], language=language)
     else:
-        assert "ja-mecab" in translation_scores(["a"], ["a"], language="ja")["BLEU"].signature
+        found = translation_scores(["a"], ["a"], language=language)["BLEU"]
+        assert f"{language}-mecab" in found.signature
 
 
 def test_an_exact_match_is_of_any_reference():
@@ -248,7 +248,10 @@ def test_exact_matches_are_counted_letter_by_letter():
         exact_match(["a"], ["a", "b"])
 
 
-@pytest.mark.parametrize("language, text", [("th", "แมวนั่งอยู่"), ("my", "ကြောင်ထိုင်"), ("zh", "猫坐在窗边")])
+@pytest.mark.parametrize(
+    "language, text",
+    [("th", "แมวนั่งอยู่"), ("my", "ကြောင်ထိုင်"), ("zh", "猫坐在窗边"), ("bo", "ཞི་མི་འདུག")],
+)
 def test_scripts_without_spaces_are_split_into_characters(language, text):
     hypotheses = [text[:-1]]
     assert translation_scores(hypotheses, [text])["BLEU"].value == 0  # one word, and another one

@@ -21,6 +21,7 @@ from heedful.evaluation.words import language_without_spaces, words
         ("ラーメン2杯", ["ラ", "ー", "メ", "ン", "2", "杯"]),
         ("１２ ＡＢ", ["12", "ab"]),
         ("ที่นี่", ["ที่", "นี่"]),  # tone marks stay with their consonant
+        ("བོད་ཡིག", ["བོད", "ཡིག"]),  # a mark separates syllables
         ("don't stop_now 3.5", ["don", "t", "stop", "now", "3", "5"]),
         ("", []),
         ("。、!", []),
@@ -61,6 +62,7 @@ def test_every_letter_and_digit_is_in_a_word(text):
         ("ສະບາຍດີ", "lo"),
         ("សួស្តី", "km"),
         ("မင်္ဂလာပါ", "my"),
+        ("བཀྲ་ཤིས་བདེ་ལེགས།", "bo"),
         ("", None),
     ],
 )

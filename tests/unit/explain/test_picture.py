@@ -159,7 +159,7 @@ def fonts(monkeypatch):
     return have
 
 
-def test_a_sign_that_is_no_letter_is_drawn_as_a_box_without_complaint(weights, tmp_path):
+def test_a_sign_of_no_script_is_drawn_as_a_box_without_complaint(weights, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         figure = heat_map(["\U000e0fff", "b", "\ue000", "a\n", "\x07"], TARGET, weights)
@@ -175,6 +175,8 @@ def test_a_sign_that_is_no_letter_is_drawn_as_a_box_without_complaint(weights, t
         ("สุนัข", "Thai", "fonts-noto-core"),
         ("猫", "CJK", "fonts-noto-cjk"),
         ("ねこ", "Hiragana", "fonts-noto-cjk"),
+        ("🤗", "emoji and symbols", "fonts-symbola"),
+        ("🇩🇪ท", "Thai, emoji and symbols", "fonts-noto-core fonts-symbola"),
     ],
 )
 def test_a_script_without_a_font_is_named_with_what_to_install(
@@ -182,7 +184,8 @@ def test_a_script_without_a_font_is_named_with_what_to_install(
 ):
     """Matplotlib's own Last Resort has a box for every character: it is no font of any script."""
     fonts()
-    with pytest.warns(UserWarning, match=rf"letters of: {script}; .*\(Debian, Ubuntu: {package}\)") as said:
+    expected = rf"characters of: {script}; .*\(Debian, Ubuntu: {package}\)"
+    with pytest.warns(UserWarning, match=expected) as said:
         figure = heat_map([word, "a", "b", "c", "d"], TARGET, weights)
     assert len(said) == 1
     names = {name for text in figure.findobj(Text) for name in text.get_fontfamily()}

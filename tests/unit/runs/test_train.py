@@ -316,7 +316,7 @@ def test_a_missing_tokeniser_of_the_language_is_noticed_before_any_work(corpus, 
     monkeypatch.setattr(translation, "BLEU", missing)
     asked = {"evaluation": EvaluationConfig(language="ja"), "root": str(corpus / "nowhere")}
     settings = recipe().model_copy(update={**asked, "validation": ValidationConfig(decode=1)})
-    with pytest.raises(RequestError, match=r"'ja'.*sacrebleu\[ja\]"):
+    with pytest.raises(RequestError, match=r"language=ja: .*sacrebleu\[ja\]"):
         train_run(settings, corpus / "run", device="cpu")
     assert not (corpus / "run").exists()
     # Validations that compute no BLEU need no tokeniser; the data are then the first thing that is missing.

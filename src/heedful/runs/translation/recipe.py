@@ -77,8 +77,8 @@ class LanguageConfig(Config):
 
     Args:
         language: if words are not separated by spaces, or hardly (Korean): sacreBLEU splits Chinese (``zh``),
-            Thai, Lao, Khmer and Burmese into characters, Japanese and Korean by a tokeniser that has to be
-            installed with it (``pip install 'sacrebleu[ja]'``).
+            Thai, Lao, Khmer, Burmese and Tibetan into characters, Japanese and Korean by a tokeniser that has
+            to be installed with it (``pip install 'sacrebleu[ja]'`` or ``'sacrebleu[ko]'``).
     """
 
     language: Language | None = None
