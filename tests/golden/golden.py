@@ -1,0 +1,372 @@
+"""Record what heedful computes, and compare a later version with the record.
+
+    python tests/golden/golden.py check                  compare everything; exit status 1 if anything differs
+    python tests/golden/golden.py check runs phrasebook  compare the entries of `runs` named like "phrasebook"
+    python tests/golden/golden.py record                 write the records again
+
+A change of structure must leave every number as it is. A change of a number is a commit of its own that says
+why. Everything goes through the command, so the records survive changes of the Python API. There are three:
+`runs` (20 updates of a recipe for each task and family, then predict, evaluate and explain), `models`
+(parameters and FLOPs of every preset and recipe) and `lab` (verdict and values of every experiment).
+
+Results depend on the instruction set in their last digits. The script therefore starts itself again with the
+instruction set that every x86-64 processor has, and keeps six significant digits.
+"""
+
+import argparse
+import contextlib
+import gzip
+import io
+import itertools
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from ruamel.yaml import YAML
+from safetensors.torch import load_file
+
+FOLDER = Path(__file__).parent
+RECORDS = FOLDER / "records"
+BASELINE = {
+    "ATEN_CPU_CAPABILITY": "default",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "MKL_CBWR": "COMPATIBLE",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "COLUMNS": "100",
+}
+TRAINING = [
+    "training.max_updates=20",
+    "training.validate_every=20",
+    "training.save_every=20",
+    "training.log_every=1",
+    "training.tokens_per_update=500",
+    "training.average=1",
+    "training.precision=fp32",
+    "training.compile=off",
+    "training.threads=1",
+    "training.processes=1",
+]
+RELATIVE, ABSOLUTE = 2e-5, 1e-7
+TEXTS = (
+    "The old doctor reads a book .",
+    "I enjoyed the film transformers",
+    "a man is riding a horse",
+    "we see the bird in the garden",
+    "so long and thanks for all",
+    "A dull , lifeless and predictable film .",
+    "two dogs play in the snow",
+    "she gives the child a red apple",
+    "",
+    "Who wrote the report ?",
+)
+
+
+def command(*arguments: str) -> str:
+    """Run the command in this process, and return what it printed."""
+    from heedful.cli.main import app
+
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()) as errors:
+            app(arguments, standalone_mode=False)
+    except Exception as error:
+        error.add_note(f"heedful {' '.join(arguments)}\n{errors.getvalue()}")
+        raise
+    return printed.getvalue()
+
+
+# Numbers ----------------------------------------------------------------------------------------------
+
+
+def digest(value: Any, folder: str = "\0") -> Any:
+    """JSON with six significant digits, long arrays as shape and sums, and paths without the folder."""
+    if isinstance(value, str):
+        return value.replace(folder, "")
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int | float):
+        return rounded(value)
+    if isinstance(value, dict):
+        return {key: digest(each, folder) for key, each in sorted(value.items()) if key not in UNSTABLE}
+    numbers, shape = flat(value)
+    if numbers is not None and len(numbers) > 8:
+        return {"shape": shape, "sums": summary(numbers)}
+    return [digest(each, folder) for each in value]
+
+
+UNSTABLE = {
+    "seconds",
+    "minutes",
+    "hash",
+    "hashes",
+    "version",
+    "heedful",
+    "torch",
+    "data_seconds",
+    "measured_on",
+}
+
+
+def rounded(value: float) -> float | int | str:
+    """Six significant digits; what is not finite as text."""
+    if isinstance(value, int):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else str(value)
+
+
+def flat(value: Any) -> tuple[list[float] | None, list[int]]:
+    """The numbers of a rectangular nested list with its shape, or None."""
+    if not isinstance(value, list) or not value:
+        return None, []
+    if all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
+        return value, [len(value)]
+    parts = [flat(each) for each in value]
+    if any(numbers is None for numbers, _ in parts) or len({tuple(shape) for _, shape in parts}) > 1:
+        return None, []
+    return [n for numbers, _ in parts for n in numbers or []], [len(value), *parts[0][1]]
+
+
+def summary(numbers: list[float]) -> list[float | int | str]:
+    """Sum, norm, and a sum that depends on the order."""
+    total = math.fsum(numbers)
+    norm = math.sqrt(math.fsum(n * n for n in numbers))
+    ordered = math.fsum(n * math.cos(i) for i, n in enumerate(numbers))
+    return [rounded(float(each)) for each in (total, norm, ordered)]
+
+
+def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
+    """A line for every value that is not the same; numbers may differ in their last digits."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            if key not in new:
+                yield f"{where}.{key}: is missing"
+            elif key not in old:
+                yield f"{where}.{key}: is new"
+            else:
+                yield from differences(old[key], new[key], f"{where}.{key}")
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for i, (a, b) in enumerate(zip(old, new, strict=True)):
+            yield from differences(a, b, f"{where}[{i}]")
+    elif is_number(old) and is_number(new):
+        if not math.isclose(old, new, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
+            yield f"{where}: {old} became {new}"
+    elif old != new:
+        yield f"{where}: {old!r} became {new!r}"
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# Runs -------------------------------------------------------------------------------------------------
+
+SUBWORDS = ["tokenizer.subwords.vocab_size=500"]
+# Each recipe: the keys of its inputs, whether its explanation is recorded too, and what is changed in it.
+RUNS: dict[str, tuple[tuple[str, ...], bool, list[str]]] = {
+    "phrasebook-ta": (("source",), True, []),
+    "phrasebook-rnn": (("source",), True, []),
+    "phrasebook-rnn-heads": (("source",), False, []),
+    "phrasebook-lm": (("prompt",), True, []),
+    "phrasebook-lstm": (("prompt",), False, []),
+    "phrasebook-tags": (("words",), True, []),
+    "phrasebook-questions": (("question", "passage"), False, []),
+    "digits": (("picture",), True, []),
+    "scenes": (("picture",), True, []),
+    "sst2": (("text",), False, []),
+    "sick": (("text", "pair"), False, []),
+    "sick-relatedness": (("text", "pair"), False, []),
+    "wikitext2-masked": (("text",), True, SUBWORDS),
+    "wikitext2-spans": (("text",), False, SUBWORDS),
+    "wikitext2-lm": (("prompt",), False, SUBWORDS),
+    "tatoeba-ende-lm": (("source",), False, SUBWORDS),
+    "multi30k-ende-tiny": (("source",), False, ["tokenizer.subwords.merges=300"]),
+    "scitldr-tdmca": (("source",), False, SUBWORDS),
+    "fashion-mixer": (("picture",), False, []),
+    "fashion-resnet": (("picture",), False, []),
+}
+
+
+def record_runs(words: list[str]) -> Iterator[tuple[str, Any]]:
+    """Train, predict, evaluate and explain."""
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, (keys, explained, changes) in RUNS.items():
+            if all(word in name for word in words):
+                yield name, run_record(name, keys, explained, changes, Path(temporary))
+
+
+def run_record(
+    name: str, keys: tuple[str, ...], explained: bool, changes: list[str], folder: Path
+) -> dict[str, Any]:
+    """One run, from its recipe to its explanation."""
+    out, path = folder / name, folder / f"{name}.jsonl"
+    recipe = YAML(typ="safe", pure=True).load(command("train", name, "--print"))
+    fewer = list(fewer_rows(recipe["data"], folder))
+    inputs = list(inputs_of(keys, folder))
+    path.write_text("".join(json.dumps(each) + "\n" for each in inputs), "utf-8")
+    options = ["--gap", "a"] if recipe["task"]["kind"] == "masked-language-modelling" else []
+    options += ["--max-new-tokens", "20"] if "prompt" in keys else []
+    warm_up = ["schedule.warmup=5"] if "warmup" in recipe["schedule"] else []
+    command("train", name, *fewer, *TRAINING, *warm_up, *changes, "--out", str(out))
+    predicted = command("predict", str(out), str(path), *options)
+    record = {
+        "metrics": metrics(out),
+        "weights": weights(out),
+        "predictions": [json.loads(line) for line in predicted.splitlines()],
+        "scores": json.loads(command("evaluate", str(out), "--json")),
+    }
+    if explained:
+        record["explanation"] = json.loads(command("explain", str(out), inputs[0][keys[0]], "--json"))
+    return digest(record, str(folder))
+
+
+def fewer_rows(data: dict[str, Any], folder: Path) -> Iterator[str]:
+    """Overrides that keep the first rows of each data set; of running text, the first lines."""
+    sources = {"train": data["train"], "valid": data["valid"]}
+    sources |= {f"test.{name}": source for name, source in data["test"].items()}
+    for key, source in sources.items():
+        n = 300 if key == "train" else 40
+        yield f"data.{key}.limit={n}"
+        if source["kind"] == "text":
+            path = folder / f"{key}.txt"
+            (name,) = [source["paths"]] if isinstance(source["paths"], str) else source["paths"]
+            with gzip.open(os.path.expandvars(name), "rt", encoding="utf-8") as file:
+                path.write_text("".join(itertools.islice(file, n)), "utf-8")
+            yield f"data.{key}.paths={path}"
+
+
+def inputs_of(keys: tuple[str, ...], folder: Path) -> Iterator[dict[str, str]]:
+    """Ten inputs: texts, or paths of images."""
+    for i, text in enumerate(TEXTS):
+        if keys == ("picture",):
+            path = folder / f"{i}.png"
+            write_image(path, i)
+            yield {"picture": str(path)}
+        else:
+            yield dict(zip(keys, (text, TEXTS[i - 1]), strict=False))
+
+
+def write_image(path: Path, i: int) -> None:
+    """A smooth pattern in three colours, different for each i."""
+    y, x = np.mgrid[0:40, 0:40] / 40
+    planes = [np.sin(3 * x * (i + 1) + c) * np.cos(2 * y * (c + 1) + i) for c in range(3)]
+    Image.fromarray((127 * (1 + np.stack(planes, -1))).astype("uint8")).save(path)
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """What the training logged, without times."""
+    lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
+    kept = ("event", "update", "epoch", "loss", "terms", "rate", "norm", "tokens", "metrics", "best")
+    return [{key: value for key, value in json.loads(line).items() if key in kept} for line in lines]
+
+
+def weights(run: Path) -> dict[str, Any]:
+    """Shapes, sums and norms of all tensors, without their names."""
+    tensors = load_file(run / "weights.safetensors").values()
+    rows = [[list(each.shape), summary(each.double().flatten().tolist())[:2]] for each in tensors]
+    return {"parameters": sum(each.numel() for each in tensors), "tensors": sorted(rows)}
+
+
+# Models and experiments ---------------------------------------------------------------------------------
+
+
+def record_models(words: list[str]) -> Iterator[tuple[str, Any]]:
+    """Parameters and FLOPs of every preset and recipe."""
+    for name in (*presets(), *recipes()):
+        if all(word in name for word in words):
+            found = json.loads(command("describe", name, "--json"))
+            yield name, digest({key: value for key, value in found.items() if key in COUNTED})
+
+
+COUNTED = ("total", "trainable", "layers", "flops_per_token", "training_flops_per_token", "memory")
+
+
+def presets() -> list[str]:
+    """The names of the presets, one a line."""
+    return (FOLDER / "presets.txt").read_text("utf-8").split()
+
+
+def recipes() -> list[str]:
+    """The names of the shipped recipes."""
+    return [each["name"] for each in json.loads(command("recipes", "--json"))["recipes"]]
+
+
+def record_lab(words: list[str]) -> Iterator[tuple[str, Any]]:
+    """Verdicts and measured values of every experiment and its control, in their short form."""
+    for name in experiments():
+        if all(word in name for word in words):
+            (found,) = json.loads(command("lab", name, "--short", "--control", "--json"))["experiments"]
+            kept = ("control", "verdict", "expected", "measured")
+            yield name, digest([{key: each[key] for key in kept} for each in found["results"]])
+
+
+def experiments() -> list[str]:
+    """The names of the experiments."""
+    return [each["name"] for each in json.loads(command("lab", "--json"))["experiments"]]
+
+
+# The command --------------------------------------------------------------------------------------------
+
+PARTS: dict[str, Callable[[list[str]], Iterator[tuple[str, Any]]]] = {
+    "models": record_models,
+    "lab": record_lab,
+    "runs": record_runs,
+}
+
+
+def check(part: str, words: list[str]) -> list[str]:
+    """A line for every difference from the record."""
+    recorded = json.loads((RECORDS / f"{part}.json").read_text("utf-8"))
+    wrong, seen = [], set()
+    for name, value in PARTS[part](words):
+        found = list(differences(recorded.get(name), value, f"{part}: {name}"))
+        print(f"{part}: {name}: {'equal' if not found else f'{len(found)} differences'}", flush=True)
+        wrong += found
+        seen.add(name)
+    missing = [] if words else sorted(recorded.keys() - seen)
+    return wrong + [f"{part}: {name}: is gone" for name in missing]
+
+
+def record(part: str, words: list[str]) -> None:
+    """Write the record, or the entries that were asked for."""
+    path = RECORDS / f"{part}.json"
+    kept = json.loads(path.read_text("utf-8")) if words and path.exists() else {}
+    for name, value in PARTS[part](words):
+        print(f"{part}: {name}", flush=True)
+        kept[name] = value
+    path.parent.mkdir(exist_ok=True)
+    lines = [f"{json.dumps(name)}: {json.dumps(kept[name], ensure_ascii=False)}" for name in sorted(kept)]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+
+
+def main() -> int:
+    """Check or record."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("action", choices=("check", "record"))
+    parser.add_argument("part", nargs="?", choices=PARTS)
+    parser.add_argument("words", nargs="*", help="only entries whose name has all of these")
+    asked = parser.parse_args()
+    if any(os.environ.get(name) != value for name, value in BASELINE.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **BASELINE})
+    if "HEEDFUL_DATA" not in os.environ:
+        parser.error("HEEDFUL_DATA must name the folder with the corpora")
+    started, wrong = time.monotonic(), []
+    for part in [asked.part] if asked.part else PARTS:
+        if asked.action == "record":
+            record(part, asked.words)
+        else:
+            wrong += check(part, asked.words)
+    print("\n".join([*wrong, f"{len(wrong)} differences, {time.monotonic() - started:.0f} s"]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
