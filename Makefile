@@ -1,11 +1,14 @@
 # make demo   environment, install, and the main job: train the phrasebook translator, use it, score it
-# make test   environment, lint, types, all tests        make check   the quick loop while working
-# make test-all  all of that and the whole sweep: larger amounts, fresh random examples (hours)
+# make check  lint, types, unit tests without the slow ones (3 minutes)
+# make test   environment, lint, types; unit tests, laws, parity, and the command end to end (10 minutes)
+# make test-all  everything: all cases, larger amounts, fresh random examples, other instruction sets (hours)
 # make bench  speed and time to quality, side by side with other libraries (hours; BENCH=--quick: minutes)
 # make docs   the documentation as a site, in site/, with the lab's gallery (LAB=--short: quick ones)
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Byte code is kept, whatever the environment says: rewriting the assertions of all tests takes long.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: demo test test-all check bench docs lint types format clean
 
@@ -34,17 +37,17 @@ types: $(VENV)/installed
 	$(BIN)/mypy
 
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15
+	$(PYTEST) --durations=15
 
 test-all: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=30 --full
+	$(PYTEST) --durations=30 --full
+	$(BIN)/python tests/golden/golden.py check
 	$(BIN)/python tests/instruction_sets.py
 	$(BIN)/python tests/lowest_versions.py
 	$(BIN)/python tests/verdicts.py
 
-check: $(VENV)/installed
-	$(BIN)/ruff check src tests bench docs/hooks.py
-	$(BIN)/python -m pytest -n 2 -x -m 'not slow' tests/unit tests/laws tests/bench
+check: lint types
+	$(PYTEST) -x -m 'not slow' tests/unit
 
 format: $(VENV)/installed
 	$(BIN)/ruff format src tests bench docs/hooks.py

@@ -89,6 +89,7 @@ def no_waiting(monkeypatch):
     monkeypatch.setattr("harness.seats.REST", 0.0)
 
 
+@pytest.mark.full
 def test_everybody_has_one_turn_a_round_on_the_same_batch(no_waiting):
     log = []
     entered = [contender("peer", name, log) for name in "abc"]
@@ -137,6 +138,7 @@ def strangers(folder):
     return [Contender("peer", name, build) for name, build in builds.items()]
 
 
+@pytest.mark.full
 def test_whoever_is_apart_has_a_process_of_its_own_and_may_fail_there(tmp_path):
     field = Field(strangers, (tmp_path,))
     timings = measure(strangers(tmp_path), rounds=2, warm_up=2, apart=field, say=lambda text: None)

@@ -100,7 +100,7 @@ def test_each_ends_in_a_command_that_trains_on_what_is_built_in():
         assert {source.kind for source in (data.train, data.valid, *data.test.values())} == {"built-in"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("recipe, override", COMMANDS)
 def test_what_was_added_trains_and_is_scored(python, copy, recipe, override):
     python("-m", "heedful", "train", recipe, override, *SHORT, "--out", recipe)
@@ -110,7 +110,7 @@ def test_what_was_added_trains_and_is_scored(python, copy, recipe, override):
     assert json.loads(done.stdout)["splits"][0]["scores"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_laws_hold_what_was_added(python):
     chosen = "moving or focal or registry or every_mixer or every_objective"
     done = python("-m", "pytest", "tests/laws", "-k", chosen, "-p", "no:cacheprovider", "-vv")

@@ -109,6 +109,7 @@ def test_the_matrix_is_the_attention_over_the_words(first):
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.full
 def test_an_interrupted_training_goes_on(first, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(first[1], run)

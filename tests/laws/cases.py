@@ -363,10 +363,14 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 @cache
+def _declared(name: str) -> frozenset[str]:
+    with torch.device("meta"):
+        return frozenset(declared(plain_model(name)))
+
+
 def keeping(*declarations: str) -> list[str]:
     """The models that declare none of them."""
-    with torch.device("meta"):
-        return [name for name in MODELS if not {*declarations} & declared(plain_model(name))]
+    return [name for name in MODELS if not {*declarations} & _declared(name)]
 
 
 every_model = pytest.mark.parametrize("name", MODELS)

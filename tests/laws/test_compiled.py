@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases import LABELLED, MODELS, labelled_model, plain_model
+from tiers import sampled
 
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import claims
@@ -52,7 +53,8 @@ def is_compiled(model):
     return step.compiled
 
 
-every_model = pytest.mark.parametrize("name", [*MODELS, *LABELLED])
+NAMES = [*MODELS, *LABELLED]
+every_model = pytest.mark.parametrize("name", NAMES)
 
 
 @every_model
@@ -67,14 +69,14 @@ def test_a_model_is_compiled_or_declares_why_not(name):
 
 
 @pytest.mark.slow
-@every_model
+@pytest.mark.parametrize("name", sampled(NAMES, NAMES[::5]))
 def test_compiled_blocks_equal_themselves_whatever_the_lengths(name, agrees):
     """Graphs by the compiler's front end; a model that is not compiled has none."""
     if is_compiled(any_model(name)):
         agrees(name, "eager")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(900)  # a minute of an idle machine
 def test_machine_code_of_blocks_equals_them_whatever_the_lengths(agrees):
     agrees("pre-norm", MACHINE_CODE)

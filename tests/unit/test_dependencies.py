@@ -36,6 +36,7 @@ def imported(folder):
     return {name: path for name, path in found.items() if name not in sys.stdlib_module_names | {"heedful"}}
 
 
+@pytest.mark.slow
 def test_what_is_imported_is_a_direct_dependency():
     """Not only what another dependency happens to bring; pydantic fixes the version of its core."""
     wanted = names([*PROJECT["dependencies"], *EXTRAS["tensorboard"]]) | {"pydantic-core"}

@@ -46,6 +46,7 @@ def files() -> list[Path]:
     return [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent != PACKAGE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_module_imports_only_what_lies_below_it(path):
     layer = path.relative_to(PACKAGE).parts[0]
@@ -73,6 +74,7 @@ def statements(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
             yield from statements(each)
 
 
+@pytest.mark.slow
 def test_no_modules_import_each_other():
     known = modules()
     found: dict[str, set[str]] = {}
@@ -95,6 +97,7 @@ def test_every_package_has_its_place():
     assert packages <= set(BELOW)
 
 
+@pytest.mark.slow
 def test_loading_a_run_does_not_load_the_compiler():
     """It takes as long to import as torch itself, and is needed in long trainings alone."""
     code = "import sys, heedful.runs.run, heedful.explain.look; sys.exit('torch._dynamo' in sys.modules)"

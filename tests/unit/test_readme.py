@@ -25,6 +25,7 @@ def test_the_python_on_blocks_runs():
     assert scope["attention"](scope["x"], scope["Layout"].of([5, 9, 3])).shape == (17, 64)
 
 
+@pytest.mark.slow
 def test_the_number_of_parameters_is_the_ledgers():
     with torch.device("meta"):
         model = heedful.build("transformer-base", vocab_size=37000)

@@ -128,6 +128,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_site_has_every_page(site):
     for page in navigation(SETTINGS["nav"]):
         assert (site / page).with_suffix(".html").is_file()

@@ -9,6 +9,7 @@ RECIPE = "task: {kind: classification}\ntraining: {metric: loss, max_updates: 7}
 EVENTS = '{"event": "validated", "update": 3, "elapsed": 2.0, "best": true, "metrics": {"loss": 1.5}}\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["svg", "png"])
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_of_a_run_is_drawn(name, form, tmp_path):

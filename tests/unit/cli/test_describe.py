@@ -173,6 +173,7 @@ def test_classes_that_cannot_be_are_refused(arguments, message):
     assert message in str(outcome.exception)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(shipped_recipes()))
 def test_every_shipped_recipe_can_be_described(name):
     assert answer(name)["total"] > 0
@@ -220,6 +221,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     assert "recipe.yaml" in str(outcome.exception)
 
 
+@pytest.mark.slow
 def test_updates_are_timed_as_the_recipe_would_make_them(tmp_path):
     value = answer(recipe(tmp_path), "--time", "--device", "cpu", "--length", "13")
     Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(value)
@@ -232,6 +234,7 @@ def test_updates_are_timed_as_the_recipe_would_make_them(tmp_path):
     assert "timing" not in answer(recipe(tmp_path))
 
 
+@pytest.mark.slow
 def test_what_was_timed_is_told_below_the_table(tmp_path):
     changes = ("training.max_updates=1000000", "training.compile=off")
     outcome = invoke(recipe(tmp_path), *changes, "--time", "--device", "cpu")
@@ -241,6 +244,7 @@ def test_what_was_timed_is_told_below_the_table(tmp_path):
         assert words in last
 
 
+@pytest.mark.full
 def test_a_recipe_whose_data_are_at_hand_is_timed_on_them(tmp_path, monkeypatch):
     monkeypatch.setattr(timing, "FEWEST", 8)  # two epochs
     for name in ("a.en", "a.de", "b.en", "b.de"):

@@ -90,6 +90,7 @@ def test_json_of_one():
     assert value["results"][0]["measured"][0]["value"] == pytest.approx(2**0.5)
 
 
+@pytest.mark.slow
 def test_pages_of_two(tmp_path):
     outcome = invoke("one-hot-distances", "first-position", "--short", "--out", tmp_path / "site")
     assert outcome.exit_code == 0, outcome.exception

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 
 def lines_from(stream, n, seconds=240.0):
     """So many lines of a pipe, or what has come of them in that time."""
@@ -18,6 +20,7 @@ def lines_from(stream, n, seconds=240.0):
     return found.decode().splitlines()
 
 
+@pytest.mark.slow
 def test_a_process_answers_while_its_input_stays_open(letters):
     command = [sys.executable, "-m", "heedful", "predict", str(letters), "--device", "cpu"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:

@@ -48,6 +48,7 @@ def test_a_name_comes_back_as_it_is(name):
     assert done.stdout == name + b"\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["2>/dev/full", "2</dev/null", "2>&-"])
 def test_a_broken_standard_error_changes_neither_results_nor_the_status(broken):
     done = command(broken, "predict", "run", "nothing.txt")
@@ -59,6 +60,7 @@ def test_a_broken_standard_error_changes_neither_results_nor_the_status(broken):
     assert done.stdout == command("", "recipes").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "why"), [(">/dev/full", b"No space left on device"), ("1</dev/null", b"Bad file descriptor")]
 )

@@ -246,6 +246,7 @@ class TestDatasets:
         return datasets.Dataset.from_dict(data, features)
 
     # pandas before 3.1 leaves the file of a CSV to the garbage collector.
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore:Exception ignored in.*FileIO:pytest.PytestUnraisableExceptionWarning")
     @pytest.mark.parametrize("streaming", [False, True])
     @pytest.mark.parametrize("reader", ["json", "csv", "parquet"])

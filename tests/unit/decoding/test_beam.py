@@ -127,6 +127,7 @@ def test_an_exhaustive_beam_equals_brute_force_with_forbidden_tokens(toy):
     assert_same(got, brute_force(model, 3, 3, NoPenalty(), 0.0, 11, forbidden=(0, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unfinished", UNFINISHED)
 @pytest.mark.parametrize("length", PENALTIES, ids=repr)
 @pytest.mark.parametrize("beam, n_best, beta", [(2, 1, 0.0), (3, 3, 0.4), (5, 2, 0.0), (7, 4, 0.4)])

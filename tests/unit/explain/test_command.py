@@ -255,6 +255,7 @@ def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp
         command("translation", given, "--out", out, "--exact", "1:1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", [name for name in VIEWS if name != "gradients"])
 def test_every_view_of_a_picture_in_every_form(command, picture, tmp_path, published, view):
     shown = command("pictures", picture, "--view", view)

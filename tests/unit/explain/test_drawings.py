@@ -83,6 +83,7 @@ FIGURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 @pytest.mark.parametrize("name", FIGURES)
 def test_equal_figures_give_equal_bytes(name, suffix, saved):
@@ -315,6 +316,7 @@ def test_small_maps_lie_where_their_squares_lie():
     assert image.get_clim() == (-1, 1)
 
 
+@pytest.mark.slow
 def test_alike_is_blue_and_opposite_is_red_as_on_the_page():
     image = similarity_map(SIMILARITY).axes[0].images[0]
     alike, opposite = image.to_rgba(np.array([1.0, -1.0]))[:, :3]
@@ -367,6 +369,7 @@ def test_what_cannot_be_drawn_is_refused(draw, given):
         draw(given)
 
 
+@pytest.mark.slow
 def test_pyplot_is_not_needed():
     code = "import sys, heedful.explain.drawings; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False).returncode == 0

@@ -27,6 +27,7 @@ def through_json(published, explanation):
     return plain
 
 
+@pytest.mark.slow
 def test_every_explanation_is_what_the_schema_says(published, explained, every):
     run, given = explained(every)
     kinds = None if points(run.model) else ()
@@ -128,6 +129,7 @@ def test_what_json_cannot_hold_is_refused_before_anything_is_written(bad):
         next(pieces(replace(with_weights(), more={"x": bad})))
 
 
+@pytest.mark.slow
 def test_many_weights_are_never_numbers_of_python_together():
     """A row of them at a time: beside the weights there is less than a tenth of them."""
     rng = np.random.default_rng(5)

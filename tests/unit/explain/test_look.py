@@ -32,6 +32,7 @@ def whole(seen):
     return [each for each in seen.maps if not each.is_part]
 
 
+@pytest.mark.slow
 def test_every_row_sums_to_one_over_what_stands_along_it(explained, seeing):
     seen = look(*explained(seeing))
     assert seen.maps
@@ -42,6 +43,7 @@ def test_every_row_sums_to_one_over_what_stands_along_it(explained, seeing):
         np.testing.assert_allclose(each.weights.sum(-1), 1.0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_explicit_path(explained, seeing):
     run, given = explained(seeing)
     maps, batch = whole(look(run, given)), read(run, given).batch
@@ -58,6 +60,7 @@ def test_all_attention_of_the_model_is_there(explained, seeing):
     assert {each.tap for each in whole(look(run, given))} == taps
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_runs_own(explained, every):
     run, given = explained(every)
     (prediction,) = run.predict([given])

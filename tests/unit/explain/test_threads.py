@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
+from tiers import sampled
 
 from heedful.data.sources import Located, Where
 from heedful.errors import RequestError
@@ -26,19 +27,8 @@ N_THREADS = 8
 DRAWN = ("translation", "pictures")
 """Runs of which pictures are saved too, one thread after the other."""
 
-OF_EACH_TASK = [
-    *(
-        "translation",
-        "summarisation",
-        "recurrent",
-        "language model",
-        "masked",
-        "classification",
-        "regression",
-    ),
-    *("tagging", "answers", "pictures", "captions"),
-]
-EVERY = [pytest.param(name, marks=[] if name in OF_EACH_TASK else pytest.mark.full) for name in RUNS]
+KEPT = ("translation", "language model", "masked", "answers", "pictures")
+"""For `make test`; the whole sweep runs all."""
 
 SWITCH = 1e-5
 """Seconds after which Python lets another thread run: 5e-3 by itself, in which a tiny model is done."""
@@ -82,7 +72,8 @@ def quick_switches():
     sys.setswitchinterval(before)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sampled(RUNS, KEPT))
 def test_eight_threads_get_what_one_gets(name, explained, tmp_path, quick_switches):
     alone, given = explained(name)
     expected = [job() for job in jobs(alone, name, given, tmp_path)]

@@ -25,6 +25,7 @@ FIGURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 @pytest.mark.parametrize("name", FIGURES)
 def test_equal_figures_give_equal_bytes(name, suffix, saved):

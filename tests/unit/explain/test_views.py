@@ -162,6 +162,7 @@ def slope(run, reading, name, token):
     return (values[0] - values[1]) / (2 * STEP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_products_are_the_slopes_of_the_score(explained, name):
     own_run, given = explained(name)
@@ -230,6 +231,7 @@ def test_one_answer_can_be_chosen(explained):
 # All of them -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_is_left_on_the_model(explained, every):
     run, given = explained(every)
     look(run, given, maps=Selection(kinds=None if points(run.model) else ()), views=views_of(run))
@@ -237,6 +239,7 @@ def test_nothing_is_left_on_the_model(explained, every):
     assert all(parameter.grad is None for parameter in run.model.parameters())
 
 
+@pytest.mark.slow
 def test_views_are_there_or_say_what_is_instead(explained, every):
     run, given = explained(every)
     kinds = None if points(run.model) else ()

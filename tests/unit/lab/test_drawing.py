@@ -177,6 +177,7 @@ def test_a_matrix_with_negative_numbers_is_white_at_zero():
     np.testing.assert_array_equal(left.images[0].get_array(), [[-1.0, 3.0]])
 
 
+@pytest.mark.slow
 def test_a_matrix_among_negative_limits_has_the_colours_of_those():
     first, second, third = (
         drawn(Matrix("", "", "", [[low, 1.0]], limits)).images[0].get_cmap().name
@@ -210,6 +211,7 @@ def test_panels_stand_side_by_side_as_wide_as_they_say():
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["one", "two"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_equal_panels_give_equal_bytes(suffix, tmp_path):
     files = [tmp_path / f"{name}{suffix}" for name in "ab"]

@@ -54,6 +54,7 @@ def test_the_least_perplexity_is_that_of_the_law():
     assert experts.least_perplexity(4) == pytest.approx(math.exp((math.log(4) + 31 * entropy) / 32))
 
 
+@pytest.mark.slow
 def test_the_balance_of_the_experts_is_in_the_loss(monkeypatch):
     """Without its weights the same training leaves its experts less evenly used."""
     assert measured("experts-at-equal-operations", "tokens of the busiest").value < 2

@@ -66,6 +66,7 @@ def pages(folder):
     return {path.name: Page(path) for path in folder.glob("*.html")}
 
 
+@pytest.mark.slow
 def test_there_is_a_page_for_each_and_an_index(folder):
     assert set(pages(folder)) == {"index.html", "errors.html", "first.html", "second.html", "third.html"}
 

@@ -61,6 +61,7 @@ def luminance(colour: str) -> float:
     return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
+@pytest.mark.slow
 def test_every_picture_is_drawn_and_nothing_else_is_asked_for(browser, folder):
     browser.log("browser"), browser.log("performance")
     for path in pages(folder):
@@ -78,6 +79,7 @@ def test_every_picture_is_drawn_and_nothing_else_is_asked_for(browser, folder):
     assert {url for url in browser.requested() if not url.startswith("data:")} <= files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_all_words_stand_out_from_their_ground(browser, folder, dark):
     browser.show(dark=dark)
@@ -113,6 +115,7 @@ def test_a_card_shows_its_picture_whole_and_nothing_else_of_it(browser, folder):
         assert max(wider, higher) <= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 1400])
 def test_no_page_is_wider_than_the_window(browser, folder, width):
     browser.show(width=width)

@@ -37,6 +37,7 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
 def test_a_dark_picture_lies_on_the_dark_card_and_a_light_one_on_white(panel, tmp_path):
     make([panel], tmp_path, "a")
@@ -52,6 +53,7 @@ def test_a_dark_picture_lies_on_the_dark_card_and_a_light_one_on_white(panel, tm
     assert dark.max() > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
 def test_what_is_drawn_lies_at_the_same_places(panel, tmp_path):
     """Where a light picture is empty a dark one is, and the other way about."""
@@ -70,6 +72,7 @@ def test_signs_and_curves_stand_out_from_the_dark_card():
         assert contrast(to_rgb(drawn), to_rgb(CARD)) >= 3, colour  # criterion 1.4.11
 
 
+@pytest.mark.slow
 def test_of_one_panel_the_first_is_all_and_of_three_about_a_third(tmp_path):
     panel = PANELS["curves"]
     assert make([panel], tmp_path, "a").first == 1
@@ -77,6 +80,7 @@ def test_of_one_panel_the_first_is_all_and_of_three_about_a_third(tmp_path):
     assert make([PANELS["matrix"], panel], tmp_path, "c").first == pytest.approx(4.4 / 9.2, abs=0.05)
 
 
+@pytest.mark.slow
 def test_nothing_of_the_first_panel_is_cut_off(tmp_path):
     """Around the edge between the first panel and the second is a column with nothing on it."""
     made = make([PANELS["matrix"], PANELS["curves"]], tmp_path, "a")

@@ -133,6 +133,7 @@ def test_what_takes_a_seed_elsewhere_is_given_one_that_can_be_shifted(module):
 CHEAP = ("dot-product-scale", "order-blindness", "residual-gradients")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHEAP)
 def test_verdicts_stay_when_seeds_are_shifted(name):
     # The whole sweep is `python tests/verdicts.py`.

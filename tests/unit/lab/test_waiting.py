@@ -59,6 +59,7 @@ def test_what_is_timed_of_an_encoder_builds_nothing(monkeypatch):
         torch.testing.assert_close(run(), run())
 
 
+@pytest.mark.slow
 def test_a_training_is_timed_in_the_run_and_a_writing_in_the_control(monkeypatch):
     timed = []
     monkeypatch.setattr(waiting, "_timed", lambda work: timed.append(work) or 1.0)

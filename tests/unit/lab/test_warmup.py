@@ -40,6 +40,7 @@ def test_gradients_before_training_by_a_network_written_out(placement):
     assert found[-1] == pytest.approx(weight.grad.norm().item(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_pre_norm_stacks_last_gradient_goes_with_the_size_of_its_sum():
     """What Xiong et al. derive: the last norm divides the gradient by the size of what it normalises."""
     sizes = []

@@ -69,6 +69,7 @@ def test_a_layer_is_counted_from_its_matrices():
     assert [size(block) for block in model.stack.blocks] == [attention + feed_forward + 2 * 2 * d] * 12
 
 
+@pytest.mark.slow
 def test_the_table_of_presets_tells_the_sizes():
     rows = [line.split("|")[1:-1] for line in language_model.__doc__.splitlines() if line.endswith(" V |")]
     told = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}

@@ -168,6 +168,7 @@ def steps(model, source, targets, chunk):
     return torch.cat([torch.cat(row) for row in rows]), state
 
 
+@pytest.mark.slow
 @every_case
 @pytest.mark.parametrize("chunk", [1, 2, 5])
 def test_written_step_by_step_equals_teacher_forced(case, chunk):
@@ -207,6 +208,7 @@ def test_beams_of_a_sentence_equal_sentences_of_their_own(case):
     assert (state.width, state.lengths) == (3, (3, 3, 3))
 
 
+@pytest.mark.slow
 @every_case
 def test_a_later_target_changes_nothing_earlier_but_the_source_changes_all(case):
     model = model_of(case).eval()

@@ -88,6 +88,7 @@ SRC = str(Path(building.__file__).parents[2])
 BUILD = f"from heedful.native.building import build; print(build({FAST})._name)"
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_library_is_compiled_again_and_never_loaded(cache, damage):
@@ -115,6 +116,7 @@ def test_a_library_that_does_not_load_is_compiled_again(cache, monkeypatch):
 SOURCE = building.SOURCES / "engine.c"
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("change", ["others may write", "another's", "a link"])
 def test_a_library_that_somebody_else_may_have_put_there_is_not_loaded(cache, change, monkeypatch, tmp_path):

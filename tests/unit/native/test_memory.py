@@ -118,6 +118,7 @@ def put_back(change):
     return owner, name, hostile_calls.old_value(owner, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_leaves_its_memory_is_refused_before_anything_is_done(base, name):
     make, reason = PROGRAMS[name]
@@ -282,6 +283,7 @@ def sanitized(tmp_path):
 MACHINES = ["-march=native", *(["-march=x86-64-v3", "-march=x86-64"] if "86" in os.uname().machine else [])]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_hostile_calls_neither_read_nor_write_outside_their_memory(sanitized, amount):
     n = amount(600, 30_000)

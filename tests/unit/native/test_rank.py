@@ -39,6 +39,7 @@ def check(found, rows, forbidden, k):
         assert (got[n:] == NEVER).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(data=st.data(), size=st.integers(1, 53), n=st.integers(1, 7))
 def test_it_sorts_by_probability_then_by_token(library, data, size, n):

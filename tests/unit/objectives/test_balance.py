@@ -115,6 +115,7 @@ def test_accumulated_micro_batches_equal_one_large_step_but_for_the_balance():
     assert max(float((ours - theirs).abs().max()) for ours, theirs in pairs) > 1e-3
 
 
+@pytest.mark.slow
 def test_noise_is_all_that_tells_accumulated_micro_batches_from_one_large_step(monkeypatch):
     """What holds for the other declaration."""
     model = model_of(importance=0.0, load=0.0).train()

@@ -102,6 +102,7 @@ def test_the_gradient_of_the_loss_is_that_of_finite_differences():
     torch.testing.assert_close(scores.grad, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TRANSFORMER, RECURRENT], ids=["transformer", "recurrent"])
 def test_the_gradient_through_the_model_is_that_of_finite_differences(config):
     model, batch = model_of(config), batch_of()
@@ -196,6 +197,7 @@ def test_a_weight_of_exactly_zero_is_dear_but_finite():
     assert weights.grad.isfinite().all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("decoder_step", "later"), [("output", 0), ("input", 1)])
 @pytest.mark.parametrize("config", [TRANSFORMER, RECURRENT, HEADS], ids=["transformer", "recurrent", "heads"])
 def test_descent_on_the_term_alone_brings_the_head_to_the_links(config, decoder_step, later):

@@ -109,6 +109,7 @@ def run(folder):
 # Training --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_holds_its_tokenizer_and_bytes_of_pictures(folder):
     card = json.loads((folder / "run" / "run.json").read_text())
     assert card["task"] == "captioning"
@@ -128,6 +129,7 @@ def test_training_learns_and_validation_writes_captions(folder):
     assert validated[-1]["metrics"]["loss"] < validated[0]["metrics"]["loss"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     varied = {"augmentation": {"crop": {"area": [0.5, 1.0]}, "shift": 1, "erase": 0.5}}

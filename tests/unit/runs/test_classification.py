@@ -87,6 +87,7 @@ def run(trained):
 # Training --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_holds_its_labels_and_says_what_it_is(trained):
     card = json.loads((trained / "run.json").read_text())
     assert card["task"] == "classification"
@@ -100,6 +101,7 @@ def test_training_learns_and_validation_measures_accuracy(trained):
     assert validated[-1]["metrics"]["loss"] < validated[0]["metrics"]["loss"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     for folder, n in ((straight, 17), (stopped, 8)):

@@ -175,6 +175,7 @@ def made(folder, name, **filter):
     return recipe_of(folder, name.partition(",")[0], case.sections, rows[0], settings), rows
 
 
+@pytest.mark.slow
 @every_case
 def test_rows_that_are_cut_are_counted_and_told(tmp_path, name):
     case, told = CASES[name], []

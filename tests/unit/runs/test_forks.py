@@ -36,6 +36,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("native", ["0", "1"])
 def test_a_forked_process_computes_on_one_thread(make_run, tmp_path, native):

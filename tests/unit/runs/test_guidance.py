@@ -104,6 +104,7 @@ def test_batches_have_the_links_of_their_rows(corpus):
     assert batch.links.n_tokens == 6
 
 
+@pytest.mark.slow
 def test_a_guided_run_goes_on_where_it_was_stopped(corpus):
     whole = recipe()
     into(corpus, whole, "whole")

@@ -94,6 +94,7 @@ def test_a_run_holds_one_tokenizer_and_says_what_it_is(trained):
     assert report["valid"]["rows"] == 3
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
     """Through several epochs, each with windows at other places, and on from the middle of one."""
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
@@ -126,6 +127,7 @@ def test_micro_batches_and_a_shorter_validation_change_no_update(tmp_path):
         torch.testing.assert_close(runs[1][name], value, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_training_learns(tmp_path):
     into(tmp_path, training={"max_updates": 150, "validate_every": 150, "save_every": 150})
     losses = [x["loss"] for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "updated"]
@@ -135,6 +137,7 @@ def test_training_learns(tmp_path):
 LONG = {"n_layers": 3, "mixing": "alternating", "block": 4, "experts": {"n": 5, "k": 2}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_blocks_memories_and_experts_train_and_resume_and_their_balance_is_logged(tmp_path, optimizer):
     sections = {"model": {**plain()["model"], **LONG}, "optimizer": {"kind": optimizer}}

@@ -255,6 +255,7 @@ def transformers(draw):
     return TransformerConfig(max_length=19, **options)
 
 
+@pytest.mark.slow
 @given(transformers())
 @settings(max_examples=40, deadline=None)
 def test_any_transformer_adds_up(config):
@@ -474,6 +475,7 @@ def test_layers_with_windows_are_told_from_full_ones():
 # FLOPs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CONFIGS)
 def test_flops_are_those_that_torch_counts(case):
     model = model_of(case)
@@ -484,6 +486,7 @@ def test_flops_are_those_that_torch_counts(case):
     assert ledger.flops_per_token * TARGET * PAIRS == pytest.approx(counter.get_total_flops(), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CONFIGS if isinstance(CONFIGS[case], TransformerConfig)])
 def test_backward_takes_twice_the_flops_of_forward(case):
     model = model_of(case)

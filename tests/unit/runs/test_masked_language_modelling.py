@@ -75,6 +75,7 @@ def test_a_run_says_what_it_is(trained):
     assert json.loads((trained / "run.json").read_text())["task"] == "masked-language-modelling"
 
 
+@pytest.mark.slow
 def test_what_neighbours_tell_is_learned(tmp_path):
     """Words in a fixed order: a hidden one is certain from those beside it."""
     (tmp_path / "train.txt").write_text("one two three four five six seven " * 40)
@@ -164,6 +165,7 @@ def plain_model():
     return kind_of(made).model(made, (31,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hide", ["tokens", "words", "spans"])
 def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, hide):
     sections = {"objective": {"hide": hide}, "task": ALL["task"]}

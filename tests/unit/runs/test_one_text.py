@@ -65,6 +65,7 @@ def copier(tmp_path_factory):
     return into(tmp_path_factory.mktemp("copier"), training={**plain()["training"], "max_updates": 200})
 
 
+@pytest.mark.slow
 def test_it_learns_to_copy_what_stands_before_the_separator(copier):
     predictions = copier.predict(["b a c", "c", "a c c"])
     assert [p.text for p in predictions] == ["b a c", "c", "a c c"]
@@ -107,6 +108,7 @@ def test_perplexity_is_of_the_targets_alone(copier):
     assert not any(name.startswith("source") for name in scores)
 
 
+@pytest.mark.slow
 def test_a_loss_on_all_tokens_is_another_training_and_scores_both_halves_apart(tmp_path):
     run = into(tmp_path, objective={"loss_on": "all"})
     assert not run.recipe.pairing.answers_only
@@ -127,6 +129,7 @@ def test_a_loss_on_all_tokens_is_another_training_and_scores_both_halves_apart(t
         assert scores[f"{half}nats per token"].counts["tokens"] == n[half]
 
 
+@pytest.mark.slow
 def test_a_summariser_is_scored_with_rouge(tmp_path):
     run = into(tmp_path, task={"kind": "summarisation"})
     assert json.loads((tmp_path / "run" / "run.json").read_text())["task"] == "summarisation"
@@ -158,6 +161,7 @@ def test_the_longest_source_leaves_room_for_the_longest_target():
     assert recipe().max_source == 15 - 2 - 7
 
 
+@pytest.mark.slow
 def test_rouge_is_to_the_nearest_of_several_references(tmp_path):
     sections = {"task": {"kind": "summarisation"}}
     rows = [{"text": line, "summaries": ["z z z", line[::-1], line]} for line in LINES]

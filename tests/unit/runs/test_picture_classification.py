@@ -85,6 +85,7 @@ def run(folder):
 # Training --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_holds_its_labels_and_how_it_reads_pictures(folder, run):
     card = json.loads((folder / "run" / "run.json").read_text())
     assert set(card["files"]) == {"recipe.yaml", "pictures.json", "labels.json", "weights.safetensors"}
@@ -108,6 +109,7 @@ def test_one_says_what_becomes_of_the_pictures_and_what_the_classes_are(tmp_path
     assert "3 labels: across, down, flat" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["attention", "mlp", "resnet"])
 def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path, kind):
     models = {

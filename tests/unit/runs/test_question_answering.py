@@ -85,6 +85,7 @@ def run(trained):
     return load(trained, device="cpu")
 
 
+@pytest.mark.slow
 def test_a_run_says_what_it_is_and_learns(trained):
     card = json.loads((trained / "run.json").read_text())
     assert card["task"] == "question-answering"
@@ -199,6 +200,7 @@ def test_rows_without_the_answer_are_counted_or_refused(tmp_path, change, reason
         into(tmp_path / "strict", data={"missing": "error"})
 
 
+@pytest.mark.slow
 def test_where_there_may_be_no_answer_it_is_learned(tmp_path):
     write(tmp_path)
     none = [{**record, "question": "which cow?", "answer": "", "start": ""} for record in rows(60, 7)]

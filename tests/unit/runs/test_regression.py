@@ -75,6 +75,7 @@ def run(trained):
     return load(trained, device="cpu")
 
 
+@pytest.mark.slow
 def test_a_run_holds_its_scale_and_learns(trained):
     card = json.loads((trained / "run.json").read_text())
     assert set(card["files"]) == {"recipe.yaml", "text.tokenizer.json", "scale.json", "weights.safetensors"}
@@ -105,6 +106,7 @@ def test_scores_are_those_of_the_predictions_in_their_unit(run):
     assert found.scores[0].counts == {"examples": 31}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss, expected", [("squared-error", 3.0), ("absolute-error", 0.0)])
 def test_the_loss_that_is_named_decides_between_mean_and_median(loss, expected, tmp_path):
     """Seven texts of ten have the number 0, and three that are not told from them have 10."""

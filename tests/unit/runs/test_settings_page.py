@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
+import pytest
 from pydantic import Field, PositiveInt
 
 from heedful.config import Config
@@ -58,6 +59,7 @@ def keys_of_schemas():
     return [keys for keys in classes.values() if keys]
 
 
+@pytest.mark.slow
 def test_every_key_of_every_class_is_on_the_page_once():
     wanted = Counter(map(tuple, keys_of_schemas()))
     assert Counter(map(tuple, keys_on_the_page())) == wanted
@@ -97,6 +99,7 @@ def test_what_is_said_of_keys_is_said_of_keys_that_are_there():
     assert strange == []
 
 
+@pytest.mark.slow
 def test_headings_differ_and_links_lead_to_them():
     headings = re.findall(r"^#+ (.+)$", page(), re.MULTILINE)
     anchors = [anchor(heading) for heading in headings]

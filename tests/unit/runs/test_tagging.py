@@ -133,6 +133,7 @@ def test_words_and_tags_in_lists_are_as_many(tmp_path):
 # Training --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_holds_its_tags_and_says_what_it_is(trained):
     card = json.loads((trained / "run.json").read_text())
     assert card["task"] == "tagging"
@@ -146,6 +147,7 @@ def test_training_learns_and_validation_measures_accuracy(trained):
     assert validated[-1]["metrics"]["loss"] < validated[0]["metrics"]["loss"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_equal_to_one_that_never_stopped(tmp_path):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     for folder, n in ((straight, 17), (stopped, 8)):
@@ -221,6 +223,7 @@ def test_long_rows_are_trained_in_stretches(tmp_path):
     assert run.predict([" ".join(words)])[0].note.startswith("read in")
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_a_masked_language_model(tmp_path):
     write(tmp_path)
     (tmp_path / "text.txt").write_text("".join(words + "\n" for words, _ in rows(97, 0)))

@@ -350,6 +350,7 @@ def test_texts_without_spaces_need_a_language_which_a_finished_run_can_be_given(
 # Going on with a finished run -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("decode", "cut"), [(None, 2), (2, 1), (0, 0)])
 def test_sources_that_validations_cut_are_counted(corpus, decode, cut):
     (corpus / "text").write_text("\n".join(" ".join("a" * n) for n in (2000, 1, 99, 1100)) + "\n")

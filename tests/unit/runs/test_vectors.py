@@ -247,6 +247,7 @@ def first_table(recipe, tensors):
     return (wanted or own)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "optimizer"),
     [*((name, "adamw") for name in FROZEN), ("translation", "sgd"), ("language-modelling", "muon")],

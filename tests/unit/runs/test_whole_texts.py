@@ -65,6 +65,7 @@ def into(folder, **sections):
     return load(folder / "run", device="cpu")
 
 
+@pytest.mark.slow
 def test_a_language_model_learns_to_label(tmp_path):
     write(tmp_path, one_text)
     run = into(tmp_path, n_layers=1, training={"max_updates": 60})
@@ -171,6 +172,7 @@ def tagged(folder, **sections):
     return load(folder / "run", device="cpu")
 
 
+@pytest.mark.slow
 def test_a_language_model_tags_each_word_at_its_last_token(tmp_path):
     training = {"max_updates": 90, "tokens_per_update": 400, "validate_every": 30, "save_every": 90}
     run = tagged(tmp_path, training=training)

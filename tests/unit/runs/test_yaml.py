@@ -110,6 +110,7 @@ def test_refusals_name_file_line_and_column(case):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @given(st.text(st.sampled_from("ab1:-?[]{}&*!|>'\"%@`#,. \n\t\\~<\x00\ud800\ue000"), max_size=40))
 def test_any_text_is_read_or_refused(text):
     try:
@@ -160,6 +161,7 @@ def ordered(value):
     return type(value).__name__, repr(value)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(keys, plain, max_size=5))
 def test_what_is_written_reads_back_exactly(data):
     text = dump_yaml(data)

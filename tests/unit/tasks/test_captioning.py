@@ -126,6 +126,7 @@ DECODINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: f"{d.kind}-{getattr(d, 'coverage', 0)}")
 def test_as_many_captions_as_pictures_in_order_whatever_the_batch(decoding):
     pictures = arrays(5)

@@ -73,6 +73,7 @@ def slow(it, prompt, choose=lambda log_probs: int(log_probs.argmax())):
     return ids[n_prompt:], found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [1, 2, CONTEXT, 100])
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
 def test_greedy_completions_are_those_of_whole_passes(positions, context):
@@ -85,6 +86,7 @@ def test_greedy_completions_are_those_of_whole_passes(positions, context):
         assert it.codec.text.decode(ids) == prediction.text
 
 
+@pytest.mark.slow
 def test_the_loops_above_slide_and_end_and_go_on():
     """Otherwise they would have tested little."""
     it = completer()
@@ -100,6 +102,7 @@ DECODINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["character", "byte", "bpe", "word"])
 @pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: d.kind)
 def test_as_many_completions_as_prompts_in_order_whatever_the_batch(decoding, kind):
@@ -174,6 +177,7 @@ def test_what_is_added_to_a_prompt_keeps_its_space():
 # Stop strings ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["character", "byte", "bpe"])
 @pytest.mark.parametrize("decoding", [GreedyConfig(), SampleConfig(seed=3, temperature=1.5)], ids=["g", "s"])
 def test_a_completion_ends_before_a_stop_string(kind, decoding):
@@ -202,6 +206,7 @@ def test_a_stop_string_ends_the_work_itself():
     assert len(steps) <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [1, 2, CONTEXT])
 def test_what_is_remembered_of_a_sequence_does_not_grow_with_it(context, monkeypatch):
     """A stop string may be longer than the context, and begin right behind the prompt."""
@@ -258,6 +263,7 @@ def test_stops_look_at_whole_tokens_and_tell_what_is_certain():
 # Streams ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["character", "byte", "bpe", "word"])
 @pytest.mark.parametrize("decoding", [GreedyConfig(), SampleConfig(seed=3, temperature=2.0)], ids=["g", "s"])
 def test_a_stream_gives_the_text_of_the_prediction(kind, decoding):

@@ -191,6 +191,7 @@ def pairs(request):
     return pairs_of(request.param, texts_of_sentences(13))
 
 
+@pytest.mark.slow
 def test_parts_are_stretches_that_fill_the_sequence_and_begin_at_places_of_their_own(pairs):
     for epoch in pairs.epochs:
         for first, second, _ in epoch:

@@ -101,6 +101,7 @@ def check_streams(it, inputs):
     return shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: d.kind)
 @pytest.mark.parametrize("one_text", [False, True], ids=["two sides", "one text"])
 @pytest.mark.parametrize(
@@ -113,6 +114,7 @@ def test_what_is_streamed_is_the_text_of_the_prediction(decoding, one_text, kind
         assert max(map(len, shown)) > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: d.kind)
 def test_captions_are_streamed_too(decoding):
     pictures = list(np.random.default_rng(3).integers(256, size=(2, 12, 12, 3), dtype=np.uint8))

@@ -37,6 +37,7 @@ DECODINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
 @pytest.mark.parametrize("decoding", DECODINGS, ids=lambda d: f"{d.kind}-{getattr(d, 'coverage', 0)}")
 def test_as_many_predictions_as_texts_in_order_whatever_the_batch(kind, decoding):

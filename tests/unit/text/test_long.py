@@ -53,6 +53,7 @@ def test_a_long_word_stays_whole():
     assert list(cut("", 4)) == [""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 @settings(max_examples=60, deadline=None)
 @given(text=TEXT, size=st.integers(1, 40))

@@ -57,6 +57,7 @@ FRAGMENTS = st.sampled_from([*SPECIALS.names, *SPACES, *MARKS, "man", " man", "e
 TEXT = st.lists(FRAGMENTS | st.text(CHARACTERS, max_size=8), max_size=12).map("".join)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAITHFUL)
 @settings(max_examples=100, deadline=None)
 @given(text=TEXT)
@@ -116,6 +117,7 @@ def test_a_batch_gives_what_single_texts_give(name):
     assert found.decode_batch(batch) == [found.decode(ids) for ids in batch]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAITHFUL)
 @pytest.mark.parametrize("text", ["ab" * 50_000, "man " * 25_000, " " * 100_000, "日" * 100_000])
 def test_a_very_long_line(name, text):

@@ -40,6 +40,7 @@ def test_the_ids_of_words_are_those_of_their_text(name, words):
     assert [i for own in word_ids(made, words) for i in own] == made.encode(" ".join(words))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 @given(WORDS)
 def test_ids_lie_on_their_words_one_after_another(name, words):

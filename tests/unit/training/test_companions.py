@@ -84,6 +84,7 @@ def test_work_while_the_others_wait_has_all_threads(threads):
     assert torch.get_num_threads() == 1
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_start_is_named_with_its_last_words(tmp_path, threads):
     threads(2)
     with (
@@ -95,6 +96,7 @@ def test_a_process_that_cannot_start_is_named_with_its_last_words(tmp_path, thre
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.slow
 def test_a_process_imports_what_this_one_imports(tmp_path, threads, monkeypatch):
     """And nothing that lies in the current folder by chance."""
     threads(2)
@@ -131,6 +133,7 @@ def test_threads_of_each_are_those_asked_for_or_shared(tmp_path, threads, monkey
 LOST = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer"
 
 
+@pytest.mark.slow
 def test_the_process_that_failed_is_named_and_not_one_that_lost_it(tmp_path):
     """Though it is the last to end."""
     codes = [f"raise RuntimeError({LOST!r})", "import time; time.sleep(1.5); raise MemoryError('its own')"]

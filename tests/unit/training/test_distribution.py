@@ -63,6 +63,7 @@ def _loaded(path):
     return toy.weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_two_processes_equal_one_with_twice_the_micro_batches(tmp_path, dropout):
     """Dropout included, as the parts of an update are the same ones."""
@@ -146,6 +147,7 @@ def _two_updates_of_a_part(run):
     save_file(found, run / f"gradients-{rank}")
 
 
+@pytest.mark.slow
 def test_a_head_that_the_objective_does_not_use_may_be_there(tmp_path):
     both, one = tmp_path / "both", tmp_path / "one"
     both.mkdir()
@@ -164,6 +166,7 @@ def _one_by_one():
     return toy_data(tokens_per_update=1)
 
 
+@pytest.mark.slow
 def test_a_process_without_samples_takes_part(tmp_path):
     both, one = tmp_path / "both", tmp_path / "one"
     both.mkdir()
@@ -178,6 +181,7 @@ def test_a_process_without_samples_takes_part(tmp_path):
     assert states[0]["tokens"] == states[1]["tokens"]
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_and_the_resumed_run_is_bit_equal(tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
@@ -209,6 +213,7 @@ def _collectives(run):
     distribution.barrier()
 
 
+@pytest.mark.slow
 def test_collectives(tmp_path):
     _together(_collectives, tmp_path)
 

@@ -78,6 +78,7 @@ def test_the_toy_is_worth_testing_with(whole):
     assert result.state.tokens == sum(line.get("tokens", 0) for line in figures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", range(1, 17))
 def test_resumed_at_any_update_is_bit_equal(tmp_path, whole, stop):
     """Stopped by a signal after update ``stop``, which also falls on validations and ends of epochs."""
@@ -152,6 +153,7 @@ def _kill_and_resume(run, whole, environment=None, after=None):
     return killed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("point", [point for point in POINTS if point != "while-replacing"])
 def test_killed_at_any_point_and_resumed_is_bit_equal(tmp_path, whole, point, count):

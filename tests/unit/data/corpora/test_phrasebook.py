@@ -110,6 +110,7 @@ def together(found, first, second):
     return all(not found.isdisjoint(FORMS.get(lemma, lemma).split()) for lemma in (first, second))
 
 
+@pytest.mark.slow
 @each_language
 def test_held_out_words_never_meet_in_training_and_always_in_their_split(language):
     pairs = HELD_OUT[language]
@@ -306,6 +307,7 @@ def test_words_whose_translation_hangs_on_another_word(language, source, target)
         assert re.search(target, p.target), p
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language, most_by_word, most_by_phrase", [("ta", 15, 40), ("de", 35, 65)])
 def test_the_baselines_fail_by_a_clear_margin(language, most_by_word, most_by_phrase):
     train, test = phrasebook(language, "train"), phrasebook(language, "test")

@@ -23,6 +23,7 @@ def statements(passage):
     return [sentence.split() for sentence in passage.split(" .") if sentence]
 
 
+@pytest.mark.slow
 def test_the_corpus_never_changes_silently():
     text = "\n".join("\t".join(row.values()) for split in COUNTS for row in rows(split))
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == DIGEST
@@ -84,6 +85,7 @@ def test_without_an_answer_the_statement_is_not_there():
     assert all(row["start"] == "" and statements(row["passage"]) for row in none)
 
 
+@pytest.mark.slow
 def test_a_seed_draws_other_questions_and_the_same_ones_again():
     assert list(questions("valid", 1)) == list(questions("valid", 1)) != list(questions("valid", 0))
 

@@ -151,6 +151,7 @@ def last_number(said: str) -> float:
     return float(said.split()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_cell_of_every_head_has_the_colour_of_its_weight(browser, opened, dark):
     for n, view, weights in views(opened(translation(), dark=dark)):
@@ -199,6 +200,7 @@ def test_the_cell_below_the_mouse_is_told(browser, opened):
         assert texts(browser, ".map .on") == [source[column], target[row]]
 
 
+@pytest.mark.slow
 def test_the_table_has_every_number(browser, opened):
     explanation = opened(translation())
     click(browser, "#numbers summary")
@@ -318,6 +320,7 @@ def bar_of(browser: Browser, selector: str) -> tuple[np.ndarray, float, str]:
     return colours, browser.execute(script, selector), text(browser, selector)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_what_is_seen_of_a_picture_is_its_weights(browser, opened, dark):
     explanation = opened(picture(), dark=dark)
@@ -390,6 +393,7 @@ def test_a_square_is_chosen_by_mouse_and_by_keys(browser, opened):
         assert last_number(said) == pytest.approx(weights[square, square], abs=SHOWN)
 
 
+@pytest.mark.slow
 def test_where_each_word_of_a_caption_looked(browser, opened):
     explanation = opened(caption())
     head(browser, 1, 0)
@@ -624,6 +628,7 @@ OUTLINED = """
 """
 
 
+@pytest.mark.slow
 def test_a_walk_by_keyboard(browser, opened):
     explanation = opened(translation())
     met = []
@@ -658,6 +663,7 @@ def test_a_walk_by_keyboard(browser, opened):
     assert browser.execute("return document.activeElement.getAttribute('aria-label')") == label
 
 
+@pytest.mark.slow
 def test_everything_that_takes_keys_has_a_name(browser, opened):
     for make in (translation, picture, caption, seeing_further, seen_picture):
         opened(make())
@@ -676,6 +682,7 @@ def test_everything_that_takes_keys_has_a_name(browser, opened):
         assert nameless == []
 
 
+@pytest.mark.slow
 def test_light_and_dark_by_what_people_prefer_and_by_the_switch(browser, opened):
     paper = "return getComputedStyle(document.body).backgroundColor"
     explanation = opened(translation(), dark=True)
@@ -749,6 +756,7 @@ def test_text_stands_out_from_its_tint(browser, opened, dark):
     assert (lighter.max(axis=1) / lighter.min(axis=1)).min() >= 4.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 800])
 @pytest.mark.parametrize("make", [translation, picture, seeing_further, seen_picture])
 def test_a_narrow_page_does_not_run_out_of_the_window(browser, opened, make, width):

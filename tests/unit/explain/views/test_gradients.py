@@ -97,6 +97,7 @@ def score(model, reading, pixels):
         return reading.questions.scores(model(batch.inputs, batch.source)).double().sum().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OF_PICTURES)
 def test_products_are_the_slopes_of_the_score_when_a_pixel_grows(explained, name):
     own_run, given = explained(name)

@@ -167,6 +167,7 @@ def test_a_bias_is_added_to_the_scores():
     torch.testing.assert_close(run(q, k, v, view, None, bias=bias), wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [None, *KERNELS])
 @pytest.mark.parametrize("name", views())
 @pytest.mark.parametrize("rows", [1, 3])
@@ -219,6 +220,7 @@ def test_a_bias_that_learns_gets_its_gradient():
     assert not grad[:, :, ~view.mask.any(0)].any()
 
 
+@pytest.mark.slow
 def test_products_pass_the_check_of_gradients():
     view = views()["ragged"] if "ragged" in views() else next(iter(views().values()))
     inputs = [x.detach().double().requires_grad_() for x in tensors(view)]
@@ -264,6 +266,7 @@ def told(q, k, v, view, kernel, heads, bias=None):
     return scores, weights, out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [None, [4, 1], [0]])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("kernel", KERNELS)
