@@ -50,7 +50,7 @@ def encoder(folder: Path, shape: dict[str, int]) -> Path:
     """A classifier with random weights, as training leaves one."""
     import torch
 
-    from heedful.data.sources import Located, Where
+    from heedful.data.sources import LocatedRow, Location
     from heedful.runs.folder import RunFolder, write_json, write_text
     from heedful.runs.kinds import kind_of
     from heedful.runs.reading import recipe_from
@@ -73,13 +73,13 @@ def encoder(folder: Path, shape: dict[str, int]) -> Path:
         )
     )
     kind, run = kind_of(recipe), RunFolder(folder / "encoder")
-    codec = kind.learn(recipe, lambda: (Located(dict(row), Where("x", 1)) for row in rows))
+    processor = kind.learn(recipe, lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
     run.path.mkdir()
     write_json(run.environment, {})
     write_text(run.recipe, dump_yaml(recipe.model_dump(mode="json")))
-    kind.save(codec, run)
+    kind.save(processor, run)
     torch.manual_seed(1)
-    seal(run, recipe, kind.model(recipe, codec.sizes), {})
+    seal(run, recipe, kind.model(recipe, processor.sizes), {})
     return run.path
 
 

@@ -90,5 +90,10 @@ if __name__ == "__main__":
     record = {"precision": precision, "milliseconds": columns, "tokens": tokens}
     table = grid([f"{precision}, eager, dropout 0", *columns], rows)
     write(
-        "where_time_goes", "Where the time of a training step goes", [table], record, describe(), chosen.out
+        "where_time_goes",
+        "Where the time of a training step goes",
+        [table],
+        record,
+        describe(),
+        chosen.out,
     )

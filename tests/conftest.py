@@ -49,7 +49,7 @@ def amount(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
 
 def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> Path:
     """A run as training leaves it, with random weights far from their first ones."""
-    from heedful.data.sources import Located, Where
+    from heedful.data.sources import LocatedRow, Location
     from heedful.runs.folder import RunFolder, write_json, write_text
     from heedful.runs.kinds import kind_of
     from heedful.runs.reading import recipe_from
@@ -62,13 +62,13 @@ def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, st
     tree = {"data": data, "training": {"max_updates": 1}, **recipe}
     read = recipe_from(Tree.of(tree, Mark("here")))
     kind, run = kind_of(read), RunFolder(folder)
-    codec = kind.learn(read, lambda: (Located(dict(row), Where("x", 1)) for row in rows))
+    processor = kind.learn(read, lambda: (LocatedRow(dict(row), Location("x", 1)) for row in rows))
     folder.mkdir(parents=True)
     write_json(run.environment, {})
     write_text(run.recipe, dump_yaml(read.model_dump(mode="json")))
-    kind.save(codec, run)
+    kind.save(processor, run)
     torch.manual_seed(3)
-    model = kind.model(read, codec.sizes)
+    model = kind.model(read, processor.sizes)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn_like(parameter)

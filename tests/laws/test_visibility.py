@@ -140,8 +140,8 @@ def test_the_other_sentences_change_nothing_in_cross_attention(name, kernel):
 def test_a_query_with_no_key_gets_exactly_zero_and_gives_no_gradient(name, kernel):
     cross, layout, keys = cross_of(name), Layout.of(LENGTHS), Layout.of(KEY_LENGTHS)
     x, y = tokens_of(LENGTHS).requires_grad_(), tokens_of(KEY_LENGTHS, D_MEMORY).requires_grad_()
-    lonely = rows_of(LENGTHS, 2)  # the third source is empty
-    out = cross(x, layout, cross.remember(y, keys))[lonely]
+    has_empty_rows = rows_of(LENGTHS, 2)  # the third source is empty
+    out = cross(x, layout, cross.remember(y, keys))[has_empty_rows]
     assert torch.equal(out, torch.zeros_like(out))
     for grad in torch.autograd.grad(out.sum(), [x, y, *cross.parameters()], materialize_grads=True)[:2]:
         assert torch.equal(grad, torch.zeros_like(grad))

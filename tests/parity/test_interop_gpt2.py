@@ -120,13 +120,13 @@ def test_an_imported_run_computes_what_gpt2_does(theirs, tmp_path):
     folder, model, tokenizer = theirs
     run = load(import_run(folder, tmp_path / "run").path)
     for text in (*TEXT, *PROMPTS):
-        ids = run.codec.text.encode(text)[:29]
+        ids = run.processor.text.encode(text)[:29]
         assert len(ids) > 0
         their_ids = tokenizer(text, add_special_tokens=False).input_ids[:29]
         with torch.no_grad():
             wanted = model(torch.tensor([their_ids])).logits[0]
         found = logits_of(run.model, [ids])
-        specials = run.codec.text.specials
+        specials = run.processor.text.specials
         # Their columns in our order: the end token's, then all that were learned.
         end = tokenizer.eos_token_id
         others = [i for i in range(len(tokenizer)) if i != end]
@@ -143,7 +143,7 @@ def test_an_exported_run_is_loaded_whole_and_computes_the_same(theirs, tmp_path)
     assert not any(told.values()), told
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     for text in (*TEXT, *PROMPTS):
-        ids = run.codec.text.encode(text)[:29]
+        ids = run.processor.text.encode(text)[:29]
         their_ids = tokenizer(text, add_special_tokens=False).input_ids[:29]
         with torch.no_grad():
             wanted = model.eval()(torch.tensor([their_ids])).logits[0]
@@ -168,7 +168,7 @@ def test_a_model_without_its_head_and_in_half_precision(theirs, tmp_path):
         wanted = model.float()(torch.tensor([ids])).logits[0]
     end = tokenizer.eos_token_id
     others = [i for i in range(len(tokenizer)) if i != end]
-    close(logits_of(run.model, [run.codec.text.encode(PROMPTS[0])])[:, 7:], wanted[:, others])
+    close(logits_of(run.model, [run.processor.text.encode(PROMPTS[0])])[:, 7:], wanted[:, others])
 
 
 @pytest.mark.parametrize("split", ["class", "space", "gpt2"])
@@ -189,7 +189,7 @@ def test_a_run_that_was_trained_here_writes_the_same_there(make_run, tmp_path, s
         assert tokenizer.decode(ids) == text
         with torch.no_grad():
             wanted = other.eval()(torch.tensor([ids[:29]])).logits[0]
-        close(logits_of(run.model, [run.codec.text.encode(text)[:29]])[:, 7:], wanted[:, :-1])
+        close(logits_of(run.model, [run.processor.text.encode(text)[:29]])[:, 7:], wanted[:, :-1])
     predictions = run.predict(PROMPTS, decoding=GreedyConfig(), max_new_tokens=19)
     assert [p.text for p in predictions] == greedily(other, tokenizer, PROMPTS)
 
@@ -286,7 +286,7 @@ def test_fixed_padding_and_truncation_change_nothing_as_there(tmp_path, fixed):
     numbers = read_byte_bpe(checkpoint, checkpoint.config)[1].theirs
     for text in TEXT:
         wanted = theirs(text, add_special_tokens=False).input_ids
-        assert [numbers[i] for i in run.codec.text.encode(text)] == wanted
+        assert [numbers[i] for i in run.processor.text.encode(text)] == wanted
         assert len(wanted) > 3
 
 
@@ -310,7 +310,7 @@ def test_training_on_own_text_begins_where_gpt2_is(tmp_path):
     window = torch.tensor([*stream[begin:], *stream[:begin]])
     with torch.no_grad():
         logits = model(window[None]).logits[0]
-    losses = token_losses(logits, window.roll(-1), tuned.run.codec.sizes[0] - len(tokenizer))
+    losses = token_losses(logits, window.roll(-1), tuned.run.processor.sizes[0] - len(tokenizer))
     assert tuned.losses[0] == pytest.approx(losses.mean().item(), rel=1e-5)
     assert tuned.losses[2] < tuned.losses[0]
     assert tuned.said[0] == "going on from run"
@@ -338,7 +338,7 @@ def test_a_gpt2_becomes_a_classifier(tmp_path, pairs):
     told = "starting from the weights of run; these heads begin afresh: class; these stay behind: token"
     assert told in tuned.said
     tokenizer = tokenizer_of("last")
-    end, labels = tokenizer.eos_token_id, tuned.run.codec.labels
+    end, labels = tokenizer.eos_token_id, tuned.run.processor.labels
     theirs = transformers.GPT2ForSequenceClassification.from_pretrained(tmp_path / "their", num_labels=3)
     head, losses = tuned.first.heads["class"][1], []
     with torch.no_grad():

@@ -53,14 +53,14 @@ def their_logits(model, tokenizer, inputs):
 def our_logits(run, inputs):
     """Of all inputs at once, packed."""
     parts = [(text,) if isinstance(text, str) else text for text in inputs]
-    frame, codec = run.recipe.frame, run.codec
-    batch = frame([fitted(codec.tokenizer.encode_batch(part), CONTEXT, frame) for part in parts])
+    frame, processor = run.recipe.frame, run.processor
+    batch = frame([fitted(processor.tokenizer.encode_batch(part), CONTEXT, frame) for part in parts])
     with torch.no_grad():
         hidden = run.model.eval()(batch.inputs)
         if run.recipe.task.kind == "regression":
-            return (codec.mean + codec.deviation * values(hidden, run.model.heads, batch.inputs.layout))[
-                :, None
-            ]
+            return (
+                processor.mean + processor.deviation * values(hidden, run.model.heads, batch.inputs.layout)
+            )[:, None]
         return class_logits(hidden, run.model.heads, batch.inputs.layout)
 
 
@@ -79,7 +79,7 @@ def test_what_transformers_saved_answers_the_same_here_and_when_it_comes_back(tm
         assert [p.value for p in found] == pytest.approx(wanted[:, 0].tolist(), abs=1e-4)
     else:
         assert [p.text for p in found] == [LABELS[i] for i in wanted.argmax(-1).tolist()]
-        assert run.codec.labels == tuple(LABELS.values())
+        assert run.processor.labels == tuple(LABELS.values())
     back = export_run(tmp_path / "run", "gpt2", tmp_path / "back")
     first, second = (load_file(path / "model.safetensors") for path in (tmp_path / "their", back))
     assert first.keys() == second.keys()

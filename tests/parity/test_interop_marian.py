@@ -178,8 +178,8 @@ def test_an_exported_run_is_loaded_whole_and_computes_the_same(own):
     model, told = transformers.MarianMTModel.from_pretrained(out, output_loading_info=True)
     assert not any(told.values()), told
     end, start = SPECIALS.end, SPECIALS.start
-    sources = [[*ids, end] for ids in run.codec.source.encode_batch(SOURCES)]
-    targets = [[start, *ids] for ids in run.codec.target.encode_batch(TARGETS)]
+    sources = [[*ids, end] for ids in run.processor.source.encode_batch(SOURCES)]
+    targets = [[start, *ids] for ids in run.processor.target.encode_batch(TARGETS)]
     found, wanted = our_logits(run.model, sources, targets), their_logits(model.eval(), sources, targets)
     for mine, other in zip(found, wanted, strict=True):
         close(mine, other)
@@ -189,14 +189,14 @@ def test_an_exported_run_is_loaded_whole_and_computes_the_same(own):
             written = model.generate(
                 torch.tensor([ids]), max_new_tokens=13, forced_eos_token_id=None, do_sample=False
             )
-        text = run.codec.target.decode(written[0, 1:].tolist())
+        text = run.processor.target.decode(written[0, 1:].tolist())
         assert text == prediction.text
 
 
 def test_what_was_exported_is_imported_and_writes_the_same(own, tmp_path):
     before = load(own)
     after = load(import_run(export_run(own, "marian"), tmp_path / "again").path)
-    assert after.codec.fingerprint == before.codec.fingerprint
+    assert after.processor.fingerprint == before.processor.fingerprint
     first, second = ([p.text for p in run.predict(SOURCES, beam=3)] for run in (before, after))
     assert first == second
     if before.recipe.model.positions == "half-split":
@@ -211,8 +211,8 @@ def test_an_imported_run_explains_with_the_attention_of_marian(own, tmp_path):
     found = explained(again, source, "--target", target)
     model = transformers.MarianMTModel.from_pretrained(out, attn_implementation="eager").eval()
     read = model(
-        input_ids=torch.tensor([[*run.codec.source.encode(source), SPECIALS.end]]),
-        decoder_input_ids=torch.tensor([[SPECIALS.start, *run.codec.target.encode(target)]]),
+        input_ids=torch.tensor([[*run.processor.source.encode(source), SPECIALS.end]]),
+        decoder_input_ids=torch.tensor([[SPECIALS.start, *run.processor.target.encode(target)]]),
         output_attentions=True,
     )
     same_attention(found, "self", read.encoder_attentions)

@@ -156,14 +156,14 @@ def test_one_tokenizer_travels_along(make_run, tmp_path, kind):
     assert any("AutoTokenizer gives both sides the ids that they have here" in line for line in said)
     model = transformers.MarianMTModel.from_pretrained(out).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
-    assert [tokenizer(text).input_ids[:-1] for text in TEXTS] == run.codec.source.encode_batch(TEXTS)
+    assert [tokenizer(text).input_ids[:-1] for text in TEXTS] == run.processor.source.encode_batch(TEXTS)
     labels = tokenizer(text_target=TEXTS).input_ids
-    assert [ids[:-1] for ids in labels] == run.codec.target.encode_batch(TEXTS)
+    assert [ids[:-1] for ids in labels] == run.processor.target.encode_batch(TEXTS)
     found = [prediction.text for prediction in run.predict(TEXTS, decoding=GREEDY)]
     assert found == written(model, tokenizer, tokenizer)
     assert any(found)
     again = load(import_run(out, tmp_path / "again").path)
-    assert again.codec.fingerprint == run.codec.fingerprint
+    assert again.processor.fingerprint == run.processor.fingerprint
     assert [prediction.text for prediction in again.predict(TEXTS, decoding=GREEDY)] == found
 
 

@@ -90,7 +90,7 @@ GREEDY = GreedyConfig(max_length=MaxLength(ratio=0, extra=13))
 
 def test_text_has_the_same_tokens(theirs, tmp_path):
     folder, _, tokenizer = theirs
-    source = load(import_run(folder, tmp_path / "run").path).codec.source
+    source = load(import_run(folder, tmp_path / "run").path).processor.source
     their = json.loads((folder / "vocab.json").read_text("utf-8"))
     names = {i: name for name, i in their.items()}
 
@@ -128,7 +128,7 @@ def test_a_special_token_that_is_a_piece_of_text_is_refused(theirs, tmp_path, ke
 
 def test_ids_are_the_same_text(theirs, tmp_path):
     folder, _, tokenizer = theirs
-    target = load(import_run(folder, tmp_path / "run").path).codec.target
+    target = load(import_run(folder, tmp_path / "run").path).processor.target
 
     @settings(max_examples=100)
     @given(st.lists(st.integers(len(SPECIALS), target.vocab_size - 1)))
@@ -166,9 +166,9 @@ def test_a_tokenizer_is_kept_in_one_file(theirs, tmp_path):
     first = load(import_run(folder, tmp_path / "run").path)
     for name in ("source.spm", "target.spm"):
         (folder / name).unlink()
-    again = load(tmp_path / "run").codec
-    assert again.fingerprint == first.codec.fingerprint
-    assert again.source.encode(SOURCES[0]) == first.codec.source.encode(SOURCES[0])
+    again = load(tmp_path / "run").processor
+    assert again.fingerprint == first.processor.fingerprint
+    assert again.source.encode(SOURCES[0]) == first.processor.source.encode(SOURCES[0])
 
 
 def damage(folder):
@@ -220,7 +220,7 @@ def test_training_on_own_pairs_begins_where_marian_is(theirs, tmp_path):
         objective={"label_smoothing": 0.0},
         validation={"decode": 0},
     )
-    n_specials = tuned.run.codec.sizes[1] - model.config.decoder_vocab_size
+    n_specials = tuned.run.processor.sizes[1] - model.config.decoder_vocab_size
     losses = []
     for x, y in pairs:
         ids, wanted = (

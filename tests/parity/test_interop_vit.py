@@ -73,7 +73,7 @@ def agrees(run, model):
 def test_both_compute_the_same_in_both_directions(kind, options, tmp_path):
     model, lines = make(kind, tmp_path / "their", **options), []
     run = load(import_run(tmp_path / "their", tmp_path / "run", lines.append).path)
-    assert run.codec.labels == tuple(LABELS.values())
+    assert run.processor.labels == tuple(LABELS.values())
     assert any("the source has no classifier" in line for line in lines) == (kind == "ViTModel")
     agrees(run, model)
     out = export_run(tmp_path / "run", "vit")
@@ -105,7 +105,7 @@ def test_pictures_get_the_same_labels(options, tmp_path):
     )
     if channels == 3:
         theirs = processor(pictures, return_tensors="pt").pixel_values
-        ours = run.codec.reader.normalised(np.stack([np.asarray(p).transpose(2, 0, 1) for p in pictures]))
+        ours = run.processor.reader.normalised(np.stack([np.asarray(p).transpose(2, 0, 1) for p in pictures]))
         close(ours, theirs)
     pixels = torch.stack([torch.from_numpy(np.asarray(p, np.float32)) / 255 for p in pictures])
     pixels = pixels[:, None] if channels == 1 else pixels.permute(0, 3, 1, 2)
@@ -123,7 +123,7 @@ def test_what_was_exported_cuts_the_middle_as_heedful_does(tmp_path):
     out = export_run(tmp_path / "run", "vit")
     processor = transformers.AutoImageProcessor.from_pretrained(out, use_fast=False)
     wide = Image.fromarray(np.random.default_rng(7).integers(0, 256, (SIDE, 2 * SIDE + 1, 3), dtype=np.uint8))
-    ours = run.codec.reader.normalised(np.asarray(wide)[None, :, 8 : 8 + SIDE].transpose(0, 3, 1, 2))
+    ours = run.processor.reader.normalised(np.asarray(wide)[None, :, 8 : 8 + SIDE].transpose(0, 3, 1, 2))
     close(ours, processor([wide], return_tensors="pt").pixel_values)
 
 
@@ -135,7 +135,7 @@ def test_an_imported_run_explains_with_the_attention_of_vit(kind, tmp_path):
     picture.save(tmp_path / "p.png")
     found = explained(tmp_path / "run", tmp_path / "p.png", "--view", "class-token")
     model = getattr(transformers, kind).from_pretrained(tmp_path / "their", attn_implementation="eager")
-    pixels = run.codec.reader.normalised(np.asarray(picture).transpose(2, 0, 1)[None])
+    pixels = run.processor.reader.normalised(np.asarray(picture).transpose(2, 0, 1)[None])
     theirs = model.eval()(pixels, output_attentions=True).attentions
     same_attention(found, "self", theirs)
     n = SIDE // PATCH
@@ -162,7 +162,7 @@ def test_training_on_own_pictures_begins_where_vit_is(tmp_path):
     )
     pixels = torch.stack([torch.from_numpy(np.asarray(p, np.float32)) / 255 for p in pictures])
     mean, std = (torch.tensor(each)[:, None, None] for each in (MEAN, STD))
-    wanted = torch.tensor([tuned.run.codec.labels.index(label) for label in labels])
+    wanted = torch.tensor([tuned.run.processor.labels.index(label) for label in labels])
     with torch.no_grad():
         theirs.classifier.load_state_dict(tuned.first.heads["class"][1].state_dict())
         loss = theirs.eval()((pixels.permute(0, 3, 1, 2) - mean) / std, labels=wanted).loss.item()
@@ -177,7 +177,7 @@ def test_squares_by_a_convolution_are_the_same_model(tmp_path):
     run = load(import_run(tmp_path / "their", tmp_path / "run").path)
     config = run.recipe.model.model_copy(update={"patches": "convolution"})
     recipe = run.recipe.model_copy(update={"model": config})
-    other = kind_of(recipe).model(recipe, run.codec.sizes).eval()
+    other = kind_of(recipe).model(recipe, run.processor.sizes).eval()
     assert type(other.embedding.patches).__name__ == "ConvolutionPatches"
     other.load_state_dict(run.model.state_dict())
     agrees(SimpleNamespace(recipe=recipe, model=other), model)

@@ -121,14 +121,14 @@ def _look(run: "Run", language: "Language", judged: int) -> _Look:
     from heedful.runs.demo import drawn_pair, judged_pairs
 
     pairs = judged_pairs(language, judged)
-    seen = teacher_forced(run.model, run.codec, [p.source for p in pairs], [p.target for p in pairs])
+    seen = teacher_forced(run.model, run.processor, [p.source for p in pairs], [p.target for p in pairs])
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
     table = rated(links_of(seen), gold)
     best = most_accurate(table)
     keep(run, table, len(pairs))  # heedful explain shows it first
     pair = drawn_pair(language)
     prediction = run.predict([pair.source], alignment=True)[0]
-    own = from_prediction(prediction, run.codec)
+    own = from_prediction(prediction, run.processor)
     return _Look(
         pair.source,
         pair.target,

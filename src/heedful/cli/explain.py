@@ -28,7 +28,7 @@ from heedful.explain.views import ALL, VIEWS, check_names, check_picture, maker
 
 if TYPE_CHECKING:
     from heedful.explain.alignment import Choice
-    from heedful.explain.points import Selection
+    from heedful.explain.attention_sites import Selection
     from heedful.explain.summary import Shown
     from heedful.explain.view import Explanation
     from heedful.runs.run import Run
@@ -149,7 +149,7 @@ class Attention:
 
     def maps(self, run: "Run") -> "Selection":
         """Whose attention is looked at."""
-        from heedful.explain.points import Selection, points
+        from heedful.explain.attention_sites import Selection, points
 
         kinds = self.kind or None
         # A model without attention still has the views that are asked for.
@@ -265,7 +265,7 @@ def explain(
 def _seen(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memory: int) -> "Explanation":
     """The explanation of the first input; maps may take so many bytes of memory."""
     from heedful.explain.look import look
-    from heedful.explain.reading import Asked
+    from heedful.explain.reading import AnswerOptions
 
     maps = attention.maps(run)
     first, *others = inputs.read(run)
@@ -273,7 +273,7 @@ def _seen(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memo
         say(f"heedful: looking at {1 + len(others):,} inputs")
     decoding = changed_decoding(run.recipe.decoding, answer.decoding)
     target = None if inputs.target is None else from_command_line(inputs.target)
-    asked = Asked(decoding, target, answer.alternative)
+    asked = AnswerOptions(decoding, target, answer.alternative)
     return look(run, first, maps=maps, asked=asked, views=attention.views, others=others, limit=memory)
 
 

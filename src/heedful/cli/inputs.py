@@ -13,7 +13,7 @@ from heedful.errors import DataError, nearest
 from heedful.files import is_unicode
 
 if TYPE_CHECKING:
-    from heedful.data.lines import Where
+    from heedful.data.lines import Location
     from heedful.runs.run import Run
 
 # What stands under a key in messages, where it is no text.
@@ -73,10 +73,10 @@ class Wanted:
             DataError: the first is not text at all, or has not even the keys, so it is the request that is
                 wrong; or the source cannot be read any further.
         """
-        from heedful.data.lines import Where, decoded, looks_like_utf16
+        from heedful.data.lines import Location, decoded, looks_like_utf16
 
         for number, raw in enumerate(source.raw, 1):
-            where = Where(source.name, number)
+            where = Location(source.name, number)
             try:
                 line = decoded(raw, where)
             except DataError as error:
@@ -86,7 +86,7 @@ class Wanted:
             else:
                 yield self._input(line, where, structured)
 
-    def _input(self, line: str, where: "Where", structured: bool) -> Input:
+    def _input(self, line: str, where: "Location", structured: bool) -> Input:
         """The input of one line.
 
         Raises:
@@ -102,7 +102,7 @@ class Wanted:
             raise DataError(found.error)
         return found
 
-    def _in_fields(self, line: str, where: "Where") -> Input:
+    def _in_fields(self, line: str, where: "Location") -> Input:
         every = (*self.keys, *self.more)
         texts = line.split("\t") if len(every) > 1 else [line]
         if len(self.keys) <= len(texts) <= len(every):
@@ -113,14 +113,14 @@ class Wanted:
             "between them"
         )
 
-    def _in_object(self, line: str, where: "Where") -> Input:
+    def _in_object(self, line: str, where: "Location") -> Input:
         record = self._object(line, where)
         for key in (*self.keys, *(key for key in self.more if key in record)):
             if why := self._problem(record, key):
                 return Input(record, f"{where}: {why}")
         return Input(record)
 
-    def _object(self, line: str, where: "Where") -> dict[str, Any]:
+    def _object(self, line: str, where: "Location") -> dict[str, Any]:
         """The object that a line is, whatever its keys are.
 
         Raises:

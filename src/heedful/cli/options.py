@@ -32,7 +32,7 @@ class Decoding:
 
     def settings(self, own: Any) -> Any:
         """The recipe's ``own`` decoding, changed as it is asked for."""
-        from heedful.runs.asking import with_beam
+        from heedful.runs.questions import with_beam
 
         return with_beam(changed_decoding(own, self.decoding), self.beam, None)
 
@@ -53,7 +53,7 @@ def changed_decoding(base: Any, overrides: list[str] | None) -> Any:
 
     if base is None:
         raise RequestError(f"--decoding {overrides[0]}: this run writes nothing, so nothing is decoded")
-    from heedful.runs.asking import decoding_from
+    from heedful.runs.questions import decoding_from
     from heedful.runs.resolve import overrides_tree
     from heedful.runs.trees import COMMAND_LINE, Mark, Tree, merge
 

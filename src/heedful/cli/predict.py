@@ -76,7 +76,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictOptions:
     """What is asked of the run besides: how it decodes, and what single tasks can do."""
 
     beam: Beam = None
@@ -182,7 +182,7 @@ def register(app: typer.Typer) -> None:
 def predict(
     run: options.Run,
     inputs: Inputs,
-    asked: Asked,
+    asked: PredictOptions,
     plain: Plain,
     precision: Precision = "auto",
     device: Device = "auto",
@@ -196,7 +196,7 @@ def predict(
     source = inputs.source(run)
     if plain.whole:
         source = source.joined()
-    from heedful.runs.asking import streaming
+    from heedful.runs.questions import streaming
     from heedful.runs.run import load
 
     loaded = load(run, device=device)

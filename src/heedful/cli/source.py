@@ -55,9 +55,9 @@ class Source:
         Raises:
             DataError: one is not UTF-8, or the file cannot be read.
         """
-        from heedful.data.lines import Where, decoded
+        from heedful.data.lines import Location, decoded
 
-        return (decoded(raw, Where(self.name, number)) for number, raw in enumerate(self.raw, 1))
+        return (decoded(raw, Location(self.name, number)) for number, raw in enumerate(self.raw, 1))
 
     def text(self) -> str:
         """All of it, without the last line's end."""

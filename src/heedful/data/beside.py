@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from heedful.data.lines import Located, Row
+from heedful.data.lines import LocatedRow, Row
 from heedful.errors import DataError
 
 
-def put_beside(sources: Sequence[tuple[str, Iterator[Located[Row]]]]) -> Iterator[Located[Row]]:
+def put_beside(sources: Sequence[tuple[str, Iterator[LocatedRow[Row]]]]) -> Iterator[LocatedRow[Row]]:
     """One row for each row of all sources, with the columns of all, located by the first one.
 
     Args:
@@ -29,4 +29,4 @@ def put_beside(sources: Sequence[tuple[str, Iterator[Located[Row]]]]) -> Iterato
             if twice := row.keys() & part.row.keys():
                 raise DataError(f"{part.where}: the column {min(twice)!r} stands in another source too")
             row |= part.row
-        yield Located(row, parts[0].where)
+        yield LocatedRow(row, parts[0].where)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeInt, field_validator
 
 from heedful.data.corpora import open_corpus, require_corpus
-from heedful.data.lines import Located, Row, Where
+from heedful.data.lines import LocatedRow, Location, Row
 from heedful.data.range import Ranged
 from heedful.errors import DataError, RequestError, nearest
 
@@ -39,7 +39,7 @@ class BuiltInSource(Ranged):
         return name
 
 
-def open_built_in(config: BuiltInSource, root: Path) -> Iterator[Located[Row]]:
+def open_built_in(config: BuiltInSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """The rows, with numbers for lines.
 
     Raises:
@@ -48,7 +48,9 @@ def open_built_in(config: BuiltInSource, root: Path) -> Iterator[Located[Row]]:
     """
     label = f"{config.name}/{config.split}"
     rows = open_corpus(config.name, config.split, seed=config.seed)
-    return (Located(_chosen(row, config.columns, label), Where(label, n)) for n, row in enumerate(rows, 1))
+    return (
+        LocatedRow(_chosen(row, config.columns, label), Location(label, n)) for n, row in enumerate(rows, 1)
+    )
 
 
 def _chosen(row: Row, columns: dict[str, str], label: str) -> Row:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 from heedful.data.folder import files_in, find_folder, is_picture
-from heedful.data.lines import Located, Row, TextFile, Where, lines
+from heedful.data.lines import LocatedRow, Location, Row, TextFile, lines
 from heedful.data.pictures import PICTURE, Picture
 from heedful.data.range import Ranged
 from heedful.data.tables import TsvSource, field_at, record_of, records_of, texts_at
@@ -54,10 +54,10 @@ class Captioned(NamedTuple):
 
     file: str
     text: str
-    where: Where
+    where: Location
 
 
-def open_captioned_folder(config: CaptionedFolderSource, root: Path) -> Iterator[Located[Row]]:
+def open_captioned_folder(config: CaptionedFolderSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """Rows with a ``picture`` and a ``caption``. Pictures are not opened here.
 
     Raises:
@@ -89,7 +89,7 @@ def _no_captions(files: list[Path], folder: Path) -> str:
 
 def _rows(
     captions: Iterable[Captioned], pictures: list[Path], folder: Path, name: str
-) -> Iterator[Located[Row]]:
+) -> Iterator[LocatedRow[Row]]:
     found: dict[str, list[Captioned]] = {str(path.relative_to(folder)): [] for path in pictures}
     for caption in captions:
         if not caption.file:
@@ -98,13 +98,13 @@ def _rows(
     for file in sorted(found, key=Path):
         shown = str(Path(name) / file)
         picture = Picture(folder / file, shown)
-        for caption in found[file] or [Captioned(file, "", Where(shown))]:
-            yield Located({PICTURE: picture, CAPTION: caption.text}, caption.where)
+        for caption in found[file] or [Captioned(file, "", Location(shown))]:
+            yield LocatedRow({PICTURE: picture, CAPTION: caption.text}, caption.where)
 
 
 def _of_metadata(file: TextFile) -> Iterator[Captioned]:
     for number, line in enumerate(lines(file), start=1):
-        where = Where(file.name, number)
+        where = Location(file.name, number)
         record = record_of(line, where)
         fields = [field for field in TEXTS if field in record]
         if len(fields) != 1:
@@ -139,7 +139,7 @@ def _is_header(line: str) -> bool:
     return len(words) == 2 and words[0] in NAMED and words[1] in SAID
 
 
-def _other_fields(where: Where, n: int, tabbed: bool) -> str:
+def _other_fields(where: Location, n: int, tabbed: bool) -> str:
     separator = "tab" if tabbed else "comma"
     quotes = "" if tabbed else "; a caption that has a comma stands in double quotes"
     return (
@@ -157,4 +157,4 @@ def _of_neighbours(texts: list[Path], pictures: list[Path], folder: Path, name: 
         written = list(lines(file)) if path.stat().st_size else []
         for picture in of.get(stem, [stem]):
             for number, line in enumerate(written, start=1):
-                yield Captioned(str(picture.relative_to(folder)), line, Where(file.name, number))
+                yield Captioned(str(picture.relative_to(folder)), line, Location(file.name, number))

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from heedful.data.files import Paths, in_turn
-from heedful.data.lines import Located, Row, TextFile, Where, lines
+from heedful.data.lines import LocatedRow, Location, Row, TextFile, lines
 from heedful.data.range import Ranged
 from heedful.data.tables import Index, too_few
 from heedful.errors import DataError
@@ -38,7 +38,7 @@ class ConllSource(Ranged):
     universal: bool = False
 
 
-def open_conll(config: ConllSource, root: Path) -> Iterator[Located[Row]]:
+def open_conll(config: ConllSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """Rows that hold a list of texts, one for each word, in each column. A row is located by its first word.
 
     Raises:
@@ -47,11 +47,11 @@ def open_conll(config: ConllSource, root: Path) -> Iterator[Located[Row]]:
     return in_turn(config.paths, root, lambda file: _sentences(file, config))
 
 
-def _sentences(file: TextFile, config: ConllSource) -> Iterator[Located[Row]]:
-    sentence: list[Located[Row]] = []
+def _sentences(file: TextFile, config: ConllSource) -> Iterator[LocatedRow[Row]]:
+    sentence: list[LocatedRow[Row]] = []
     for number, line in enumerate(lines(file), start=1):
         if line.strip():
-            sentence += _word(line, Where(file.name, number), config)
+            sentence += _word(line, Location(file.name, number), config)
         elif sentence:
             yield _joined(sentence)
             sentence = []
@@ -59,7 +59,7 @@ def _sentences(file: TextFile, config: ConllSource) -> Iterator[Located[Row]]:
         yield _joined(sentence)
 
 
-def _word(line: str, where: Where, config: ConllSource) -> Iterator[Located[Row]]:
+def _word(line: str, where: Location, config: ConllSource) -> Iterator[LocatedRow[Row]]:
     """The fields of a line, if it is a word's."""
     fields = line.split("\t") if config.universal else line.split()
     if config.universal and (line.startswith("#") or NO_WORD.fullmatch(fields[0])):
@@ -69,9 +69,9 @@ def _word(line: str, where: Where, config: ConllSource) -> Iterator[Located[Row]
     needed = max(config.columns.values())
     if len(fields) <= needed:
         raise DataError(too_few(where, fields, needed))
-    yield Located({column: fields[number] for column, number in config.columns.items()}, where)
+    yield LocatedRow({column: fields[number] for column, number in config.columns.items()}, where)
 
 
-def _joined(words: list[Located[Row]]) -> Located[Row]:
+def _joined(words: list[LocatedRow[Row]]) -> LocatedRow[Row]:
     columns = words[0].row
-    return Located({column: [word.row[column] for word in words] for column in columns}, words[0].where)
+    return LocatedRow({column: [word.row[column] for word in words] for column in columns}, words[0].where)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from heedful.data.lines import Located, Row
+from heedful.data.lines import LocatedRow, Row
 
 _PICTURE, _LIST = 1 << 63, 1 << 62
 """Added to the length of a picture, and to that of a list of texts."""
@@ -30,7 +30,7 @@ class RowDigest:
             parts += [(len(content) + mark).to_bytes(8, "little"), content]
         self._hash.update(b"".join(parts))
 
-    def through(self, rows: Iterable[Located[Row]]) -> Iterator[Located[Row]]:
+    def through(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
         """Pass rows on, taking in each of them."""
         for located in rows:
             self.update(located.row)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from heedful.data.lines import Located, Row, TextFile, Where, count_lines, find, lines
+from heedful.data.lines import LocatedRow, Location, Row, TextFile, count_lines, find, lines
 from heedful.data.range import Ranged
 from heedful.errors import DataError
 
@@ -31,13 +31,13 @@ def find_all(paths: Paths, root: Path) -> list[TextFile]:
 
 
 def in_turn(
-    paths: Paths, root: Path, read: Callable[[TextFile], Iterator[Located[Row]]]
-) -> Iterator[Located[Row]]:
+    paths: Paths, root: Path, read: Callable[[TextFile], Iterator[LocatedRow[Row]]]
+) -> Iterator[LocatedRow[Row]]:
     """The rows of each of one or several files, which are found at once and read when reached."""
     return chain.from_iterable(map(read, find_all(paths, root)))
 
 
-def open_files(config: FilesSource, root: Path) -> Iterator[Located[Row]]:
+def open_files(config: FilesSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """The rows of line-aligned files. Missing files are reported at once, all else when reached.
 
     A row is located by the line of its first column.
@@ -48,18 +48,18 @@ def open_files(config: FilesSource, root: Path) -> Iterator[Located[Row]]:
     return _rows({column: find_all(paths, root) for column, paths in config.columns.items()})
 
 
-def _rows(files: dict[str, list[TextFile]]) -> Iterator[Located[Row]]:
+def _rows(files: dict[str, list[TextFile]]) -> Iterator[LocatedRow[Row]]:
     for entries in zip_longest(*(_column(paths) for paths in files.values())):
         if None in entries:
             raise DataError(_unequal(files))
         row = {column: text for column, (_, text) in zip(files, entries, strict=True)}
-        yield Located(row, entries[0][0])
+        yield LocatedRow(row, entries[0][0])
 
 
-def _column(files: list[TextFile]) -> Iterator[tuple[Where, str]]:
+def _column(files: list[TextFile]) -> Iterator[tuple[Location, str]]:
     for file in files:
         for number, text in enumerate(lines(file), start=1):
-            yield Where(file.name, number), text
+            yield Location(file.name, number), text
 
 
 def _unequal(files: dict[str, list[TextFile]]) -> str:

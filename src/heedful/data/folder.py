@@ -5,7 +5,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Literal
 
-from heedful.data.lines import Located, Row, Where, expand
+from heedful.data.lines import LocatedRow, Location, Row, expand
 from heedful.data.pictures import PICTURE, SUFFIXES, Picture
 from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
@@ -29,7 +29,7 @@ class FolderSource(Ranged):
     path: str
 
 
-def open_folder(config: FolderSource, root: Path) -> Iterator[Located[Row]]:
+def open_folder(config: FolderSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """Rows with a ``picture`` and a ``label``. Files are not opened here.
 
     Raises:
@@ -82,10 +82,10 @@ def _classes(folder: Path) -> dict[str, list[Path]]:
     return classes
 
 
-def _rows(classes: dict[str, list[Path]], folder: Path, name: str) -> Iterator[Located[Row]]:
+def _rows(classes: dict[str, list[Path]], folder: Path, name: str) -> Iterator[LocatedRow[Row]]:
     turns = zip_longest(*([(label, path) for path in files] for label, files in classes.items()))
     for entry in chain.from_iterable(turns):
         if entry is not None:
             label, path = entry
             shown = str(Path(name) / path.relative_to(folder))
-            yield Located({PICTURE: Picture(path, shown), LABEL: label}, Where(shown))
+            yield LocatedRow({PICTURE: Picture(path, shown), LABEL: label}, Location(shown))

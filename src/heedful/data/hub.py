@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from heedful.data.files import Paths, find_all
-from heedful.data.lines import Located, Row, Where, expand
+from heedful.data.lines import LocatedRow, Location, Row, expand
 from heedful.data.pictures import Picture
 from heedful.data.range import Ranged
 from heedful.data.tables import field_at
@@ -46,7 +46,7 @@ class DatasetsSource(Ranged):
         return self
 
 
-def open_datasets(config: DatasetsSource, root: Path) -> Iterator[Located[Row]]:
+def open_datasets(config: DatasetsSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """The rows of a data set, loaded at once and read one by one; rows count from 1.
 
     Raises:
@@ -108,20 +108,20 @@ def _failed(config: DatasetsSource, error: BaseException) -> str:
     return f"datasets: {source} (split {config.split}) cannot be loaded: {said[:500]}"
 
 
-def _rows(config: DatasetsSource, dataset: Any) -> Iterator[Located[Row]]:
+def _rows(config: DatasetsSource, dataset: Any) -> Iterator[LocatedRow[Row]]:
     dataset, labels = _wanted(config, dataset)
     images = _images(config, dataset)
     name = f"{config.path}[{config.split}]"
     try:
         for number, record in enumerate(dataset, start=1):
-            where = Where(name, number)
+            where = Location(name, number)
             row = {
                 column: _picture(record[field], where)
                 if field in images
                 else _text(record, field, labels.get(field), where)
                 for column, field in config.columns.items()
             }
-            yield Located(row, where)
+            yield LocatedRow(row, where)
     except DataError:
         raise
     except Exception as error:  # while streaming, the library reads and fails here
@@ -159,7 +159,7 @@ def _images(config: DatasetsSource, dataset: Any) -> set[str]:
     return {f for f in config.columns.values() if type(features.get(f)).__name__ == "Image"}
 
 
-def _picture(stored: Any, where: Where) -> Picture:
+def _picture(stored: Any, where: Location) -> Picture:
     """An image as it is stored: the bytes of a file, or the path of one, or nothing."""
     content, path = (stored["bytes"], stored["path"]) if stored else (None, None)
     if content is None and path is not None:
@@ -167,7 +167,7 @@ def _picture(stored: Any, where: Where) -> Picture:
     return Picture.missing(where) if content is None else Picture(content, str(where))
 
 
-def _text(record: Any, field: str, label: Any, where: Where) -> str | list[str]:
+def _text(record: Any, field: str, label: Any, where: Location) -> str | list[str]:
     if label is None:
         return field_at(record, field, where)
     value = record[field]
@@ -176,7 +176,7 @@ def _text(record: Any, field: str, label: Any, where: Where) -> str | list[str]:
     return _label(value, field, label, where)
 
 
-def _label(value: Any, field: str, label: Any, where: Where) -> str:
+def _label(value: Any, field: str, label: Any, where: Location) -> str:
     if value is None or not 0 <= value < label.num_classes:
         raise DataError(f"{where}: field {field!r} holds no label ({value})")
     name: str = label.int2str(value)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import UInt8
 from pydantic import Field
 
-from heedful.data.lines import Located, Row, TextFile, Where, find, read_bytes
+from heedful.data.lines import LocatedRow, Location, Row, TextFile, find, read_bytes
 from heedful.data.pictures import Picture
 from heedful.data.range import Ranged
 from heedful.errors import DataError
@@ -38,7 +38,7 @@ class IdxSource(Ranged):
     names: list[str] | None = Field(default=None, min_length=1)
 
 
-def open_idx(config: IdxSource, root: Path) -> Iterator[Located[Row]]:
+def open_idx(config: IdxSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """The rows of IDX files. Missing files are reported at once, all else when reached.
 
     Raises:
@@ -75,19 +75,19 @@ def read_idx(file: TextFile) -> UInt8[np.ndarray, "..."]:
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 
-def _rows(files: dict[str, TextFile], names: list[str] | None) -> Iterator[Located[Row]]:
+def _rows(files: dict[str, TextFile], names: list[str] | None) -> Iterator[LocatedRow[Row]]:
     held = {column: read_idx(file) for column, file in files.items()}
     if len({len(items) for items in held.values()}) > 1:
         counts = ", ".join(f"{files[column].name} has {len(items):,}" for column, items in held.items())
         raise DataError(f"the files do not hold equally many items: {counts}")
     first = next(iter(files.values())).name
     for number, items in enumerate(zip(*held.values(), strict=True), 1):
-        where = Where(first, number)
+        where = Location(first, number)
         row = {column: _item(item, names, where) for column, item in zip(held, items, strict=True)}
-        yield Located(row, where)
+        yield LocatedRow(row, where)
 
 
-def _item(item: Any, names: list[str] | None, where: Where) -> Picture | str:
+def _item(item: Any, names: list[str] | None, where: Location) -> Picture | str:
     if np.ndim(item) == 2:
         return Picture(item, str(where))
     if names is None:

@@ -24,7 +24,7 @@ RowT = TypeVar("RowT", bound=Mapping)
 _VARIABLE = re.compile(r"\$(?:HEEDFUL_DATA\b|\{HEEDFUL_DATA\})")
 
 
-class Where(NamedTuple):
+class Location(NamedTuple):
     """A place in a corpus; ``str`` of it reads ``train.en:17``. Lines count from 1; 0 is the whole file."""
 
     name: str
@@ -34,11 +34,11 @@ class Where(NamedTuple):
         return f"{self.name}:{self.line}" if self.line else self.name
 
 
-class Located(NamedTuple, Generic[RowT]):
+class LocatedRow(NamedTuple, Generic[RowT]):
     """A row and the place it came from."""
 
     row: RowT
-    where: Where
+    where: Location
 
 
 class TextFile(NamedTuple):
@@ -95,12 +95,12 @@ def lines(file: TextFile) -> Iterator[str]:
     """
     number = 0
     for number, raw in enumerate(raw_lines(file), start=1):
-        yield decoded(raw, Where(file.name, number))
+        yield decoded(raw, Location(file.name, number))
     if number == 0:
         raise DataError(f"{file.name}: the file is empty")
 
 
-def decoded(raw: bytes, where: Where) -> str:
+def decoded(raw: bytes, where: Location) -> str:
     """A line without its end.
 
     Raises:
@@ -126,7 +126,7 @@ def read_text(file: TextFile) -> str:
     except UnicodeDecodeError as error:
         number, start = raw.count(b"\n", 0, error.start) + 1, raw.rfind(b"\n", 0, error.start) + 1
         error.start -= start
-        raise DataError(_not_utf8(Where(file.name, number), raw[start:], error)) from None
+        raise DataError(_not_utf8(Location(file.name, number), raw[start:], error)) from None
     if not text:
         raise DataError(f"{file.name}: the file is empty")
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -180,7 +180,7 @@ def looks_like_utf16(raw: bytes) -> bool:
     return raw.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
-def _not_utf8(where: Where, raw: bytes, error: UnicodeDecodeError) -> str:
+def _not_utf8(where: Location, raw: bytes, error: UnicodeDecodeError) -> str:
     hint = "convert it to UTF-8"
     if where.line == 1 and looks_like_utf16(raw):
         hint = "it looks like UTF-16; convert it to UTF-8"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import UInt8
 
-from heedful.data.lines import Located, Row, Where
+from heedful.data.lines import LocatedRow, Location, Row
 from heedful.errors import DataError
 from heedful.files import require_end
 
@@ -82,7 +82,7 @@ class Picture:
         return cls(given, name)
 
     @classmethod
-    def missing(cls, where: Where) -> "Picture":
+    def missing(cls, where: Location) -> "Picture":
         """What stands for a picture that a row should have and has not; it cannot be read."""
         return cls(b"", str(where))
 
@@ -267,7 +267,7 @@ def _strip_on_white(image: "Image") -> "Image":
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
 
 
-def opened(row: Located[Row], columns: Sequence[str], root: Path) -> Located[Row]:
+def opened(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> LocatedRow[Row]:
     """The row with a `Picture` where it had a path; without one, the picture is missing.
 
     A relative path in a table starts at the table's folder.
@@ -285,4 +285,4 @@ def opened(row: Located[Row], columns: Sequence[str], root: Path) -> Located[Row
         column: Picture(folder / path, path) if path else Picture.missing(row.where)
         for column, path in written.items()
     }
-    return Located({**row.row, **pictures}, row.where)
+    return LocatedRow({**row.row, **pictures}, row.where)

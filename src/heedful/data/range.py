@@ -7,7 +7,7 @@ from typing import ClassVar, TypeVar
 from pydantic import NonNegativeInt, PositiveInt
 
 from heedful.config import Config
-from heedful.data.lines import Located, Row
+from heedful.data.lines import LocatedRow, Row
 from heedful.errors import DataError
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Ranged(Config):
     limit: PositiveInt | None = None
 
 
-def ranged(rows: Iterator[Located[Row]], config: Ranged) -> Iterator[Located[Row]]:
+def ranged(rows: Iterator[LocatedRow[Row]], config: Ranged) -> Iterator[LocatedRow[Row]]:
     """The rows that ``config`` leaves.
 
     Raises:

@@ -9,11 +9,11 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from heedful.config import Config
-from heedful.data.lines import Located, Where
+from heedful.data.lines import LocatedRow, Location
 from heedful.errors import DataError
 
 EncodedRow = Mapping[str, Sequence[int]]
-Encoded = Located[EncodedRow]
+Encoded = LocatedRow[EncodedRow]
 
 N_EXAMPLES = 5
 N_CLASSES = 20
@@ -103,9 +103,9 @@ class Tally:
     """A count, and the first places that were counted."""
 
     count: int = 0
-    examples: list[Where] = field(default_factory=list)
+    examples: list[Location] = field(default_factory=list)
 
-    def add(self, where: Where) -> None:
+    def add(self, where: Location) -> None:
         """Count one more."""
         self.count += 1
         if len(self.examples) < N_EXAMPLES:
@@ -127,7 +127,7 @@ class Longest:
 
     column: str
     tokens: int
-    where: Where
+    where: Location
 
     def __str__(self) -> str:
         """For people."""
@@ -196,11 +196,11 @@ class DataReport:
     noted: dict[str, Tally] = field(default_factory=dict)
     """What was found in rows that is no reason to drop them."""
 
-    def drop(self, reason: str, where: Where) -> None:
+    def drop(self, reason: str, where: Location) -> None:
         """Take in that a row is left out."""
         self.dropped.setdefault(reason, Tally()).add(where)
 
-    def note(self, what: str, where: Where) -> None:
+    def note(self, what: str, where: Location) -> None:
         """Take in what was found in a row."""
         self.noted.setdefault(what, Tally()).add(where)
 
@@ -287,7 +287,7 @@ def keep(
     for whole in rows:
         report.rows += 1
         aside = {column: whole.row[column] for column in beside if column in whole.row}
-        located: Encoded = Located({c: x for c, x in whole.row.items() if c not in aside}, whole.where)
+        located: Encoded = LocatedRow({c: x for c, x in whole.row.items() if c not in aside}, whole.where)
         every = [*filter.limits(located.row), *limits]
         reason = _reason_to_drop(located, filter, every)
         if reason is not None:
@@ -295,7 +295,7 @@ def keep(
             continue
         cut = _cut(located, every, report)
         report.count(cut)
-        yield Located({**cut.row, **aside}, cut.where)
+        yield LocatedRow({**cut.row, **aside}, cut.where)
     if report.kept == 0:
         raise DataError("\n  ".join(["no row can be used", *report.lines()]))
 
@@ -327,4 +327,4 @@ def _cut(located: Encoded, limits: Sequence[Limit], report: DataReport) -> Encod
         if limit.over(row) is not None:
             report.truncated.setdefault(limit.reason, Tally()).add(located.where)
             row = limit.cut(row)
-    return Located(row, located.where)
+    return LocatedRow(row, located.where)

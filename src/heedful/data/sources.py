@@ -15,7 +15,7 @@ from heedful.data.files import FilesSource, open_files
 from heedful.data.folder import FolderSource, open_folder
 from heedful.data.hub import DatasetsSource, open_datasets
 from heedful.data.idx import IdxSource, open_idx
-from heedful.data.lines import Located, Row, Where
+from heedful.data.lines import LocatedRow, Location, Row
 from heedful.data.range import Ranged, ranged
 from heedful.data.squad import SquadSource, open_squad
 from heedful.data.tables import JsonlSource, TsvSource, open_jsonl, open_tsv
@@ -32,13 +32,13 @@ __all__ = [
     "FolderSource",
     "IdxSource",
     "JsonlSource",
-    "Located",
+    "LocatedRow",
+    "Location",
     "Row",
     "SourceConfig",
     "SquadSource",
     "TextSource",
     "TsvSource",
-    "Where",
     "kept_lists",
     "open_source",
 ]
@@ -69,7 +69,7 @@ class BesideSource(Ranged):
     sources: list[Annotated[_OneSource, Field(discriminator="kind")]] = Field(min_length=2)
 
 
-def open_beside(config: BesideSource, root: Path) -> Iterator[Located[Row]]:
+def open_beside(config: BesideSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """The rows of the sources side by side, where the first one says.
 
     Raises:
@@ -89,14 +89,14 @@ class ChainSource(Ranged):
     sources: list[Annotated[_OneSource | BesideSource, Field(discriminator="kind")]] = Field(min_length=2)
 
 
-def open_chain(config: ChainSource, root: Path) -> Iterator[Located[Row]]:
+def open_chain(config: ChainSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """The rows of the sources in their order; every source's files are looked for at once."""
     return chain.from_iterable([open_source(source, root) for source in config.sources])
 
 
 SourceConfig = Annotated[_OneSource | BesideSource | ChainSource, Field(discriminator="kind")]
 
-OPENERS: dict[str, Callable[[Any, Path], Iterator[Located[Row]]]] = {
+OPENERS: dict[str, Callable[[Any, Path], Iterator[LocatedRow[Row]]]] = {
     "files": open_files,
     "text": open_text,
     "tsv": open_tsv,
@@ -120,7 +120,7 @@ def kept_lists(config: Any) -> Iterator[str]:
         yield from kept_lists(source)
 
 
-def open_source(config: Ranged, root: Path) -> Iterator[Located[Row]]:
+def open_source(config: Ranged, root: Path) -> Iterator[LocatedRow[Row]]:
     """The rows that ``config`` (one of `SourceConfig`) describes, as a stream.
 
     Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from heedful.data.files import Paths, in_turn
-from heedful.data.lines import Located, Row, TextFile, Where, read_text
+from heedful.data.lines import LocatedRow, Location, Row, TextFile, read_text
 from heedful.data.range import Ranged
 from heedful.data.tables import field_at, texts_at
 from heedful.errors import DataError
@@ -26,7 +26,7 @@ class SquadSource(Ranged):
     paths: Paths
 
 
-def open_squad(config: SquadSource, root: Path) -> Iterator[Located[Row]]:
+def open_squad(config: SquadSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """The questions of files, each located by its number in its file.
 
     Raises:
@@ -35,7 +35,7 @@ def open_squad(config: SquadSource, root: Path) -> Iterator[Located[Row]]:
     return in_turn(config.paths, root, _rows)
 
 
-def _rows(file: TextFile) -> Iterator[Located[Row]]:
+def _rows(file: TextFile) -> Iterator[LocatedRow[Row]]:
     try:
         whole = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
@@ -45,10 +45,10 @@ def _rows(file: TextFile) -> Iterator[Located[Row]]:
         for paragraph in _entries(article, "paragraphs", file.name):
             for asked in _entries(paragraph, "qas", file.name):
                 number += 1
-                yield _row(paragraph, asked, Where(f"{file.name}, question {number}"))
+                yield _row(paragraph, asked, Location(f"{file.name}, question {number}"))
 
 
-def _row(paragraph: Any, asked: Any, where: Where) -> Located[Row]:
+def _row(paragraph: Any, asked: Any, where: Location) -> LocatedRow[Row]:
     answers = [] if asked.get("is_impossible") else [*_entries(asked, "answers", str(where))]
     row = {
         "question": field_at(asked, "question", where),
@@ -56,7 +56,7 @@ def _row(paragraph: Any, asked: Any, where: Where) -> Located[Row]:
         "answer": [text for answer in answers for text in texts_at(answer, "text", where)],
         "start": [place for answer in answers for place in texts_at(answer, "answer_start", where)],
     }
-    return Located(row, where)
+    return LocatedRow(row, where)
 
 
 def _entries(record: Any, field: str, name: str) -> Iterable[Any]:

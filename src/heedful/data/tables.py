@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from heedful.data.files import Paths, in_turn
-from heedful.data.lines import Located, Row, TextFile, Where, lines
+from heedful.data.lines import LocatedRow, Location, Row, TextFile, lines
 from heedful.data.range import Ranged
 from heedful.errors import DataError, nearest
 from heedful.files import parse_json
@@ -72,7 +72,7 @@ class JsonlSource(Ranged):
         return self
 
 
-def open_tsv(config: TsvSource, root: Path) -> Iterator[Located[Row]]:
+def open_tsv(config: TsvSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """The rows of files of separated fields.
 
     Raises:
@@ -82,7 +82,7 @@ def open_tsv(config: TsvSource, root: Path) -> Iterator[Located[Row]]:
     return in_turn(config.paths, root, lambda file: _tsv_rows(file, config))
 
 
-def open_jsonl(config: JsonlSource, root: Path) -> Iterator[Located[Row]]:
+def open_jsonl(config: JsonlSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """The rows of files of JSON lines.
 
     Raises:
@@ -91,7 +91,7 @@ def open_jsonl(config: JsonlSource, root: Path) -> Iterator[Located[Row]]:
     return in_turn(config.paths, root, lambda file: _jsonl_rows(file, config))
 
 
-def _tsv_rows(file: TextFile, config: TsvSource) -> Iterator[Located[Row]]:
+def _tsv_rows(file: TextFile, config: TsvSource) -> Iterator[LocatedRow[Row]]:
     records = records_of(file, config)
     header = next(records)[1] if config.header else []
     fields = {column: _number(field, header, file, config) for column, field in config.columns.items()}
@@ -103,10 +103,10 @@ def _tsv_rows(file: TextFile, config: TsvSource) -> Iterator[Located[Row]]:
         if config.header and any(field.strip() for field in record[len(header) :]):
             named = f"{len(record)} fields, but the header names {len(header)}"
             raise DataError(f"{where}: {named}{_quotes(record, config)}")
-        yield Located({column: record[number] for column, number in fields.items()}, where)
+        yield LocatedRow({column: record[number] for column, number in fields.items()}, where)
 
 
-def too_few(where: Where, record: Sequence[str], number: int) -> str:
+def too_few(where: Location, record: Sequence[str], number: int) -> str:
     """What is wrong with a record that has no field of this number."""
     return (
         f"{where}: {len(record)} field{'s' * (len(record) > 1)}, but field number {number} (from 0) is wanted"
@@ -146,7 +146,7 @@ def _quotes(record: list[str], config: TsvSource) -> str:
     return f"; where {held} stands in quotes, set `quotes: true`"
 
 
-def records_of(file: TextFile, config: TsvSource) -> Iterator[tuple[Where, list[str]]]:
+def records_of(file: TextFile, config: TsvSource) -> Iterator[tuple[Location, list[str]]]:
     """The fields of each line of a file, a header's too, split as ``config`` says.
 
     Raises:
@@ -156,32 +156,32 @@ def records_of(file: TextFile, config: TsvSource) -> Iterator[tuple[Where, list[
         yield from _quoted_records(file, config.separator)
     else:
         for number, line in enumerate(lines(file), start=1):
-            yield Where(file.name, number), line.split(config.separator)
+            yield Location(file.name, number), line.split(config.separator)
 
 
-def _quoted_records(file: TextFile, separator: str) -> Iterator[tuple[Where, list[str]]]:
+def _quoted_records(file: TextFile, separator: str) -> Iterator[tuple[Location, list[str]]]:
     """A record may run over several lines; it is located by its first."""
     csv.field_size_limit(LONGEST_FIELD)
     reader = csv.reader((line + "\n" for line in lines(file)), delimiter=separator, strict=True)
     first = 1
     try:
         for record in reader:
-            yield Where(file.name, first), record
+            yield Location(file.name, first), record
             first = reader.line_num + 1
     except csv.Error as error:
         raise DataError(f"{file.name}:{first}: the quotes of this record do not match ({error})") from None
 
 
-def _jsonl_rows(file: TextFile, config: JsonlSource) -> Iterator[Located[Row]]:
+def _jsonl_rows(file: TextFile, config: JsonlSource) -> Iterator[LocatedRow[Row]]:
     for number, line in enumerate(lines(file), start=1):
-        where = Where(file.name, number)
+        where = Location(file.name, number)
         record = record_of(line, where)
         row: Row = {column: field_at(record, path, where) for column, path in config.columns.items()}
         row |= {column: texts_at(record, path, where) for column, path in config.lists.items()}
-        yield Located(row, where)
+        yield LocatedRow(row, where)
 
 
-def record_of(line: str, where: Where) -> dict[str, Any]:
+def record_of(line: str, where: Location) -> dict[str, Any]:
     """The JSON object of a line.
 
     Raises:
@@ -198,7 +198,7 @@ def record_of(line: str, where: Where) -> dict[str, Any]:
     return record
 
 
-def field_at(record: Any, path: str, where: Where) -> str | list[str]:
+def field_at(record: Any, path: str, where: Location) -> str | list[str]:
     """The text of the field ``path``, or the texts of a list (the words or the sentences of a document, say).
 
     Numbers and booleans are written as in JSON; NaN and what is infinite are none.
@@ -212,7 +212,7 @@ def field_at(record: Any, path: str, where: Where) -> str | list[str]:
     return _text(value, path, where)
 
 
-def _text(value: Any, path: str, where: Where) -> str:
+def _text(value: Any, path: str, where: Location) -> str:
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     if not isinstance(value, str):
@@ -230,7 +230,7 @@ def _found(value: Any) -> str:
     return f"{name}, not text"
 
 
-def texts_at(record: Any, path: str, where: Where) -> list[str]:
+def texts_at(record: Any, path: str, where: Location) -> list[str]:
     """The texts of the field ``path``, a list of them, or one that is a list of itself alone.
 
     Raises:
@@ -240,7 +240,7 @@ def texts_at(record: Any, path: str, where: Where) -> list[str]:
     return found if isinstance(found, list) else [found]
 
 
-def _value_at(value: Any, path: str, where: Where) -> Any:
+def _value_at(value: Any, path: str, where: Location) -> Any:
     if isinstance(value, dict) and path in value:  # a name may itself contain a dot
         return value[path]
     for name in path.split("."):
@@ -258,7 +258,7 @@ def _nearest_field(name: str, value: Any) -> str:
     return nearest(name, names)
 
 
-def _check_unicode(text: str, path: str, where: Where) -> None:
+def _check_unicode(text: str, path: str, where: Location) -> None:
     """Half of a surrogate pair can be written in JSON, but it is no text."""
     try:
         text.encode("utf-8")

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from heedful.data.files import Paths
-from heedful.data.lines import Located, Row, TextFile, Where, expand, find, lines, read_text
+from heedful.data.lines import LocatedRow, Location, Row, TextFile, expand, find, lines, read_text
 from heedful.data.range import Ranged
 from heedful.errors import DataError
 
@@ -56,7 +56,7 @@ class TextSource(Ranged):
         return self
 
 
-def open_text(config: TextSource, root: Path) -> Iterator[Located[Row]]:
+def open_text(config: TextSource, root: Path) -> Iterator[LocatedRow[Row]]:
     """The documents of files of text. Missing files are reported at once, all else when reached.
 
     Raises:
@@ -85,28 +85,28 @@ def _files(written: str, root: Path, suffixes: tuple[str, ...]) -> list[TextFile
     return [TextFile(path, str(Path(name) / path.relative_to(folder))) for path in kept]
 
 
-def _documents(file: TextFile, config: TextSource) -> Iterator[Located[Row]]:
+def _documents(file: TextFile, config: TextSource) -> Iterator[LocatedRow[Row]]:
     """The documents of one file, each with the place of its first line."""
     if config.begins is not None:
         yield from _chapters(file, re.compile(config.begins, re.MULTILINE))
     elif config.documents == "file":
-        yield Located({TEXT: read_text(file)}, Where(file.name, 1))
+        yield LocatedRow({TEXT: read_text(file)}, Location(file.name, 1))
     elif config.documents == "line":
         for number, line in enumerate(lines(file), 1):
-            yield Located({TEXT: line}, Where(file.name, number))
+            yield LocatedRow({TEXT: line}, Location(file.name, number))
     else:
         yield from _paragraphs(file)
 
 
-def _chapters(file: TextFile, begins: re.Pattern[str]) -> Iterator[Located[Row]]:
+def _chapters(file: TextFile, begins: re.Pattern[str]) -> Iterator[LocatedRow[Row]]:
     """The file, cut before every line at which ``begins`` matches."""
     text = read_text(file)
     held, number = 0, 1
     for line, start in enumerate(_line_starts(text), 1):
         if begins.match(text, start) and text[held:start].strip():
-            yield Located({TEXT: text[held:start]}, Where(file.name, number))
+            yield LocatedRow({TEXT: text[held:start]}, Location(file.name, number))
             held, number = start, line
-    yield Located({TEXT: text[held:]}, Where(file.name, number))
+    yield LocatedRow({TEXT: text[held:]}, Location(file.name, number))
 
 
 def _line_starts(text: str) -> Iterator[int]:
@@ -117,7 +117,7 @@ def _line_starts(text: str) -> Iterator[int]:
         start = (text.find("\n", start) + 1) or len(text)
 
 
-def _paragraphs(file: TextFile) -> Iterator[Located[Row]]:
+def _paragraphs(file: TextFile) -> Iterator[LocatedRow[Row]]:
     held: list[str] = []
     first = 1
     for number, line in enumerate(lines(file), 1):
@@ -125,7 +125,7 @@ def _paragraphs(file: TextFile) -> Iterator[Located[Row]]:
             first = first if held else number
             held.append(line)
         elif held:
-            yield Located({TEXT: "\n".join(held)}, Where(file.name, first))
+            yield LocatedRow({TEXT: "\n".join(held)}, Location(file.name, first))
             held = []
     if held:
-        yield Located({TEXT: "\n".join(held)}, Where(file.name, first))
+        yield LocatedRow({TEXT: "\n".join(held)}, Location(file.name, first))

@@ -14,7 +14,7 @@ from heedful.errors import RequestError
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Side = Annotated[
+Axis = Annotated[
     int, Field(ge=1, le=1000)
 ]  # hypotheses of a sentence; each step ranks them times the vocabulary
 
@@ -110,8 +110,8 @@ class BeamConfig(Config):
 
     kind: Literal["beam"] = "beam"
     max_length: MaxLength = MaxLength()
-    beam: Side = 4
-    n_best: Side = 1
+    beam: Axis = 4
+    n_best: Axis = 1
     length_penalty: LengthPenaltyConfig = GnmtLengthConfig()
     coverage: NotNegative = 0.0
     unfinished: Unfinished = "drop"
@@ -143,7 +143,7 @@ class SampleConfig(Config):
     top_p: Fraction = 1.0
     min_p: Fraction = 0.0
     seed: int = Field(default=0, ge=0)
-    n: Side = 1
+    n: Axis = 1
 
 
 DecodingConfig = Annotated[GreedyConfig | BeamConfig | SampleConfig, Field(discriminator="kind")]

@@ -23,8 +23,8 @@ from heedful.errors import RequestError
 from heedful.evaluation.alignment import Link
 from heedful.objectives.guided import DecoderStep
 from heedful.tasks.forced import forced
-from heedful.tasks.pairing import TWO_SIDES
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.sequence_formats import TWO_SIDES
 from heedful.tasks.translation import Tokenizers
 from heedful.text.tokenizer import NO_WORD, Tokenizer
 

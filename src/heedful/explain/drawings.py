@@ -19,9 +19,9 @@ from heedful.explain.canvas import SIGNED, blank, finished, legible, page_colour
 from heedful.explain.classes import PATTERNS, SIGNS, Pattern
 from heedful.explain.flow import Numbers
 from heedful.explain.matrix import printable
+from heedful.explain.patches import mosaic, tiled
 from heedful.explain.patterns import Census, HeadPattern
 from heedful.explain.picture import colours
-from heedful.explain.squares import mosaic, tiled
 from heedful.explain.thumbnails import THUMBNAIL
 
 EVEN = "#c2410c"

@@ -42,7 +42,7 @@ from heedful.objectives.guided import DecoderStep
 from heedful.runs import kind
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
-from heedful.tasks.pairing import TWO_SIDES, OneAfterTheOther, TwoSides
+from heedful.tasks.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.translation import SOURCE, TARGET, Tokenizers
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import blank_words, word_ids_of_all
@@ -161,7 +161,7 @@ def evaluate_alignments(run: Run, split: str, source: SourceConfig, how: Alignme
         DataError: the gold alignments cannot be read, or are not of these pairs.
     """
     has_source = getattr(run.model, "alignment_taps", ()) or is_one_text(run)
-    if not isinstance(run.codec, Tokenizers) or not has_source:
+    if not isinstance(run.processor, Tokenizers) or not has_source:
         raise RequestError("--alignments: this run's model has no attention from one text to another")
     if how.development and how.choice is not None:
         raise RequestError("--dev chooses a head, and --head names one: give one of them")
@@ -172,7 +172,7 @@ def evaluate_alignments(run: Run, split: str, source: SourceConfig, how: Alignme
     if development >= kept:
         raise RequestError(f"--dev {development}: leaves no sentence pair to report on; there are {kept:,}")
     words = sources[:kept], targets[:kept]
-    found = links_of(between_words(run.model, run.codec, *words, run.recipe.pairing, how.steps), how.by)
+    found = links_of(between_words(run.model, run.processor, *words, run.recipe.pairing, how.steps), how.by)
     table = rated(found, gold, development)
     chosen = most_accurate(table) if how.choice is None else _named(table, how.choice)
     scores = [_score(chosen, how.by, how.chosen_by, table), *_of_the_guided(run, how, table)]
@@ -218,7 +218,7 @@ def between_words(
     tokenizers: Tokenizers,
     sources: Sequence[Words],
     targets: Sequence[Words],
-    pairing: TwoSides | OneAfterTheOther = TWO_SIDES,
+    pairing: EncoderDecoderFormat | ConcatenatedFormat = TWO_SIDES,
     steps: Sequence[DecoderStep] = ("output",),
 ) -> Iterator[Attention]:
     """The attention of a model over given sentence pairs, teacher forced, between their own words.
@@ -240,7 +240,7 @@ def between_words(
     target, target_places = _encoded(tokenizers.target, targets)
     for number, (read, written) in enumerate(zip(source, target, strict=True), 1):
         _refuse_longer(pairing, number, len(read), len(written))
-    if isinstance(pairing, OneAfterTheOther):
+    if isinstance(pairing, ConcatenatedFormat):
         found = one_text.between_ids(model, pairing, source, target)
     else:
         found = between_ids(model, source, target)
@@ -250,13 +250,15 @@ def between_words(
             yield Attention((*s, END), (*t, END), merge(at_step(weights, step), *places), step)
 
 
-def _refuse_longer(pairing: TwoSides | OneAfterTheOther, number: int, source: int, target: int) -> None:
+def _refuse_longer(
+    pairing: EncoderDecoderFormat | ConcatenatedFormat, number: int, source: int, target: int
+) -> None:
     """Refuse a pair that the model has no room for, without special tokens.
 
     Raises:
         RequestError: it is longer.
     """
-    if isinstance(pairing, OneAfterTheOther):
+    if isinstance(pairing, ConcatenatedFormat):
         length, room, where = source + target, pairing.context - 2, "on both sides"
     elif pairing.longest is not None:
         length, room, where = max(source, target), pairing.longest - 1, "on one side"

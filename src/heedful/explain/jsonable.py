@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.explain.summary import alignment_of
-from heedful.explain.view import Explanation, Map, Side, Weights
+from heedful.explain.view import Axis, Explanation, Map, Weights
 from heedful.files import is_unicode
 
 VERSION = 1
@@ -113,7 +113,7 @@ def _input(given: Any) -> str | list[str] | None:
     return str(given) if isinstance(given, str) or hasattr(given, "__fspath__") else None
 
 
-def _side(name: str, side: Side, written: Sequence[float | None] | None) -> dict[str, Any]:
+def _side(name: str, side: Axis, written: Sequence[float | None] | None) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "name": name,
         "tokens": list(side.tokens),

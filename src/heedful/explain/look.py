@@ -4,7 +4,7 @@ The model runs once more over the input and its answer, all positions at once, a
 kernels stay, and the weights of the layers and heads that are asked for are computed beside them from the
 very queries and keys (`heedful.nn.taps.watching`). Nothing else takes memory.
 
-Who stands along the axes is told in `heedful.explain.points` and `heedful.explain.reading`.
+Who stands along the axes is told in `heedful.explain.attention_sites` and `heedful.explain.reading`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,12 +15,20 @@ import torch
 from torch import Tensor
 
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import (
+    EVERY_MAP,
+    MEMORY,
+    AttentionSite,
+    Selection,
+    chosen,
+    refuse_text,
+    refuse_too_much,
+)
 from heedful.explain.best_head import best_head
 from heedful.explain.one_text import points_of, source_part
-from heedful.explain.points import EVERY_MAP, MEMORY, Point, Selection, chosen, refuse_text, refuse_too_much
-from heedful.explain.reading import ITS_BEST, Asked, Questions, Reading, read
+from heedful.explain.reading import ITS_BEST, AnswerOptions, ModelInput, Questions, read
 from heedful.explain.sides import slots_side
-from heedful.explain.view import Best, Explanation, Map, Side
+from heedful.explain.view import Axis, Best, Explanation, Map
 from heedful.explain.views import ALL, VIEWS, check_names, maker, refuse_absent, views_of
 from heedful.nn.taps import watching
 from heedful.tasks.prediction import Prediction
@@ -38,7 +46,7 @@ def look(
     input: Any,
     *,
     maps: Selection = EVERY_MAP,
-    asked: Asked = ITS_BEST,
+    asked: AnswerOptions = ITS_BEST,
     views: Sequence[str] = (),
     others: Iterable[Any] = (),
     limit: int = LIMIT,
@@ -88,7 +96,7 @@ def look(
 
 
 def _more(
-    run: "Run", reading: Reading, every: Sequence[Explanation], names: Sequence[str], is_all: bool
+    run: "Run", reading: ModelInput, every: Sequence[Explanation], names: Sequence[str], is_all: bool
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The views by their names; where all were asked for, why those are left out that the input has not.
 
@@ -107,7 +115,7 @@ def _more(
 
 
 def _seen(
-    run: "Run", input: Any, reading: Reading, wanted: Sequence[Point], limit: int, taken: int = 0
+    run: "Run", input: Any, reading: ModelInput, wanted: Sequence[AttentionSite], limit: int, taken: int = 0
 ) -> Explanation:
     """What is seen of an input, without views; the maps of inputs before it have ``taken`` some bytes.
 
@@ -132,7 +140,7 @@ def _seen(
 
 
 def _further(
-    run: "Run", others: Sequence[Any], wanted: Sequence[Point], decoding: Any, limit: int, taken: int
+    run: "Run", others: Sequence[Any], wanted: Sequence[AttentionSite], decoding: Any, limit: int, taken: int
 ) -> Iterator[Explanation]:
     """What is seen of the inputs after the first.
 
@@ -141,7 +149,7 @@ def _further(
     """
     for number, input in enumerate(others, 2):
         try:
-            seen = _seen(run, input, read(run, input, Asked(decoding)), wanted, limit, taken)
+            seen = _seen(run, input, read(run, input, AnswerOptions(decoding)), wanted, limit, taken)
         except RequestError as error:
             raise type(error)(f"input {number}: {error}") from None
         taken += _taken(seen)
@@ -164,7 +172,7 @@ def _best(run: "Run", maps: Sequence[Map]) -> Best | None:
     return None
 
 
-def _wanted(run: "Run", maps: Selection) -> list[Point]:
+def _wanted(run: "Run", maps: Selection) -> list[AttentionSite]:
     """The points to watch.
 
     Raises:
@@ -189,7 +197,7 @@ def no_attention(run: "Run") -> str:
     return f"this model (model.kind={model.kind}) has no attention weights to look at"
 
 
-def _with_slots(sides: Mapping[str, Side], wanted: Sequence[Point]) -> dict[str, Side]:
+def _with_slots(sides: Mapping[str, Axis], wanted: Sequence[AttentionSite]) -> dict[str, Axis]:
     """The sides, with that of a compressed memory where it is looked at."""
     compressed = next((point for point in wanted if point.keys == MEMORY), None)
     if compressed is None:
@@ -198,7 +206,9 @@ def _with_slots(sides: Mapping[str, Side], wanted: Sequence[Point]) -> dict[str,
 
 
 @torch.no_grad()
-def _watched(model: Any, reading: Reading, wanted: Sequence[Point]) -> tuple[list[Map], list[float]]:
+def _watched(
+    model: Any, reading: ModelInput, wanted: Sequence[AttentionSite]
+) -> tuple[list[Map], list[float]]:
     """The maps, and the scores of the answers."""
     asked = {p.tap: None if len(p.heads) == p.n_heads else p.heads for p in wanted}
     batch = reading.batch
@@ -208,7 +218,7 @@ def _watched(model: Any, reading: Reading, wanted: Sequence[Point]) -> tuple[lis
     return [_map(point, seen[point.tap][-1], reading.sides) for point in wanted], scores
 
 
-def _map(point: Point, weights: Tensor, sides: Mapping[str, Side]) -> Map:
+def _map(point: AttentionSite, weights: Tensor, sides: Mapping[str, Axis]) -> Map:
     found, tap = weights[0].float().cpu().numpy(), point.tap
     if point.is_part:
         n_source, n_target = (len(sides[name].tokens) - 1 for name in (point.keys, point.queries))
@@ -224,7 +234,7 @@ def _scored(answer: Prediction, scores: list[float]) -> Prediction:
 
 
 def written(
-    questions: Questions, sides: Mapping[str, Side], scores: Sequence[float]
+    questions: Questions, sides: Mapping[str, Axis], scores: Sequence[float]
 ) -> dict[str, list[float | None]]:
     """`Explanation.written`."""
     if not questions.are_tokens:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.explain.flow import surprises
-from heedful.explain.relations import Frame, Relation
+from heedful.explain.relations import AttentionContext, Relation
 
 FEWEST = 5
 """A relation that says something of fewer queries is not judged."""
@@ -91,7 +91,7 @@ class Sums:
     queries: int
 
 
-def sums(weights: Any, known: Frame) -> Sums:
+def sums(weights: Any, known: AttentionContext) -> Sums:
     """What `measured` needs of the weights ``[H, Q, K]`` of a layer in one input; neither Q nor K is 0."""
     w = np.asarray(weights, dtype=float)
     flat = w.reshape(len(w), -1)

@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.explain.points import Point, points
+from heedful.explain.attention_sites import AttentionSite, points
 from heedful.explain.view import INPUT, SOURCE, TARGET, Weights
 from heedful.nn.taps import watching
-from heedful.tasks.pairing import OneAfterTheOther
+from heedful.tasks.sequence_formats import ConcatenatedFormat
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
@@ -50,16 +50,16 @@ def source_part(weights: Weights, n_source: int, n_target: int) -> Weights:
 
 def is_one_text(run: "Run") -> bool:
     """Whether a run writes its target behind the source, in one text."""
-    return isinstance(getattr(run.recipe, "pairing", None), OneAfterTheOther)
+    return isinstance(getattr(run.recipe, "pairing", None), ConcatenatedFormat)
 
 
-def points_of(run: "Run") -> list[Point]:
+def points_of(run: "Run") -> list[AttentionSite]:
     """Where the model of a run attends; where source and target are one text, the parts between them too."""
     found = points(run.model)
     return [*found, *parts(found)] if is_one_text(run) else found
 
 
-def parts(all_points: Sequence[Point]) -> list[Point]:
+def parts(all_points: Sequence[AttentionSite]) -> list[AttentionSite]:
     """Of the causal attention between the tokens of a text: the part from the target to the source."""
     return [
         replace(point, kind="cross", queries=TARGET, keys=SOURCE, is_part=True)
@@ -70,7 +70,10 @@ def parts(all_points: Sequence[Point]) -> list[Point]:
 
 @torch.no_grad()
 def between_ids(
-    model: Any, pairing: OneAfterTheOther, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    model: Any,
+    pairing: ConcatenatedFormat,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
 ) -> Iterator[NDArray[np.float64]]:
     """The parts of all layers over given pairs of ids, teacher forced: ``[L, H, T + 1, S + 1]`` for each.
 

@@ -42,7 +42,7 @@ import numpy as np
 from heedful.errors import RequestError
 from heedful.explain.classes import PATTERNS, Pattern
 from heedful.explain.matches import Match, measured, sums
-from heedful.explain.relations import COPY, NEIGHBOUR, Frame, Relation, frame
+from heedful.explain.relations import COPY, NEIGHBOUR, AttentionContext, Relation, frame
 from heedful.explain.view import Explanation, Kind, Map
 
 THRESHOLD = 0.5
@@ -270,7 +270,7 @@ class _Seen:
 
     input: int
     map: Map
-    frame: Frame
+    frame: AttentionContext
 
     def keys(self, pattern: Pattern, position: int | None) -> Relation:
         """``[Q, K]``: the weights that are evidence for a pattern."""
@@ -283,7 +283,7 @@ class _Seen:
 
 def _seen(number: int, explanation: Explanation) -> Iterator[_Seen]:
     """The maps of an input; those between the same sides share a frame. Empty ones say nothing."""
-    frames: dict[tuple[Kind, str, str], Frame] = {}
+    frames: dict[tuple[Kind, str, str], AttentionContext] = {}
     for each in explanation.maps:
         if each.weights.size:
             sides = (each.kind, each.queries, each.keys)

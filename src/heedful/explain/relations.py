@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.explain.view import Kind, Side
+from heedful.explain.view import Axis, Kind
 from heedful.text.specials import SPECIALS
 from heedful.text.subwords import CONTINUES
 from heedful.text.tokenizer import NO_WORD
@@ -32,7 +32,7 @@ ENDS = frozenset({_NAMES[SPECIALS.separate], _NAMES[SPECIALS.end]})
 
 
 @dataclass(frozen=True)
-class Frame:
+class AttentionContext:
     """What is known of an attention before its weights: Q tokens look at K tokens.
 
     Args:
@@ -52,7 +52,7 @@ class Frame:
     relations: Mapping[str, Relation]
 
 
-def frame(kind: Kind, queries: Side, keys: Side) -> Frame:
+def frame(kind: Kind, queries: Axis, keys: Axis) -> AttentionContext:
     """Everything that patterns need to know of two sides.
 
     Where a side looks at itself, position i stands for the i-th token that is looked at, also where the rows
@@ -80,17 +80,17 @@ def frame(kind: Kind, queries: Side, keys: Side) -> Frame:
         **(_of_itself(keys, visible) if own else {}),
     }
     said = {name: _said(relation, visible, counted) for name, relation in found.items()}
-    return Frame(queries.tokens, keys.tokens, visible, counted, null(keys), said)
+    return AttentionContext(queries.tokens, keys.tokens, visible, counted, null(keys), said)
 
 
-def special(side: Side) -> Relation:
+def special(side: Axis) -> Relation:
     """Which tokens are special: they bound or separate, or stand before the squares of a picture."""
     if side.grid is not None:
         return np.arange(len(side.tokens)) < side.before
     return np.array([token in BOUNDS for token in side.tokens], dtype=bool)
 
 
-def null(side: Side) -> Relation:
+def null(side: Axis) -> Relation:
     """Which tokens carry no word: special ones, and punctuation alone."""
     if side.grid is not None:
         return special(side)
@@ -110,7 +110,7 @@ def _said(relation: Relation, visible: Relation, counted: Relation) -> Relation:
     return seen & (seen.sum(axis=1) < visible.sum(axis=1))[:, None]
 
 
-def _of_itself(side: Side, visible: Relation) -> dict[str, Relation]:
+def _of_itself(side: Axis, visible: Relation) -> dict[str, Relation]:
     """The relations between places and words of one side."""
     places = np.arange(len(side.tokens))
     gaps = places - places[:, None]
@@ -126,7 +126,7 @@ def _of_itself(side: Side, visible: Relation) -> dict[str, Relation]:
     }
 
 
-def _same_segment(side: Side, visible: Relation) -> Relation:
+def _same_segment(side: Axis, visible: Relation) -> Relation:
     """The words of one's own segment, for queries that see a word of another segment too."""
     if side.grid is not None:
         return np.zeros_like(visible)
@@ -136,7 +136,7 @@ def _same_segment(side: Side, visible: Relation) -> Relation:
     return same & ordinary & (visible & ordinary & ~same).any(axis=1)[:, None]
 
 
-def _copies(queries: Side, keys: Side, own: bool) -> Relation:
+def _copies(queries: Axis, keys: Axis, own: bool) -> Relation:
     """Other places with the same token, or with a piece of another word that is written alike."""
     relation = np.zeros((len(queries.tokens), len(keys.tokens)), dtype=bool)
     if queries.grid is not None or keys.grid is not None:
@@ -151,12 +151,12 @@ def _copies(queries: Side, keys: Side, own: bool) -> Relation:
     return (relation | alike) & apart & ~null(queries)[:, None] & ~null(keys)
 
 
-def _words(side: Side) -> NDArray[np.int64]:
+def _words(side: Axis) -> NDArray[np.int64]:
     """For each token the number of its word; `NO_WORD` where the side has no words."""
     return np.array(side.words or (NO_WORD,) * len(side.tokens), dtype=np.int64)
 
 
-def _spelled(side: Side) -> list[str]:
+def _spelled(side: Axis) -> list[str]:
     """For each token the word that it belongs to, as it is written; nothing where there is none."""
     return [side.surface[word] if 0 <= word < len(side.surface) else "" for word in _words(side)]
 

@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 
 from heedful.data.pictures import MODES
 from heedful.explain.alignment import words_of
-from heedful.explain.view import Side
+from heedful.explain.view import Axis
 from heedful.text.normalisation import normalised
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import NO_WORD, Tokenizer
@@ -22,7 +22,7 @@ INSERTED = frozenset(range(len(SPECIALS))) - {SPECIALS.unknown}
 """Special tokens that no text has: what lies between them is read as a text of its own."""
 
 
-def text_side(tokenizer: Tokenizer, ids: Sequence[int], texts: Sequence[str] = ()) -> Side:
+def text_side(tokenizer: Tokenizer, ids: Sequence[int], texts: Sequence[str] = ()) -> Axis:
     """Tokens of one or several texts, with the special tokens between and around them.
 
     Args:
@@ -43,7 +43,7 @@ def text_side(tokenizer: Tokenizer, ids: Sequence[int], texts: Sequence[str] = (
         end = places[-1]  # the end token, which `words_of` puts behind the words
         words += [NO_WORD if place == end else len(surface) + place for place in places[:-1]]
         surface += _named(labels[:end], next(given))
-    return Side(tuple(tokenizer.tokens(ids)), tuple(words), tuple(surface))
+    return Axis(tuple(tokenizer.tokens(ids)), tuple(words), tuple(surface))
 
 
 def _named(labels: Sequence[str], text: str) -> list[str]:
@@ -60,29 +60,29 @@ def _named(labels: Sequence[str], text: str) -> list[str]:
 
 def words_side(
     tokenizer: Tokenizer, flat: Sequence[int], words: Sequence[str], ids: Sequence[Sequence[int]]
-) -> Side:
+) -> Axis:
     """Words between two special tokens: all ids, and of each word that is given its own."""
     numbers = [number for number, own in enumerate(ids) for _ in own]
-    return Side(tuple(tokenizer.tokens(flat)), (NO_WORD, *numbers, NO_WORD), tuple(words))
+    return Axis(tuple(tokenizer.tokens(flat)), (NO_WORD, *numbers, NO_WORD), tuple(words))
 
 
-def squares_side(grid: tuple[int, int], before: int, pixels: UInt8[np.ndarray, "C H W"]) -> Side:
+def squares_side(grid: tuple[int, int], before: int, pixels: UInt8[np.ndarray, "C H W"]) -> Axis:
     """Squares of a picture as ``row,column``, counted from 1, and the class token before them."""
     rows, columns = grid
     squares = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
     tokens = (*SPECIALS.names[SPECIALS.classify : SPECIALS.classify + 1] * before, *squares)
-    return Side(tokens, (NO_WORD,) * len(tokens), grid=grid, before=before, picture=_png(pixels))
+    return Axis(tokens, (NO_WORD,) * len(tokens), grid=grid, before=before, picture=_png(pixels))
 
 
-def slots_side(side: Side, factor: int) -> Side:
+def slots_side(side: Axis, factor: int) -> Axis:
     """Slots of a compressed memory (`heedful.nn.attention.compressed`): the first token, then each block."""
     whole = len(side.tokens) - len(side.tokens) % factor
     blocks = [" ".join(side.tokens[i : i + factor]) for i in range(0, whole, factor)]
     tokens = (*side.tokens[:1], *blocks)
-    return Side(tokens, (NO_WORD,) * len(tokens))
+    return Axis(tokens, (NO_WORD,) * len(tokens))
 
 
-def by_words(side: Side) -> tuple[list[str], list[int]]:
+def by_words(side: Axis) -> tuple[list[str], list[int]]:
     """The words of a side in its order, and for each token its word's place.
 
     A token that belongs to no word is one by itself.
@@ -98,7 +98,7 @@ def by_words(side: Side) -> tuple[list[str], list[int]]:
     return labels, places
 
 
-def merged(side: Side) -> Side:
+def merged(side: Axis) -> Axis:
     """The side with words for tokens (`by_words`); squares stay as they are."""
     labels, _ = by_words(side)
     return side if side.grid else replace(side, tokens=tuple(labels), words=(), surface=())

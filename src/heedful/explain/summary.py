@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from heedful.errors import RequestError
 from heedful.explain.alignment import READ_AS_INPUT, at_step, links, merge, pharaoh
-from heedful.explain.points import KINDS
+from heedful.explain.attention_sites import KINDS
 from heedful.explain.sides import by_words, merged
-from heedful.explain.view import SOURCE, TARGET, Best, Explanation, Map, Side
+from heedful.explain.view import SOURCE, TARGET, Axis, Best, Explanation, Map
 from heedful.text.tokenizer import NO_WORD
 
 STRONGEST = 3
@@ -30,8 +30,8 @@ class Shown:
         title: which part of the attention it is, for people.
     """
 
-    queries: Side
-    keys: Side
+    queries: Axis
+    keys: Axis
     weights: NDArray[np.float64]
     title: str
 
@@ -132,7 +132,7 @@ def word_alignment(shown: Shown) -> str:
     return pharaoh(links(merge(shown.weights, _places(shown.keys), _places(shown.queries))))
 
 
-def _places(side: Side) -> list[int]:
+def _places(side: Axis) -> list[int]:
     """For each token its word's place; what belongs to no word is at the end."""
     places = side.words or range(len(side.tokens))
     return [len(side.surface) if place == NO_WORD else place for place in places]

@@ -23,7 +23,7 @@ Kind = Literal["self", "causal", "cross"]
 
 
 @dataclass(frozen=True)
-class Side:
+class Axis:
     """What stands along an axis.
 
     Args:
@@ -117,7 +117,7 @@ class Explanation:
     run: str
     input: Any
     answer: Mapping[str, Any]
-    sides: Mapping[str, Side]
+    sides: Mapping[str, Axis]
     maps: Sequence[Map]
     written: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)

@@ -30,14 +30,14 @@ from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.bert_heads import HEADS, head_of
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
 from heedful.interop.encoders import epsilon_of, fresh, recipe_of, sizes_of, written_sizes
-from heedful.interop.format import Found, Written
+from heedful.interop.format import ExportedModel, ImportedModel
 from heedful.interop.heads import Head
 from heedful.interop.names import Numbering, Pair, Rows, Table, give, linear, pair, take
 from heedful.interop.refusing import refuse_other_heads, refuse_others
 from heedful.interop.wordpiece import read_wordpiece, write_wordpiece
 from heedful.models.encoder import EncoderConfig
 from heedful.runs.run import Run
-from heedful.tasks.language_modelling import TextCodec
+from heedful.tasks.language_modelling import TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -112,7 +112,7 @@ class BERT:
         **{task: f"transformers.{head.architecture}" for task, head in HEADS.items()},
     }
 
-    def read(self, checkpoint: Checkpoint) -> Found:
+    def read(self, checkpoint: Checkpoint) -> ImportedModel:
         """A run that fills gaps, or one that answers."""
         settings, held = checkpoint.config, _today(checkpoint.tensors())
         _refuse_others(settings)
@@ -120,7 +120,7 @@ class BERT:
         heads = _heads(held, head)
         config, notes = _configuration(settings, pooler="pooled" in heads)
         tokenizer, numbering = read_wordpiece(checkpoint, settings)
-        plain, codec = _run_of(checkpoint, settings, config, tokenizer, head, heads)
+        plain, processor = _run_of(checkpoint, settings, config, tokenizer, head, heads)
         if not plain["task"].get("pairs", True):
             notes.append(
                 "inputs are single texts: nothing in the source says that they are pairs (where they are, "
@@ -134,19 +134,19 @@ class BERT:
         if unread := settings.unread(_HARMLESS):
             notes.append(f"{settings.source}: keys that heedful does not know: {', '.join(unread)}")
         notes.append("<s> and </s> have no row in the source: they got its mean, and are never written")
-        model = fresh(plain, checkpoint, held, codec.sizes)
-        lines = head.lines(codec) if head else []
+        model = fresh(plain, checkpoint, held, processor.sizes)
+        lines = head.lines(processor) if head else []
         give(table(config, numbering, heads, lines), held, model, str(checkpoint.weights))
-        return Found(plain, codec, model, notes)
+        return ImportedModel(plain, processor, model, notes)
 
-    def write(self, run: Run) -> Written:
+    def write(self, run: Run) -> ExportedModel:
         """The model with its head, and the tokenizer."""
         config: EncoderConfig = run.recipe.model
         head = HEADS.get(run.recipe.task.kind)
         heads = set() if head else {"token"} | ({"next"} & {*run.model.heads})
         _refuse(config, pooled=head.pooled if head else "next" in heads)
         heads |= {"pooled"} if config.pooler else set()
-        tokenizer = run.codec.tokenizer if head else run.codec.text
+        tokenizer = run.processor.tokenizer if head else run.processor.text
         files, numbering = write_wordpiece(tokenizer, config.max_length)
         written = _written(config, numbering) | (head.write(run) if head else {})
         masked = "BertForPreTraining" if "next" in heads else "BertForMaskedLM"
@@ -154,8 +154,8 @@ class BERT:
         notes = ["the rows of <s> and </s> stay behind: BERT has no such tokens"]
         if "boundary" in run.model.heads:
             notes.append("the head of the spans' boundaries stays behind: transformers has none")
-        lines = head.lines(run.codec) if head else []
-        return Written(written, take(table(config, numbering, heads, lines), run.model), files, notes)
+        lines = head.lines(run.processor) if head else []
+        return ExportedModel(written, take(table(config, numbering, heads, lines), run.model), files, notes)
 
 
 def _today(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -225,7 +225,7 @@ def _run_of(
     head: Head | None,
     heads: Collection[str],
 ) -> tuple[dict[str, Any], Any]:
-    """The recipe and the codec of the run that a folder with these heads becomes."""
+    """The recipe and the processor of the run that a folder with these heads becomes."""
     sections = {
         "tokenizer": {"subwords": tokenizer.model.config.model_dump(mode="json")},
         "model": config.model_dump(mode="json"),
@@ -233,10 +233,10 @@ def _run_of(
     if head is None:
         task: dict[str, Any] = {"kind": MASKED, "next_sentence": "next" in heads}
         data: dict[str, Any] = {"kind": "text", "paths": "{}.txt"}
-        return recipe_of("A BERT", checkpoint, task, data, **sections), TextCodec(tokenizer)
+        return recipe_of("A BERT", checkpoint, task, data, **sections), TextProcessor(tokenizer)
     found = head.read(settings, tokenizer)
     data = {"kind": "jsonl", "paths": "{}.jsonl", "columns": {column: column for column in found.columns}}
-    return recipe_of("A BERT", checkpoint, found.task, data, **sections, **found.sections), found.codec
+    return recipe_of("A BERT", checkpoint, found.task, data, **sections, **found.sections), found.processor
 
 
 def _refuse(config: Any, *, pooled: bool) -> None:

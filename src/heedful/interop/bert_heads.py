@@ -20,7 +20,7 @@ _CLASSIFIER, _ANSWERS = "classifier", "qa_outputs"
 
 _OF_TEXTS = "BertForSequenceClassification"
 
-_TAGS = Tags("BertForTokenClassification", lambda codec: linear(f"heads.{TAG}.1", _CLASSIFIER))
+_TAGS = Tags("BertForTokenClassification", lambda processor: linear(f"heads.{TAG}.1", _CLASSIFIER))
 
 HEADS: dict[str, Head] = {
     head.task: head
@@ -28,7 +28,7 @@ HEADS: dict[str, Head] = {
         Classes(_OF_TEXTS, class_lines(_CLASSIFIER)),
         Numbers(_OF_TEXTS, number_lines(_CLASSIFIER)),
         _TAGS,
-        Passages("BertForQuestionAnswering", lambda codec: linear(f"heads.{ANSWER}.1", _ANSWERS)),
+        Passages("BertForQuestionAnswering", lambda processor: linear(f"heads.{ANSWER}.1", _ANSWERS)),
     )
 }
 """All, by their tasks."""

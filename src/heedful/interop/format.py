@@ -11,24 +11,24 @@ from heedful.runs.run import Run
 
 
 @dataclass(frozen=True)
-class Found:
+class ImportedModel:
     """What a folder holds, in heedful's terms.
 
     Args:
         recipe: of a run that has this model, plain.
-        codec: the tokenizers, as the kind of run has them.
+        processor: the tokenizers, as the kind of run has them.
         model: with its weights.
         notes: what a person should know of the difference to the source.
     """
 
     recipe: dict[str, Any]
-    codec: Any
+    processor: Any
     model: nn.Module
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Written:
+class ExportedModel:
     """What a folder is to hold.
 
     Args:
@@ -53,7 +53,7 @@ class Format(Protocol):
     loaders: ClassVar[Mapping[str, str]]
     """What loads a folder there, by the task of the run; runs of other tasks it cannot hold."""
 
-    def read(self, checkpoint: Checkpoint) -> Found:
+    def read(self, checkpoint: Checkpoint) -> ImportedModel:
         """All that a folder holds.
 
         Raises:
@@ -62,7 +62,7 @@ class Format(Protocol):
         """
         ...
 
-    def write(self, run: Run) -> Written:
+    def write(self, run: Run) -> ExportedModel:
         """All that the folder of a run in this format holds.
 
         Raises:

@@ -22,7 +22,7 @@ from heedful.interop.activations import ACTIVATIONS, WRITTEN
 from heedful.interop.byte_bpe import read_byte_bpe, write_byte_bpe
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
 from heedful.interop.encoders import fresh, recipe_of
-from heedful.interop.format import Found, Written
+from heedful.interop.format import ExportedModel, ImportedModel
 from heedful.interop.gpt2_heads import HEADS, head_of, refuse_other_pad, with_bias, without_bias
 from heedful.interop.heads import Head
 from heedful.interop.names import Numbering, Pair, Rows, Table, Transposed, give, linear, pair, take
@@ -30,7 +30,7 @@ from heedful.interop.refusing import refuse_other_heads, refuse_others
 from heedful.interop.tokenizer_files import TOKENIZER, settings_file
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.runs.run import Run
-from heedful.tasks.language_modelling import TextCodec
+from heedful.tasks.language_modelling import TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -98,41 +98,41 @@ class GPT2:
         **{task: f"transformers.{head.architecture}" for task, head in HEADS.items()},
     }
 
-    def read(self, checkpoint: Checkpoint) -> Found:
+    def read(self, checkpoint: Checkpoint) -> ImportedModel:
         """A run that completes text, or one that answers to it."""
         settings, held = checkpoint.config, checkpoint.tensors()
         head = head_of(settings, held)
         config, notes = _configuration(settings)
         tokenizer, numbering, framed = read_byte_bpe(checkpoint, settings, answers=head is not None)
         if head is None:
-            plain, codec = _recipe(checkpoint, config, tokenizer.model.config), TextCodec(tokenizer)
+            plain, processor = _recipe(checkpoint, config, tokenizer.model.config), TextProcessor(tokenizer)
             model = checkpoint.model_of(held, lambda: build(config, tokenizer.vocab_size))
             lines = None
         else:
             refuse_other_pad(settings, numbering, framed=framed)
-            plain, codec = _answering(checkpoint, head, config, tokenizer, framed=framed)
-            model, lines = fresh(plain, checkpoint, held, codec.sizes), head.lines(codec)
-            n = 1 if head.task == "regression" else len(codec.labels)
+            plain, processor = _answering(checkpoint, head, config, tokenizer, framed=framed)
+            model, lines = fresh(plain, checkpoint, held, processor.sizes), head.lines(processor)
+            n = 1 if head.task == "regression" else len(processor.labels)
             held = with_bias(held, n, str(checkpoint.weights))
         if unread := settings.unread(_HARMLESS):
             notes.append(f"{settings.source}: keys that heedful does not know: {', '.join(unread)}")
         give(table(config, numbering, lines), held, model, str(checkpoint.weights))
         made = [SPECIALS.names[our] for our in range(len(SPECIALS)) if numbering.theirs[our] is None]
         notes.append(f"{', '.join(made)} have no row in the source: they got its mean, and are never written")
-        return Found(plain, codec, model, notes)
+        return ImportedModel(plain, processor, model, notes)
 
-    def write(self, run: Run) -> Written:
+    def write(self, run: Run) -> ExportedModel:
         """GPT2LMHeadModel, or the class of the head that answers, with its tokenizer."""
         config: LanguageModelConfig = run.recipe.model
         head = HEADS.get(run.recipe.task.kind)
         _refuse(config)
-        tokenizer = run.codec.tokenizer if head else run.codec.text
+        tokenizer = run.processor.tokenizer if head else run.processor.text
         framed = head is not None and run.recipe.task.framed
         content, spelled, numbering = write_byte_bpe(tokenizer, answers=head is not None, framed=framed)
         lost = [name for our, name in enumerate(SPECIALS.names) if numbering.theirs[our] is None]
         notes = [f"the rows of {', '.join(lost)} stay behind: no text has these tokens, and none is written"]
         written = _written(config, numbering)
-        tensors = take(table(config, numbering, head.lines(run.codec) if head else None), run.model)
+        tensors = take(table(config, numbering, head.lines(run.processor) if head else None), run.model)
         if head:
             written |= {
                 **head.write(run),
@@ -142,7 +142,7 @@ class GPT2:
             if without_bias(tensors):
                 notes.append("the head's bias went into that of the last norm: GPT-2's head has none")
         files = {TOKENIZER: content, **settings_file(config.context, spelled)}
-        return Written(written, tensors, files, notes)
+        return ExportedModel(written, tensors, files, notes)
 
 
 def _configuration(settings: Settings) -> tuple[LanguageModelConfig, list[str]]:
@@ -202,7 +202,7 @@ def _recipe(checkpoint: Checkpoint, config: LanguageModelConfig, subwords: Any) 
 def _answering(
     checkpoint: Checkpoint, head: Head, config: LanguageModelConfig, tokenizer: Tokenizer, *, framed: bool
 ) -> tuple[dict[str, Any], Any]:
-    """The recipe and the codec of a run that answers."""
+    """The recipe and the processor of a run that answers."""
     found = head.read(checkpoint.config, tokenizer)
     data = {"kind": "jsonl", "paths": "{}.jsonl", "columns": {column: column for column in found.columns}}
     sections = {
@@ -215,7 +215,7 @@ def _answering(
             f"{checkpoint.path}: reads pairs, and its tokenizer puts nothing between two texts: heedful puts "
             "an end token before them and one behind each"
         )
-    return recipe_of("A GPT-2", checkpoint, task, data, **sections), found.codec
+    return recipe_of("A GPT-2", checkpoint, task, data, **sections), found.processor
 
 
 def _refuse(config: LanguageModelConfig) -> None:

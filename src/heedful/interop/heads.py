@@ -20,11 +20,11 @@ from heedful.objectives.answering import ANSWER
 from heedful.objectives.regression import VALUE
 from heedful.runs.question_answering.recipe import WindowsConfig
 from heedful.runs.run import Run
-from heedful.tasks.answering import PASSAGE, QUESTION, PassageCodec
-from heedful.tasks.classification import LabelCodec
+from heedful.tasks.answering import PASSAGE, QUESTION, PassageProcessor
+from heedful.tasks.classification import LabelProcessor
 from heedful.tasks.labels import LABEL
-from heedful.tasks.regression import NumberCodec
-from heedful.tasks.tagging import TAGS, WORDS, TagCodec
+from heedful.tasks.regression import NumberProcessor
+from heedful.tasks.tagging import TAGS, WORDS, TagProcessor
 from heedful.tasks.texts import text_columns
 from heedful.text.tokenizer import Tokenizer
 
@@ -41,13 +41,13 @@ class Answers:
     Args:
         task: the recipe's section.
         columns: of the data.
-        codec: of the run.
+        processor: of the run.
         sections: others of the recipe.
     """
 
     task: dict[str, Any]
     columns: tuple[str, ...]
-    codec: Any
+    processor: Any
     sections: dict[str, Any] = field(default_factory=dict)
 
 
@@ -67,7 +67,7 @@ class Head(Protocol):
 
     @property
     def lines(self) -> Lines:
-        """Its lines of the table of names, by the codec of the run."""
+        """Its lines of the table of names, by the processor of the run."""
         ...
 
     def read(self, settings: Settings, tokenizer: Tokenizer) -> Answers:
@@ -96,11 +96,11 @@ class Classes:
         """Labels of texts, or of pairs."""
         labels, pairs = labels_of(settings), _reads_pairs(settings)
         task = {"kind": self.task, "pairs": pairs, "labels": list(labels)}
-        return Answers(task, (*text_columns(pairs), LABEL), LabelCodec(tokenizer, labels))
+        return Answers(task, (*text_columns(pairs), LABEL), LabelProcessor(tokenizer, labels))
 
     def write(self, run: Run) -> dict[str, Any]:
         """The labels."""
-        return {**written_labels(run.codec.labels), **own_facts(pairs=run.recipe.task.pairs)}
+        return {**written_labels(run.processor.labels), **own_facts(pairs=run.recipe.task.pairs)}
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class Numbers:
     def read(self, settings: Settings, tokenizer: Tokenizer) -> Answers:
         """A number for texts, or for pairs."""
         pairs = _reads_pairs(settings)
-        codec = NumberCodec(tokenizer, mean=0.0, deviation=1.0)
-        return Answers({"kind": self.task, "pairs": pairs}, (*text_columns(pairs), LABEL), codec)
+        processor = NumberProcessor(tokenizer, mean=0.0, deviation=1.0)
+        return Answers({"kind": self.task, "pairs": pairs}, (*text_columns(pairs), LABEL), processor)
 
     def write(self, run: Run) -> dict[str, Any]:
         """One label, which has no meaning."""
@@ -138,11 +138,11 @@ class Tags:
 
     def read(self, settings: Settings, tokenizer: Tokenizer) -> Answers:
         """A tag for every word, told at its first token."""
-        return Answers({"kind": self.task}, (WORDS, TAGS), TagCodec(tokenizer, labels_of(settings)))
+        return Answers({"kind": self.task}, (WORDS, TAGS), TagProcessor(tokenizer, labels_of(settings)))
 
     def write(self, run: Run) -> dict[str, Any]:
         """The tags."""
-        return written_labels(run.codec.tags)
+        return written_labels(run.processor.tags)
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,8 @@ class Passages:
         task = {"kind": self.task, "unanswerable": bool(told_facts(settings).get("unanswerable"))}
         room = settings.whole("max_position_embeddings", 512) // 3
         windows = {"longest_question": max(1, min(WindowsConfig().longest_question, room))}
-        codec = PassageCodec(tokenizer)
-        return Answers(task, (QUESTION, PASSAGE, ANSWER), codec, {"windows": windows})
+        processor = PassageProcessor(tokenizer)
+        return Answers(task, (QUESTION, PASSAGE, ANSWER), processor, {"windows": windows})
 
     def write(self, run: Run) -> dict[str, Any]:
         """Whether there may be no answer."""
@@ -169,15 +169,15 @@ class Passages:
 
 def class_lines(theirs: str) -> Lines:
     """Of a layer that makes a logit for every label, which they call ``theirs``."""
-    return lambda codec: linear("heads.class.1", theirs)
+    return lambda processor: linear("heads.class.1", theirs)
 
 
 def number_lines(theirs: str) -> Lines:
     """Of a row that makes the number: heedful's makes standardised ones, theirs those of the labels' unit."""
     ours = f"heads.{VALUE}.1"
 
-    def lines(codec: NumberCodec) -> list[Pair]:
-        weight, bias = Affine(codec.deviation), Affine(codec.deviation, codec.mean)
+    def lines(processor: NumberProcessor) -> list[Pair]:
+        weight, bias = Affine(processor.deviation), Affine(processor.deviation, processor.mean)
         return [
             pair(f"{ours}.weight", f"{theirs}.weight", form=weight),
             pair(f"{ours}.bias", f"{theirs}.bias", form=bias),

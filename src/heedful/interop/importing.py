@@ -53,7 +53,7 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
         raise RequestError(f"{source / CONFIG}: {key}={wrong['input']!r}: {wrong['msg']}") from None
     recipe = recipe_from(Tree.of(found.recipe, Mark(str(source))))
     n = sum(parameter.numel() for parameter in found.model.parameters())
-    say(f"{source}: {form.name}, {n:,} parameters, {_sizes(found.codec)}")
+    say(f"{source}: {form.name}, {n:,} parameters, {_sizes(found.processor)}")
     for note in found.notes:
         say(f"note: {note}")
     if names := sorted({*checkpoint.strange}):
@@ -61,22 +61,24 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
         say(f"warning: {names[0]}{more}: holds NaN or infinity; the run will answer with nonsense")
     card = {"format": form.name, "name": source.resolve().name, "files": checkpoint.hashes()}
     with filling(out):
-        return _write(RunFolder(out), recipe, found.codec, found.model, {"imported": card})
+        return _write(RunFolder(out), recipe, found.processor, found.model, {"imported": card})
 
 
-def _sizes(codec: Any) -> str:
+def _sizes(processor: Any) -> str:
     """How many tokens there are, and labels where there are some."""
-    answers = next((word for word in ("labels", "tags") if hasattr(codec, word)), None)
-    tokens = codec.sizes[: -1 if answers else None]
+    answers = next((word for word in ("labels", "tags") if hasattr(processor, word)), None)
+    tokens = processor.sizes[: -1 if answers else None]
     told = [f"{' and '.join(f'{size:,}' for size in tokens)} tokens"] if tokens else []
-    return ", ".join(told + ([f"{codec.sizes[-1]} {answers}"] if answers else []))
+    return ", ".join(told + ([f"{processor.sizes[-1]} {answers}"] if answers else []))
 
 
-def _write(folder: RunFolder, recipe: Any, codec: Any, model: nn.Module, facts: dict[str, Any]) -> RunFolder:
+def _write(
+    folder: RunFolder, recipe: Any, processor: Any, model: nn.Module, facts: dict[str, Any]
+) -> RunFolder:
     """The run's folder, the card last."""
     write_json(folder.environment, environment(torch.device("cpu")))
     write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
-    kind_of(recipe).save(codec, folder)
+    kind_of(recipe).save(processor, folder)
     seal(folder, recipe, model, facts)
     return folder
 

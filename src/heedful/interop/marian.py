@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from heedful.errors import RequestError
 from heedful.interop.checkpoint import HARMLESS, Checkpoint, Settings
-from heedful.interop.format import Found, Written
+from heedful.interop.format import ExportedModel, ImportedModel
 from heedful.interop.halves import in_halves
 from heedful.interop.marian_config import (
     BIAS,
@@ -125,15 +125,15 @@ class Marian:
     name: ClassVar[str] = "marian"
     loaders: ClassVar[dict[str, str]] = {"translation": "transformers.MarianMTModel"}
 
-    def read(self, checkpoint: Checkpoint) -> Found:
+    def read(self, checkpoint: Checkpoint) -> ImportedModel:
         """A run that translates."""
         settings = checkpoint.config
         config, held = configuration(settings, checkpoint)
         sizes = sizes_of(settings)
         if all(checkpoint.has(name) for name in OWN_TOKENIZERS):
-            codec, numberings = _own(checkpoint, settings, sizes)
+            processor, numberings = _own(checkpoint, settings, sizes)
         else:
-            codec, numberings = read_sentencepieces(checkpoint, settings, sizes)
+            processor, numberings = read_sentencepieces(checkpoint, settings, sizes)
         model = _model(config, numberings, held, checkpoint)
         unread = settings.unread(_HARMLESS)
         told = [f"{settings.source}: keys that heedful does not know: {', '.join(unread)}"] if unread else []
@@ -141,31 +141,31 @@ class Marian:
             told.append(
                 "special tokens that the source has not got the mean of its rows, and are never written"
             )
-        return Found(_recipe(checkpoint, config, codec), codec, model, told)
+        return ImportedModel(_recipe(checkpoint, config, processor), processor, model, told)
 
-    def write(self, run: Run) -> Written:
+    def write(self, run: Run) -> ExportedModel:
         """MarianMTModel, with its own tokenizers, or heedful's beside it."""
         config: TransformerConfig = run.recipe.model
         refuse(config)
         model, notes = run.model, []
         if config.positions == "sinusoidal":
-            config, model = in_halves(config, model, run.codec.sizes)
+            config, model = in_halves(config, model, run.processor.sizes)
             notes.append(
                 "the features are in another order, for Marian has all sines first; numbers agree to rounding"
             )
-        if has_sentencepieces(run.codec):
-            files, numberings = write_sentencepieces(run.codec)
+        if has_sentencepieces(run.processor):
+            files, numberings = write_sentencepieces(run.processor)
             if None in numberings.target.theirs:
                 notes.append("the rows of special tokens that Marian has not stay behind")
         else:
-            numberings = Numberings(*(Numbering(tuple(range(size))) for size in run.codec.sizes))
+            numberings = Numberings(*(Numbering(tuple(range(size))) for size in run.processor.sizes))
             files, told = _write_own(run, config.max_length)
             notes.append(told)
         tensors = take(table(config, numberings), model)
         tensors.setdefault(BIAS, torch.zeros(1, len(numberings.target.ours)))
         specials = specials_of(numberings.target)
         files[GENERATION] = json.dumps(generation(numberings.target, specials), indent=2) + "\n"
-        return Written(written(config, numberings, specials), tensors, files, notes)
+        return ExportedModel(written(config, numberings, specials), tensors, files, notes)
 
 
 def _model(
@@ -182,34 +182,34 @@ def _model(
 
 def _own(checkpoint: Checkpoint, settings: Settings, sizes: tuple[int, int]) -> tuple[Tokenizers, Numberings]:
     """heedful's tokenizers, whose ids are the model's."""
-    codec = Tokenizers(*(Tokenizer.load(checkpoint.file(name)) for name in OWN_TOKENIZERS))
-    if codec.sizes != sizes:
+    processor = Tokenizers(*(Tokenizer.load(checkpoint.file(name)) for name in OWN_TOKENIZERS))
+    if processor.sizes != sizes:
         raise settings.wrong(
-            "vocab_size", f"{sizes[0]} and {sizes[1]} tokens, and the tokenizers have {codec.sizes[0]} "
-            f"and {codec.sizes[1]}: they belong to different models"
+            "vocab_size", f"{sizes[0]} and {sizes[1]} tokens, and the tokenizers have {processor.sizes[0]} "
+            f"and {processor.sizes[1]}: they belong to different models"
         )  # fmt: skip
     own = {"decoder_start_token_id": SPECIALS.start, "eos_token_id": SPECIALS.end}
     for key, ours in own.items():
         if (found := settings.get(key, int)) != ours:
             raise settings.wrong(key, f"{found} is not {ours}, which it is in heedful's tokenizers")
     settings.get("pad_token_id", int)
-    return codec, Numberings(*(Numbering(tuple(range(size))) for size in sizes))
+    return processor, Numberings(*(Numbering(tuple(range(size))) for size in sizes))
 
 
 def _write_own(run: Run, longest: int) -> tuple[dict[str, str | bytes], str]:
     """heedful's tokenizers, as they are and as transformers reads them; and what a person should know."""
-    codec = run.codec
+    processor = run.processor
     sides = zip(OWN_TOKENIZERS, COLUMNS, strict=True)
     files: dict[str, str | bytes] = {
         name: run.folder.tokenizer(side).read_text("utf-8") for name, side in sides
     }
     try:
         written = {
-            side: write_same_ids(getattr(codec, side), longest, f"tokenizer.{side}") for side in COLUMNS
+            side: write_same_ids(getattr(processor, side), longest, f"tokenizer.{side}") for side in COLUMNS
         }
     except RequestError as error:
         return files, f"the tokenizers stay here: transformers reads the model, and is given ids ({error})"
-    if codec.source.fingerprint == codec.target.fingerprint:
+    if processor.source.fingerprint == processor.target.fingerprint:
         return files | written[SOURCE], "AutoTokenizer gives both sides the ids that they have here"
     files |= {f"{side}/{name}": content for side, each in written.items() for name, content in each.items()}
     return files, (
@@ -218,9 +218,9 @@ def _write_own(run: Run, longest: int) -> tuple[dict[str, str | bytes], str]:
     )
 
 
-def _recipe(checkpoint: Checkpoint, config: TransformerConfig, codec: Tokenizers) -> dict[str, Any]:
+def _recipe(checkpoint: Checkpoint, config: TransformerConfig, processor: Tokenizers) -> dict[str, Any]:
     name = checkpoint.path.resolve().name
-    sides = {side: getattr(codec, side) for side in COLUMNS}
+    sides = {side: getattr(processor, side) for side in COLUMNS}
     return {
         "description": f"A Marian model, imported from the folder {name}. It was not trained on these data: "
         "whoever trains such a model anew puts their own here.",
@@ -230,8 +230,8 @@ def _recipe(checkpoint: Checkpoint, config: TransformerConfig, codec: Tokenizers
             for part in ("train", "valid")
         },
         "tokenizer": {
-            "subwords": codec.source.model.config.model_dump(mode="json"),
-            "shared": codec.source.same_pieces_as(codec.target),
+            "subwords": processor.source.model.config.model_dump(mode="json"),
+            "shared": processor.source.same_pieces_as(processor.target),
             **{side: each.preprocessing.model_dump(mode="json") for side, each in sides.items()},
         },
         "model": config.model_dump(mode="json"),

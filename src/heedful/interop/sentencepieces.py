@@ -143,14 +143,14 @@ def _ordinary(model: bytes) -> set[str]:
     return {processor.id_to_piece(i) for i in ids if not any(of(i) for of in special)}
 
 
-def has_sentencepieces(codec: Tokenizers) -> bool:
+def has_sentencepieces(processor: Tokenizers) -> bool:
     """Whether both tokenizers were taken over from such files."""
-    return all(side.model.config.kind == KIND.kind for side in (codec.source, codec.target))
+    return all(side.model.config.kind == KIND.kind for side in (processor.source, processor.target))
 
 
-def write_sentencepieces(codec: Tokenizers) -> tuple[dict[str, str | bytes], Numberings]:
+def write_sentencepieces(processor: Tokenizers) -> tuple[dict[str, str | bytes], Numberings]:
     """The files of tokenizers that were read from such ones, and which of their ids ours have."""
-    sides = dict(zip(COLUMNS, (codec.source, codec.target), strict=True))
+    sides = dict(zip(COLUMNS, (processor.source, processor.target), strict=True))
     vocabularies = {side: Vocabulary.of(each.model.data) for side, each in sides.items()}
     files: dict[str, str | bytes] = {MODELS[side]: model_file(sides[side].model.data) for side in COLUMNS}
     source, target = (vocabularies[side] for side in COLUMNS)

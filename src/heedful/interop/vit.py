@@ -33,13 +33,13 @@ from heedful.interop.encoders import (
     written_labels,
     written_sizes,
 )
-from heedful.interop.format import Found, Written
+from heedful.interop.format import ExportedModel, ImportedModel
 from heedful.interop.names import Pair, Reshaped, Table, give, linear, pair, take
 from heedful.interop.refusing import refuse_other_heads, refuse_others
 from heedful.models.vision import VisionConfig
 from heedful.runs.run import Run
 from heedful.tasks.labels import LABEL
-from heedful.tasks.picture_classification import PictureCodec
+from heedful.tasks.picture_classification import PictureProcessor
 from heedful.tasks.pictures import PictureReader
 
 TASK, READER = "picture-classification", "preprocessor_config.json"
@@ -104,7 +104,7 @@ class ViT:
     name: ClassVar[str] = "vit"
     loaders: ClassVar[dict[str, str]] = {TASK: "transformers.AutoModelForImageClassification"}
 
-    def read(self, checkpoint: Checkpoint) -> Found:
+    def read(self, checkpoint: Checkpoint) -> ImportedModel:
         """A run that labels pictures."""
         settings, held = checkpoint.config, checkpoint.tensors()
         config, labels = _configuration(settings), labels_of(settings)
@@ -127,18 +127,18 @@ class ViT:
         plain = recipe_of(
             "A Vision Transformer", checkpoint, task, data, model=config.model_dump(mode="json")
         )
-        codec = PictureCodec(reader, labels)
-        model = fresh(plain, checkpoint, held, codec.sizes)
+        processor = PictureProcessor(reader, labels)
+        model = fresh(plain, checkpoint, held, processor.sizes)
         give(table(config, heads), held, model, str(checkpoint.weights))
-        return Found(plain, codec, model, notes)
+        return ImportedModel(plain, processor, model, notes)
 
-    def write(self, run: Run) -> Written:
+    def write(self, run: Run) -> ExportedModel:
         """ViTForImageClassification, and how it is given pictures."""
         config: Any = run.recipe.model
         _refuse(config)
         tensors = take(table(config, {"class"}), run.model)
-        files = {READER: json.dumps(_written_reader(run.codec.reader), indent=2) + "\n"}
-        return Written({**_written(config), **written_labels(run.codec.labels)}, tensors, files)
+        files = {READER: json.dumps(_written_reader(run.processor.reader), indent=2) + "\n"}
+        return ExportedModel({**_written(config), **written_labels(run.processor.labels)}, tensors, files)
 
 
 def _configuration(settings: Settings) -> VisionConfig:

@@ -25,8 +25,8 @@ from heedful.nn.layout import Layout
 D, HEADS, FACTOR = 24, 4, 3
 LENGTHS: dict[Size, int] = {"short": 100, "long": 1000}
 DRAWN = 13
-Reading = Literal["paper", "released"]
-READINGS: tuple[Reading, ...] = ("paper", "released")
+ModelInput = Literal["paper", "released"]
+READINGS: tuple[ModelInput, ...] = ("paper", "released")
 
 
 @cache
@@ -46,7 +46,7 @@ def visible(n: int, *, early: bool) -> Bool[Tensor, "n m"]:
 
 
 @torch.no_grad()
-def attended(x: Float[Tensor, "n d"], reading: Reading, *, early: bool = False) -> Float[Tensor, "n d"]:
+def attended(x: Float[Tensor, "n d"], reading: ModelInput, *, early: bool = False) -> Float[Tensor, "n d"]:
     """One sequence through memory-compressed attention, step by step.
 
     Args:
@@ -67,7 +67,7 @@ def attended(x: Float[Tensor, "n d"], reading: Reading, *, early: bool = False) 
     return layer.out(merge_heads(weights @ values))[0]
 
 
-def leak(n: int, reading: Reading, *, early: bool) -> float:
+def leak(n: int, reading: ModelInput, *, early: bool) -> float:
     """The greatest change of a token's output when later tokens change, over all places."""
     with seeded(1):
         x, other = torch.randn(2, n, D, dtype=torch.float64)
@@ -129,7 +129,7 @@ def from_layer(n: int) -> float:
         return (attended(x, "paper") - layer(x, Layout.of([n]))).abs().max().item()
 
 
-def judge(slots: int, n: int, leaks: dict[Reading, float]) -> Verdict:
+def judge(slots: int, n: int, leaks: dict[ModelInput, float]) -> Verdict:
     """Whether a third of the keys and one more are left, and nothing comes from the future."""
     return "holds" if slots == 1 + n // FACTOR and max(leaks.values()) == 0.0 else "is wrong"
 

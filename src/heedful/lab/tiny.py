@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from heedful.data.batch import Batch
 from heedful.explain.patterns import Census, census
-from heedful.explain.view import INPUT, Explanation, Kind, Map, Side
+from heedful.explain.view import INPUT, Axis, Explanation, Kind, Map
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Pictures
 from heedful.nn.taps import watching
@@ -69,7 +69,7 @@ def census_of(texts: Iterable[Sequence[str]], kind: Kind, seen: Float[Tensor, "L
     explanations = []
     for text, own in zip(texts, seen.unbind(1), strict=True):
         maps = [Map(f"layer {n}", kind, n, INPUT, INPUT, heads, layer.numpy()) for n, layer in enumerate(own)]
-        explanations.append(Explanation("lab", "heads", None, {}, {INPUT: Side(tuple(text))}, maps))
+        explanations.append(Explanation("lab", "heads", None, {}, {INPUT: Axis(tuple(text))}, maps))
     return census(explanations)
 
 

@@ -21,7 +21,7 @@ from heedful.models.attention_stack import (
     with_norm,
 )
 from heedful.models.encoder_decoder import EncoderDecoder, embedding_table, token_head
-from heedful.models.squares import SquaresConfig, squares_of
+from heedful.models.patches import SquaresConfig, squares_of
 from heedful.nn.embeddings import TokenEmbedding
 from heedful.nn.positions import Added
 

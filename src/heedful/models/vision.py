@@ -26,7 +26,7 @@ from torch import nn
 from heedful.models.attention_stack import Layers, Positive
 from heedful.models.encoder import POOLINGS, Encoder
 from heedful.models.mixing import MixingConfig, mixing_stack
-from heedful.models.squares import SquaresConfig, squares_of
+from heedful.models.patches import SquaresConfig, squares_of
 
 
 class VisionConfig(SquaresConfig, MixingConfig):

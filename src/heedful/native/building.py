@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 from heedful.files import sha256, sync
-from heedful.processor import identity
+from heedful.hardware import identity
 
 SOURCES = Path(__file__).parent / "source"
 SWITCH = "HEEDFUL_NATIVE"

@@ -137,7 +137,7 @@ class Objective(Protocol):
 
 
 @runtime_checkable
-class Inside(Protocol):
+class AuxiliaryLoss(Protocol):
     """Adds terms of what happens inside the model: it listens to taps while the model runs."""
 
     @property

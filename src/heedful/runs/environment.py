@@ -11,7 +11,7 @@ import torch
 
 from heedful import __version__
 from heedful.errors import RequestError
-from heedful.processor import described
+from heedful.hardware import described
 
 PACKAGES = ("torch", "tokenizers", "numpy", "safetensors", "sacrebleu", "sacremoses", "pydantic", "pillow")
 

@@ -1,6 +1,6 @@
 """What runs of one task do in their own way; everything else about a run is the same for all.
 
-recipe -> codec, token ids      `Kind.learn`, `Kind.encode`            by `heedful.runs.prepare`
+recipe -> processor, token ids      `Kind.learn`, `Kind.encode`            by `heedful.runs.prepare`
        -> batches, loss         `Kind.feed`, `Kind.objective` …        by `heedful.runs.train`
 run    -> predictions           `Kind.predictor`                       by `heedful.runs.run`
        -> scores                `Kind.scored`                          by `heedful.runs.evaluate`
@@ -16,28 +16,28 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded, Longest
-from heedful.data.sources import Located, Row, SourceConfig
+from heedful.data.sources import LocatedRow, Row, SourceConfig
 from heedful.data.store import TokenStore
 from heedful.evaluation.score import Score
 from heedful.inference.choosing import Inference
 from heedful.models.registry import build_model
-from heedful.objectives.terms import Inside, Objective
+from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.runs.folder import RunFolder
 from heedful.runs.recipe import Recipe
-from heedful.runs.starting import Adopt, Adopted
 from heedful.runs.trees import Tree
+from heedful.runs.warm_start import MappedWeights, MapWeights
 from heedful.tasks.prediction import Prediction
 from heedful.training.feed import PlannedData
 from heedful.training.loop import Validate
 from heedful.training.step import Step
 
 Say = Callable[[str], None]
-Rows = Callable[[], Iterator[Located[Row]]]
+Rows = Callable[[], Iterator[LocatedRow[Row]]]
 """Opens the training rows, from the first on; may be called several times."""
 
 
 @runtime_checkable
-class Codec(Protocol):
+class Processor(Protocol):
     """What a run learns from its training rows before it has a model: its tokenizers, or labels."""
 
     @property
@@ -56,13 +56,13 @@ class Prepared:
     """What a training reads.
 
     Args:
-        codec: makes ids of rows.
+        processor: makes ids of rows.
         train, valid: the ids.
         valid_rows: the rows of ``valid`` themselves, where the kind keeps them.
         longest: of the training rows, where they were encoded now.
     """
 
-    codec: Any
+    processor: Any
     train: TokenStore
     valid: TokenStore
     valid_rows: list[Row]
@@ -92,7 +92,7 @@ class Trained(Protocol):
     """A run, as far as its kind asks it while it is scored (`heedful.runs.run.Run`)."""
 
     recipe: Any
-    codec: Any
+    processor: Any
     model: Any
 
     @property
@@ -236,11 +236,11 @@ class Kind(ABC):
 
     @abstractmethod
     def files(self, folder: RunFolder) -> list[Path]:
-        """Where the codec is kept, besides recipe and weights; the last is written last."""
+        """Where the processor is kept, besides recipe and weights; the last is written last."""
 
     @abstractmethod
-    def learn(self, recipe: Any, rows: Rows) -> Codec:
-        """Make the codec from the training rows."""
+    def learn(self, recipe: Any, rows: Rows) -> Processor:
+        """Make the processor from the training rows."""
 
     def taken_over(self, tokenizer: Tree) -> Tree:
         """The section ``tokenizer`` of a run to start from, as recipes of this task write it."""
@@ -257,13 +257,13 @@ class Kind(ABC):
         """
         return model
 
-    def adopting(self, recipe: Any) -> Adopt:
+    def adopting(self, recipe: Any) -> MapWeights:
         """What makes the weights of the run that the recipe starts from those of its own model."""
-        return Adopted
+        return MappedWeights
 
     @abstractmethod
-    def save(self, codec: Any, folder: RunFolder) -> None:
-        """Write the codec to `files`."""
+    def save(self, processor: Any, folder: RunFolder) -> None:
+        """Write the processor to `files`."""
 
     @abstractmethod
     def load(self, folder: RunFolder) -> Any:
@@ -272,18 +272,18 @@ class Kind(ABC):
     # Data -------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def report(self, codec: Any) -> DataReport:
+    def report(self, processor: Any) -> DataReport:
         """An empty report, for `encode` to fill."""
 
     @abstractmethod
     def encode(
-        self, recipe: Any, codec: Any, rows: Iterable[Located[Row]], report: DataReport
+        self, recipe: Any, processor: Any, rows: Iterable[LocatedRow[Row]], report: DataReport
     ) -> Iterator[Encoded]:
         """The ids of the rows that are kept."""
 
-    def n_ids(self, recipe: Any, codec: Any) -> int | Mapping[str, int]:
+    def n_ids(self, recipe: Any, processor: Any) -> int | Mapping[str, int]:
         """One more than the greatest id, of all columns or by column."""
-        return max(codec.sizes)
+        return max(processor.sizes)
 
     def keeps_rows(self, recipe: Any) -> bool:
         """Whether validation reads the text of its rows, and not their ids alone."""
@@ -303,7 +303,7 @@ class Kind(ABC):
     # The model --------------------------------------------------------------------------------------------
 
     def sizes(self, recipe: Any, vocabularies: Sequence[int]) -> tuple[int, ...]:
-        """What `Codec.sizes` will be, as far as that is known before there are data."""
+        """What `Processor.sizes` will be, as far as that is known before there are data."""
         return tuple(vocabularies)
 
     def model(self, recipe: Any, sizes: Sequence[int]) -> nn.Module:
@@ -320,7 +320,7 @@ class Kind(ABC):
     def objective(self, recipe: Any) -> Objective:
         """What is minimised."""
 
-    def inside(self, recipe: Any, model: Any) -> Sequence[Inside]:
+    def inside(self, recipe: Any, model: Any) -> Sequence[AuxiliaryLoss]:
         """What adds further terms to the loss, of what happens inside the model.
 
         Raises:
@@ -328,7 +328,7 @@ class Kind(ABC):
         """
         return ()
 
-    def begin(self, recipe: Any, codec: Any, model: Any, say: Say) -> None:  # noqa: B027 (most do nothing)
+    def begin(self, recipe: Any, processor: Any, model: Any, say: Say) -> None:  # noqa: B027 (most do nothing)
         """Change the first weights of the model, where the recipe says so."""
 
     @abstractmethod
@@ -345,7 +345,7 @@ class Kind(ABC):
 
         Args:
             recipe: of the run.
-            sizes: of the codec.
+            sizes: of the processor.
             n: how many.
             length: tokens of each, about, where the recipe does not say.
             source_length: likewise, of sources, where there are some.
@@ -355,7 +355,7 @@ class Kind(ABC):
 
     @abstractmethod
     def predictor(
-        self, recipe: Any, codec: Any, model: Any, decoding: Any, inference: Inference, **options: Any
+        self, recipe: Any, processor: Any, model: Any, decoding: Any, inference: Inference, **options: Any
     ) -> Predictor:
         """What answers inputs, with the model as ``inference`` makes it ready.
 
@@ -371,5 +371,5 @@ class Kind(ABC):
         """
 
     @abstractmethod
-    def scored(self, run: "Trained", split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: "Trained", split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
         """Score the run on rows."""

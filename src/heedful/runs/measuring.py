@@ -10,7 +10,7 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths, in_order
 from heedful.data.report import Tally
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.runs.recipe import Recipe
 from heedful.tasks.prediction import Prediction
@@ -67,7 +67,7 @@ class Answered:
         left_out: those that could not be read.
     """
 
-    rows: list[Located[Row]]
+    rows: list[LocatedRow[Row]]
     predictions: list[Prediction]
     left_out: Tally
 
@@ -83,7 +83,7 @@ class Answered:
 
 
 def answered(
-    split: str, rows: Sequence[Located[Row]], predictions: Sequence[Prediction], *, drop: bool
+    split: str, rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction], *, drop: bool
 ) -> Answered:
     """What can be scored of a data set.
 
@@ -109,7 +109,7 @@ def answered(
     return found
 
 
-def cut_notes(rows: Sequence[Located[Row]], predictions: Sequence[Prediction]) -> list[str]:
+def cut_notes(rows: Sequence[LocatedRow[Row]], predictions: Sequence[Prediction]) -> list[str]:
     """How many inputs of a data set were not read whole, and the first of them; nothing if all were."""
     cut = Tally()
     for row, prediction in zip(rows, predictions, strict=True):

@@ -15,7 +15,7 @@ from heedful.runs.kind import Predictor, Prepared
 from heedful.runs.measuring import means, micro_batch
 from heedful.runs.references import references_of
 from heedful.tasks.linking import ALIGNMENT
-from heedful.tasks.pairing import Pairing
+from heedful.tasks.sequence_formats import SequenceFormat
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
 
@@ -36,7 +36,7 @@ class Pairs:
     """
 
     def __init__(
-        self, pairing: Pairing, store: TokenStore, columns: Columns, vary: Vary | None = None
+        self, pairing: SequenceFormat, store: TokenStore, columns: Columns, vary: Vary | None = None
     ) -> None:
         self.pairing, self.store, self.columns, self.vary = pairing, store, columns, vary
         self.lengths = pairing.lengths(*(store.lengths(column) for column in columns))

@@ -8,7 +8,7 @@ from typing import Any
 
 from heedful.data.digest import RowDigest
 from heedful.data.pictures import opened
-from heedful.data.sources import Located, Row, SourceConfig, kept_lists, open_source
+from heedful.data.sources import LocatedRow, Row, SourceConfig, kept_lists, open_source
 from heedful.data.store import TokenStore
 from heedful.errors import DataError, RequestError
 from heedful.runs.folder import RunFolder, read_json, write_json
@@ -32,7 +32,7 @@ _OF_FILES = {
 """Sources whose files are looked for when they are opened, and cost nothing until they are read."""
 
 
-def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> Iterator[Located]:
+def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> Iterator[LocatedRow]:
     """The rows of a source, each with all the columns that the recipe's task reads.
 
     Args:
@@ -57,7 +57,7 @@ def rows_of(recipe: Recipe, source: SourceConfig, *, training: bool = False) -> 
         yield opened(_joined(row, kind), pictures, root)
 
 
-def _joined(row: Located[Row], kind: Kind) -> Located[Row]:
+def _joined(row: LocatedRow[Row], kind: Kind) -> LocatedRow[Row]:
     """The row with one text, with blanks between its parts, where the task makes nothing of a list."""
     lists = [
         column for column, held in row.row.items() if isinstance(held, list) and column not in kind.listed
@@ -68,7 +68,7 @@ def _joined(row: Located[Row], kind: Kind) -> Located[Row]:
         n = len(row.row[column])
         if n != 1 and column in kind.single:
             raise DataError(f"{row.where}: the column {column!r} holds a list of {n}: one {column} is wanted")
-    return Located({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.where)
+    return LocatedRow({**row.row, **{column: " ".join(row.row[column]) for column in lists}}, row.where)
 
 
 def columns_of(recipe: Recipe, *, training: bool) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def _naming(key: str) -> Iterator[None]:
 
 
 def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
-    """Learn or load the codec, tokenise the data once, and write the data report.
+    """Learn or load the processor, tokenise the data once, and write the data report.
 
     What is in the run's folder already, and belongs to the same recipe, is used as it is: so a resumed
     run sees the tokens that it saw before.
@@ -112,13 +112,13 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     if before is None:
         find_sources(recipe, recipe.folder)
     kind = kind_of(recipe)
-    codec = kind.load(folder) if kind.files(folder)[-1].exists() else None
-    if codec is None:
+    processor = kind.load(folder) if kind.files(folder)[-1].exists() else None
+    if processor is None:
         say(kind.learning if recipe.start is None else f"going on from {recipe.start.run}")
         with _naming("data.train"):
-            codec = kind.learn(recipe, lambda: rows_of(recipe, recipe.data.train, training=True))
-        kind.save(codec, folder)
-    key, n_ids = codec.fingerprint, kind.n_ids(recipe, codec)
+            processor = kind.learn(recipe, lambda: rows_of(recipe, recipe.data.train, training=True))
+        kind.save(processor, folder)
+    key, n_ids = processor.fingerprint, kind.n_ids(recipe, processor)
     valid_rows: list[Row] = []
     done = [folder.cache / "train", folder.cache / "valid", folder.data_report]
     if all(path.exists() for path in done):
@@ -127,16 +127,16 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
             valid_rows = [r.row for r in digest.through(rows_of(recipe, recipe.data.valid))]
             _refuse_others("valid", digest, before)
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
-        return Prepared(codec, train, valid, valid_rows)
+        return Prepared(processor, train, valid, valid_rows)
     say(kind.encoding)
     reports: dict[str, Any] = {}
     stores, longest = {}, None
     for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
-        report, digest, training = kind.report(codec), RowDigest(), part == "train"
+        report, digest, training = kind.report(processor), RowDigest(), part == "train"
         rows = digest.through(rows_of(recipe, source, training=training))
         if part == "valid" and kind.keeps_rows(recipe):
             rows = _noting(rows, valid_rows)
-        kept = kind.encode(recipe, codec, rows, report)
+        kept = kind.encode(recipe, processor, rows, report)
         with _naming(f"data.{part}"):
             ids = (row.row for row in kept)
             columns = columns_of(recipe, training=training)
@@ -151,7 +151,7 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
         for line in report.lines():
             say(f"{part}: {line}" if line.startswith("rows") else line)
     write_json(folder.data_report, {"version": 1, **reports})
-    return Prepared(codec, stores["train"], stores["valid"], valid_rows, longest)
+    return Prepared(processor, stores["train"], stores["valid"], valid_rows, longest)
 
 
 def _refuse_others(part: str, digest: RowDigest, report: Any) -> None:
@@ -163,7 +163,7 @@ def _refuse_others(part: str, digest: RowDigest, report: Any) -> None:
         )
 
 
-def _noting(rows: Iterator[Located], into: list[Row]) -> Iterator[Located]:
+def _noting(rows: Iterator[LocatedRow], into: list[Row]) -> Iterator[LocatedRow]:
     for row in rows:
         into.append(row.row)
         yield row

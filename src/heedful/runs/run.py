@@ -13,11 +13,11 @@ from heedful.errors import DamagedError, RequestError
 from heedful.files import is_intact, sha256
 from heedful.inference.choosing import Inference
 from heedful.memory import room_for
-from heedful.runs.asking import at_least_one, decoding_of, inputs_of, streaming, with_beam
 from heedful.runs.environment import choose_device
 from heedful.runs.folder import RunFolder, read_json
 from heedful.runs.kind import Kind, Predictor
 from heedful.runs.kinds import kind_of
+from heedful.runs.questions import at_least_one, decoding_of, inputs_of, streaming, with_beam
 from heedful.runs.recipe import Recipe
 from heedful.runs.saved import saved_recipe
 from heedful.tasks.prediction import Prediction
@@ -55,15 +55,15 @@ class Run:
     Args:
         folder: where it is.
         recipe: what it was made from.
-        codec: its tokenizers.
+        processor: its tokenizers.
         model: with its weights, in evaluation mode.
     """
 
     recipe: Any
 
-    def __init__(self, folder: RunFolder, recipe: Recipe, codec: Any, model: Any) -> None:
+    def __init__(self, folder: RunFolder, recipe: Recipe, processor: Any, model: Any) -> None:
         self.folder, self.recipe = folder, recipe
-        self.codec, self.model = codec, model.eval()
+        self.processor, self.model = processor, model.eval()
         global _is_used
         _is_used = True
         self._inferences: dict[str, Inference] = {}
@@ -141,7 +141,7 @@ class Run:
         if strange := [name for name in given if name not in self.kind.options]:
             raise RequestError(f"{strange[0]}: a run of the task {self.recipe.task.kind} has no such option")
         inference = self.inference(precision)
-        return self.kind.predictor(self.recipe, self.codec, self.model, settings, inference, **given)
+        return self.kind.predictor(self.recipe, self.processor, self.model, settings, inference, **given)
 
     def stream(self, text: Any, *, first: int = 0, **asked: Any) -> Pieces:
         """The answer to one input, a piece at a time, as soon as it is written.
@@ -195,15 +195,15 @@ def load(path: Path | str, *, device: str = "auto", verify: bool = True) -> Run:
         if card is not None:
             check_files(folder, card)
     recipe = saved_recipe(folder)
-    codec = kind_of(recipe).load(folder)
+    processor = kind_of(recipe).load(folder)
     with room_for(f"{folder.recipe}: the model does not fit in memory"):
-        model = kind_of(recipe).model(recipe, codec.sizes)
+        model = kind_of(recipe).model(recipe, processor.sizes)
     if unfinished:
         _refuse_damaged_checkpoints(folder)
         fit(*final_weights(folder.path, recipe.training), model, str(folder.path))
     else:
         load_weights(folder.weights, model)
-    return Run(folder, recipe, codec, model.to(place))
+    return Run(folder, recipe, processor, model.to(place))
 
 
 def _refuse_damaged_checkpoints(folder: RunFolder) -> None:

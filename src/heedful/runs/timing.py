@@ -28,11 +28,11 @@ from heedful.runs.environment import choose_device
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Prepared
 from heedful.runs.kinds import kind_of
+from heedful.runs.memory_budget import rehearse, too_wide
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
-from heedful.runs.room import rehearse, too_wide
-from heedful.runs.starting import rate_shares
 from heedful.runs.train import choose_fast_way, new_step
+from heedful.runs.warm_start import rate_shares
 from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer
 from heedful.training.update import Updater

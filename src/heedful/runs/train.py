@@ -15,19 +15,19 @@ from heedful import __version__
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_temporary, remove_temporaries
 from heedful.memory import keep_freed_memory, room_for
-from heedful.runs.ended import at_its_end
+from heedful.runs.completed import at_its_end
 from heedful.runs.environment import choose_device, environment
 from heedful.runs.folder import FORMAT, RunFolder, write_card, write_json, write_text
 from heedful.runs.kind import Say
 from heedful.runs.kinds import kind_of
 from heedful.runs.lock import held, nothing_half_made
+from heedful.runs.memory_budget import TOO_LARGE, WAY_OUT, check_model, rehearse, require_room, too_wide
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
-from heedful.runs.room import TOO_LARGE, WAY_OUT, check_model, rehearse, require_room, too_wide
 from heedful.runs.run import check_files, check_started
 from heedful.runs.saved import saved_recipe
-from heedful.runs.starting import freeze, rate_shares, take_weights
 from heedful.runs.vectors import frozen_tables
+from heedful.runs.warm_start import freeze, rate_shares, take_weights
 from heedful.runs.warm_up import check_warm_up, tell_of_warm_up
 from heedful.runs.yaml import dump_yaml
 from heedful.training import checkpoints, distribution
@@ -106,7 +106,7 @@ def train_run(
                 prepared = prepare(recipe, folder, quiet)
             for note in kind.notes(recipe, prepared):
                 quiet(note)
-            step = build_step(recipe, prepared.codec, place, None if begun else quiet)
+            step = build_step(recipe, prepared.processor, place, None if begun else quiet)
             data, schedule = kind.feed(recipe, prepared), _schedule(recipe)
             n_processes = _processes(recipe, step.model, data, place)
             recipe = _settled(folder, recipe, n_processes)
@@ -167,18 +167,18 @@ def _keep_the_better(
     )
 
 
-def build_step(recipe: Recipe, codec: Any, device: torch.device, say: Say | None = None) -> Step:
+def build_step(recipe: Recipe, processor: Any, device: torch.device, say: Say | None = None) -> Step:
     """The model with its first weights, and its objective.
 
     With ``say``, whatever the recipe begins with (pretrained vectors) is read and told; without (a resumed
     run, whose checkpoint has the weights), it is not needed.
     """
-    step = new_step(recipe, codec.sizes, device)
+    step = new_step(recipe, processor.sizes, device)
     if say is not None:
         taken = take_weights(recipe, step.model, kind_of(recipe).adopting(recipe))
         if recipe.start is not None:
             say(f"starting from the weights of {recipe.start.run}{taken}")
-        kind_of(recipe).begin(recipe, codec, step.model, say)
+        kind_of(recipe).begin(recipe, processor, step.model, say)
     return step.to(device)
 
 
@@ -386,7 +386,7 @@ def seal(folder: RunFolder, recipe: Recipe, model: nn.Module, facts: Mapping[str
     """Write a model's weights, then the card that makes the folder a run.
 
     Args:
-        folder: has the recipe and the codec.
+        folder: has the recipe and the processor.
         recipe: the same.
         model: with the weights that predictions use.
         facts: for the card, about how they came to be.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.objectives.answering import answer_log_probs
 from heedful.tasks.grouping import longest_first
@@ -46,7 +46,7 @@ class Answer(Prediction):
 
 
 @dataclass(frozen=True)
-class PassageCodec:
+class PassageProcessor:
     """The tokenizer of questions and passages."""
 
     tokenizer: Tokenizer
@@ -94,7 +94,7 @@ def right_answers(held: str | list[str]) -> list[str]:
     return [held] if isinstance(held, str) else held or [""]
 
 
-def answer_span(row: Located[Row]) -> Span | str | None:
+def answer_span(row: LocatedRow[Row]) -> Span | str | None:
     """The characters of the passage that are the answer; None for no answer; or why they cannot be told.
 
     Of several right answers, it is the first.
@@ -137,7 +137,7 @@ class _Found(NamedTuple):
 
 
 class Answerer(Reader):
-    """A model with its codec: questions and passages in, answers out, as many and in the same order.
+    """A model with its processor: questions and passages in, answers out, as many and in the same order.
 
     Of every window of a passage the best stretches are taken, whose ends are not before their beginnings; and
     of all windows the best (each has the probabilities of its own tokens). Where there may be no answer, that
@@ -146,7 +146,7 @@ class Answerer(Reader):
 
     Args:
         model: has a head ``answer``; put into evaluation mode here.
-        codec: of questions and passages.
+        processor: of questions and passages.
         windows: of long passages.
         longest_answer: the most tokens of an answer.
         threshold: see above; None: there is always an answer.
@@ -159,7 +159,7 @@ class Answerer(Reader):
     def __init__(
         self,
         model: Any,
-        codec: PassageCodec,
+        processor: PassageProcessor,
         *,
         windows: Windows,
         longest_answer: int,
@@ -167,14 +167,14 @@ class Answerer(Reader):
         n_best: int = 1,
         budget: int = BUDGET,
     ) -> None:
-        self.model, self.codec, self.windows = model.eval(), codec, windows
+        self.model, self.processor, self.windows = model.eval(), processor, windows
         self.longest_answer, self.threshold, self.n_best = longest_answer, threshold, n_best
         self.budget, self.device = budget, next(model.parameters()).device
 
     @torch.inference_mode()
     def answers(self, inputs: Sequence[Sequence[str]], progress: Progress) -> list[Prediction]:
         """Answer the questions: pairs of a question and a passage."""
-        read = [[spelled(self.codec.tokenizer, text) for text in pair] for pair in inputs]
+        read = [[spelled(self.processor.tokenizer, text) for text in pair] for pair in inputs]
         windows = [window for i, pair in enumerate(read) for window in self._windows(i, *pair)]
         found: list[list[_Found]] = [[] for _ in inputs]
         nothing: list[list[float]] = [[] for _ in inputs]
@@ -188,7 +188,7 @@ class Answerer(Reader):
         notes = [
             joined(
                 f"question cut from {len(own[0].ids)} to {len(own[0].ids) - cut} tokens" if cut else None,
-                unknown_note(self.codec.tokenizer, pair, [each.ids for each in own]),
+                unknown_note(self.processor.tokenizer, pair, [each.ids for each in own]),
             )
             for pair, own, cut in zip(inputs, read, cuts, strict=True)
         ]

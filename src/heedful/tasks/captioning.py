@@ -1,7 +1,7 @@
 """Captioning: a text for a picture; the columns ``picture`` and ``caption``.
 
-row -> numbers of pixels, token ids -> `Batch` -> model -> loss    `CaptionCodec.encode`, `PictureAndCaption`
-picture -> squares -> state and step -> chosen ids -> text         `Captioner.predict`
+row -> pixels, token ids -> `Batch` -> model -> loss      `CaptionProcessor.encode`, `PictureAndCaption`
+picture -> state and step -> chosen ids -> text           `Captioner.predict`
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from heedful.data.batch import Batch
 from heedful.data.captioned_folder import CAPTION
 from heedful.data.pictures import PICTURE, Picture
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.protocol import Hypothesis, StepOutput
 from heedful.errors import DataError
@@ -24,11 +24,11 @@ from heedful.inference.choosing import Inference
 from heedful.nn.layout import Ids, Tokens
 from heedful.nn.patches import Pictures
 from heedful.tasks.generation import Generator
-from heedful.tasks.pairing import Lengths
 from heedful.tasks.pictures import LEFT_OUT, PictureReader
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.sequence_formats import Lengths
 from heedful.tasks.streaming import OnText, Streaming
-from heedful.tasks.writing import DECODING_BUDGET, Writer
+from heedful.tasks.text_generation import DECODING_BUDGET, TextGenerator
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
@@ -37,7 +37,7 @@ COLUMNS = (PICTURE, CAPTION)
 
 @dataclass(frozen=True)
 class PictureAndCaption:
-    """The encoder reads the squares of a picture, the decoder ``<s> y``. A `heedful.tasks.pairing.Pairing`.
+    """A `SequenceFormat`: the encoder reads the squares of a picture, the decoder ``<s> y``.
 
     A source is the numbers of a picture, ``[channels, size, size]`` laid out in one row, from 0 to 255.
 
@@ -89,7 +89,7 @@ class PictureAndCaption:
 
 
 @dataclass(frozen=True)
-class CaptionCodec:
+class CaptionProcessor:
     """The tokenizer of the captions; pictures are read as they are."""
 
     tokenizer: Tokenizer
@@ -105,7 +105,7 @@ class CaptionCodec:
         return (self.tokenizer.vocab_size,)
 
     def encode(
-        self, rows: Iterable[Located[Row]], reader: PictureReader, report: DataReport, *, drop: bool
+        self, rows: Iterable[LocatedRow[Row]], reader: PictureReader, report: DataReport, *, drop: bool
     ) -> Iterator[Encoded]:
         """The numbers of each picture and the ids of its caption, in order.
 
@@ -133,7 +133,7 @@ class CaptionCodec:
                     report.drop("unreadable", row.where)
                     continue
                 numbers: Any = pixels.reshape(-1)  # a sequence to everybody but the type checker
-                yield Located({PICTURE: numbers, CAPTION: caption}, row.where)
+                yield LocatedRow({PICTURE: numbers, CAPTION: caption}, row.where)
 
 
 class Captioner(Streaming):
@@ -141,7 +141,7 @@ class Captioner(Streaming):
 
     Args:
         model: keeps the model contract, with pictures as sources; put into evaluation mode here.
-        codec: of the run.
+        processor: of the run.
         decoding: how to decode; it measures by the number of squares.
         pairing: how a picture and its caption are laid before the model.
         budget: tokens of the rectangle that is decoded together; bounds the memory.
@@ -151,7 +151,7 @@ class Captioner(Streaming):
     def __init__(
         self,
         model: Any,
-        codec: CaptionCodec,
+        processor: CaptionProcessor,
         decoding: DecodingConfig,
         pairing: PictureAndCaption,
         *,
@@ -159,7 +159,7 @@ class Captioner(Streaming):
         inference: Inference | None = None,
     ) -> None:
         self.decoding, self.pairing, self.budget = decoding, pairing, budget
-        self.writer = Writer(model, codec.tokenizer, decoding, pairing, inference)
+        self.writer = TextGenerator(model, processor.tokenizer, decoding, pairing, inference)
 
     @torch.inference_mode()
     def predict(

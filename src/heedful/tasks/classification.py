@@ -1,6 +1,6 @@
 """Classification: a label for a text, or for a pair of texts.
 
-row -> token ids, number of the label -> `Batch` -> model -> loss              `LabelCodec`
+row -> token ids, number of the label -> `Batch` -> model -> loss              `LabelProcessor`
 text -> token ids -> hidden states -> class -> label                           `Classifier.predict`
 """
 
@@ -12,17 +12,17 @@ import torch
 
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded
-from heedful.data.sources import Located, Row, Where
+from heedful.data.sources import LocatedRow, Location, Row
 from heedful.objectives.classification import class_logits
 from heedful.tasks.labels import LABEL, answer, number_of
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
-from heedful.tasks.texts import BUDGET, WITH_CLASS, Frame, TextReader, encoded
+from heedful.tasks.texts import BUDGET, WITH_CLASS, Template, TextReader, encoded
 from heedful.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class LabelCodec:
+class LabelProcessor:
     """The tokenizer of the texts, and the labels in the order of their numbers.
 
     Args:
@@ -43,23 +43,23 @@ class LabelCodec:
         """The sizes of the vocabulary and of the set of labels."""
         return self.tokenizer.vocab_size, len(self.labels)
 
-    def number(self, label: str, where: Where) -> int:
+    def number(self, label: str, where: Location) -> int:
         """The number of a label; see `heedful.tasks.labels.number_of`."""
         return number_of(label, self.labels, where)
 
     def encode(
-        self, rows: Iterable[Located[Row]], columns: Sequence[str], chunk: int = 1000
+        self, rows: Iterable[LocatedRow[Row]], columns: Sequence[str], chunk: int = 1000
     ) -> Iterator[Encoded]:
         """The ids of the texts and the number of the label, row by row."""
         for row, ids in encoded(self.tokenizer, rows, columns, chunk):
-            yield Located({**ids, LABEL: [self.number(row.row[LABEL], row.where)]}, row.where)
+            yield LocatedRow({**ids, LABEL: [self.number(row.row[LABEL], row.where)]}, row.where)
 
     def collate(
         self,
         parts: Sequence[Sequence[Any]],
         labels: Sequence[int],
         samples: Sequence[int] = (),
-        frame: Frame = WITH_CLASS,
+        frame: Template = WITH_CLASS,
     ) -> Batch:
         """A batch of the given texts, in such a frame."""
         classes = torch.tensor(list(labels), dtype=torch.int64)
@@ -67,14 +67,14 @@ class LabelCodec:
 
 
 class Classifier(Reader):
-    """A model with its codec: texts in, labels out, as many and in the same order.
+    """A model with its processor: texts in, labels out, as many and in the same order.
 
     A prediction's ``text`` is the label, its ``score`` the label's log-probability, its ``alternatives``
     the next labels.
 
     Args:
         model: has heads ``pooled`` and ``class``; put into evaluation mode here.
-        codec: of texts and labels.
+        processor: of texts and labels.
         longest: the most tokens of a sequence; longer texts are cut, and the prediction says so.
         n_best: labels to give for each input.
         frame: the special tokens around the texts.
@@ -86,16 +86,16 @@ class Classifier(Reader):
     def __init__(
         self,
         model: Any,
-        codec: LabelCodec,
+        processor: LabelProcessor,
         *,
         longest: int,
         n_best: int = 1,
-        frame: Frame = WITH_CLASS,
+        frame: Template = WITH_CLASS,
         budget: int = BUDGET,
     ) -> None:
-        self.codec, self.n_best = codec, n_best
+        self.processor, self.n_best = processor, n_best
         self.reader = TextReader(
-            model, codec.tokenizer, longest=longest, answer=class_logits, frame=frame, budget=budget
+            model, processor.tokenizer, longest=longest, answer=class_logits, frame=frame, budget=budget
         )
 
     def answers(self, inputs: Sequence[str | Sequence[str]], progress: Progress) -> list[Prediction]:
@@ -103,5 +103,5 @@ class Classifier(Reader):
         return [self._prediction(*found) for found in self.reader.read(inputs, progress)]
 
     def _prediction(self, logits: torch.Tensor, note: str | None, cut: int) -> Prediction:
-        found = answer(logits.log_softmax(-1), self.codec.labels, self.n_best, note)
+        found = answer(logits.log_softmax(-1), self.processor.labels, self.n_best, note)
         return replace(found, cut=cut)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.data.sources import Located, Row, Where
+from heedful.data.sources import LocatedRow, Location, Row
 from heedful.errors import DataError, nearest
 from heedful.tasks.prediction import Prediction
 
@@ -23,7 +23,7 @@ Labels = tuple[str, ...]
 _SHOWN = 10
 
 
-def learned(rows: Iterable[Located[Row]], given: Sequence[str] | None) -> Labels:
+def learned(rows: Iterable[LocatedRow[Row]], given: Sequence[str] | None) -> Labels:
     """All labels: those that are given, in their order; or those that occur, sorted.
 
     Raises:
@@ -31,7 +31,7 @@ def learned(rows: Iterable[Located[Row]], given: Sequence[str] | None) -> Labels
             two, or two that only blanks at their ends tell apart.
     """
     counts: Counter[str] = Counter()
-    first: dict[str, tuple[str, Where]] = {}
+    first: dict[str, tuple[str, Location]] = {}
     for row in rows:
         label = row.row[LABEL]
         if not label.strip():
@@ -63,7 +63,7 @@ def _numbers(labels: Labels) -> dict[str, int]:
     return {label: number for number, label in enumerate(labels)}
 
 
-def number_of(label: str, labels: Labels, where: Where, name: str = LABEL) -> int:
+def number_of(label: str, labels: Labels, where: Location, name: str = LABEL) -> int:
     """The number of a label, which messages call ``name``.
 
     Raises:
@@ -89,18 +89,18 @@ class Unseen:
     """
 
     counts: Counter[str]
-    first: dict[str, Where]
+    first: dict[str, Location]
     known: Labels
 
     @classmethod
-    def among(cls, given: Iterable[tuple[str, Where]], known: Labels, name: str = LABEL) -> "Unseen":
+    def among(cls, given: Iterable[tuple[str, Location]], known: Labels, name: str = LABEL) -> "Unseen":
         """Those among the labels of a data set, each with its place.
 
         Raises:
             DataError: there is no other: the data set is none of the run's task.
         """
         every = list(given)
-        first: dict[str, Where] = {}
+        first: dict[str, Location] = {}
         for label, where in every:
             if label not in _numbers(known):
                 first.setdefault(label, where)

@@ -1,6 +1,6 @@
 """Language modelling: running text in the column ``text``, and prompts that are continued.
 
-text -> token ids, documents end to end -> `Windows` -> `Batch` -> model -> loss    `TextCodec`
+text -> token ids, documents end to end -> `Windows` -> `Batch` -> model -> loss    `TextProcessor`
 prompt -> token ids -> state and step -> chosen ids -> text                         `Completer.predict`
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from heedful.data.report import ColumnCounts, DataReport, Encoded
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT
 from heedful.decoding.config import BeamConfig, DecodingConfig, decode
 from heedful.decoding.protocol import Hypothesis, Request
@@ -34,7 +34,7 @@ DECODING_BUDGET = 16384
 
 
 @dataclass(frozen=True)
-class TextCodec:
+class TextProcessor:
     """The tokenizer of running text. Every document is followed by an end token."""
 
     text: Tokenizer
@@ -49,7 +49,7 @@ class TextCodec:
         """The size of the vocabulary."""
         return (self.text.vocab_size,)
 
-    def encode(self, rows: Iterable[Located[Row]], report: DataReport) -> Iterator[Encoded]:
+    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport) -> Iterator[Encoded]:
         """The ids of the documents, in order; a long one in several pieces, the last with its end token."""
         specials = self.text.specials
         counts = report.columns.setdefault(TEXT, ColumnCounts())
@@ -58,8 +58,8 @@ class TextCodec:
             for piece in encode_long(self.text, located.row[TEXT]):
                 length += len(piece)
                 counts.unknown += piece.count(specials.unknown)
-                yield Located({TEXT: piece}, located.where)
-            yield Located({TEXT: [specials.end]}, located.where)
+                yield LocatedRow({TEXT: piece}, located.where)
+            yield LocatedRow({TEXT: [specials.end]}, located.where)
             counts.lengths[length] += 1
             report.rows += 1
             report.kept += 1
@@ -100,7 +100,7 @@ class Completer(Streaming):
 
     Args:
         model: keeps the model contract, without a source; put into evaluation mode here.
-        codec: of the text.
+        processor: of the text.
         decoding: how to decode.
         context: the most tokens that the model reads at once.
         prefix: a text that is read before every prompt, as one text with it: a task with examples, say.
@@ -115,7 +115,7 @@ class Completer(Streaming):
     def __init__(
         self,
         model: Any,
-        codec: TextCodec,
+        processor: TextProcessor,
         decoding: DecodingConfig,
         *,
         context: int,
@@ -124,9 +124,9 @@ class Completer(Streaming):
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
-        self.model, self.codec, self.decoding = model.eval(), codec, decoding
+        self.model, self.processor, self.decoding = model.eval(), processor, decoding
         self.context, self.limits, self.budget = context, limits, budget
-        self.stops = Stops(codec.text, tuple(limits.stop))
+        self.stops = Stops(processor.text, tuple(limits.stop))
         refuse_source(decoding)
         self.prefix = self._checked(prefix)
         self.inference = inference or Inference(self.model)
@@ -135,7 +135,7 @@ class Completer(Streaming):
         """A prefix that leaves room for a prompt."""
         if not isinstance(prefix, str) or not is_unicode(prefix):
             raise RequestError(f"prefix: a text is wanted, not {prefix!r}")
-        n = sum(map(len, encode_long(self.codec.text, prefix)))
+        n = sum(map(len, encode_long(self.processor.text, prefix)))
         if n >= self.context:
             raise RequestError(
                 f"prefix: has {n:,} tokens, and the model reads {self.context:,} at once, "
@@ -164,7 +164,7 @@ class Completer(Streaming):
         """
         if alignment:
             raise RequestError("a language model has no source, so there is no alignment")
-        prompts = self.codec.text.encode_batch([self.prefix + text for text in texts])
+        prompts = self.processor.text.encode_batch([self.prefix + text for text in texts])
         results: list[Prediction] = [Prediction("") for _ in texts]
         for group in self._groups(prompts):
             answers = self._decode([prompts[i] for i in group], [first + i for i in group], on_text)
@@ -185,7 +185,7 @@ class Completer(Streaming):
         ordinals: Sequence[int],
         on_text: OnText | None,
     ) -> list[list[Hypothesis]]:
-        specials = self.codec.text.specials
+        specials = self.processor.text.specials
         device = next(self.model.parameters()).device
         step = Continuation(self.inference.ready(), self.context, self.stops, specials.end, device)
         first = step.prefill([prompt or [specials.end] for prompt in prompts])
@@ -204,11 +204,11 @@ class Completer(Streaming):
     def _spelling(self, prompt: Sequence[int]) -> Spelling:
         """Of the answer to a prompt."""
         stops = self.stops
-        return Spelling(self.codec.text, stops.before, stops.certain, begun=bool(prompt), is_local=True)
+        return Spelling(self.processor.text, stops.before, stops.certain, begun=bool(prompt), is_local=True)
 
     def _prediction(self, text: str, prompt: Sequence[int], hypotheses: Sequence[Hypothesis]) -> Prediction:
         first, *others = [self._spelling(prompt).prediction(h) for h in hypotheses]
-        unknown = unknown_note(self.codec.text, [self.prefix + text], [prompt])
+        unknown = unknown_note(self.processor.text, [self.prefix + text], [prompt])
         note, cut = joined(self._cut_note(len(prompt)), unknown), max(0, len(prompt) - self.context)
         return replace(first, alternatives=others, note=note, cut=cut)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from heedful.data.links import Links, check_links, read_links
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers
 from heedful.text.words import blank_words, word_places
 
@@ -21,7 +21,7 @@ NOT_ALONE = "alignment not used: the tokens of the text are not those of its wor
 
 
 def encode_linked(
-    tokenizers: Tokenizers, rows: Iterable[Located[Row]], report: DataReport, chunk: int = 1000
+    tokenizers: Tokenizers, rows: Iterable[LocatedRow[Row]], report: DataReport, chunk: int = 1000
 ) -> Iterator[Encoded]:
     """As `Tokenizers.encode`, with the links of rows that have an alignment.
 
@@ -54,7 +54,7 @@ def encode_linked(
                 found = []
             else:
                 found = between_ids(links, source, target)
-            yield Located({**encoded[n].row, ALIGNMENT: found}, where)
+            yield LocatedRow({**encoded[n].row, ALIGNMENT: found}, where)
 
 
 def between_ids(links: Links, source: list[int], target: list[int]) -> list[int]:
@@ -78,8 +78,8 @@ def cut_links(rows: Iterable[Encoded]) -> Iterator[Encoded]:
     """Drop the links of ids that were cut off."""
     for row, where in rows:
         if ALIGNMENT not in row:
-            yield Located(row, where)
+            yield LocatedRow(row, where)
             continue
         pairs = np.asarray(row[ALIGNMENT], dtype=np.int64).reshape(-1, 2)
         there = (pairs[:, 0] < len(row[TARGET])) & (pairs[:, 1] < len(row[SOURCE]))
-        yield Located({**row, ALIGNMENT: pairs[there].reshape(-1).tolist()}, where)
+        yield LocatedRow({**row, ALIGNMENT: pairs[there].reshape(-1).tolist()}, where)

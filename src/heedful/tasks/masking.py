@@ -1,7 +1,7 @@
 """Masked language modelling: hidden tokens of running text are found again, and gaps are filled.
 
 text -> token ids, documents end to end -> `Windows` -> hidden tokens -> model -> loss     `Maskings`
-text with gaps -> token ids -> hidden states -> ids for the gaps -> text                  `Filler.predict`
+text with gaps -> token ids -> hidden states -> ids for the gaps -> text                  `MaskFiller.predict`
 (or two texts, of which may be told, too, whether the second follows the first)
 """
 
@@ -24,7 +24,7 @@ from heedful.errors import RequestError, WorkError
 from heedful.nn.layout import Tokens
 from heedful.objectives.classification import class_logits
 from heedful.tasks.grouping import longest_first
-from heedful.tasks.language_modelling import TextCodec
+from heedful.tasks.language_modelling import TextProcessor
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.texts import WITH_CLASS, fitted
 from heedful.tasks.unknown import joined, unknown_note
@@ -180,7 +180,7 @@ class Gapped:
         return joined(f"cut by {self.n_cut} tokens" if self.n_cut else None, self.unknown)
 
 
-class Filler:
+class MaskFiller:
     """A model with its tokenizer: texts with gaps in, the texts with the gaps filled out.
 
     An input may be a pair of texts, ``<cls> a <sep> b <sep>``; the answer has a tab between them then, and
@@ -192,7 +192,7 @@ class Filler:
 
     Args:
         model: has a head ``token``; put into evaluation mode here.
-        codec: of the text.
+        processor: of the text.
         longest: the most tokens of a sequence; longer texts are cut, and the prediction says so.
         gap: what stands for a gap in the inputs.
         n_best: answers for each input.
@@ -202,7 +202,7 @@ class Filler:
     def __init__(
         self,
         model: Any,
-        codec: TextCodec,
+        processor: TextProcessor,
         *,
         longest: int,
         gap: str = GAP,
@@ -211,10 +211,10 @@ class Filler:
     ) -> None:
         if not gap:
             raise RequestError("the text that stands for a gap cannot be empty")
-        self.model, self.codec, self.longest = model.eval(), codec, longest
+        self.model, self.processor, self.longest = model.eval(), processor, longest
         self.gap, self.n_best, self.budget = gap, n_best, budget
         self.device = next(model.parameters()).device
-        begins = [piece.startswith(b" ") for piece in codec.text.model.pieces]
+        begins = [piece.startswith(b" ") for piece in processor.text.model.pieces]
         # Where no piece begins with a space, none can be asked for.
         self._without_space = torch.tensor([any(begins) and not own for own in begins], device=self.device)
 
@@ -276,14 +276,14 @@ class Filler:
 
     def gapped(self, texts: Sequence[str]) -> Gapped:
         """The ids of a text or a pair, cut where they are too long, with masks for the gaps."""
-        around = [around_gaps(self.codec.text, text.split(self.gap)) for text in texts]
+        around = [around_gaps(self.processor.text, text.split(self.gap)) for text in texts]
         whole = [_masked(own.parts) for own in around]
         kept = [list(ids) for ids in fitted(whole, self.longest)]
         # No text spells a special token, so masks are gaps, and those that are kept are the first ones.
         spaced = [own.spaced[: ids.count(SPECIALS.mask)] for own, ids in zip(around, kept, strict=True)]
         n_cut = sum(map(len, whole)) - sum(map(len, kept))
         known = [part for text in texts for part in text.split(self.gap)]
-        unknown = unknown_note(self.codec.text, known, whole)
+        unknown = unknown_note(self.processor.text, known, whole)
         return Gapped(kept, list(chain.from_iterable(spaced)), n_cut, unknown)
 
     def _unfilled(self, texts: Sequence[str], gapped: Gapped) -> str | None:
@@ -327,7 +327,7 @@ class Filler:
     ) -> Prediction:
         fillings = iter(chosen)
         texts = [[next(fillings) if i == SPECIALS.mask else i for i in ids] for ids in text.texts]
-        tokenizer = self.codec.text
+        tokenizer = self.processor.text
         return Prediction(
             BETWEEN.join(tokenizer.decode(ids) for ids in texts),
             score,

@@ -1,6 +1,6 @@
 """Classification of pictures.
 
-row -> pixels, number of the label -> `Batch.of_pictures` -> model -> loss     `PictureCodec`
+row -> pixels, number of the label -> `Batch.of_pictures` -> model -> loss     `PictureProcessor`
 path -> pixels -> hidden states -> class -> label                              `PictureClassifier.predict`
 """
 
@@ -13,7 +13,7 @@ import torch
 
 from heedful.data.pictures import PICTURE, Picture
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.nn.patches import Pictures
 from heedful.objectives.classification import class_logits
@@ -27,7 +27,7 @@ BUDGET = 8192
 
 
 @dataclass(frozen=True)
-class PictureCodec:
+class PictureProcessor:
     """How pictures are read, and the labels in the order of their numbers."""
 
     reader: PictureReader
@@ -47,7 +47,7 @@ class PictureCodec:
         """The number of a label; see `heedful.tasks.labels.number_of`."""
         return number_of(label, self.labels, where)
 
-    def encode(self, rows: Iterable[Located[Row]], report: DataReport, *, drop: bool) -> Iterator[Encoded]:
+    def encode(self, rows: Iterable[LocatedRow[Row]], report: DataReport, *, drop: bool) -> Iterator[Encoded]:
         """The pixels of the pictures, in one row of numbers each, and the number of the label.
 
         Args:
@@ -71,20 +71,20 @@ class PictureCodec:
             report.kept += 1
             report.classes[row.row[LABEL]] += 1
             ids: dict[str, Any] = {PICTURE: pixels.reshape(-1), LABEL: [number]}
-            yield Located(ids, row.where)
+            yield LocatedRow(ids, row.where)
         if report.kept == 0:
             raise DataError("\n  ".join(["no row can be used", *report.lines()]))
 
 
 class PictureClassifier(Reader):
-    """A model with its codec: pictures in, labels out, as many and in the same order.
+    """A model with its processor: pictures in, labels out, as many and in the same order.
 
     A prediction's ``text`` is the label, its ``score`` the label's log-probability, its ``alternatives``
     the next labels. Of a picture that cannot be read, the prediction has an ``error`` and no text.
 
     Args:
         model: has heads ``pooled`` and ``class``; put into evaluation mode here.
-        codec: of pictures and labels.
+        processor: of pictures and labels.
         n_tokens: of a picture.
         n_best: labels to give for each input.
         budget: tokens of the pictures that are read together; bounds the memory.
@@ -93,9 +93,9 @@ class PictureClassifier(Reader):
     unaligned = "a classifier writes nothing"
 
     def __init__(
-        self, model: Any, codec: PictureCodec, *, n_tokens: int, n_best: int = 1, budget: int = BUDGET
+        self, model: Any, processor: PictureProcessor, *, n_tokens: int, n_best: int = 1, budget: int = BUDGET
     ) -> None:
-        self.model, self.codec = model.eval(), codec
+        self.model, self.processor = model.eval(), processor
         self.n_tokens, self.n_best = n_tokens, n_best
         self.size = max(1, budget // n_tokens)
         self.device = next(model.parameters()).device
@@ -114,13 +114,13 @@ class PictureClassifier(Reader):
         results, pixels = [Prediction("") for _ in group], {}
         for i, given in enumerate(group):
             try:
-                pixels[i] = self.codec.reader.pixels(Picture.of(given))
+                pixels[i] = self.processor.reader.pixels(Picture.of(given))
             except DataError as error:
                 results[i] = Prediction("", error=str(error))
         if pixels:
-            normalised = self.codec.reader.normalised(np.stack(list(pixels.values())))
+            normalised = self.processor.reader.normalised(np.stack(list(pixels.values())))
             pictures = Pictures.of(normalised, self.n_tokens).to(self.device)
             logits = class_logits(self.model(pictures), self.model.heads, pictures.layout)
             for i, row in zip(pixels, logits.log_softmax(-1).cpu(), strict=True):
-                results[i] = answer(row, self.codec.labels, self.n_best)
+                results[i] = answer(row, self.processor.labels, self.n_best)
         return results

@@ -1,7 +1,7 @@
 """Regression: a number for a text, or for a pair of texts.
 
-row -> token ids, the number -> batch with standardised values -> model -> loss     `NumberCodec`
-text -> token ids -> hidden states -> value -> number                               `Estimator.predict`
+row -> token ids, the number -> batch with standardised values -> model -> loss     `NumberProcessor`
+text -> token ids -> hidden states -> value -> number                               `Regressor.predict`
 """
 
 import math
@@ -14,13 +14,13 @@ import torch
 
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded
-from heedful.data.sources import Located, Row, Where
+from heedful.data.sources import LocatedRow, Location, Row
 from heedful.errors import DataError
 from heedful.objectives.regression import values
 from heedful.tasks.labels import LABEL
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
-from heedful.tasks.texts import BUDGET, WITH_CLASS, Frame, TextReader, encoded
+from heedful.tasks.texts import BUDGET, WITH_CLASS, Template, TextReader, encoded
 from heedful.text.tokenizer import Tokenizer
 
 
@@ -35,7 +35,7 @@ class Estimate(Prediction):
     value: float = 0.0
 
 
-def number(text: str, where: Where) -> float:
+def number(text: str, where: Location) -> float:
     """The number that a label is.
 
     Raises:
@@ -52,7 +52,7 @@ def number(text: str, where: Where) -> float:
 
 
 @dataclass(frozen=True)
-class NumberCodec:
+class NumberProcessor:
     """The tokenizer of the texts, and the scale of the numbers: z = (number - mean) / deviation.
 
     Args:
@@ -75,18 +75,18 @@ class NumberCodec:
         """The size of the vocabulary."""
         return (self.tokenizer.vocab_size,)
 
-    def encode(self, rows: Iterable[Located[Row]], columns: Sequence[str]) -> Iterator[Encoded]:
+    def encode(self, rows: Iterable[LocatedRow[Row]], columns: Sequence[str]) -> Iterator[Encoded]:
         """The ids of the texts and the eight bytes of the number, row by row."""
         for row, ids in encoded(self.tokenizer, rows, columns):
             plain = np.array([number(row.row[LABEL], row.where)], dtype="<f8")
-            yield Located({**ids, LABEL: plain.view(np.uint8).tolist()}, row.where)
+            yield LocatedRow({**ids, LABEL: plain.view(np.uint8).tolist()}, row.where)
 
     def collate(
         self,
         parts: Sequence[Sequence[Any]],
         labels: Sequence[Any],
         samples: Sequence[int] = (),
-        frame: Frame = WITH_CLASS,
+        frame: Template = WITH_CLASS,
     ) -> Batch:
         """A batch of texts with their numbers, standardised; ``labels`` are as `encode` gives them."""
         plain = np.concatenate([np.asarray(label, dtype=np.uint8).view("<f8") for label in labels])
@@ -94,12 +94,12 @@ class NumberCodec:
         return replace(frame(parts, samples), values=standardised)
 
 
-class Estimator(Reader):
-    """A model with its codec: texts in, numbers out, as many and in the same order.
+class Regressor(Reader):
+    """A model with its processor: texts in, numbers out, as many and in the same order.
 
     Args:
         model: has heads ``pooled`` and ``value``; put into evaluation mode here.
-        codec: of texts and numbers.
+        processor: of texts and numbers.
         longest: the most tokens of a sequence; longer texts are cut, and the prediction says so.
         frame: the special tokens around the texts.
         budget: tokens of the rectangle that is read together; bounds the memory.
@@ -110,15 +110,15 @@ class Estimator(Reader):
     def __init__(
         self,
         model: Any,
-        codec: NumberCodec,
+        processor: NumberProcessor,
         *,
         longest: int,
-        frame: Frame = WITH_CLASS,
+        frame: Template = WITH_CLASS,
         budget: int = BUDGET,
     ) -> None:
-        self.codec = codec
+        self.processor = processor
         self.reader = TextReader(
-            model, codec.tokenizer, longest=longest, answer=values, frame=frame, budget=budget
+            model, processor.tokenizer, longest=longest, answer=values, frame=frame, budget=budget
         )
 
     def answers(self, inputs: Sequence[str | Sequence[str]], progress: Progress) -> list[Prediction]:
@@ -126,5 +126,5 @@ class Estimator(Reader):
         return [self._estimate(*found) for found in self.reader.read(inputs, progress)]
 
     def _estimate(self, standardised: torch.Tensor, note: str | None, cut: int) -> Estimate:
-        found = self.codec.mean + self.codec.deviation * standardised.item()
+        found = self.processor.mean + self.processor.deviation * standardised.item()
         return Estimate(f"{found:.6g}", note=note, value=found, cut=cut)

@@ -18,14 +18,14 @@ import torch
 
 from heedful.data.batch import Batch
 from heedful.data.report import Encoded, EncodedRow
-from heedful.data.sources import Located, Row, Where
+from heedful.data.sources import LocatedRow, Location, Row
 from heedful.errors import DataError
 from heedful.nn.layout import Ids
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.labels import Labels, number_of
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.reading import Progress, Reader
-from heedful.tasks.texts import AS_DOCUMENTS, BUDGET, N_SPECIALS, WITH_CLASS, Frame
+from heedful.tasks.texts import AS_DOCUMENTS, BUDGET, N_SPECIALS, WITH_CLASS, Template
 from heedful.tasks.unknown import joined, unknown_note
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import word_ids, word_ids_of_all
@@ -57,7 +57,7 @@ def split(line: str) -> list[str]:
     return _WORD.findall(line)
 
 
-def words_and_tags(row: Located[Row]) -> tuple[list[str], list[str]]:
+def words_and_tags(row: LocatedRow[Row]) -> tuple[list[str], list[str]]:
     """The words of a row and their tags, each given as a list or as a line with blanks between.
 
     Raises:
@@ -70,7 +70,7 @@ def words_and_tags(row: Located[Row]) -> tuple[list[str], list[str]]:
 
 
 @dataclass(frozen=True)
-class TagCodec:
+class TagProcessor:
     """The tokenizer of the words, and the tags in the order of their numbers."""
 
     tokenizer: Tokenizer
@@ -86,11 +86,11 @@ class TagCodec:
         """The sizes of the vocabulary and of the set of tags."""
         return self.tokenizer.vocab_size, len(self.tags)
 
-    def number(self, tag: str, where: Where) -> int:
+    def number(self, tag: str, where: Location) -> int:
         """The number of a tag; see `heedful.tasks.labels.number_of`."""
         return number_of(tag, self.tags, where, "tag")
 
-    def encode(self, rows: Iterable[Located[Row]]) -> Iterator[Encoded]:
+    def encode(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[Encoded]:
         """The ids of the words, and for each id 0, or where a word begins the number of its tag plus 1.
 
         Raises:
@@ -101,9 +101,9 @@ class TagCodec:
             pairs = [words_and_tags(row) for row in block]
             ids = word_ids_of_all(self.tokenizer, [words for words, _ in pairs])
             for row, (_, tags), each in zip(block, pairs, ids, strict=True):
-                yield Located(self._marked(each, tags, row.where), row.where)
+                yield LocatedRow(self._marked(each, tags, row.where), row.where)
 
-    def _marked(self, ids: Sequence[list[int]], tags: Sequence[str], where: Where) -> dict[str, list[int]]:
+    def _marked(self, ids: Sequence[list[int]], tags: Sequence[str], where: Location) -> dict[str, list[int]]:
         numbers = [self.number(tag, where) + 1 for tag in tags]
         marks = [[number, *[0] * (len(own) - 1)] for number, own in zip(numbers, ids, strict=True)]
         return {WORDS: list(chain(*ids)), TAGS: list(chain(*marks))}
@@ -147,7 +147,7 @@ class WordLimit:
 
 
 @dataclass(frozen=True)
-class WordFrame:
+class WordTemplate:
     """How words lie before a model, and at which of its tokens each is told its tag.
 
     Args:
@@ -155,7 +155,7 @@ class WordFrame:
         last: whether it is the last one, not the first.
     """
 
-    frame: Frame
+    frame: Template
     last: bool
 
     def __call__(self, texts: Sequence[Ids], marks: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
@@ -170,10 +170,10 @@ class WordFrame:
         return framed.tagged([_at_last(own) for own in marks] if self.last else marks)
 
 
-BY_FIRST = WordFrame(WITH_CLASS, last=False)
+BY_FIRST = WordTemplate(WITH_CLASS, last=False)
 """``<cls> a <sep>``, each token with all that stands around it."""
 
-BY_LAST = WordFrame(AS_DOCUMENTS, last=True)
+BY_LAST = WordTemplate(AS_DOCUMENTS, last=True)
 """``</s> a </s>``, each token with those before it."""
 
 
@@ -218,13 +218,13 @@ class _Stretch(NamedTuple):
 
 
 class Tagger(Reader):
-    """A model with its codec: words in, tags out, as many and in the same order.
+    """A model with its processor: words in, tags out, as many and in the same order.
 
     Inputs that are too long for the model are read in stretches of whole words, and the prediction says so.
 
     Args:
         model: has a head ``tag``; put into evaluation mode here.
-        codec: of words and tags.
+        processor: of words and tags.
         longest: the most tokens of a sequence.
         frame: how the words lie before the model.
         budget: tokens of the rectangle that is read together; bounds the memory.
@@ -235,13 +235,13 @@ class Tagger(Reader):
     def __init__(
         self,
         model: Any,
-        codec: TagCodec,
+        processor: TagProcessor,
         *,
         longest: int,
-        frame: WordFrame = BY_FIRST,
+        frame: WordTemplate = BY_FIRST,
         budget: int = BUDGET,
     ) -> None:
-        self.model, self.codec, self.frame = model.eval(), codec, frame
+        self.model, self.processor, self.frame = model.eval(), processor, frame
         self.room, self.budget = longest - N_SPECIALS, budget
         self.device = next(model.parameters()).device
 
@@ -281,7 +281,7 @@ class Tagger(Reader):
             joined(
                 f"words longer than {self.room} tokens are cut, by {cuts[i]} in all" if cuts[i] else None,
                 f"read in {parts[i]} parts" if parts.get(i, 0) > 1 else None,
-                unknown_note(self.codec.tokenizer, own, [ids[i]]),
+                unknown_note(self.processor.tokenizer, own, [ids[i]]),
             )
             if own
             else "the input is empty"
@@ -289,7 +289,7 @@ class Tagger(Reader):
         ]
 
     def _stretches(self, text: int, words: Sequence[str]) -> Iterator[_Stretch]:
-        whole = word_ids(self.codec.tokenizer, words)
+        whole = word_ids(self.processor.tokenizer, words)
         ids = [own[: self.room] for own in whole]
         for first, last in stretches([len(own) for own in ids], self.room):
             part = slice(first, last)
@@ -306,5 +306,5 @@ class Tagger(Reader):
             yield [next(every) for _ in piece.ids]
 
     def _tagged(self, words: list[str], found: Sequence[tuple[int, float]], note: str | None) -> Tagged:
-        tags, log_probs = [self.codec.tags[number] for number, _ in found], [value for _, value in found]
+        tags, log_probs = [self.processor.tags[number] for number, _ in found], [value for _, value in found]
         return Tagged(" ".join(tags), sum(log_probs), log_probs=log_probs, note=note, words=words, tags=tags)

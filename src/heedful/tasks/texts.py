@@ -10,7 +10,7 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.data.report import EncodedRow
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.nn.layout import Ids, Layout
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.unknown import joined, unknown_note
@@ -27,7 +27,7 @@ N_SPECIALS = 2
 
 
 @dataclass(frozen=True)
-class Frame:
+class Template:
     """The special tokens around texts: ``first a last``, or of pairs ``first a last b last``.
 
     Args:
@@ -51,16 +51,16 @@ class Frame:
         return 1 + n_texts if self.stands else 0
 
 
-WITH_CLASS = Frame(SPECIALS.classify, SPECIALS.separate)
+WITH_CLASS = Template(SPECIALS.classify, SPECIALS.separate)
 """``<cls> a <sep> b <sep>`` (Devlin et al. 2019, figure 2)."""
 
-AS_DOCUMENTS = Frame(SPECIALS.end, SPECIALS.end)
+AS_DOCUMENTS = Template(SPECIALS.end, SPECIALS.end)
 """``</s> a </s> b </s>``: as documents lie in running text, so a language model knows all tokens of it.
 
 Radford et al. 2018 (section 3.3) have a start, a delimiter and an end that begin afresh.
 """
 
-BARE = Frame(SPECIALS.end, SPECIALS.end, stands=False)
+BARE = Template(SPECIALS.end, SPECIALS.end, stands=False)
 """``a``: the tokens of one text alone, as GPT-2's classifiers in other libraries read them."""
 
 
@@ -70,8 +70,8 @@ def text_columns(pairs: bool) -> tuple[str, ...]:
 
 
 def encoded(
-    tokenizer: Tokenizer, rows: Iterable[Located[Row]], columns: Sequence[str], chunk: int = 1000
-) -> Iterator[tuple[Located[Row], dict[str, list[int]]]]:
+    tokenizer: Tokenizer, rows: Iterable[LocatedRow[Row]], columns: Sequence[str], chunk: int = 1000
+) -> Iterator[tuple[LocatedRow[Row], dict[str, list[int]]]]:
     """Each row with the ids of its texts, by column."""
     rows = iter(rows)
     while block := list(islice(rows, chunk)):
@@ -80,7 +80,7 @@ def encoded(
             yield row, dict(zip(columns, ids, strict=True))
 
 
-def fitted(texts: Sequence[Ids], longest: int, frame: Frame = WITH_CLASS) -> list[Ids]:
+def fitted(texts: Sequence[Ids], longest: int, frame: Template = WITH_CLASS) -> list[Ids]:
     """The texts cut, the longer one first, so that they and their special tokens are ``longest`` together."""
     room = longest - frame.n_specials(len(texts))
     kept = [len(text) for text in texts]
@@ -93,7 +93,7 @@ def fitted(texts: Sequence[Ids], longest: int, frame: Frame = WITH_CLASS) -> lis
 
 
 @dataclass(frozen=True)
-class FrameLimit:
+class TemplateLimit:
     """What a model reads of the texts of a row together. A `heedful.data.report.Limit`.
 
     Args:
@@ -105,7 +105,7 @@ class FrameLimit:
 
     columns: Sequence[str]
     longest: int
-    frame: Frame
+    frame: Template
     key: str
 
     @property
@@ -169,7 +169,7 @@ class TextReader:
         *,
         longest: int,
         answer: Callable[[Tensor, Any, Layout], Tensor],
-        frame: Frame = WITH_CLASS,
+        frame: Template = WITH_CLASS,
         budget: int = BUDGET,
     ) -> None:
         self.model, self.tokenizer = model.eval(), tokenizer

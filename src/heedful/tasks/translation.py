@@ -1,6 +1,6 @@
 """Translation, and every task that writes one text for another: the columns ``source`` and ``target``.
 
-row -> token ids -> `Batch` -> model -> loss                 `Tokenizers.encode`, `Pairing.collate`
+row -> token ids -> `Batch` -> model -> loss                 `Tokenizers.encode`, `SequenceFormat.collate`
 text -> token ids -> state and step -> chosen ids -> text    `Translator.predict`
 """
 
@@ -12,17 +12,17 @@ from typing import Any
 import torch
 
 from heedful.data.report import Encoded
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.protocol import Hypothesis
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
 from heedful.tasks.grouping import longest_first
-from heedful.tasks.pairing import TWO_SIDES, Pairing
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.sequence_formats import TWO_SIDES, SequenceFormat
 from heedful.tasks.streaming import OnText, Streaming
+from heedful.tasks.text_generation import DECODING_BUDGET, TextGenerator
 from heedful.tasks.unknown import joined, unknown_note
-from heedful.tasks.writing import DECODING_BUDGET, Writer
 from heedful.text.tokenizer import Tokenizer
 
 SOURCE, TARGET = COLUMNS = ("source", "target")
@@ -55,14 +55,14 @@ class Tokenizers:
         """The sizes of the vocabularies of source and target."""
         return self.source.vocab_size, self.target.vocab_size
 
-    def encode(self, rows: Iterable[Located[Row]], chunk: int = 1000) -> Iterator[Encoded]:
+    def encode(self, rows: Iterable[LocatedRow[Row]], chunk: int = 1000) -> Iterator[Encoded]:
         """The ids of both columns of each row, in order; a chunk of rows is in memory at a time."""
         rows = iter(rows)
         while block := list(islice(rows, chunk)):
             sources = self.source.encode_batch([r.row[SOURCE] for r in block])
             targets = self.target.encode_batch([r.row[TARGET] for r in block])
             for row, source, target in zip(block, sources, targets, strict=True):
-                yield Located({SOURCE: source, TARGET: target}, row.where)
+                yield LocatedRow({SOURCE: source, TARGET: target}, row.where)
 
 
 class Translator(Streaming):
@@ -84,14 +84,14 @@ class Translator(Streaming):
         tokenizers: Tokenizers,
         decoding: DecodingConfig,
         *,
-        pairing: Pairing = TWO_SIDES,
+        pairing: SequenceFormat = TWO_SIDES,
         max_source: int = MAX_SOURCE,
         budget: int = DECODING_BUDGET,
         inference: Inference | None = None,
     ) -> None:
         self.model, self.tokenizers, self.decoding = model.eval(), tokenizers, decoding
         self.pairing, self.max_source, self.budget = pairing, max_source, budget
-        self.writer = Writer(model, tokenizers.target, decoding, pairing, inference)
+        self.writer = TextGenerator(model, tokenizers.target, decoding, pairing, inference)
 
     @torch.inference_mode()
     def predict(

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from heedful.errors import RequestError
-from heedful.processor import identity
+from heedful.hardware import identity
 
 Compile = Literal["auto", "on", "off"]
 

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 
 from heedful.errors import RequestError
-from heedful.processor import described
+from heedful.hardware import described
 
 Precision = Literal["fp32", "bf16"]
 

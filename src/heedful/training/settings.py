@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from heedful.config import Config
 from heedful.training.schedules import Direction
 
-Side = Annotated[int, Field(ge=1, le=1024)]
+Count = Annotated[int, Field(ge=1, le=1024)]
 """How many processes or threads work side by side: the system refuses to start many more."""
 
 
@@ -59,8 +59,8 @@ class TrainingConfig(Config):
     metric: str = "loss"
     direction: Direction = "lower"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    processes: Side | Literal["auto"] = "auto"
-    threads: Side | None = None
+    processes: Count | Literal["auto"] = "auto"
+    threads: Count | None = None
     compile: Literal["auto", "on", "off"] = "auto"
     clip_norm: PositiveFloat | None = 1.0
     average: NonNegativeInt = 0

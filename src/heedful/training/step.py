@@ -13,7 +13,7 @@ from heedful.data.batch import Batch
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.declarations import claims
 from heedful.objectives.balance import Balance
-from heedful.objectives.terms import Inside, Objective, Term, total
+from heedful.objectives.terms import AuxiliaryLoss, Objective, Term, total
 from heedful.training.compilation import separate_compiled_code
 from heedful.training.precision import Precision
 
@@ -38,12 +38,12 @@ class Step(nn.Module):
         model: nn.Module,
         objective: Objective,
         precision: Precision = "fp32",
-        inside: Sequence[Inside] = (),
+        inside: Sequence[AuxiliaryLoss] = (),
     ) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
-        self.inside: list[Inside] = [Balance(model), *inside]
+        self.inside: list[AuxiliaryLoss] = [Balance(model), *inside]
         self.precision = precision
         self._lowers = getattr(model, "lowers", False) and not claims(model, "carries_state")
         self.compiled = False

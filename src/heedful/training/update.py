@@ -44,7 +44,7 @@ class MicroBatch:
 
 
 @dataclass(frozen=True)
-class Figures:
+class UpdateStats:
     """What an update came to, over all ranks.
 
     Args:
@@ -91,7 +91,9 @@ class Updater:
     device: torch.device
     frozen: Mapping[nn.Parameter, int] = field(default_factory=dict)
 
-    def __call__(self, samples: Sequence[int], *, epoch: int, update: int, rate: float, run: Path) -> Figures:
+    def __call__(
+        self, samples: Sequence[int], *, epoch: int, update: int, rate: float, run: Path
+    ) -> UpdateStats:
         """Change the weights by one update on ``samples``.
 
         Raises:
@@ -164,15 +166,15 @@ def _counts(step: Step, micros: Sequence[MicroBatch]) -> dict[str, int]:
     return dict(counts)
 
 
-def _figures(sums: Tensor, norm: Tensor, weights: dict[str, float], counts: dict[str, int]) -> Figures:
+def _figures(sums: Tensor, norm: Tensor, weights: dict[str, float], counts: dict[str, int]) -> UpdateStats:
     # One transfer from the device for everything that is looked at.
     *parts, tokens, norm_value = torch.cat([sums, norm.double().to(sums.device)[None]]).tolist()
     terms = {name: part / max(counts[name], 1) for name, part in zip(sorted(counts), parts, strict=True)}
     loss = sum(weights.get(name, 0.0) * mean for name, mean in terms.items() if weights.get(name))
-    return Figures(float(loss), terms, norm_value, int(tokens))
+    return UpdateStats(float(loss), terms, norm_value, int(tokens))
 
 
-def _refusal(figures: Figures, update: int, samples: Sequence[int], batch: Batch, run: Path) -> WorkError:
+def _refusal(figures: UpdateStats, update: int, samples: Sequence[int], batch: Batch, run: Path) -> WorkError:
     """Save the batch of an update that cannot be made; the error that says so."""
     path = run / "bad_batch.json"
     record = {

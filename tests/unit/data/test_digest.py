@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heedful.data.digest import RowDigest
 from heedful.data.files import FilesSource, open_files
-from heedful.data.lines import Located, Where
+from heedful.data.lines import LocatedRow, Location
 from heedful.data.pictures import Picture
 
 row_lists = st.lists(
@@ -72,6 +72,6 @@ def test_rows_pass_through_and_storage_does_not_matter(tmp_path):
     for name in ("plain", "packed.gz"):
         hashed = RowDigest()
         rows = list(hashed.through(open_files(FilesSource(columns={"text": name}), tmp_path)))
-        assert rows == [Located({"text": t}, Where(name, n)) for n, t in enumerate(("one", "two"), 1)]
+        assert rows == [LocatedRow({"text": t}, Location(name, n)) for n, t in enumerate(("one", "two"), 1)]
         found.append(hashed.hexdigest())
     assert found[0] == found[1] == digest([{"text": "one"}, {"text": "two"}])

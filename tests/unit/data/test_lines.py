@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heedful.data.lines import TextFile, Where, count_lines, expand, find, lines
+from heedful.data.lines import Location, TextFile, count_lines, expand, find, lines
 from heedful.errors import DataError
 
 
@@ -27,7 +27,7 @@ def write(tmp_path):
 
 
 def test_a_place_reads_as_file_and_line():
-    assert str(Where("train.en", 17)) == "train.en:17"
+    assert str(Location("train.en", 17)) == "train.en:17"
 
 
 @pytest.mark.parametrize(

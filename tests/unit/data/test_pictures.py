@@ -15,7 +15,7 @@ from PIL import EpsImagePlugin, Image, ImageFile
 
 import heedful
 from heedful.data import pictures
-from heedful.data.lines import Located, Where
+from heedful.data.lines import LocatedRow, Location
 from heedful.data.pictures import Picture, opened
 from heedful.errors import DataError
 
@@ -272,15 +272,15 @@ def test_the_kind_of_a_picture_is_told():
 
 
 def test_a_path_in_a_table_starts_at_the_tables_folder(tmp_path):
-    row = Located({"picture": "x/1.png", "label": "x"}, Where("tables/train.tsv", 2))
+    row = LocatedRow({"picture": "x/1.png", "label": "x"}, Location("tables/train.tsv", 2))
     picture = opened(row, ["picture"], tmp_path).row["picture"]
     assert picture.content == tmp_path / "tables" / "x" / "1.png"
     assert str(picture) == "x/1.png"
-    ready = Located({"picture": Picture(b"", "a")}, Where("f"))
+    ready = LocatedRow({"picture": Picture(b"", "a")}, Location("f"))
     assert opened(ready, ["picture"], tmp_path) is ready
 
 
 def test_an_empty_path_of_a_table_is_a_missing_picture(tmp_path):
-    row = opened(Located({"picture": "", "label": "a"}, Where("t.tsv", 4)), ["picture"], tmp_path)
+    row = opened(LocatedRow({"picture": "", "label": "a"}, Location("t.tsv", 4)), ["picture"], tmp_path)
     with pytest.raises(DataError, match=r"^t\.tsv:4: there is no picture$"):
         row.row["picture"].pixels(3, 1)

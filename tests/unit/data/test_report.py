@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from heedful.data.lines import Located, Where
+from heedful.data.lines import LocatedRow, Location
 from heedful.data.report import ColumnCounts, DataReport, Filter, keep
 from heedful.errors import DataError
 
 
 def located(*rows):
     return [
-        Located({"source": source, "target": target}, Where("train.en", line))
+        LocatedRow({"source": source, "target": target}, Location("train.en", line))
         for line, (source, target) in enumerate(rows, start=1)
     ]
 
@@ -133,7 +133,7 @@ def test_lines_for_people():
 
 def test_arrays_of_ids_count_as_lists_do():
     rows = located(([5, 1, 7], [1]))
-    arrays = [Located({c: np.array(ids) for c, ids in row.items()}, where) for row, where in rows]
+    arrays = [LocatedRow({c: np.array(ids) for c, ids in row.items()}, where) for row, where in rows]
     reports = [run(r, unknown={"source": 1, "target": 1}, max_length=2)[1] for r in (rows, arrays)]
     assert json.dumps(reports[0].to_dict()) == json.dumps(reports[1].to_dict())
 
@@ -186,8 +186,8 @@ def test_nonsense_settings_are_refused(settings):
 
 def test_columns_that_stand_beside_are_passed_on_and_never_looked_at():
     rows = [
-        Located({"source": [5, 6, 7], "links": []}, Where("t", 1)),
-        Located({"source": [5]}, Where("t", 2)),
+        LocatedRow({"source": [5, 6, 7], "links": []}, Location("t", 1)),
+        LocatedRow({"source": [5]}, Location("t", 2)),
     ]
     report = DataReport()
     kept = list(keep(rows, Filter(max_length=2, max_ratio=1.5), report, beside=["links"]))
@@ -198,7 +198,7 @@ def test_columns_that_stand_beside_are_passed_on_and_never_looked_at():
 def test_notes_are_counted_and_told():
     report = DataReport()
     assert "noted" not in report.to_dict()
-    report.note("strange", Where("t", 7))
+    report.note("strange", Location("t", 7))
     assert report.to_dict()["noted"] == {"strange": {"count": 1, "examples": ["t:7"]}}
     assert "  noted, strange: 1 (t:7)" in report.lines()
 

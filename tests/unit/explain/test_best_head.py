@@ -10,11 +10,11 @@ import pytest
 from heedful.cli.evaluate import Judging
 from heedful.errors import DamagedError
 from heedful.explain.alignment import Choice
+from heedful.explain.attention_sites import Selection
 from heedful.explain.best_head import ENOUGH, FILE, best_head, keep
 from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.page.build import numbers_of
-from heedful.explain.points import Selection
 from heedful.explain.summary import mean_of
 from heedful.explain.view import Best
 from heedful.runs.run import load

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from heedful.cli.main import app
 from heedful.cli.output import json_text
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import Selection
 from heedful.explain.classes import MEANINGS
 from heedful.explain.figure import figure_of
 from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.page import build
-from heedful.explain.points import Selection
 from heedful.explain.summary import mean_of
 from heedful.explain.views import VIEWS
 
@@ -93,7 +93,11 @@ def test_words_or_tokens_are_shown_with_what_they_look_at(command, explained):
     pieces = [
         line.split()[0] for line in command("classification", given, "--tokens").splitlines() if "→" in line
     ]
-    assert pieces == ["<cls>", *run.codec.tokenizer.tokens(run.codec.tokenizer.encode(given)), "<sep>"]
+    assert pieces == [
+        "<cls>",
+        *run.processor.tokenizer.tokens(run.processor.tokenizer.encode(given)),
+        "<sep>",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +119,7 @@ def test_a_model_without_attention_has_its_views(command, name, given):
 def test_losses_of_a_prompt_are_in_brackets(command, explained):
     run, given = explained("language model")
     shown = command("language model", given, "--view", "losses")
-    tokens = run.codec.text.tokens(run.codec.text.encode(given))
+    tokens = run.processor.text.tokens(run.processor.text.encode(given))
     for token in tokens[1:]:
         assert f"({token})" in shown
 

@@ -26,9 +26,9 @@ from heedful.explain.drawings import (
     head_grids,
     similarity_map,
 )
+from heedful.explain.patches import mosaic
 from heedful.explain.patterns import Census, HeadPattern
 from heedful.explain.picture import colours, save
-from heedful.explain.squares import mosaic
 
 RNG = np.random.default_rng(3)
 DISTANCES = RNG.random((5, 7)) * 100

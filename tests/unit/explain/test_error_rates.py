@@ -25,7 +25,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
-from heedful.tasks.pairing import TwoSides
+from heedful.tasks.sequence_formats import EncoderDecoderFormat
 from heedful.text.configuration import PreprocessingConfig
 from heedful.text.words import word_ids_of_all
 from heedful.training.listeners import JsonLines
@@ -165,13 +165,13 @@ def judge(run, files, gold, **asked):
 @pytest.fixture(scope="module")
 def attentions(run):
     words = [[text.split(" ") for text in side] for side in (SOURCES, TARGETS)]
-    return list(between_words(run.model, run.codec, *words))
+    return list(between_words(run.model, run.processor, *words))
 
 
 @pytest.fixture(scope="module")
 def read_as_input(run):
     words = [[text.split(" ") for text in side] for side in (SOURCES, TARGETS)]
-    return list(between_words(run.model, run.codec, *words, steps=["input"]))
+    return list(between_words(run.model, run.processor, *words, steps=["input"]))
 
 
 def own_links(attentions, choice, by="target", sign="-", first=0):
@@ -246,7 +246,9 @@ def test_a_head_may_align_where_it_reads_the_words(run, files, read_as_input):
 def test_rows_of_input_are_those_of_the_next_piece_before_words_are_made(run, read_as_input):
     """Against the model's own rows, by loops over the pieces of each word."""
     sides = (("source", SOURCES), ("target", TARGETS))
-    ids = [word_ids_of_all(getattr(run.codec, side), [t.split(" ") for t in texts]) for side, texts in sides]
+    ids = [
+        word_ids_of_all(getattr(run.processor, side), [t.split(" ") for t in texts]) for side, texts in sides
+    ]
     flat = [[[i for word in text for i in word] for text in side] for side in ids]
     for rows, source, target, own in zip(between_ids(run.model, *flat), *ids, read_as_input, strict=True):
         read = 0
@@ -316,27 +318,33 @@ def test_words_are_those_of_the_file_whatever_case_they_have(run, attentions):
         assert attention.target == (*target.split(), "</s>")
         np.testing.assert_allclose(attention.weights.sum(-1), 1, atol=1e-5)
     # Where nothing is cut differently, the weights are those of the text as a whole.
-    whole = teacher_forced(run.model, run.codec, SOURCES, TARGETS)
+    whole = teacher_forced(run.model, run.processor, SOURCES, TARGETS)
     for attention, other in zip(attentions, whole, strict=True):
         np.testing.assert_allclose(attention.weights, other.weights, atol=1e-6)
 
 
 def test_what_moses_cuts_is_one_word(run):
-    moses = replace(run.codec, source=run.codec.source.with_preprocessing(PreprocessingConfig(moses="en")))
+    moses = replace(
+        run.processor, source=run.processor.source.with_preprocessing(PreprocessingConfig(moses="en"))
+    )
     (found,) = between_words(run.model, moses, [["don't", "see", "cats,"]], [["nicht"]])
     assert found.source == ("don't", "see", "cats,", "</s>")
     np.testing.assert_allclose(found.weights.sum(-1), 1, atol=1e-5)
 
 
 def test_empty_sides_have_their_end(run):
-    (found,) = between_words(run.model, run.codec, [[]], [["ein"]])
+    (found,) = between_words(run.model, run.processor, [[]], [["ein"]])
     assert found.weights.shape == (2, 3, 2, 1)
     assert links(found.chosen(Choice(0))) == frozenset()
 
 
 def test_sentences_without_positions_are_named(run):
     with pytest.raises(RequestError, match=r"sentence pair 2 has \d+ tokens on one side, .* positions for 4"):
-        list(between_words(run.model, run.codec, [["a"], ["old"] * 5], [["a"], ["a"]], TwoSides(5)))
+        list(
+            between_words(
+                run.model, run.processor, [["a"], ["old"] * 5], [["a"], ["a"]], EncoderDecoderFormat(5)
+            )
+        )
 
 
 def test_a_run_without_attention_over_a_source_is_refused(make_run, tmp_path, files):
@@ -368,7 +376,7 @@ def delimited(make_run, tmp_path_factory):
 
 def test_a_language_models_head_whose_links_are_the_gold_has_no_error(delimited, files):
     words = [[text.split(" ") for text in side] for side in (SOURCES, TARGETS)]
-    seen = list(between_words(delimited.model, delimited.codec, *words, delimited.recipe.pairing))
+    seen = list(between_words(delimited.model, delimited.processor, *words, delimited.recipe.pairing))
     for attention, source, target in zip(seen, *words, strict=True):
         assert attention.source == (*source, "</s>")
         assert attention.target == (*target, "</s>")
@@ -384,7 +392,7 @@ def test_a_language_models_head_whose_links_are_the_gold_has_no_error(delimited,
 def test_pairs_that_are_too_long_for_the_context_are_named(delimited):
     pairs = [["a"], ["old"] * 40], [["a"], ["Hund"] * 40]
     with pytest.raises(RequestError, match=r"pair 2 has \d+ tokens on both sides, .* positions for 62"):
-        list(between_words(delimited.model, delimited.codec, *pairs, delimited.recipe.pairing))
+        list(between_words(delimited.model, delimited.processor, *pairs, delimited.recipe.pairing))
 
 
 def test_a_compressed_memory_has_no_words(make_run, tmp_path, files):

@@ -16,7 +16,7 @@ from heedful.explain.flow import (
     square_distances,
     token_distance,
 )
-from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.view import Axis, Explanation, Map
 
 H, T, S, L = 3, 7, 5, 4
 
@@ -182,7 +182,7 @@ def test_layers_of_a_decoder_come_in_pairs():
 
 
 def side(n):
-    return Side(tuple(f"{i}" for i in range(n)))
+    return Axis(tuple(f"{i}" for i in range(n)))
 
 
 def maps(kind, queries, keys, weights):

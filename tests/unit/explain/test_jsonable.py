@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from heedful.explain.attention_sites import Selection, points
 from heedful.explain.jsonable import jsonable, pieces
 from heedful.explain.look import look
 from heedful.explain.page import page
-from heedful.explain.points import Selection, points
 from heedful.explain.summary import mean_of, word_alignment
-from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.view import Axis, Explanation, Map
 from heedful.explain.views import views_of
 from heedful.files import json_text
 
@@ -68,7 +68,7 @@ def test_a_picture_is_a_png_in_base64(published, explained):
     [("a text", "a text"), (("a", "b"), ["a", "b"]), (Path("x.png"), "x.png"), (np.zeros(3), None)],
 )
 def test_inputs_are_texts_paths_or_nothing(published, given, wanted):
-    side = Side(("a",), (0,), ("a",))
+    side = Axis(("a",), (0,), ("a",))
     answer = {"text": "", "score": 0.0, "alternatives": []}
     seen = Explanation("x", "r", given, answer, {"input": side}, [], {"input": [-float("inf")]})
     plain = through_json(published, seen)
@@ -102,7 +102,7 @@ def with_weights(*weights, given="a text"):
         Map(f"tap.{i}", "self", i, "input", "input", own, each)
         for i, (own, each) in enumerate(zip(heads, weights, strict=True))
     ]
-    return Explanation("x", "r", given, ANSWER, {"input": Side(("a",) * n, (0,) * n, ("a",))}, maps)
+    return Explanation("x", "r", given, ANSWER, {"input": Axis(("a",) * n, (0,) * n, ("a",))}, maps)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import torch
 
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength
 from heedful.errors import DataError, RequestError
+from heedful.explain.attention_sites import NO_MAPS, Selection, memory, points
 from heedful.explain.look import look
-from heedful.explain.points import NO_MAPS, Selection, memory, points
-from heedful.explain.reading import GIVEN, READERS, Asked, read
+from heedful.explain.reading import GIVEN, READERS, AnswerOptions, read
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
 from heedful.runs.kinds import KINDS
@@ -104,10 +104,10 @@ def test_translation_has_three_sides(explained):
     run, given = explained("translation")
     seen = look(run, given)
     source, target, prefix = (seen.sides[name] for name in ("source", "target", "prefix"))
-    ids = run.codec.source.encode(given)
-    assert source.tokens == (*run.codec.source.tokens(ids), "</s>")
+    ids = run.processor.source.encode(given)
+    assert source.tokens == (*run.processor.source.tokens(ids), "</s>")
     assert source.surface == tuple(given.split())
-    of_pieces = run.codec.source.words(ids)
+    of_pieces = run.processor.source.words(ids)
     assert len(source.words) == len(ids) + 1
     # White space alone belongs to the word that it stands before.
     assert all(own in {-1, word} for own, word in zip(of_pieces, source.words, strict=False))
@@ -136,7 +136,7 @@ def test_one_text_has_one_side_with_both_and_one_of_each(explained):
     run, given = explained("one text")
     seen = look(run, given)
     side, read, written = (seen.sides[name] for name in ("input", "source", "target"))
-    source = run.codec.source.tokens(run.codec.source.encode(given))
+    source = run.processor.source.tokens(run.processor.source.encode(given))
     assert side.tokens == ("<s>", *source, "<sep>", *seen.answer["tokens"], "</s>")
     assert (read.tokens, written.tokens) == ((*source, "<sep>"), (*seen.answer["tokens"], "</s>"))
     assert read.surface == tuple(given.split())
@@ -150,21 +150,21 @@ def test_the_end_token_is_left_out_where_source_and_target_fill_the_context(expl
     run, _ = explained("one text")
     source, context = "red dog runs", run.recipe.model.context
     most = run.recipe.pairing.room(3) - 1
-    ended = look(run, source, asked=Asked(target=" ".join(["RED"] * (most - 1))))
+    ended = look(run, source, asked=AnswerOptions(target=" ".join(["RED"] * (most - 1))))
     assert ended.sides["input"].tokens[-1] == "</s>"
-    full = look(run, source, asked=Asked(target=" ".join(["RED"] * most)))
+    full = look(run, source, asked=AnswerOptions(target=" ".join(["RED"] * most)))
     assert full.sides["input"].tokens[-1] == "RED"
     assert len(full.sides["input"].tokens) == len(full.written["input"]) == context
     assert full.maps[-1].weights.shape == (3, most + 1, 4)
     with pytest.raises(RequestError, match=f"{most + 1} tokens, and the model has room for {most}"):
-        look(run, source, asked=Asked(target=" ".join(["RED"] * (most + 1))))
+        look(run, source, asked=AnswerOptions(target=" ".join(["RED"] * (most + 1))))
 
 
 def test_a_prompt_and_its_completion_are_one_side(explained):
     run, given = explained("language model")
     seen = look(run, given)
     (side,) = seen.sides.values()
-    prompt = run.codec.text.tokens(run.codec.text.encode(given))
+    prompt = run.processor.text.tokens(run.processor.text.encode(given))
     both = (*prompt, *seen.answer["tokens"])
     assert side.tokens[: len(both)] == both
     assert seen.written["input"][: len(prompt)] == [None] * len(prompt)
@@ -183,9 +183,9 @@ def test_an_empty_prompt_begins_with_the_end_token(explained):
 def test_a_completion_is_cut_where_the_context_ends(explained):
     run, _ = explained("language model")
     prompt = "the cat sat "
-    while len(run.codec.text.encode(prompt)) < run.recipe.model.context - 2:
+    while len(run.processor.text.encode(prompt)) < run.recipe.model.context - 2:
         prompt += "a"
-    room = run.recipe.model.context - len(run.codec.text.encode(prompt))
+    room = run.recipe.model.context - len(run.processor.text.encode(prompt))
     seen = look(run, prompt)
     assert len(seen.answer["tokens"]) <= room
     if len(seen.answer["log_probs"]) == len(seen.answer["tokens"]):
@@ -231,7 +231,7 @@ def test_a_text_without_a_gap_is_looked_at_all_the_same(explained):
 def test_pairs_stand_one_after_the_other(explained, name, first_token, last_token):
     run, given = explained(name)
     side = look(run, given).sides["input"]
-    first, second = (run.codec.tokenizer.tokens(run.codec.tokenizer.encode(text)) for text in given)
+    first, second = (run.processor.tokenizer.tokens(run.processor.tokenizer.encode(text)) for text in given)
     assert side.tokens == (first_token, *first, last_token, *second, last_token)
     assert side.surface == ("the", "cat", "a", "dog", "sat")
     assert [side.surface[word] for word in dict.fromkeys(side.words) if word >= 0] == list(side.surface)
@@ -340,10 +340,10 @@ def test_the_kernels_stay_as_they_are(explained, monkeypatch):
 def test_a_target_that_is_given_is_looked_at_instead(explained):
     run, given = explained("translation")
     target = "BLUE DOG"
-    ids = run.codec.target.encode(target)
-    batch = run.recipe.pairing.collate([run.codec.source.encode(given)], [ids])
+    ids = run.processor.target.encode(target)
+    batch = run.recipe.pairing.collate([run.processor.source.encode(given)], [ids])
     (result,) = forced(run.model, batch, alignment=True)
-    seen = look(run, given, asked=Asked(target=target))
+    seen = look(run, given, asked=AnswerOptions(target=target))
     np.testing.assert_allclose(seen.map("cross", 0).weights, result.alignment[0].numpy(), atol=1e-6)
     assert seen.written["target"] == pytest.approx(result.log_probs.tolist(), abs=1e-6)
     assert seen.answer["log_probs"] == seen.written["target"]
@@ -352,7 +352,7 @@ def test_a_target_that_is_given_is_looked_at_instead(explained):
 
 
 def test_an_empty_target_ends_at_once(explained):
-    seen = look(*explained("translation"), asked=Asked(target=""))
+    seen = look(*explained("translation"), asked=AnswerOptions(target=""))
     assert seen.sides["target"].tokens == ("</s>",)
     assert len(seen.written["target"]) == 1
 
@@ -360,10 +360,10 @@ def test_an_empty_target_ends_at_once(explained):
 @pytest.mark.parametrize(("prompt", "target"), [("the cat", " sat on"), ("the c", "at sat"), ("", "the")])
 def test_a_completion_that_is_given_is_encoded_with_its_prompt(explained, prompt, target):
     run, _ = explained("language model")
-    seen = look(run, prompt, asked=Asked(target=target))
-    ids = run.codec.text.encode(prompt + target)
+    seen = look(run, prompt, asked=AnswerOptions(target=target))
+    ids = run.processor.text.encode(prompt + target)
     shown = seen.sides["input"].tokens
-    assert shown == (*["</s>"] * (not prompt), *run.codec.text.tokens(ids))
+    assert shown == (*["</s>"] * (not prompt), *run.processor.text.tokens(ids))
     written = [value for value in seen.written["input"] if value is not None]
     assert shown[len(shown) - len(written) :] == tuple(seen.answer["tokens"])
     assert written == seen.answer["log_probs"]
@@ -378,11 +378,11 @@ def test_an_end_that_a_stop_text_forced_is_not_the_models(explained):
     assert free.text
     completion = run.recipe.completion.model_copy(update={"stop": [free.text[0]]})
     recipe = run.recipe.model_copy(update={"completion": completion})
-    seen = look(Run(run.folder, recipe, run.codec, run.model), given)
+    seen = look(Run(run.folder, recipe, run.processor, run.model), given)
     assert seen.answer["tokens"] == free.tokens[:1]
     # The end token was forced: with certainty.
     assert seen.answer["log_probs"] == pytest.approx([free.log_probs[0], 0.0], abs=1e-6)
-    prompt = run.codec.text.tokens(run.codec.text.encode(given))
+    prompt = run.processor.text.tokens(run.processor.text.encode(given))
     assert seen.sides["input"].tokens == (*prompt, *free.tokens[:1])
     found = [value for value in seen.written["input"] if value is not None]
     assert found == pytest.approx(free.log_probs[:1], abs=1e-5)
@@ -402,8 +402,8 @@ def _all_log_probs(run, ids):
 
 def test_another_label_can_be_asked_about(explained):
     run, given = explained("classification")
-    label = next(label for label in run.codec.labels if label != run.predict([given])[0].text)
-    reading = read(run, given, asked=Asked(target=label))
+    label = next(label for label in run.processor.labels if label != run.predict([given])[0].text)
+    reading = read(run, given, asked=AnswerOptions(target=label))
     assert reading.questions.names == [label]
     assert reading.answer.text != label
 
@@ -413,7 +413,7 @@ def test_every_beam_can_be_looked_at(explained):
     (best,) = run.predict([given])
     assert len(best.alternatives) == 2
     for number, prediction in enumerate([best, *best.alternatives]):
-        seen = look(run, given, asked=Asked(alternative=number))
+        seen = look(run, given, asked=AnswerOptions(alternative=number))
         assert seen.answer["text"] == prediction.text
         assert seen.sides["target"].tokens == (*prediction.tokens, "</s>")
         n = len(prediction.log_probs)
@@ -423,10 +423,10 @@ def test_every_beam_can_be_looked_at(explained):
 def test_another_decoding_answers(explained):
     run, given = explained("translation")
     short = GreedyConfig(max_length=MaxLength(ratio=0, extra=1))
-    assert len(look(run, given, asked=Asked(decoding=short)).sides["target"].tokens) <= 2
+    assert len(look(run, given, asked=AnswerOptions(decoding=short)).sides["target"].tokens) <= 2
     wide = BeamConfig(beam=5, n_best=2)
     (answer,) = run.predict([given], decoding=wide)
-    assert look(run, given, asked=Asked(decoding=wide)).answer == answer.to_dict()
+    assert look(run, given, asked=AnswerOptions(decoding=wide)).answer == answer.to_dict()
 
 
 @pytest.mark.parametrize("options", [{"alternative": 1}, {"target": "red dog"}])
@@ -434,9 +434,9 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
     run, _ = explained("one text")
     long = "red dog runs " * 5
     wide = BeamConfig(beam=3, n_best=2, max_length=MaxLength(ratio=0, extra=5))
-    best = look(run, long, asked=Asked(decoding=wide)).answer["note"]
+    best = look(run, long, asked=AnswerOptions(decoding=wide)).answer["note"]
     assert best == "source cut from 15 to 10 tokens"
-    assert look(run, long, asked=Asked(decoding=wide, **options)).answer["note"].endswith(best)
+    assert look(run, long, asked=AnswerOptions(decoding=wide, **options)).answer["note"].endswith(best)
 
 
 # Refusals --------------------------------------------------------------------------------------------------
@@ -462,41 +462,46 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
             {"maps": Selection(kinds=["cross"])},
             "no cross attention: this model has self",
         ),
-        ("translation", "red", {"asked": Asked(alternative=9)}, "or a wider beam: --decoding beam=10"),
+        (
+            "translation",
+            "red",
+            {"asked": AnswerOptions(alternative=9)},
+            "or a wider beam: --decoding beam=10",
+        ),
         (
             "summarisation",
             "red",
-            {"asked": Asked(alternative=1)},
+            {"asked": AnswerOptions(alternative=1)},
             "greedy decoding finds one answer; take a beam",
         ),
         (
             "translation",
             "red",
-            {"asked": Asked(alternative=1, target="dog")},
+            {"asked": AnswerOptions(alternative=1, target="dog")},
             "leave out alternative 1, or the target",
         ),
         ("translation", "red", {"views": ["lense"]}, r"unknown view 'lense' \(did you mean 'lens'\?\)"),
         ("masked", "", {}, "the input is empty"),
-        ("masked", "a [MASK]", {"asked": Asked(target="b")}, "write the words into the gaps"),
+        ("masked", "a [MASK]", {"asked": AnswerOptions(target="b")}, "write the words into the gaps"),
         ("classification", "", {}, "the input is empty"),
-        ("classification", "cat", {"asked": Asked(target="none")}, "unknown label 'none'"),
+        ("classification", "cat", {"asked": AnswerOptions(target="none")}, "unknown label 'none'"),
         ("pairs", "the cat", {}, r"reads 2 texts together here \(text, pair\), not one text"),
         ("pairs", ("the cat",), {}, r"reads 2 texts together here \(text, pair\), not one text"),
         ("pairs", ("the", "cat", "sat"), {}, r"reads 2 texts together here \(text, pair\), not 3 texts"),
         ("pairs", ("the cat",), {}, "reads 2 texts together"),
         ("pairs", ("", ""), {}, "the input is empty"),
-        ("regression", ("a", "b"), {"asked": Asked(target="3")}, "its answer is a number"),
+        ("regression", ("a", "b"), {"asked": AnswerOptions(target="3")}, "its answer is a number"),
         (
             "regression",
             ("a", "b"),
-            {"asked": Asked(alternative=1)},
+            {"asked": AnswerOptions(alternative=1)},
             "no alternative 1: the run has 1 answer: take 0, the only one",
         ),
         ("tagging", " ", {}, "the input is empty"),
         ("tagging", "the cat " * 20, {}, r"is read in \d+ parts, and one at a time"),
         ("answers", ("who ?", ""), {}, "the input is empty"),
         ("answers", ("who ?", "a dog " * 20), {}, r"is read in \d+ windows, and one at a time"),
-        ("language model", "the cat", {"asked": Asked(target="")}, "adds no token"),
+        ("language model", "the cat", {"asked": AnswerOptions(target="")}, "adds no token"),
         ("language model", "the cat", {"views": "lens"}, r"views: give a list of names.*\['lens'\]"),
         (
             "language model",
@@ -505,7 +510,7 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
             r"kinds: give a list of names.*\['causal'\]",
         ),
         ("language model", "the mat " * 9, {}, "shorten it to 18 at most"),
-        ("language model", "the", {"asked": Asked(target=" mat" * 20)}, "the model reads 19 at once"),
+        ("language model", "the", {"asked": AnswerOptions(target=" mat" * 20)}, "the model reads 19 at once"),
         (
             "fourier",
             "the cat",

@@ -8,13 +8,13 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.alignment import Choice
+from heedful.explain.attention_sites import Selection, memory, points
 from heedful.explain.best_head import best_head, keep
 from heedful.explain.jsonable import jsonable
 from heedful.explain.look import look
 from heedful.explain.one_text import between_ids, parts, points_of, source_part
 from heedful.explain.page.build import numbers_of
-from heedful.explain.points import Selection, memory, points
-from heedful.explain.reading import Asked
+from heedful.explain.reading import AnswerOptions
 from heedful.explain.summary import mean_of, word_alignment
 from heedful.explain.view import Best
 from heedful.explain.views import views_of
@@ -55,16 +55,16 @@ def test_a_row_that_sees_nothing_of_the_source_is_at_its_end():
 @pytest.fixture
 def translator(explained):
     run, given = explained("one text")
-    source, target = (run.codec.source.encode(text) for text in (given, "RUNS DOG RED"))
+    source, target = (run.processor.source.encode(text) for text in (given, "RUNS DOG RED"))
     return run, given, source, target
 
 
 def test_every_layer_and_head_has_its_part(translator):
     run, given, source, target = translator
-    seen = look(run, given, asked=Asked(target="RUNS DOG RED"))
+    seen = look(run, given, asked=AnswerOptions(target="RUNS DOG RED"))
     text = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end]
-    assert seen.sides["source"].tokens == tuple(run.codec.source.tokens([*source, SPECIALS.separate]))
-    assert seen.sides["target"].tokens == tuple(run.codec.target.tokens([*target, SPECIALS.end]))
+    assert seen.sides["source"].tokens == tuple(run.processor.source.tokens([*source, SPECIALS.separate]))
+    assert seen.sides["target"].tokens == tuple(run.processor.target.tokens([*target, SPECIALS.end]))
     found = [each for each in seen.maps if each.is_part]
     whole = [each for each in seen.maps if not each.is_part]
     assert [(each.kind, each.queries, each.keys) for each in found] == [("cross", "target", "source")] * 2

@@ -25,7 +25,7 @@ from heedful.explain.patterns import (
     recurrence,
 )
 from heedful.explain.relations import null, special
-from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.view import Axis, Explanation, Map
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "census.schema.json"
 WORDS = [("▁a",), ("▁cat",), ("▁sees",), ("▁do", "g"), ("▁el", "e", "phant"), ("▁in",), ("▁for", "est")]
@@ -33,7 +33,7 @@ BOUNDS = {"<cls>", "<sep>", "</s>", "<s>"}
 PLACE = 3
 
 
-def text(length: int, seed: int) -> Side:
+def text(length: int, seed: int) -> Axis:
     """Two segments of words, some in pieces and most more than once: ``<cls> … . <sep> … <sep>``."""
     rng = np.random.default_rng(seed)
     tokens, words, surface = ["<cls>"], [-1], []
@@ -48,7 +48,7 @@ def text(length: int, seed: int) -> Side:
         tokens += word
         words += [len(surface)] * len(word)
         surface.append("".join(word).strip("▁"))
-    return Side((*tokens, "<sep>"), (*words, -1), tuple(surface))
+    return Axis((*tokens, "<sep>"), (*words, -1), tuple(surface))
 
 
 TEXTS = [text(length, seed) for seed, length in enumerate((23, 29, 31))]
@@ -232,7 +232,7 @@ def test_another_threshold_names_others(kind):
 @pytest.mark.parametrize("lengths", [[2], [7], [11, 13], [17, 101], [5, 7, 11, 13, 17]])
 def test_even_attention_is_broad_at_any_length_and_matches_nothing(kind, lengths):
     short = ("▁a", "▁b", "▁a", "▁c", "▁a")
-    texts = [text(length, 0) if length > 5 else Side(short[:length]) for length in lengths]
+    texts = [text(length, 0) if length > 5 else Axis(short[:length]) for length in lengths]
     found = census([explanation(kind, t, t, [built("broad", kind, t, t)]) for t in texts])
     (head,) = found.heads
     assert head.pattern == "broad"
@@ -485,21 +485,21 @@ def test_a_fixed_position_takes_two_inputs():
 
 def test_half_of_the_queries_must_see_a_fixed_position():
     """The last tokens of causal texts are seen by themselves alone, who may well look there."""
-    side = Side(tuple(f"▁{sign}" for sign in "abcdefghijklm"))
+    side = Axis(tuple(f"▁{sign}" for sign in "abcdefghijklm"))
     (head,) = census([explanation("causal", side, side, [np.eye(13)])] * 7).heads
     assert (head.pattern, head.others, head.position) == ("itself", (), None)
     assert head.matches["fixed position"].queries >= 7 * 13 / 2
 
 
 def test_a_query_without_a_choice_says_nothing():
-    side = Side(tuple(f"▁{sign}" for sign in "abcdefg"))
+    side = Axis(tuple(f"▁{sign}" for sign in "abcdefg"))
     (head,) = census([explanation("causal", side, side, [np.eye(7)])]).heads
     assert {name: head.matches[name].queries for name in ("itself", "previous token", "first token")} == {
         "itself": 6,
         "previous token": 6,
         "first token": 6,
     }
-    lone = Side(("▁a",))
+    lone = Axis(("▁a",))
     (head,) = census([explanation("causal", lone, lone, [[[1.0]]])] * 7).heads
     assert (head.pattern, head.entropy, head.confidence, head.matches) == ("none", None, 1.0, {})
 
@@ -517,7 +517,7 @@ def test_a_separator_at_one_place_is_no_fixed_position():
     (head,) = census(found).heads
     assert head.pattern == "separator"
     assert "fixed position" not in head.others
-    letters = Side(tuple("abcdefghijklmnopqrstuvw"))
+    letters = Axis(tuple("abcdefghijklmnopqrstuvw"))
     swapped = [replace(e, sides={"input": letters}) for e in found]
     (head,) = census(swapped).heads
     assert (head.pattern, head.position) == ("fixed position", place)
@@ -526,7 +526,7 @@ def test_a_separator_at_one_place_is_no_fixed_position():
 def test_a_pattern_of_too_few_queries_is_not_judged():
     tokens = ["▁a", "▁b", "▁c", "▁d", "▁e", "▁f", "▁g", "▁h", "▁i"]
     for copies in range(2, 8):
-        side = Side((*tokens, *["▁z"] * copies))
+        side = Axis((*tokens, *["▁z"] * copies))
         n = len(side.tokens)
         (head,) = census([explanation("self", side, side, [np.full((n, n), 1 / n)])]).heads
         assert ("same token" in head.matches) == (copies >= FEWEST)
@@ -534,7 +534,7 @@ def test_a_pattern_of_too_few_queries_is_not_judged():
 
 
 def test_one_segment_has_no_other():
-    side = Side(("<cls>", *(f"▁{sign}" for sign in "abcdefghij"), "<sep>"))
+    side = Axis(("<cls>", *(f"▁{sign}" for sign in "abcdefghij"), "<sep>"))
     words = even(range(1, 11), 12)
     (head,) = census([explanation("self", side, side, [[words] * 12])]).heads
     assert "same segment" not in head.matches
@@ -542,7 +542,7 @@ def test_one_segment_has_no_other():
 
 
 def test_pieces_of_a_word_leave_its_punctuation_out():
-    side = Side(("▁Yes", ".", "▁for", "est", "."), (0, 0, 1, 1, 1), ("Yes.", "forest."))
+    side = Axis(("▁Yes", ".", "▁for", "est", "."), (0, 0, 1, 1, 1), ("Yes.", "forest."))
     heads = [explanation("self", side, side, [np.eye(5)[[1, 0, 3, 2, 2]]])] * 3
     (head,) = census(heads).heads
     assert head.matches["same word"].queries == 6
@@ -569,7 +569,7 @@ def test_what_carries_no_word():
         "$",
         "</s>",
     )
-    side = Side((*tokens, "<s>", "<pad>"))
+    side = Axis((*tokens, "<s>", "<pad>"))
     assert special(side).tolist() == [t in ("<cls>", "<sep>", "</s>", "<s>", "<pad>") for t in side.tokens]
     words = ("▁the", "▁", "<unk>", "<mask>", "▁C3", "$")
     assert null(side).tolist() == [t not in words for t in side.tokens]
@@ -578,7 +578,7 @@ def test_what_carries_no_word():
 def test_the_squares_of_a_picture_have_no_words_but_a_first_token():
     """The class token is the first and the special one; it is named as the first."""
     tokens = ("<cls>", *["."] * 35)
-    side = Side(tokens, grid=(5, 7), before=1)
+    side = Axis(tokens, grid=(5, 7), before=1)
     assert null(side).tolist() == [True] + [False] * 35
     first = np.zeros((36, 36))
     first[:, 0] = 1
@@ -595,13 +595,13 @@ def test_where_rows_have_names_of_their_own_places_are_compared():
     """A decoder whose rows are shown as what they write: row i reads what was written at i - 1."""
     found = []
     for side in TEXTS:
-        written = Side((*side.tokens[1:], "</s>"))
+        written = Axis((*side.tokens[1:], "</s>"))
         weights = np.array([built("previous token", "causal", side, side)], dtype=np.float32)
         one = Map("t", "causal", 0, "target", "read", (0,), weights)
         found.append(Explanation("t", "r", None, {}, {"target": written, "read": side}, [one]))
     assert census(found).heads[0].pattern == "previous token"
     side = TEXTS[0]
-    short = Side(side.tokens[1:])
+    short = Axis(side.tokens[1:])
     n = len(side.tokens)
     one = Map("t", "causal", 0, "target", "read", (0,), np.full((1, n - 1, n), 1 / n, dtype=np.float32))
     with pytest.raises(ValueError, match="22 tokens look at themselves, who are 23"):
@@ -725,6 +725,6 @@ def test_nothing_to_judge_is_refused():
 
 def test_an_empty_side_says_nothing():
     empty = Map("layers.0.weights", "self", 0, "input", "input", (0,), np.zeros((1, 0, 0), dtype=np.float32))
-    nothing = Explanation("t", "r", None, {}, {"input": Side(())}, [empty])
+    nothing = Explanation("t", "r", None, {}, {"input": Axis(())}, [empty])
     whole = explained("self", ["next token"])
     assert census([*whole, nothing]).heads == census(whole).heads

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from heedful.explain.sides import by_words, merged, slots_side, squares_side, text_side, words_side
-from heedful.explain.view import Side
+from heedful.explain.view import Axis
 from heedful.text.configuration import BpeConfig, WordConfig
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import NO_WORD
@@ -77,7 +77,7 @@ def test_a_text_of_other_words_names_none(whole):
 
 
 def test_no_text_has_no_words(pieces):
-    assert text_side(pieces, [SPECIALS.end]) == Side(("</s>",), (-1,))
+    assert text_side(pieces, [SPECIALS.end]) == Axis(("</s>",), (-1,))
 
 
 def test_given_words_keep_their_blanks(pieces):
@@ -90,9 +90,9 @@ def test_given_words_keep_their_blanks(pieces):
 
 
 def test_words_of_a_side_keep_their_order():
-    side = Side(("<s>", "a", "b", "c", "</s>"), (-1, 1, 1, 0, -1), ("C", "AB"))
+    side = Axis(("<s>", "a", "b", "c", "</s>"), (-1, 1, 1, 0, -1), ("C", "AB"))
     assert by_words(side) == (["<s>", "AB", "C", "</s>"], [0, 1, 1, 2, 3])
-    assert merged(side) == Side(("<s>", "AB", "C", "</s>"))
+    assert merged(side) == Axis(("<s>", "AB", "C", "</s>"))
 
 
 def test_squares_are_named_by_row_and_column():
@@ -106,4 +106,4 @@ def test_squares_are_named_by_row_and_column():
     ("n", "wanted"), [(1, ("a",)), (2, ("a",)), (3, ("a", "a b c")), (7, ("a", "a b c", "d e f"))]
 )
 def test_slots_are_the_first_token_and_whole_blocks(n, wanted):
-    assert slots_side(Side(tuple("abcdefg"[:n])), 3).tokens == wanted
+    assert slots_side(Axis(tuple("abcdefg"[:n])), 3).tokens == wanted

@@ -7,10 +7,10 @@ from heedful.errors import RequestError
 from heedful.explain.alignment import from_prediction, links, pharaoh
 from heedful.explain.look import look
 from heedful.explain.summary import mean_of, over_squares, word_alignment
-from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.view import Axis, Explanation, Map
 
-SOURCE = Side(("a", "b1", "b2", "</s>"), (0, 1, 1, -1), ("a", "b"))
-TARGET = Side(("x1", "x2", "y", "</s>"), (0, 0, 1, -1), ("x", "y"))
+SOURCE = Axis(("a", "b1", "b2", "</s>"), (0, 1, 1, -1), ("a", "b"))
+TARGET = Axis(("x1", "x2", "y", "</s>"), (0, 0, 1, -1), ("x", "y"))
 ONE = np.array([[1, 0, 0, 0], [0, 0.5, 0.5, 0], [0.2, 0.4, 0.4, 0], [0, 0, 0, 1]], np.float32)
 OTHER = np.array([[0, 0, 1, 0], [1, 0, 0, 0], [0.6, 0, 0, 0.4], [0, 0, 0, 1]], np.float32)
 
@@ -54,8 +54,8 @@ def test_links_are_those_of_the_words():
 def test_blanks_before_the_end_are_no_words():
     """The source is one word, a blank and the end; the second target word is one too."""
     sides = {
-        "source": Side(("a", "\u2581", "</s>"), (0, -1, -1), ("a",)),
-        "target": Side(("x", "y", "\u2581", "</s>"), (0, 1, -1, -1), ("x", "y")),
+        "source": Axis(("a", "\u2581", "</s>"), (0, -1, -1), ("a",)),
+        "target": Axis(("x", "y", "\u2581", "</s>"), (0, 1, -1, -1), ("x", "y")),
     }
     weights = np.array([[0.6, 0.2, 0.2], [0.4, 0.35, 0.25], [1, 0, 0], [1, 0, 0]], dtype=np.float32)
     seen = Explanation("translation", "r", "a ", {"text": "x y "}, sides, [cross(0, weights)])
@@ -65,7 +65,7 @@ def test_blanks_before_the_end_are_no_words():
 def test_the_word_alignment_is_that_of_predictions(explained):
     run, given = explained("translation")
     (prediction,) = run.predict([given], alignment=True)
-    own = from_prediction(prediction, run.codec)
+    own = from_prediction(prediction, run.processor)
     mean = own.weights.mean(axis=(0, 1))
     shown = mean_of(look(run, given))
     np.testing.assert_allclose(shown.in_words().weights, mean, atol=1e-6)

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from heedful.explain.summary import Shown
 from heedful.explain.terminal import ASCII, CELL, COLOUR, COLOURS, SHADES, choose_style, heat_map, link_lines
-from heedful.explain.view import Side
+from heedful.explain.view import Axis
 
 STYLES = {"colour": COLOUR, "shades": SHADES, "ascii": ASCII}
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -185,6 +185,6 @@ def test_what_is_no_weight_is_refused(weight):
 
 def test_a_row_without_links_says_that_nothing_stands_out():
     even = np.full((1, 300), 1 / 300)
-    side = Side(tuple(f"w{n}" for n in range(300)))
-    (line,) = link_lines(Shown(Side(("a",)), side, even, "").strongest())
+    side = Axis(tuple(f"w{n}" for n in range(300)))
+    (line,) = link_lines(Shown(Axis(("a",)), side, even, "").strongest())
     assert line == "  a  →  nothing stands out"

@@ -9,14 +9,14 @@ from threading import Barrier
 import pytest
 from tiers import sampled
 
-from heedful.data.sources import Located, Where
+from heedful.data.sources import LocatedRow, Location
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import Selection
 from heedful.explain.figure import figure_of
 from heedful.explain.jsonable import jsonable
 from heedful.explain.look import EVERY_MAP, look
 from heedful.explain.page import page
 from heedful.explain.picture import save
-from heedful.explain.points import Selection
 from heedful.explain.views import ALL
 from heedful.runs.kind import Scoring
 from heedful.runs.run import load
@@ -37,7 +37,7 @@ SWITCH = 1e-5
 def jobs(run, name, given, folder):
     """What users do with a run: functions of it that return comparable values."""
     numbers = itertools.count()
-    rows = [Located(dict(row), Where("rows", number)) for number, row in enumerate(RUNS[name][1], 1)]
+    rows = [LocatedRow(dict(row), Location("rows", number)) for number, row in enumerate(RUNS[name][1], 1)]
 
     def predicted():
         return [each.to_dict() for each in run.predict([given, given])]

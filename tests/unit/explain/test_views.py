@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import Selection, points
 from heedful.explain.look import look
-from heedful.explain.points import Selection, points
-from heedful.explain.reading import Asked, read
+from heedful.explain.reading import AnswerOptions, read
 from heedful.explain.views import VIEWS, Maker, maker, views_of
 from heedful.explain.views.gradients import gradients
 from heedful.explain.views.lens import lens
@@ -116,7 +116,7 @@ def test_losses_are_minus_the_logarithms_of_the_probabilities(explained, name):
 def test_a_prompt_has_losses_too_that_are_marked_as_given(explained):
     run, given = explained("language model")
     seen = look(run, given, views=["losses"])
-    found, n_prompt = seen.more["losses"], len(run.codec.text.encode(given))
+    found, n_prompt = seen.more["losses"], len(run.processor.text.encode(given))
     tokens = seen.sides["input"].tokens
     assert found["places"] == list(range(1, len(tokens)))
     assert found["answers"] == list(tokens[1:])
@@ -168,8 +168,10 @@ def test_products_are_the_slopes_of_the_score(explained, name):
     own_run, given = explained(name)
     run = load(own_run.folder.path, device="cpu")
     # A class that is as good as certain has no slope, so another is asked about.
-    answer, labels = run.predict([given])[0].text, getattr(run.codec, "labels", ())
-    reading = read(run, given, asked=Asked(target=next((label for label in labels if label != answer), None)))
+    answer, labels = run.predict([given])[0].text, getattr(run.processor, "labels", ())
+    reading = read(
+        run, given, asked=AnswerOptions(target=next((label for label in labels if label != answer), None))
+    )
     found = gradients(run, reading)
     run.model.double()
     assert found["score"] == pytest.approx(score(run, reading), abs=1e-4)

@@ -107,7 +107,7 @@ def test_a_run_comes_back_but_for_two_rows_that_bert_has_not(own_run, tmp_path, 
     before, after = load(run), load(import_run(out, tmp_path / "again").path)
     assert after.recipe.task == before.recipe.task
     assert after.recipe.model == before.recipe.model
-    tokenizers = [getattr(r.codec, "tokenizer", None) or r.codec.text for r in (before, after)]
+    tokenizers = [getattr(r.processor, "tokenizer", None) or r.processor.text for r in (before, after)]
     assert tokenizers[0].model.pieces == tokenizers[1].model.pieces
     kept = [i for i in range(tokenizers[0].vocab_size) if i not in (SPECIALS.start, SPECIALS.end)]
     for name, tensor in before.model.state_dict().items():
@@ -244,7 +244,7 @@ def test_a_head_is_known_by_its_tensors_where_no_architecture_is_told(own_run, t
     (out / "config.json").write_text(json.dumps(config), "utf-8")
     again = load(import_run(out, tmp_path / "again").path)
     assert again.recipe.task.kind == "tagging"
-    assert again.codec.tags == ("D", "N", "V")
+    assert again.processor.tags == ("D", "N", "V")
     assert not again.recipe.model.pooler
 
 
@@ -315,9 +315,9 @@ def test_an_imported_run_is_the_start_of_another(bert, tmp_path):
     (tmp_path / "fine.yaml").write_text(json.dumps(recipe), "utf-8")
     train_run(read_recipe(str(tmp_path / "fine.yaml"))[0], tmp_path / "fine", device="cpu")
     run = load(tmp_path / "fine")
-    assert run.codec.labels == tuple(sorted(LABELS))
+    assert run.processor.labels == tuple(sorted(LABELS))
     first = load(source.path)
-    assert run.codec.tokenizer.fingerprint == first.codec.text.fingerprint
+    assert run.processor.tokenizer.fingerprint == first.processor.text.fingerprint
     moved = 0.0
     for name, tensor in first.model.state_dict().items():
         if not name.startswith(("heads.token", "heads.next")):

@@ -38,7 +38,7 @@ def test_a_run_is_made_of_a_folder(gpt2, tmp_path):
     assert set(card["files"]) == {"recipe.yaml", "text.tokenizer.json", "weights.safetensors"}
     assert folder.environment.is_file()
     run = load(folder.path)
-    assert run.codec.sizes == (317,)
+    assert run.processor.sizes == (317,)
     sizes = {"d_model": 22, "n_layers": 3, "n_heads": 2, "context": 13, "d_ff": 31}
     wanted = LanguageModelConfig(**sizes, activation="gelu-tanh", norm_eps=1e-3, dropout=0.0)
     assert run.recipe.model == wanted
@@ -62,7 +62,7 @@ def test_what_was_imported_is_exported_bit_for_bit(gpt2, tmp_path):
     assert after["model"]["merges"] == before["model"]["merges"]
     again = import_run(out, tmp_path / "again")
     assert sha256(again.weights) == sha256(RunFolder(run).weights)
-    assert load(again.path).codec.fingerprint == load(run).codec.fingerprint
+    assert load(again.path).processor.fingerprint == load(run).processor.fingerprint
 
 
 def test_an_end_token_that_came_first_goes_last(make_tokenizer, make_gpt2, tmp_path):
@@ -229,8 +229,8 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
     assert note.startswith("note: the rows of <pad>, <s>, <unk>, <cls>, <sep>, <mask> stay behind: ")
     assert hint == f'load it:     transformers.AutoModelForCausalLM.from_pretrained("{out}")'
     before, after = load(run), load(import_run(out, tmp_path / "again").path)
-    assert after.codec.text.model.pieces == before.codec.text.model.pieces
-    kept = [i for i in range(before.codec.sizes[0]) if i not in SPECIALS.never_written]
+    assert after.processor.text.model.pieces == before.processor.text.model.pieces
+    kept = [i for i in range(before.processor.sizes[0]) if i not in SPECIALS.never_written]
     for name, tensor in before.model.state_dict().items():
         other = after.model.state_dict()[name]
         rows = kept if name in ("embedding.weight", "heads.token.weight") else slice(None)

@@ -49,7 +49,7 @@ def test_an_exported_run_comes_back_bit_for_bit(run, folder, tmp_path):
     again = import_run(folder, tmp_path / "again").path
     before, after = load(run), load(again)
     assert after.recipe.model == before.recipe.model.model_copy(update={"n_decoder_layers": 2})
-    assert after.codec.fingerprint == before.codec.fingerprint
+    assert after.processor.fingerprint == before.processor.fingerprint
     state = before.model.state_dict()
     assert all(torch.equal(tensor, state[name]) for name, tensor in after.model.state_dict().items())
     back = load_file(export_run(again, "marian") / "model.safetensors")

@@ -21,7 +21,7 @@ from heedful.runs.run import load
 from heedful.runs.train import seal
 from heedful.runs.trees import Mark, Tree
 from heedful.runs.yaml import dump_yaml
-from heedful.tasks.picture_classification import PictureCodec
+from heedful.tasks.picture_classification import PictureProcessor
 from heedful.tasks.pictures import PictureReader
 
 LABELS = ("cat", "dog", "none of them")
@@ -45,13 +45,13 @@ def own_run(tmp_path):
         recipe = recipe_from(Tree.of({**plain, "training": {"max_updates": 1}}, Mark("here")))
         channels, side = recipe.model.channels, recipe.model.picture_size
         reader = PictureReader(side, channels, (0.25, 0.5, 0.75)[:channels], (0.5, 0.25, 0.125)[:channels])
-        codec, folder = PictureCodec(reader, LABELS), RunFolder(tmp_path / "run")
+        processor, folder = PictureProcessor(reader, LABELS), RunFolder(tmp_path / "run")
         folder.path.mkdir()
         write_json(folder.environment, {})
         write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
-        kind_of(recipe).save(codec, folder)
+        kind_of(recipe).save(processor, folder)
         torch.manual_seed(3)
-        net = kind_of(recipe).model(recipe, codec.sizes)
+        net = kind_of(recipe).model(recipe, processor.sizes)
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter += 0.2 * torch.randn_like(parameter)
@@ -85,7 +85,7 @@ def test_a_run_comes_back_bit_for_bit(own_run, tmp_path, channels):
     assert not any(line.startswith("note: ") for line in lines)
     before, after = load(run), load(again.path)
     assert after.recipe.model == before.recipe.model
-    assert after.codec == before.codec
+    assert after.processor == before.processor
     for name, tensor in before.model.state_dict().items():
         assert torch.equal(tensor, after.model.state_dict()[name]), name
     pictures = list(np.random.default_rng(1).integers(0, 256, (3, 20, 15, 3), dtype=np.uint8))
@@ -108,12 +108,12 @@ def test_a_configuration_becomes_a_model(vit, tmp_path):
 def test_how_pictures_are_read_is_told_or_usual(vit, tmp_path):
     (vit / "preprocessor_config.json").unlink()
     lines = []
-    reader = load(import_run(vit, tmp_path / "usual", lines.append).path).codec.reader
+    reader = load(import_run(vit, tmp_path / "usual", lines.append).path).processor.reader
     assert (reader.mean, reader.std) == ((0.5,) * 3, (0.5,) * 3)
     assert any("pictures that are not square are cut here" in line for line in lines)
     told = {"do_normalize": False, "size": {"height": 15, "width": 15}, "resample": 3}
     (vit / "preprocessor_config.json").write_text(json.dumps(told), "utf-8")
-    reader = load(import_run(vit, tmp_path / "told", lines.append).path).codec.reader
+    reader = load(import_run(vit, tmp_path / "told", lines.append).path).processor.reader
     assert (reader.mean, reader.std) == ((0.0,) * 3, (1.0,) * 3)
     assert any("resample=3: heedful resizes bilinearly" in line for line in lines)
 

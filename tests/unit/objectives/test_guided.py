@@ -14,7 +14,7 @@ from heedful.models.transformer import TransformerConfig
 from heedful.nn.taps import recording
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.guided import Guidance, guided_loss
-from heedful.objectives.terms import Inside
+from heedful.objectives.terms import AuxiliaryLoss
 from heedful.training.step import Step
 
 V = 17
@@ -82,7 +82,7 @@ def test_the_layer_is_the_last_but_one_unless_it_is_named(n_layers, place):
     model = model_of(TRANSFORMER.model_copy(update={"n_layers": n_layers}))
     assert Guidance(model).taps == [model.alignment_taps[place]]
     assert Guidance(model, layer=n_layers - 1).taps == [model.alignment_taps[-1]]
-    assert isinstance(Guidance(model), Inside)
+    assert isinstance(Guidance(model), AuxiliaryLoss)
     with pytest.raises(ValueError, match="layer"):
         Guidance(model, layer=n_layers)
 

@@ -18,7 +18,7 @@ from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
 from heedful.runs.train import build_step, train_run
-from heedful.tasks.captioning import CaptionCodec
+from heedful.tasks.captioning import CaptionProcessor
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -79,8 +79,8 @@ def recipe_of(folder, *overrides):
 def begun(folder, *overrides):
     """A captioner before its first update, its recipe, and what is said."""
     recipe, said = recipe_of(folder, *overrides), []
-    codec = CaptionCodec(train_tokenizer(WordConfig(kind="word"), ["all red gre blu"]))
-    model = build_step(recipe, codec, torch.device("cpu"), said.append).model.eval()
+    processor = CaptionProcessor(train_tokenizer(WordConfig(kind="word"), ["all red gre blu"]))
+    model = build_step(recipe, processor, torch.device("cpu"), said.append).model.eval()
     return model, recipe, said
 
 
@@ -96,7 +96,7 @@ def test_the_encoder_computes_what_the_vit_does(folder):
     """Though each reads pictures around a mean of its own."""
     vit, (model, recipe, said) = load(folder / "vit", device="cpu"), begun(folder)
     pictures = pictures_of(folder)
-    theirs, ours = read(vit.codec.reader, pictures, 9), read(recipe.reader, pictures, 9)
+    theirs, ours = read(vit.processor.reader, pictures, 9), read(recipe.reader, pictures, 9)
     assert not torch.allclose(theirs.pixels, ours.pixels, atol=0.1)
     with torch.no_grad():
         wanted, found = vit.model(theirs), model.encode(ours)
@@ -118,7 +118,7 @@ def test_without_its_class_token_a_vit_is_one_that_never_had_one(with_class_toke
     without.load_state_dict(held)
     pictures = pictures_of(with_class_token)
     with torch.no_grad():
-        wanted = without.eval()(read(vit.codec.reader, pictures, 9))
+        wanted = without.eval()(read(vit.processor.reader, pictures, 9))
         found = model.encode(read(recipe.reader, pictures, 9))
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
     assert said[0].endswith("these stay behind: the class token and its place, the head class")

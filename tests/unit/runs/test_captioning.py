@@ -14,7 +14,7 @@ from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.corpora.scenes import caption, pixels, scene
 from heedful.data.pictures import Picture
-from heedful.data.sources import CaptionedFolderSource, JsonlSource, Located, TsvSource, Where
+from heedful.data.sources import CaptionedFolderSource, JsonlSource, LocatedRow, Location, TsvSource
 from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
 from heedful.runs.captioning.augmenting import augmenting
@@ -216,7 +216,7 @@ def test_training_pictures_are_changed_and_those_of_validation_are_not(tmp_path)
     assert torch.equal(feed.collate([0, 1], 0).source.pixels, one)
     assert not torch.equal(one, plain)
     assert not torch.equal(one, two)
-    step = build_step(settings, prepared.codec, torch.device("cpu"), None)
+    step = build_step(settings, prepared.processor, torch.device("cpu"), None)
     validator = kind.validator(settings, prepared, step)
     own = prepared.valid.gather([0, 1])["picture"]
     assert torch.equal(validator.pairs.scored([0, 1]).source.pixels, settings.pairing.pictures(own).pixels)
@@ -295,7 +295,7 @@ def table(folder, *rows):
 
 
 def saying(run, *said):
-    found = Saying(run.folder, run.recipe, run.codec, run.model)
+    found = Saying(run.folder, run.recipe, run.processor, run.model)
     found.said = said
     return found
 
@@ -333,7 +333,7 @@ def test_pictures_without_a_path_are_one_where_they_are_alike():
     black, white = np.zeros((3, 3), np.uint8), np.full((3, 3), 255, np.uint8)
     given = [black, white, b"bytes", black.copy(), b"bytes", Path("a.png"), Path("b.png"), Path("a.png")]
     rows = [
-        Located({"picture": Picture.of(picture), "caption": str(n)}, Where("t", n))
+        LocatedRow({"picture": Picture.of(picture), "caption": str(n)}, Location("t", n))
         for n, picture in enumerate(given, 1)
     ]
     found = [(row.row["caption"], row.where.line) for row in by_picture(rows)]
@@ -383,7 +383,7 @@ def test_pictures_without_a_caption_are_not_scored(run, folder):
     assert [score.counts["empty caption"] for score in found.scores] == [1] * len(found.scores)
     filter = run.recipe.data.filter.model_copy(update={"empty": "error"})
     data = run.recipe.data.model_copy(update={"filter": filter})
-    strict = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.codec, run.model)
+    strict = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.processor, run.model)
     with pytest.raises(DataError, match=r"several.jsonl:5: caption is empty"):
         evaluate(strict, "several", table(folder, *rows))
     with pytest.raises(DataError, match="no row can be used"):
@@ -439,7 +439,7 @@ def test_unreadable_pictures_of_a_test_set_are_left_out_where_the_recipe_drops_s
     ((name, source),) = chosen_splits(run, "test", [folder / "some.jsonl"]).items()
     filter = run.recipe.data.filter.model_copy(update={"unreadable": "drop"})
     data = run.recipe.data.model_copy(update={"filter": filter})
-    dropping = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.codec, run.model)
+    dropping = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.processor, run.model)
     found = evaluate(dropping, name, source)
     assert found.notes == [f"dropped, unreadable: 1 ({folder}/some.jsonl:1)"]
     assert [score.counts["unreadable"] for score in found.scores] == [1] * len(found.scores)

@@ -172,8 +172,8 @@ def test_blocks_memories_and_experts_train_and_resume_and_their_balance_is_logge
 
 
 def stream_of(run, texts):
-    end = run.codec.text.specials.end
-    return [i for text in texts for i in [*run.codec.text.encode(text), end]]
+    end = run.processor.text.specials.end
+    return [i for text in texts for i in [*run.processor.text.encode(text), end]]
 
 
 def by_hand(run, ids, stride):

@@ -119,8 +119,8 @@ def test_scores_are_those_of_hidden_tokens_and_pairs(run):
 def test_the_boundary_is_scored_over_every_token_of_a_span(run):
     """One by one: a softmax of what the head makes of the tokens on both sides and of its place."""
     score = evaluate(run, "valid", run.recipe.data.valid).scores[2]
-    ids = np.array(run.codec.text.encode(TEXT[: len(TEXT) // 4]))
-    make = maskings(run.recipe, run.codec, np.append(ids, SPECIALS.end), seed=0)
+    ids = np.array(run.processor.text.encode(TEXT[: len(TEXT) // 4]))
+    make = maskings(run.recipe, run.processor, np.append(ids, SPECIALS.end), seed=0)
     batch = make(range(len(make.lengths)), 0)
     hidden, head = run.model(batch.inputs), run.model.heads["boundary"]
     places = batch.rows.tolist()

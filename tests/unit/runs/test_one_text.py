@@ -91,7 +91,7 @@ def test_the_perplexity_is_the_same_however_much_is_read_at_a_time(copier, monke
 
 def test_a_run_with_one_text_is_described_with_the_vocabulary_that_is_asked_for(copier):
     own, other = (describe(str(copier.folder.path), **asked) for asked in ({}, {"vocab_size": 1009}))
-    added = (1009 - copier.codec.target.vocab_size) * copier.recipe.model.d_model
+    added = (1009 - copier.processor.target.vocab_size) * copier.recipe.model.d_model
     assert other.total.parameters - own.total.parameters == added  # embedding and output share their table
 
 
@@ -100,7 +100,7 @@ def test_perplexity_is_of_the_targets_alone(copier):
     scores = {score.name: score for score in found.scores}
     nll = n = 0.0
     for line in LINES:
-        ids = copier.codec.target.encode(line)
+        ids = copier.processor.target.encode(line)
         (result,) = forced(copier.model, copier.recipe.pairing.scored([ids], [ids]))
         nll, n = nll - float(result.log_probs.double().sum()), n + len(result.log_probs)
     assert scores["perplexity"].value == pytest.approx(math.exp(nll / n), rel=1e-4)
@@ -117,7 +117,7 @@ def test_a_loss_on_all_tokens_is_another_training_and_scores_both_halves_apart(t
     scores = {score.name: score for score in found.scores}
     nll, n = {"": 0.0, "source ": 0.0}, {"": 0, "source ": 0}
     for line in LINES:
-        ids, special = run.codec.target.encode(line), SPECIALS
+        ids, special = run.processor.target.encode(line), SPECIALS
         text = [special.start, *ids, special.separate, *ids, special.end]
         logits = run.model.heads["token"](run.model(Tokens.of([text[:-1]]))).log_softmax(-1)
         for place, wanted in enumerate(text[1:]):

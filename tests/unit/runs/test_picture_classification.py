@@ -93,8 +93,8 @@ def test_a_run_holds_its_labels_and_how_it_reads_pictures(folder, run):
     assert report["train"]["classes"] == dict.fromkeys(LABELS, 10)
     files = sorted((folder / "train").rglob("*.png"))
     pixels = np.stack([np.asarray(Image.open(file)) for file in files]) / 255
-    assert run.codec.reader.mean == pytest.approx([pixels.mean()])
-    assert run.codec.reader.std == pytest.approx([pixels.std()])
+    assert run.processor.reader.mean == pytest.approx([pixels.mean()])
+    assert run.processor.reader.std == pytest.approx([pixels.std()])
 
 
 def test_training_learns_and_validation_measures_accuracy(folder):
@@ -185,7 +185,7 @@ def test_it_goes_on_at_another_resolution(folder, run):
     assert (settings.model.d_model, settings.model.n_tokens) == (12, 17)
     train_run(settings, folder / "larger", device="cpu")
     larger = load(folder / "larger", device="cpu")
-    assert (larger.codec.reader.size, larger.codec.reader.mean) == (12, run.codec.reader.mean)
+    assert (larger.processor.reader.size, larger.processor.reader.mean) == (12, run.processor.reader.mean)
     table, old = (r.model.embedding.positions.positions.weight for r in (larger, run))
     assert table.shape == (17, 12)
     # The class token keeps its place; every old place has four new ones around it.

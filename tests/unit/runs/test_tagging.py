@@ -116,10 +116,10 @@ def test_lists_of_words_and_tags_stay_lists(tmp_path):
         (["a", "b"], ["3", "true"]),
         (["x"], ["true"]),
     ]
-    codec = kind.learn(settings, lambda: iter(found))
-    assert codec.tags == ("0", "3", "true")
+    processor = kind.learn(settings, lambda: iter(found))
+    assert processor.tags == ("0", "3", "true")
     # Empty rows are left out, as empty lines are.
-    encoded = [row.row for row in kind.encode(settings, codec, found, kind.report(codec))]
+    encoded = [row.row for row in kind.encode(settings, processor, found, kind.report(processor))]
     marks = [[mark for mark in row["tags"] if mark] for row in encoded]
     assert marks == [[2, 1], [2, 3], [3]]
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from heedful.cli.train import nothing_to_do, train_into
-from heedful.data.lines import Where
+from heedful.data.lines import Location
 from heedful.data.report import Longest
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
 from heedful.evaluation import translation
@@ -189,7 +189,7 @@ def test_memory_is_tried_with_the_micro_batches_of_the_training(corpus, monkeypa
     assert tried == [3]
 
 
-LONGEST = Longest("source", 1234, Where("{my}.source", 300))
+LONGEST = Longest("source", 1234, Location("{my}.source", 300))
 ROW = "longest source: {my}.source:300, 1,234 tokens"
 
 
@@ -674,7 +674,7 @@ def test_pretrained_vectors_fill_their_rows_at_the_start_and_are_not_needed_to_g
     told = []
     trained = train_run(settings, corpus / "run", device="cpu", say=told.append)
     assert [line for line in told if line.startswith("pretrained.source: 1 of")]
-    tokenizers = load(trained.folder.path).codec
+    tokenizers = load(trained.folder.path).processor
     first = module.build_step(settings, tokenizers, torch.device("cpu"), lambda line: None).model
     plain = module.build_step(settings, tokenizers, torch.device("cpu")).model
     row = tokenizers.source.whole_words()["word"]

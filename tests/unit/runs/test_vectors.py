@@ -79,10 +79,10 @@ def test_rows_of_the_words_that_are_known_are_filled_and_no_others(tmp_path, tas
     trained = train_run(recipe, tmp_path / "run", device="cpu", say=told.append)
     n_words = len({word for text in TEXTS for word in text.split()})
     assert f"pretrained.text: 2 of {n_words} words have a pretrained vector ({2 / n_words:.1%})" in told
-    codec = load(trained.folder.path, device="cpu").codec
-    filled = build_step(recipe, codec, torch.device("cpu"), told.append).model.embedding.weight
-    plain = build_step(recipe, codec, torch.device("cpu")).model.embedding.weight
-    ids = [codec.tokenizer.whole_words()[word] for word in ("cake", "sea")]
+    processor = load(trained.folder.path, device="cpu").processor
+    filled = build_step(recipe, processor, torch.device("cpu"), told.append).model.embedding.weight
+    plain = build_step(recipe, processor, torch.device("cpu")).model.embedding.weight
+    ids = [processor.tokenizer.whole_words()[word] for word in ("cake", "sea")]
     assert torch.equal(filled[ids], wanted[:2])
     others = [i for i in range(len(plain)) if i not in ids]
     assert torch.equal(filled[others], plain[others])
@@ -180,20 +180,20 @@ EMBEDDINGS = {"source": "source_embedding", "text": "embedding"}
 
 
 def begun(folder, recipe):
-    """The first model, and its codec."""
+    """The first model, and its processor."""
     run = RunFolder(folder / "run")
     run.path.mkdir()
     prepared = prepare(recipe, run, lambda line: None)
-    return build_step(recipe, prepared.codec, torch.device("cpu"), lambda line: None), prepared
+    return build_step(recipe, prepared.processor, torch.device("cpu"), lambda line: None), prepared
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_model_reads_vectors_at_their_own_size(tmp_path, name):
     recipe, sides, matrix = wide(tmp_path, name)
     step, prepared = begun(tmp_path, recipe)
-    codec = prepared.codec
+    processor = prepared.processor
     for side in sides:
-        tokenizer = next(getattr(codec, n) for n in (side, "tokenizer", "text") if hasattr(codec, n))
+        tokenizer = next(getattr(processor, n) for n in (side, "tokenizer", "text") if hasattr(processor, n))
         ids = [tokenizer.whole_words()[word] for word in WORDS]
         embedding = getattr(step.model, EMBEDDINGS.get(side, "target_embedding"))
         entered = []
@@ -214,7 +214,7 @@ def test_the_first_loss_of_a_tied_model_is_near_that_of_a_uniform_guess(tmp_path
     step.eval()
     kind = kind_of(recipe)
     found = kind.validator(recipe, prepared, step)(step.model)
-    assert math.log(found["perplexity"]) == pytest.approx(math.log(prepared.codec.sizes[-1]), abs=0.5)
+    assert math.log(found["perplexity"]) == pytest.approx(math.log(prepared.processor.sizes[-1]), abs=0.5)
 
 
 @pytest.mark.parametrize(

@@ -88,14 +88,14 @@ def test_texts_lie_before_it_as_documents(tmp_path):
     run = into(tmp_path, pairs=True)
     seen = []
     run.model.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].ids.tolist()))
-    x, y = (run.codec.tokenizer.encode(word)[0] for word in "xy")
+    x, y = (run.processor.tokenizer.encode(word)[0] for word in "xy")
     (answer,) = run.predict([("x x y", "y")])
     assert seen.pop() == [2, x, x, y, 2, y, 2]
     assert answer.note is None
     (answer,) = run.predict([(" ".join("x" * 20), "y y")])
     assert seen.pop() == [2, *[x] * 6, 2, y, y, 2]
     assert "cut from 22 to 8 tokens" in answer.note
-    batch = kind_of(run.recipe).example(run.recipe, run.codec.sizes, 3, 8, 0)
+    batch = kind_of(run.recipe).example(run.recipe, run.processor.sizes, 3, 8, 0)
     sequences = [part.tolist() for part in batch.inputs.ids.split(list(batch.inputs.layout.lengths))]
     assert [[ids[0], ids.count(2), ids[-1]] for ids in sequences] == [[2, 3, 2]] * 3
 
@@ -106,7 +106,7 @@ def test_texts_may_lie_bare_before_it(tmp_path):
     run = into(tmp_path, task={"framed": False}, training={"max_updates": 2, "validate_every": 2})
     seen = []
     run.model.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].ids.tolist()))
-    x, y = (run.codec.tokenizer.encode(word)[0] for word in "xy")
+    x, y = (run.processor.tokenizer.encode(word)[0] for word in "xy")
     for text, wanted, note in [
         ("x x y", [x, x, y], None),
         ("", [2], "the input is empty"),
@@ -114,7 +114,7 @@ def test_texts_may_lie_bare_before_it(tmp_path):
     ]:
         (answer,) = run.predict([text])
         assert (seen.pop(), answer.note) == (wanted, note)
-    batch = kind_of(run.recipe).example(run.recipe, run.codec.sizes, 3, 8, 0)
+    batch = kind_of(run.recipe).example(run.recipe, run.processor.sizes, 3, 8, 0)
     assert set(batch.inputs.layout.lengths) == {7, 8, 9}
     events = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
     (score, *_) = evaluate(run, "valid", run.recipe.data.valid).scores
@@ -141,7 +141,7 @@ def test_a_number_for_a_text(tmp_path):
     run = into(tmp_path, task={"kind": "regression"}, training={"max_updates": 8, "validate_every": 8})
     (*_, last) = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
     scores = {score.name: score.value for score in evaluate(run, "valid", run.recipe.data.valid).scores}
-    assert scores["MSE"] == pytest.approx(last["metrics"]["loss"] * run.codec.deviation**2, rel=1e-4)
+    assert scores["MSE"] == pytest.approx(last["metrics"]["loss"] * run.processor.deviation**2, rel=1e-4)
 
 
 TAGGING = {"kind": "tsv", "columns": {"words": 0, "tags": 1}}
@@ -183,7 +183,7 @@ def test_a_language_model_tags_each_word_at_its_last_token(tmp_path):
     seen = []
     run.model.embedding.register_forward_hook(lambda _, given, __: seen.append(given[0].ids.tolist()))
     (alone,) = run.predict(["yab xa"])
-    assert seen == [[2, *run.codec.tokenizer.encode("yab xa"), 2]]
+    assert seen == [[2, *run.processor.tokenizer.encode("yab xa"), 2]]
     assert alone.tags == ["-b", "ya"]
     # Nothing that follows changes a tag.
     (longer,) = run.predict(["yab xa xb"])
@@ -191,7 +191,7 @@ def test_a_language_model_tags_each_word_at_its_last_token(tmp_path):
     (found, *_) = look(run, "yab xa").maps
     assert found.weights.shape[-2:] == (8, 8)
     assert describe(tmp_path / "run").parameters == sum(p.numel() for p in run.model.parameters())
-    batch = kind_of(run.recipe).example(run.recipe, run.codec.sizes, 2, 8, 0)
+    batch = kind_of(run.recipe).example(run.recipe, run.processor.sizes, 2, 8, 0)
     assert batch.inputs.ids[0] == 2
 
 
@@ -227,7 +227,7 @@ def test_a_tagger_goes_on_from_a_language_model(tmp_path):
 def test_it_is_described_with_its_head_and_without_an_output_layer(tmp_path):
     write(tmp_path, one_text)
     run = into(tmp_path, tie=False)
-    size, n_labels = run.codec.sizes
+    size, n_labels = run.processor.sizes
     body = sum(
         parameter.numel() for name, parameter in run.model.named_parameters() if not name.startswith("heads")
     )

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.lines import Where
-from heedful.data.sources import Located
+from heedful.data.lines import Location
+from heedful.data.sources import LocatedRow
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.answering import Answerer, PassageCodec, Windows, answer_span
+from heedful.tasks.answering import Answerer, PassageProcessor, Windows, answer_span
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
 from heedful.text.words import spelled
@@ -22,29 +22,29 @@ CLS, SEP = 4, 5
 
 
 @pytest.fixture(scope="module")
-def codec():
-    return PassageCodec(train_tokenizer(BpeConfig(kind="bpe", merges=40), [PASSAGE] * 3))
+def processor():
+    return PassageProcessor(train_tokenizer(BpeConfig(kind="bpe", merges=40), [PASSAGE] * 3))
 
 
 @pytest.fixture(scope="module")
-def model(codec):
+def model(processor):
     torch.manual_seed(3)
     config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, max_length=64)
-    made = build(config, codec.sizes[0])
+    made = build(config, processor.sizes[0])
     made.heads["answer"] = class_head(14, 2, 0.1)
     for parameter in made.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return made
 
 
-def answerer(model, codec, longest=64, stride=None, **settings):
+def answerer(model, processor, longest=64, stride=None, **settings):
     windows = Windows(longest, 5, stride)
-    return Answerer(model, codec, windows=windows, **{"longest_answer": 4, **settings})
+    return Answerer(model, processor, windows=windows, **{"longest_answer": 4, **settings})
 
 
-def every_stretch(model, codec, question, passage, windows, longest_answer):
+def every_stretch(model, processor, question, passage, windows, longest_answer):
     """Score and text of each stretch of each window, and the class token's score of each window."""
-    asked, read = spelled(codec.tokenizer, question), spelled(codec.tokenizer, passage)
+    asked, read = spelled(processor.tokenizer, question), spelled(processor.tokenizer, passage)
     found, nothing = {}, []
     for a, b in windows.of(len(asked.ids), len(read.ids)):
         head = [CLS, *asked.ids[: windows.longest_question], SEP]
@@ -65,13 +65,13 @@ def every_stretch(model, codec, question, passage, windows, longest_answer):
 
 
 @pytest.mark.parametrize("longest, stride", [(64, None), (20, 3), (20, None), (19, 50)])
-def test_answers_are_the_best_stretches_of_all_windows(model, codec, longest, stride):
-    predictor = answerer(model, codec, longest, stride, n_best=6, budget=70)
+def test_answers_are_the_best_stretches_of_all_windows(model, processor, longest, stride):
+    predictor = answerer(model, processor, longest, stride, n_best=6, budget=70)
     questions = ["four five", "six", "two three four five six seven"]
     passages = [PASSAGE, "x y z \u0130 six x", PASSAGE]
     found = predictor.predict(list(zip(questions, passages, strict=True)))
     for question, passage, answer in zip(questions, passages, found, strict=True):
-        every, _ = every_stretch(model, codec, question, passage, predictor.windows, 4)
+        every, _ = every_stretch(model, processor, question, passage, predictor.windows, 4)
         best = sorted(every.items(), key=lambda item: -item[1])[:6]
         own = [answer, *answer.alternatives]
         assert [(a.start, a.end) for a in own] == [span for span, _ in best]
@@ -79,23 +79,25 @@ def test_answers_are_the_best_stretches_of_all_windows(model, codec, longest, st
         assert all(a.text == passage[a.start : a.end] != "" for a in own)
 
 
-def test_no_answer_is_the_class_token_unless_the_best_has_the_threshold_more(model, codec):
-    every, nothing = every_stretch(model, codec, "six", PASSAGE, Windows(20, 5, 3), 4)
+def test_no_answer_is_the_class_token_unless_the_best_has_the_threshold_more(model, processor):
+    every, nothing = every_stretch(model, processor, "six", PASSAGE, Windows(20, 5, 3), 4)
     best, none = max(every.values()), min(nothing)
     for threshold, empty in ((best - none - 0.01, False), (best - none + 0.01, True)):
-        (answer,) = answerer(model, codec, 20, 3, threshold=threshold, n_best=2).predict([("six", PASSAGE)])
+        (answer,) = answerer(model, processor, 20, 3, threshold=threshold, n_best=2).predict(
+            [("six", PASSAGE)]
+        )
         assert (answer.text == "") == empty == (answer.start is None)
         assert answer.score == pytest.approx(none if empty else best, abs=1e-4)
         plain = answer.to_dict()
         assert ("start" in plain) != empty
         assert (answer.alternatives[0].text == "") != empty
-    (always,) = answerer(model, codec, 20, 3).predict([("six", PASSAGE)])
+    (always,) = answerer(model, processor, 20, 3).predict([("six", PASSAGE)])
     assert always.text
 
 
-def test_one_output_for_each_input_whatever_is_empty(model, codec):
+def test_one_output_for_each_input_whatever_is_empty(model, processor):
     done = []
-    found = answerer(model, codec).predict(
+    found = answerer(model, processor).predict(
         [("", PASSAGE), ("six", ""), ("", " "), ("six", "x")], progress=done.append
     )
     assert sum(done) == len(found) == 4
@@ -104,12 +106,12 @@ def test_one_output_for_each_input_whatever_is_empty(model, codec):
     assert found[1].note == found[2].note == "the passage is empty"
     assert found[1].text == found[2].text == ""
     assert (found[3].text, found[3].start, found[3].end) == ("x", 0, 1)
-    assert answerer(model, codec).predict([]) == []
+    assert answerer(model, processor).predict([]) == []
 
 
-def test_there_is_no_alignment(model, codec):
+def test_there_is_no_alignment(model, processor):
     with pytest.raises(RequestError, match="alignment"):
-        answerer(model, codec).predict([("six", PASSAGE)], alignment=True)
+        answerer(model, processor).predict([("six", PASSAGE)], alignment=True)
 
 
 @given(st.integers(0, 30), st.integers(0, 60), st.integers(10, 40), st.none() | st.integers(1, 40))
@@ -128,7 +130,7 @@ def test_windows_cover_the_passage_and_fit(n_question, n_passage, longest, strid
 
 def row(answer, start=None):
     plain = {"question": "q", "passage": "one two one", "answer": answer}
-    return Located(plain if start is None else {**plain, "start": start}, Where("f.jsonl", 7))
+    return LocatedRow(plain if start is None else {**plain, "start": start}, Location("f.jsonl", 7))
 
 
 @pytest.mark.parametrize(

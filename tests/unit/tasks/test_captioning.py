@@ -5,16 +5,16 @@ import pytest
 import torch
 from PIL import Image
 
-from heedful.data.lines import Located, Where
+from heedful.data.lines import LocatedRow, Location
 from heedful.data.pictures import Picture
 from heedful.data.report import DataReport
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.errors import DataError
 from heedful.models.captioner import CaptionerConfig, build
-from heedful.tasks.captioning import CaptionCodec, Captioner, PictureAndCaption
+from heedful.tasks.captioning import Captioner, CaptionProcessor, PictureAndCaption
 from heedful.tasks.forced import forced
-from heedful.tasks.pairing import Pairing
 from heedful.tasks.pictures import PictureReader
+from heedful.tasks.sequence_formats import SequenceFormat
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -34,11 +34,11 @@ def arrays(n, size=SIZE):
 
 
 def captioner(decoding=None, **options):
-    codec = CaptionCodec(tokenizer())
+    processor = CaptionProcessor(tokenizer())
     torch.manual_seed(11)
     config = CaptionerConfig(picture_size=SIZE, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=2)
-    model = build(config, *codec.sizes)
-    return Captioner(model, codec, decoding or GreedyConfig(max_length=SHORT), PAIRING, **options)
+    model = build(config, *processor.sizes)
+    return Captioner(model, processor, decoding or GreedyConfig(max_length=SHORT), PAIRING, **options)
 
 
 def numbers(array):
@@ -61,7 +61,7 @@ def test_numbers_of_pictures_lie_between_minus_one_and_one():
 
 
 def test_batches_are_teacher_forced_and_lengths_are_those_of_both_sides():
-    assert isinstance(PAIRING, Pairing)
+    assert isinstance(PAIRING, SequenceFormat)
     sources = [numbers(each) for each in arrays(2)]
     batch = PAIRING.collate(sources, [[7, 8], []], samples=[4, 9])
     assert batch.inputs.split() == [[1, 7, 8], [1]]
@@ -77,7 +77,8 @@ def test_batches_are_teacher_forced_and_lengths_are_those_of_both_sides():
 
 def located(*pictures):
     return [
-        Located({"picture": p, "caption": "a red circle"}, Where("t", n)) for n, p in enumerate(pictures, 1)
+        LocatedRow({"picture": p, "caption": "a red circle"}, Location("t", n))
+        for n, p in enumerate(pictures, 1)
     ]
 
 
@@ -85,12 +86,12 @@ def test_rows_become_numbers_and_ids(tmp_path):
     (array,) = arrays(1)
     Image.fromarray(array).save(tmp_path / "one.png")
     rows = located(Picture.of(array), Picture.of(tmp_path / "one.png"))
-    codec, report = CaptionCodec(tokenizer()), DataReport()
-    for row in codec.encode(rows, READER, report, drop=False):
+    processor, report = CaptionProcessor(tokenizer()), DataReport()
+    for row in processor.encode(rows, READER, report, drop=False):
         assert row.row["picture"].dtype == np.uint8
         assert np.array_equal(row.row["picture"], numbers(array))
-        assert codec.tokenizer.decode(row.row["caption"]) == "a red circle"
-    grey = next(codec.encode(rows, PictureReader(4, 1, (0.5,), (0.5,)), report, drop=False))
+        assert processor.tokenizer.decode(row.row["caption"]) == "a red circle"
+    grey = next(processor.encode(rows, PictureReader(4, 1, (0.5,), (0.5,)), report, drop=False))
     assert grey.row["picture"].shape == (16,)
 
 
@@ -98,21 +99,21 @@ def test_an_unreadable_picture_is_refused_by_name_or_left_out_and_counted(tmp_pa
     (tmp_path / "no.png").write_text("text")
     (good,) = arrays(1)
     rows = located(Picture.of(good), Picture(tmp_path / "no.png", "no.png"), Picture.of(good))
-    codec, report = CaptionCodec(tokenizer()), DataReport()
+    processor, report = CaptionProcessor(tokenizer()), DataReport()
     with pytest.raises(DataError, match=r"t:2: no.png: is not a picture.*`unreadable: drop`"):
-        list(codec.encode(rows, READER, report, drop=False))
-    kept = list(codec.encode(rows, READER, report, drop=True))
+        list(processor.encode(rows, READER, report, drop=False))
+    kept = list(processor.encode(rows, READER, report, drop=True))
     assert [row.where.line for row in kept] == [1, 3]
     assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}
 
 
 def test_a_missing_picture_is_one_that_cannot_be_read_and_has_the_name_of_its_row():
     (good,) = arrays(1)
-    rows = located(Picture.of(good), Picture.missing(Where("t", 2)))
-    codec, report = CaptionCodec(tokenizer()), DataReport()
+    rows = located(Picture.of(good), Picture.missing(Location("t", 2)))
+    processor, report = CaptionProcessor(tokenizer()), DataReport()
     with pytest.raises(DataError, match=r"^t:2: there is no picture \(`unreadable: drop`"):
-        list(codec.encode(rows, READER, report, drop=False))
-    assert len(list(codec.encode(rows, READER, report, drop=True))) == 1
+        list(processor.encode(rows, READER, report, drop=False))
+    assert len(list(processor.encode(rows, READER, report, drop=True))) == 1
     assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}
 
 

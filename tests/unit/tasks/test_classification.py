@@ -5,12 +5,12 @@ import itertools
 import pytest
 import torch
 
-from heedful.data.lines import Where
-from heedful.data.sources import Located
+from heedful.data.lines import Location
+from heedful.data.sources import LocatedRow
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.classification import Classifier, LabelCodec
+from heedful.tasks.classification import Classifier, LabelProcessor
 from heedful.tasks.texts import fitted
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
@@ -20,46 +20,46 @@ CLS, SEP = 4, 5
 
 
 @pytest.fixture(scope="module")
-def codec():
+def processor():
     tokenizer = train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)] * 2)
-    return LabelCodec(tokenizer, ("bad", "good", "odd"))
+    return LabelProcessor(tokenizer, ("bad", "good", "odd"))
 
 
-def ids(codec, text):
-    return codec.tokenizer.encode(text)
+def ids(processor, text):
+    return processor.tokenizer.encode(text)
 
 
-def model(codec, segments=2):
+def model(processor, segments=2):
     torch.manual_seed(3)
     config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, max_length=9, segments=segments)
-    made = build(config, codec.sizes[0])
-    made.heads["class"] = class_head(14, codec.sizes[1], 0.1)
+    made = build(config, processor.sizes[0])
+    made.heads["class"] = class_head(14, processor.sizes[1], 0.1)
     for parameter in made.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return made
 
 
-def test_rows_become_ids_and_numbers(codec):
-    rows = [Located({"text": "one two", "label": "good"}, Where("f", 1))]
-    (encoded,) = codec.encode(rows, ["text"])
-    assert encoded.row == {"text": ids(codec, "one two"), "label": [1]}
+def test_rows_become_ids_and_numbers(processor):
+    rows = [LocatedRow({"text": "one two", "label": "good"}, Location("f", 1))]
+    (encoded,) = processor.encode(rows, ["text"])
+    assert encoded.row == {"text": ids(processor, "one two"), "label": [1]}
 
 
-def test_a_label_that_was_never_seen_is_named_with_its_place_and_the_nearest(codec):
-    rows = [Located({"text": "one", "label": "god"}, Where("reviews.tsv", 7))]
+def test_a_label_that_was_never_seen_is_named_with_its_place_and_the_nearest(processor):
+    rows = [LocatedRow({"text": "one", "label": "god"}, Location("reviews.tsv", 7))]
     with pytest.raises(DataError, match=r"reviews.tsv:7: the label 'god' .*'good'"):
-        list(codec.encode(rows, ["text"]))
+        list(processor.encode(rows, ["text"]))
 
 
-def test_a_text_stands_between_class_token_and_separator(codec):
-    batch = codec.collate([[[7, 8]], [[]]], [2, 0])
+def test_a_text_stands_between_class_token_and_separator(processor):
+    batch = processor.collate([[[7, 8]], [[]]], [2, 0])
     assert batch.inputs.split() == [[CLS, 7, 8, SEP], [CLS, SEP]]
     assert batch.classes.tolist() == [2, 0]
     assert batch.inputs.segments is None
 
 
-def test_the_second_text_of_a_pair_is_another_segment(codec):
-    batch = codec.collate([[[7, 8], [9]], [[], [10, 11]]], [2, 0])
+def test_the_second_text_of_a_pair_is_another_segment(processor):
+    batch = processor.collate([[[7, 8], [9]], [[], [10, 11]]], [2, 0])
     assert batch.inputs.split() == [[CLS, 7, 8, SEP, 9, SEP], [CLS, SEP, 10, 11, SEP]]
     assert batch.inputs.segments.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1]
 
@@ -74,19 +74,19 @@ def test_texts_are_cut_the_longer_one_first(lengths):
     assert [list(text) for text in fitted(texts, longest)] == expected
 
 
-def test_predictions_are_the_models_own_probabilities_whatever_the_batch(codec):
-    made = model(codec)
+def test_predictions_are_the_models_own_probabilities_whatever_the_batch(processor):
+    made = model(processor)
     texts = ["one", "two three four", "", "seven " * 20, "five six", "one"]
-    classifier = Classifier(made, codec, longest=9, n_best=3, budget=20)
+    classifier = Classifier(made, processor, longest=9, n_best=3, budget=20)
     done = []
     predictions = classifier.predict(texts, progress=done.append)
     assert sum(done) == len(texts)
     for text, prediction in zip(texts, predictions, strict=True):
-        row = Tokens.of([[CLS, *ids(codec, text)[:7], SEP]])
+        row = Tokens.of([[CLS, *ids(processor, text)[:7], SEP]])
         with torch.no_grad():
             log_probs = made.heads["class"](made.heads["pooled"](made(row), row.layout))[0].log_softmax(-1)
         found = {p.text: p.score for p in (prediction, *prediction.alternatives)}
-        expected = dict(zip(codec.labels, log_probs.tolist(), strict=True))
+        expected = dict(zip(processor.labels, log_probs.tolist(), strict=True))
         assert found == pytest.approx(expected, abs=1e-5)
         scores = [prediction.score, *(p.score for p in prediction.alternatives)]
         assert scores == sorted(scores, reverse=True)
@@ -95,20 +95,20 @@ def test_predictions_are_the_models_own_probabilities_whatever_the_batch(codec):
     assert predictions[3].note == "cut from 20 to 7 tokens"
 
 
-def test_pairs_are_read_with_their_segments(codec):
-    made = model(codec)
-    (prediction,) = Classifier(made, codec, longest=9).predict([("one two", "three")])
-    row = codec.collate([[ids(codec, "one two"), ids(codec, "three")]], [0]).inputs
+def test_pairs_are_read_with_their_segments(processor):
+    made = model(processor)
+    (prediction,) = Classifier(made, processor, longest=9).predict([("one two", "three")])
+    row = processor.collate([[ids(processor, "one two"), ids(processor, "three")]], [0]).inputs
     with torch.no_grad():
         logits = made.heads["class"](made.heads["pooled"](made(row), row.layout))[0]
-    assert prediction.text == codec.labels[logits.argmax()]
+    assert prediction.text == processor.labels[logits.argmax()]
     assert prediction.alternatives == []
 
 
-def test_there_is_no_alignment(codec):
+def test_there_is_no_alignment(processor):
     with pytest.raises(RequestError, match="alignment"):
-        Classifier(model(codec), codec, longest=9).predict(["one"], alignment=True)
+        Classifier(model(processor), processor, longest=9).predict(["one"], alignment=True)
 
 
-def test_no_input_no_output(codec):
-    assert Classifier(model(codec), codec, longest=9).predict([]) == []
+def test_no_input_no_output(processor):
+    assert Classifier(model(processor), processor, longest=9).predict([]) == []

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from heedful.data.sources import Located, Where
+from heedful.data.sources import LocatedRow, Location
 from heedful.errors import DataError
 from heedful.tasks.labels import answer, learned, listed, number_of
 
 
 def rows(*labels):
-    return [Located({"label": label}, Where("f", n)) for n, label in enumerate(labels, 1)]
+    return [LocatedRow({"label": label}, Location("f", n)) for n, label in enumerate(labels, 1)]
 
 
 def test_those_that_occur_are_taken_sorted_and_those_given_in_their_order():
@@ -34,9 +34,9 @@ def test_what_cannot_be_learned_is_refused(labels, given, message):
 
 
 def test_a_label_has_the_number_of_its_place():
-    assert [number_of(label, ("b", "a"), Where("f", 1)) for label in "ab"] == [1, 0]
+    assert [number_of(label, ("b", "a"), Location("f", 1)) for label in "ab"] == [1, 0]
     with pytest.raises(DataError, match=r"f:3: the label 'goood' .*'good'"):
-        number_of("goood", ("bad", "good"), Where("f", 3))
+        number_of("goood", ("bad", "good"), Location("f", 3))
 
 
 def test_the_answer_is_the_most_probable_label_and_then_the_next():

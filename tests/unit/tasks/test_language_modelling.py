@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from heedful.data.report import DataReport
-from heedful.data.sources import Located, Where
+from heedful.data.sources import LocatedRow, Location
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, NoPenaltyConfig, SampleConfig
 from heedful.errors import RequestError, WorkError
 from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Tokens
 from heedful.tasks.continuing import Continuation, Stops
-from heedful.tasks.language_modelling import Completer, Limits, TextCodec
+from heedful.tasks.language_modelling import Completer, Limits, TextProcessor
 from heedful.text.configuration import BpeConfig, ByteConfig, CharacterConfig, WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -23,14 +23,14 @@ PROMPTS = ["the cat", "", "d", "on the mat; the dog sat on the log", "the cat", 
 
 
 @cache
-def codec(kind="character"):
+def processor(kind="character"):
     config = {
         "character": CharacterConfig(kind="character"),
         "byte": ByteConfig(kind="byte"),
         "bpe": BpeConfig(kind="bpe", merges=12),
         "word": WordConfig(kind="word"),
     }[kind]
-    return TextCodec(train_tokenizer(config, [TEXT]))
+    return TextProcessor(train_tokenizer(config, [TEXT]))
 
 
 def completer(decoding=None, kind="character", positions="learned", context=CONTEXT, n=23, stop=(), **more):
@@ -45,17 +45,19 @@ def completer(decoding=None, kind="character", positions="learned", context=CONT
         positions=positions,
         tie=False,
     )
-    model = build(config, *codec(kind).sizes)
+    model = build(config, *processor(kind).sizes)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
     limits = Limits(n, tuple(stop))
-    return Completer(model, codec(kind), decoding or GreedyConfig(), context=context, limits=limits, **more)
+    return Completer(
+        model, processor(kind), decoding or GreedyConfig(), context=context, limits=limits, **more
+    )
 
 
 def slow(it, prompt, choose=lambda log_probs: int(log_probs.argmax())):
     """Ids and log-probabilities from whole passes over what the model may see, as the docstring has it."""
-    own = it.codec.text
+    own = it.processor.text
     ids = (own.encode(prompt) or [own.specials.end])[-it.context :]
     n_prompt, begin, found = len(ids), 0, []
     for _ in range(it.limits.max_new_tokens):
@@ -80,10 +82,10 @@ def test_greedy_completions_are_those_of_whole_passes(positions, context):
     it = completer(positions=positions, context=context)
     for prompt, prediction in zip(PROMPTS, it.predict(PROMPTS), strict=True):
         ids, log_probs = slow(it, prompt)
-        assert prediction.tokens == it.codec.text.tokens(ids)
+        assert prediction.tokens == it.processor.text.tokens(ids)
         assert prediction.log_probs == pytest.approx(log_probs, abs=1e-5)
         assert prediction.score == pytest.approx(sum(log_probs), abs=1e-4)
-        assert it.codec.text.decode(ids) == prediction.text
+        assert it.processor.text.decode(ids) == prediction.text
 
 
 @pytest.mark.slow
@@ -92,7 +94,7 @@ def test_the_loops_above_slide_and_end_and_go_on():
     it = completer()
     lengths = {len(slow(it, prompt)[1]) for prompt in PROMPTS}
     assert max(lengths) == 23
-    assert len(it.codec.text.encode(PROMPTS[3])) > CONTEXT
+    assert len(it.processor.text.encode(PROMPTS[3])) > CONTEXT
 
 
 DECODINGS = [
@@ -125,10 +127,10 @@ def test_as_many_completions_as_prompts_in_order_whatever_the_batch(decoding, ki
 def test_log_probabilities_are_those_of_a_forced_pass(decoding):
     it = completer(decoding, context=100)
     for prompt, prediction in zip(PROMPTS, it.predict(PROMPTS), strict=True):
-        read = it.codec.text.encode(prompt) or [it.codec.text.specials.end]
+        read = it.processor.text.encode(prompt) or [it.processor.text.specials.end]
         for one in [prediction, *prediction.alternatives]:
-            chosen = [it.codec.text.model.labels.index(token) for token in one.tokens]
-            chosen += [it.codec.text.specials.end] * (len(one.log_probs) - len(chosen))
+            chosen = [it.processor.text.model.labels.index(token) for token in one.tokens]
+            chosen += [it.processor.text.specials.end] * (len(one.log_probs) - len(chosen))
             hidden = it.model(Tokens.of([[*read, *chosen]]))[len(read) - 1 : -1]
             log_probs = it.model.heads["token"](hidden).log_softmax(-1)
             wanted = [float(row[token]) for row, token in zip(log_probs, chosen, strict=True)]
@@ -153,19 +155,19 @@ def test_an_empty_prompt_is_begun_with_the_end_token():
     it = completer()
     ids, _ = slow(it, "")
     assert ids
-    assert it.predict([""])[0].tokens == it.codec.text.tokens(ids)
+    assert it.predict([""])[0].tokens == it.processor.text.tokens(ids)
 
 
 def test_special_tokens_are_never_written():
     it = completer(SampleConfig(seed=1, temperature=5.0), n=50)
-    specials = set(it.codec.text.specials.names)
+    specials = set(it.processor.text.specials.names)
     for prediction in it.predict(["the"] * 20):
         assert not specials & set(prediction.tokens)
 
 
 def test_what_is_added_to_a_prompt_keeps_its_space():
     it = completer(kind="word", n=3)
-    own = it.codec.text
+    own = it.processor.text
     prompt = "the cat"
     (prediction,) = it.predict([prompt])
     ids, _ = slow(it, prompt)
@@ -190,8 +192,8 @@ def test_a_completion_ends_before_a_stop_string(kind, decoding):
             assert other.tokens[: len(one.tokens)] == one.tokens
             if stop in other.text:
                 # The tokens that complete it are shown, and the end that follows was forced.
-                assert stop in completer(kind=kind).codec.text.decode(
-                    [codec(kind).text.model.labels.index(token) for token in one.tokens]
+                assert stop in completer(kind=kind).processor.text.decode(
+                    [processor(kind).text.model.labels.index(token) for token in one.tokens]
                 )
                 assert len(one.log_probs) == len(one.tokens) + 1 or len(one.tokens) == 60
                 assert one.log_probs[len(one.tokens) :] in ([0.0], [])
@@ -227,7 +229,7 @@ def test_what_is_remembered_of_a_sequence_does_not_grow_with_it(context, monkeyp
 
 
 def test_without_a_prompt_the_first_word_has_no_blank_before_it():
-    own = codec("bpe").text
+    own = processor("bpe").text
     ids = own.encode("the cat")
     assert Stops(own, (" the",)).reached(ids)
     assert not Stops(own, (" the",)).reached(ids, begun=False)
@@ -246,7 +248,7 @@ def test_a_stop_string_in_the_prompt_ends_nothing():
 
 
 def test_stops_look_at_whole_tokens_and_tell_what_is_certain():
-    own = codec("bpe").text
+    own = processor("bpe").text
     stops = Stops(own, ("ab", "bcd", "ß"))
     assert stops.reached(own.encode("x ab"))
     assert not stops.reached(own.encode("x a"))
@@ -318,15 +320,15 @@ def test_what_needs_a_source_is_refused():
         completer(BeamConfig(coverage=0.1))
 
 
-# The codec -------------------------------------------------------------------------------------------------
+# The processor ---------------------------------------------------------------------------------------------
 
 
 def rows(*texts):
-    return [Located({"text": text}, Where("t", number)) for number, text in enumerate(texts, 1)]
+    return [LocatedRow({"text": text}, Location("t", number)) for number, text in enumerate(texts, 1)]
 
 
 def test_documents_follow_one_another_each_with_its_end():
-    own, report = codec(), DataReport({"text": codec().text.specials.unknown})
+    own, report = processor(), DataReport({"text": processor().text.specials.unknown})
     found = [i for row in own.encode(rows("the cat", "", "dog?"), report) for i in row.row["text"]]
     end = own.text.specials.end
     assert found == [*own.text.encode("the cat"), end, end, *own.text.encode("dog?"), end]
@@ -346,6 +348,6 @@ def test_documents_follow_one_another_each_with_its_end():
     ],
 )
 def test_bits_are_those_of_the_very_text(kind, text, spells):
-    own, report = codec(kind), DataReport({"text": codec(kind).text.specials.unknown})
+    own, report = processor(kind), DataReport({"text": processor(kind).text.specials.unknown})
     list(own.encode(rows(text), report))
     assert own.spells(report) is spells

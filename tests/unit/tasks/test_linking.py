@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from heedful.data.lines import Located, Where
+from heedful.data.lines import LocatedRow, Location
 from heedful.data.report import DataReport, Filter, keep
 from heedful.errors import DataError
 from heedful.tasks.linking import ALIGNMENT, NOT_ALONE, cut_links, encode_linked
@@ -35,9 +35,9 @@ def tokenizers(name, moses=None):
 
 def encoded(name, *rows, moses=None):
     located = [
-        Located(
+        LocatedRow(
             {SOURCE: source, TARGET: target} | ({} if links is None else {ALIGNMENT: links}),
-            Where("train.en", n),
+            Location("train.en", n),
         )
         for n, (source, target, links) in enumerate(rows, 1)
     ]
@@ -99,7 +99,7 @@ def test_texts_whose_ids_are_not_those_of_their_words_are_trained_without_links(
     assert row[ALIGNMENT] == []
     assert len(row[SOURCE]) == 4
     assert pairs(other) == [(0, 0)]
-    assert report.noted[NOT_ALONE].examples == [Where("train.en", 1)]
+    assert report.noted[NOT_ALONE].examples == [Location("train.en", 1)]
     assert report.to_dict()["noted"] == {NOT_ALONE: {"count": 1, "examples": ["train.en:1"]}}
     assert any(NOT_ALONE in line for line in report.lines())
 
@@ -119,7 +119,7 @@ def test_a_wrong_link_stops_the_work_and_is_named(links, message):
 
 
 def test_links_of_ids_that_are_cut_off_go():
-    located = [Located({SOURCE: "a b c", TARGET: "x y", ALIGNMENT: "0-0 1-1 2-1"}, Where("t", 1))]
+    located = [LocatedRow({SOURCE: "a b c", TARGET: "x y", ALIGNMENT: "0-0 1-1 2-1"}, Location("t", 1))]
     report = DataReport()
     found = keep(
         encode_linked(tokenizers("word"), located, report),
@@ -134,7 +134,7 @@ def test_links_of_ids_that_are_cut_off_go():
 
 
 def test_an_alignment_without_links_drops_no_row():
-    located = [Located({SOURCE: "a", TARGET: "x", ALIGNMENT: ""}, Where("t", 1))]
+    located = [LocatedRow({SOURCE: "a", TARGET: "x", ALIGNMENT: ""}, Location("t", 1))]
     report = DataReport()
     (row,) = cut_links(
         keep(encode_linked(tokenizers("word"), located, report), Filter(), report, [ALIGNMENT])

@@ -16,8 +16,8 @@ from heedful.models.encoder import EncoderConfig, build
 from heedful.nn.layout import Tokens
 from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
-from heedful.tasks.language_modelling import TextCodec
-from heedful.tasks.masking import FOLLOWS, STRANGE, Filler, Maskings, word_beginnings
+from heedful.tasks.language_modelling import TextProcessor
+from heedful.tasks.masking import FOLLOWS, STRANGE, MaskFiller, Maskings, word_beginnings
 from heedful.text.configuration import CharacterConfig, TokenizerConfig, WordConfig
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
@@ -340,14 +340,14 @@ def test_terms_are_sums_over_hidden_tokens():
 
 
 @pytest.fixture(scope="module")
-def codec():
-    return TextCodec(train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)] * 2))
+def processor():
+    return TextProcessor(train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)] * 2))
 
 
-def test_gaps_are_filled_with_what_the_model_finds_likeliest(codec):
-    model = encoder(codec.text.vocab_size)
+def test_gaps_are_filled_with_what_the_model_finds_likeliest(processor):
+    model = encoder(processor.text.vocab_size)
     texts = ["one [MASK] three", "two", "", "[MASK] [MASK] six", "[MASK]"]
-    predictions = Filler(model, codec, longest=23, n_best=3, budget=9).predict(texts)
+    predictions = MaskFiller(model, processor, longest=23, n_best=3, budget=9).predict(texts)
     assert len(predictions) == len(texts)
     for text, prediction in zip(texts, predictions, strict=True):
         n = text.count("[MASK]")
@@ -356,14 +356,14 @@ def test_gaps_are_filled_with_what_the_model_finds_likeliest(codec):
             assert prediction.note == "there is no [MASK] to fill"
             continue
         words = text.split()
-        ids = [MASK if word == "[MASK]" else codec.text.encode(word)[0] for word in words]
+        ids = [MASK if word == "[MASK]" else processor.text.encode(word)[0] for word in words]
         with torch.no_grad():
             log_probs = model.heads["token"](model(Tokens.of([[CLS, *ids, SEP]])))[1:-1].log_softmax(-1)
         best = {
             place: FIRST + int(log_probs[place, FIRST:].argmax()) for place, i in enumerate(ids) if i == MASK
         }
-        assert prediction.text == codec.text.decode([best.get(place, i) for place, i in enumerate(ids)])
-        assert prediction.tokens == codec.text.tokens(list(best.values()))
+        assert prediction.text == processor.text.decode([best.get(place, i) for place, i in enumerate(ids)])
+        assert prediction.tokens == processor.text.tokens(list(best.values()))
         expected = [log_probs[place, i].item() for place, i in best.items()]
         assert prediction.log_probs == pytest.approx(expected, abs=1e-5)
         scores = [prediction.score, *(p.score for p in prediction.alternatives)]
@@ -372,9 +372,9 @@ def test_gaps_are_filled_with_what_the_model_finds_likeliest(codec):
         assert prediction.score == pytest.approx(sum(expected), abs=1e-5)
 
 
-def test_several_gaps_are_ranked_together(codec):
-    model = encoder(codec.text.vocab_size)
-    (prediction,) = Filler(model, codec, longest=23, n_best=7).predict(["[MASK] [MASK]"])
+def test_several_gaps_are_ranked_together(processor):
+    model = encoder(processor.text.vocab_size)
+    (prediction,) = MaskFiller(model, processor, longest=23, n_best=7).predict(["[MASK] [MASK]"])
     with torch.no_grad():
         log_probs = model.heads["token"](model(Tokens.of([[CLS, MASK, MASK, SEP]])))[1:3].log_softmax(-1)
     sums = (
@@ -384,15 +384,15 @@ def test_several_gaps_are_ranked_together(codec):
     assert found == pytest.approx(sums.tolist(), abs=1e-5)
 
 
-def test_pairs_are_read_with_their_segments_whatever_else_is_read(codec):
+def test_pairs_are_read_with_their_segments_whatever_else_is_read(processor):
     """Gaps of both texts are filled, and it is told whether the second follows; singles are as they were."""
-    model, width = encoder(codec.text.vocab_size), 23
+    model, width = encoder(processor.text.vocab_size), 23
     model.heads["next"] = torch.nn.Linear(model.heads["token"].transform[0].in_features, 2)
     pair = ("one [MASK] three", "five [MASK]")
     inputs = [pair, "one [MASK]", ("two", "six seven"), "", ("", "")]
-    found = Filler(model, codec, longest=width, n_best=2, budget=9).predict(inputs)
-    whole = [[CLS, *codec.text.encode("one"), MASK, *codec.text.encode("three"), SEP]]
-    whole.append([*codec.text.encode("five"), MASK, SEP])
+    found = MaskFiller(model, processor, longest=width, n_best=2, budget=9).predict(inputs)
+    whole = [[CLS, *processor.text.encode("one"), MASK, *processor.text.encode("three"), SEP]]
+    whole.append([*processor.text.encode("five"), MASK, SEP])
     segments = torch.tensor([0] * 5 + [1] * 3)
     tokens = replace(Tokens.of([whole[0] + whole[1]]), segments=segments)
     with torch.no_grad():
@@ -400,16 +400,16 @@ def test_pairs_are_read_with_their_segments_whatever_else_is_read(codec):
         best = FIRST + model.heads["token"](hidden)[:, FIRST:].argmax(-1)
         pooled = model.heads["pooled"](hidden, tokens.layout)
         follows = model.heads["next"](pooled).softmax(-1)[0, FOLLOWS].item()
-    (second,), (fifth,) = codec.text.tokens([best[2]]), codec.text.tokens([best[6]])
+    (second,), (fifth,) = processor.text.tokens([best[2]]), processor.text.tokens([best[6]])
     assert found[0].text == f"one {second} three\tfive {fifth}"
     assert found[0].follows == pytest.approx(follows, abs=1e-6)
     assert [each.follows is None for each in found] == [False, True, False, True, False]
-    assert found[1] == Filler(model, codec, longest=width, n_best=2).predict([inputs[1]])[0]
+    assert found[1] == MaskFiller(model, processor, longest=width, n_best=2).predict([inputs[1]])[0]
     assert (found[2].text, found[2].note) == ("two\tsix seven", None)
 
 
-def test_a_pair_is_cut_where_it_is_longer(codec):
-    filler = Filler(encoder(codec.text.vocab_size), codec, longest=9)
+def test_a_pair_is_cut_where_it_is_longer(processor):
+    filler = MaskFiller(encoder(processor.text.vocab_size), processor, longest=9)
     (found,) = filler.predict([("[MASK] " + "one " * 9 + "[MASK]", "two [MASK]")])
     assert found.note == "cut by 7 tokens"  # 4 + 2 of 13 beside three special tokens
     assert len(found.tokens) == 2
@@ -417,16 +417,18 @@ def test_a_pair_is_cut_where_it_is_longer(codec):
     assert found.follows is None  # it never learned that
 
 
-def test_another_text_may_stand_for_a_gap(codec):
-    model = encoder(codec.text.vocab_size)
-    one, other = (Filler(model, codec, longest=23, gap=gap) for gap in ("[MASK]", "___"))
+def test_another_text_may_stand_for_a_gap(processor):
+    model = encoder(processor.text.vocab_size)
+    one, other = (MaskFiller(model, processor, longest=23, gap=gap) for gap in ("[MASK]", "___"))
     assert one.predict(["one [MASK]"])[0].text == other.predict(["one ___"])[0].text
     with pytest.raises(RequestError, match="empty"):
-        Filler(model, codec, longest=23, gap="")
+        MaskFiller(model, processor, longest=23, gap="")
 
 
-def test_a_long_text_is_cut_and_says_so(codec):
-    (prediction,) = Filler(encoder(codec.text.vocab_size), codec, longest=7).predict(["[MASK]" + " one" * 9])
+def test_a_long_text_is_cut_and_says_so(processor):
+    (prediction,) = MaskFiller(encoder(processor.text.vocab_size), processor, longest=7).predict(
+        ["[MASK]" + " one" * 9]
+    )
     assert prediction.note == "cut by 5 tokens"
 
 
@@ -435,15 +437,17 @@ def test_words_cannot_be_told_from_characters():
         word_beginnings(train_tokenizer(CharacterConfig(kind="character"), ["one two"]))
 
 
-def test_a_gap_beyond_what_is_read_is_said_to_be_there(codec):
-    (prediction,) = Filler(encoder(codec.text.vocab_size), codec, longest=7).predict(["one " * 9 + "[MASK]"])
+def test_a_gap_beyond_what_is_read_is_said_to_be_there(processor):
+    (prediction,) = MaskFiller(encoder(processor.text.vocab_size), processor, longest=7).predict(
+        ["one " * 9 + "[MASK]"]
+    )
     assert prediction.text == "one " * 9 + "[MASK]"
     assert prediction.note == "[MASK] lies beyond the 5 tokens that are read"
 
 
-def test_there_are_no_more_answers_than_tokens(codec):
-    model = encoder(codec.text.vocab_size)
-    (prediction,) = Filler(model, codec, longest=23, n_best=99).predict(["one [MASK]"])
+def test_there_are_no_more_answers_than_tokens(processor):
+    model = encoder(processor.text.vocab_size)
+    (prediction,) = MaskFiller(model, processor, longest=23, n_best=99).predict(["one [MASK]"])
     assert 1 + len(prediction.alternatives) == len(WORDS)
     assert all(np.isfinite(each.score) for each in (prediction, *prediction.alternatives))
 
@@ -478,6 +482,6 @@ def test_a_text_is_read_as_in_training_and_stays_as_it_is_around_its_gaps(kind):
         wanted = pieces.index(f" {word}".encode())
         for place in [n for n, i in enumerate(whole) if i == wanted][:1]:
             model = Knowing(len(pieces), wanted, tempting)
-            filler = Filler(model, TextCodec(tokenizer), longest=99)
+            filler = MaskFiller(model, TextProcessor(tokenizer), longest=99)
             assert filler.predict([text.replace(word, "[MASK]", 1)])[0].text == text
             assert model.seen == [CLS, *whole[:place], MASK, *whole[place + 1 :], SEP]

@@ -6,23 +6,23 @@ import torch
 
 from heedful.data.pictures import Picture
 from heedful.data.report import DataReport
-from heedful.data.sources import Located, Where
+from heedful.data.sources import LocatedRow, Location
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import class_head
 from heedful.models.vision import VisionConfig, build
 from heedful.nn.patches import Pictures
-from heedful.tasks.picture_classification import PictureClassifier, PictureCodec
+from heedful.tasks.picture_classification import PictureClassifier, PictureProcessor
 from heedful.tasks.pictures import PictureReader
 
 SIZE, N_TOKENS = 6, 5
 ARRAYS = np.random.default_rng(4).integers(0, 256, (7, SIZE, SIZE), dtype=np.uint8)
 PICTURES = [Picture(array, f"p{n}") for n, array in enumerate(ARRAYS)]
 BROKEN = Picture(b"no picture", "broken.png")
-CODEC = PictureCodec(PictureReader.measured(PICTURES, SIZE, 1), ("cat", "dog", "eel"))
+CODEC = PictureProcessor(PictureReader.measured(PICTURES, SIZE, 1), ("cat", "dog", "eel"))
 
 
 def row(picture, label, n=1):
-    return Located({"picture": picture, "label": label}, Where("f", n))
+    return LocatedRow({"picture": picture, "label": label}, Location("f", n))
 
 
 def model():

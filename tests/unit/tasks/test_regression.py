@@ -6,22 +6,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.lines import Where
-from heedful.data.sources import Located
+from heedful.data.lines import Location
+from heedful.data.sources import LocatedRow
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.regression import Estimator, NumberCodec, number
+from heedful.tasks.regression import NumberProcessor, Regressor, number
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
-CODEC = NumberCodec(train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)] * 2), mean=3.25, deviation=1.5)
+CODEC = NumberProcessor(
+    train_tokenizer(WordConfig(kind="word"), [" ".join(WORDS)] * 2), mean=3.25, deviation=1.5
+)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_are_kept_exactly(value):
-    (encoded,) = CODEC.encode([Located({"text": "one", "label": repr(value)}, Where("f", 1))], ["text"])
+    (encoded,) = CODEC.encode([LocatedRow({"text": "one", "label": repr(value)}, Location("f", 1))], ["text"])
     assert len(encoded.row["label"]) == 8
     assert np.array(encoded.row["label"], dtype="u1").view("<f8")[0] == value
 
@@ -32,7 +34,7 @@ def test_numbers_are_kept_exactly(value):
 )
 def test_what_is_no_number_is_named_with_its_place(label, message):
     with pytest.raises(DataError, match=rf"scores.tsv:7: .*{message}"):
-        number(label, Where("scores.tsv", 7))
+        number(label, Location("scores.tsv", 7))
 
 
 def test_estimates_are_the_models_own_in_the_unit_of_the_data():
@@ -44,7 +46,7 @@ def test_estimates_are_the_models_own_in_the_unit_of_the_data():
         parameter.data += 0.3 * torch.randn_like(parameter)
     texts = ["one", "two three four", "", "seven " * 20, "five six"]
     done = []
-    found = Estimator(model, CODEC, longest=9, budget=20).predict(texts, progress=done.append)
+    found = Regressor(model, CODEC, longest=9, budget=20).predict(texts, progress=done.append)
     assert sum(done) == len(texts)
     for text, estimate in zip(texts, found, strict=True):
         row = Tokens.of([[4, *CODEC.tokenizer.encode(text)[:7], 5]])
@@ -54,7 +56,7 @@ def test_estimates_are_the_models_own_in_the_unit_of_the_data():
         assert estimate.text == f"{estimate.value:.6g}"
     assert found[2].note == "the input is empty"
     assert found[3].note == "cut from 20 to 7 tokens"
-    (pair,) = Estimator(model, CODEC, longest=9).predict([("one", "two")])
+    (pair,) = Regressor(model, CODEC, longest=9).predict([("one", "two")])
     assert pair.value != found[0].value
     with pytest.raises(RequestError, match="alignment"):
-        Estimator(model, CODEC, longest=9).predict(["one"], alignment=True)
+        Regressor(model, CODEC, longest=9).predict(["one"], alignment=True)

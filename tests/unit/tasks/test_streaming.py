@@ -14,10 +14,10 @@ from heedful.models.captioner import build as build_captioner
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
-from heedful.tasks.captioning import CaptionCodec, Captioner, PictureAndCaption
+from heedful.tasks.captioning import Captioner, CaptionProcessor, PictureAndCaption
 from heedful.tasks.continuing import Stops
-from heedful.tasks.pairing import OneAfterTheOther
 from heedful.tasks.pictures import PictureReader
+from heedful.tasks.sequence_formats import ConcatenatedFormat
 from heedful.tasks.streaming import Growing, Spelling
 from heedful.tasks.translation import Tokenizers, Translator
 from heedful.text.configuration import (
@@ -65,7 +65,7 @@ def translator(decoding, kind="word", moses=None, *, one_text=False):
     if one_text:
         model = build_model(LanguageModelConfig(**sizes, context=99), own.vocab_size)
         return Translator(
-            noisy(model), Tokenizers(own, own), decoding, pairing=OneAfterTheOther(99), max_source=40
+            noisy(model), Tokenizers(own, own), decoding, pairing=ConcatenatedFormat(99), max_source=40
         )
     model = build_model(TransformerConfig(**sizes), own.vocab_size, own.vocab_size)
     return Translator(noisy(model), Tokenizers(own, own), decoding)
@@ -73,10 +73,10 @@ def translator(decoding, kind="word", moses=None, *, one_text=False):
 
 def captioner(decoding):
     torch.manual_seed(7)
-    codec = CaptionCodec(tokenizer("bpe"))
+    processor = CaptionProcessor(tokenizer("bpe"))
     config = CaptionerConfig(picture_size=12, patch_size=4, d_model=12, d_ff=17, n_heads=3, n_layers=1)
     pairing = PictureAndCaption(PictureReader(12, 3, (0.5,) * 3, (0.5,) * 3), (3, 3))
-    return Captioner(noisy(build_captioner(config, *codec.sizes)), codec, decoding, pairing)
+    return Captioner(noisy(build_captioner(config, *processor.sizes)), processor, decoding, pairing)
 
 
 def watched(pieces):

@@ -5,12 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data.lines import Where
-from heedful.data.sources import Located
+from heedful.data.lines import Location
+from heedful.data.sources import LocatedRow
 from heedful.errors import DataError, RequestError
 from heedful.models.encoder import EncoderConfig, build, class_head
 from heedful.nn.layout import Tokens
-from heedful.tasks.tagging import BY_LAST, TagCodec, Tagger, WordLimit, split, stretches
+from heedful.tasks.tagging import BY_LAST, Tagger, TagProcessor, WordLimit, split, stretches
 from heedful.text.configuration import BpeConfig
 from heedful.text.training import train_tokenizer
 from heedful.text.words import word_ids
@@ -20,37 +20,37 @@ CLS, SEP = 4, 5
 
 
 @pytest.fixture(scope="module")
-def codec():
+def processor():
     tokenizer = train_tokenizer(BpeConfig(kind="bpe", merges=7), [" ".join(WORDS)] * 3)
-    return TagCodec(tokenizer, ("odd", "even", "other"))
+    return TagProcessor(tokenizer, ("odd", "even", "other"))
 
 
 @pytest.fixture(scope="module")
-def model(codec):
+def model(processor):
     torch.manual_seed(3)
     config = EncoderConfig(d_model=14, d_ff=19, n_heads=2, n_layers=1, max_length=17, segments=0)
-    made = build(config, codec.sizes[0])
-    made.heads["tag"] = class_head(14, codec.sizes[1], 0.1)
+    made = build(config, processor.sizes[0])
+    made.heads["tag"] = class_head(14, processor.sizes[1], 0.1)
     for parameter in made.parameters():
         parameter.data += 0.3 * torch.randn_like(parameter)
     return made
 
 
 def row(words, tags):
-    return Located({"words": words, "tags": tags}, Where("corpus.tsv", 7))
+    return LocatedRow({"words": words, "tags": tags}, Location("corpus.tsv", 7))
 
 
-def test_a_mark_stands_on_the_first_token_of_every_word(codec):
-    (encoded,) = codec.encode([row("three  one", "odd even")])
-    three, one = word_ids(codec.tokenizer, ["three", "one"])
+def test_a_mark_stands_on_the_first_token_of_every_word(processor):
+    (encoded,) = processor.encode([row("three  one", "odd even")])
+    three, one = word_ids(processor.tokenizer, ["three", "one"])
     assert len(three) > 1
     assert encoded.row["words"] == [*three, *one]
     assert encoded.row["tags"] == [1, *[0] * (len(three) - 1), 2, *[0] * (len(one) - 1)]
 
 
-def test_of_a_word_that_is_too_long_the_beginning_is_kept(codec):
-    (whole,) = codec.encode([row("seven one", "odd even")])
-    seven, one = word_ids(codec.tokenizer, ["seven", "one"])
+def test_of_a_word_that_is_too_long_the_beginning_is_kept(processor):
+    (whole,) = processor.encode([row("seven one", "odd even")])
+    seven, one = word_ids(processor.tokenizer, ["seven", "one"])
     limit = WordLimit(2, "model.max_length=4")
     cut = limit.cut(whole.row)
     assert cut == {"words": [*seven[:2], *one[:2]], "tags": [1, 0, 2, 0]}
@@ -60,7 +60,7 @@ def test_of_a_word_that_is_too_long_the_beginning_is_kept(codec):
     assert WordLimit(len(seven), "").cut(whole.row) == whole.row
 
 
-def test_a_language_model_has_it_on_the_last(codec):
+def test_a_language_model_has_it_on_the_last(processor):
     batch = BY_LAST([[9, 8, 7], [6], []], [[2, 0, 3], [1], []])
     assert batch.inputs.ids.tolist() == [2, 9, 8, 7, 2, 2, 6, 2, 2, 2]
     assert (batch.rows.tolist(), batch.targets.tolist()) == ([2, 3, 6], [1, 2, 0])
@@ -74,9 +74,9 @@ def test_a_language_model_has_it_on_the_last(codec):
         ("one two", "odd eve", r"corpus.tsv:7: the tag 'eve' .*'even'"),
     ],
 )
-def test_bad_rows_are_named(codec, words, tags, message):
+def test_bad_rows_are_named(processor, words, tags, message):
     with pytest.raises(DataError, match=message):
-        list(codec.encode([row(words, tags)]))
+        list(processor.encode([row(words, tags)]))
 
 
 def test_only_plain_blanks_part_words():
@@ -96,26 +96,26 @@ def test_stretches_hold_all_words_in_order_and_fit(lengths, room):
         assert sum(lengths[a : b + 1]) > room
 
 
-def expected(model, codec, words):
+def expected(model, processor, words):
     """The tags of words that fit into one sequence, by the model itself."""
-    ids = word_ids(codec.tokenizer, words)
+    ids = word_ids(processor.tokenizer, words)
     tokens = Tokens.of([[CLS, *(i for own in ids for i in own), SEP]])
     with torch.no_grad():
         log_probs = model.heads["tag"](model(tokens)).log_softmax(-1)
     place, found = 1, []
     for own in ids:
-        found.append((codec.tags[log_probs[place].argmax()], log_probs[place].max().item()))
+        found.append((processor.tags[log_probs[place].argmax()], log_probs[place].max().item()))
         place += len(own)
     return found
 
 
-def test_every_word_has_the_models_own_tag_whatever_the_batch(model, codec):
+def test_every_word_has_the_models_own_tag_whatever_the_batch(model, processor):
     lines = ["one two", "", "seven", "six five four", "two two two", "one two"]
     done = []
-    found = Tagger(model, codec, longest=17, budget=20).predict(lines, progress=done.append)
+    found = Tagger(model, processor, longest=17, budget=20).predict(lines, progress=done.append)
     assert sum(done) == len(lines)
     for line, prediction in zip(lines, found, strict=True):
-        own = expected(model, codec, line.split())
+        own = expected(model, processor, line.split())
         assert prediction.words == line.split()
         assert prediction.tags == [tag for tag, _ in own]
         assert prediction.text == " ".join(prediction.tags)
@@ -126,30 +126,30 @@ def test_every_word_has_the_models_own_tag_whatever_the_batch(model, codec):
     assert found[0].to_dict()["tags"] == found[0].tags
 
 
-def test_long_inputs_are_read_in_parts_and_every_word_has_a_tag(model, codec):
+def test_long_inputs_are_read_in_parts_and_every_word_has_a_tag(model, processor):
     words = WORDS * 5
-    (found,) = Tagger(model, codec, longest=17).predict([words])
+    (found,) = Tagger(model, processor, longest=17).predict([words])
     assert len(found.tags) == len(found.log_probs) == len(words)
-    lengths = [len(own) for own in word_ids(codec.tokenizer, words)]
+    lengths = [len(own) for own in word_ids(processor.tokenizer, words)]
     parts = stretches(lengths, 15)
     assert found.note == f"read in {len(parts)} parts"
-    own = [tag for a, b in parts for tag, _ in expected(model, codec, words[a:b])]
+    own = [tag for a, b in parts for tag, _ in expected(model, processor, words[a:b])]
     assert found.tags == own
 
 
-def test_a_word_longer_than_the_model_reads_has_one_tag(model, codec):
-    (found,) = Tagger(model, codec, longest=17).predict([["one", "seven" * 30, "two"]])
+def test_a_word_longer_than_the_model_reads_has_one_tag(model, processor):
+    (found,) = Tagger(model, processor, longest=17).predict([["one", "seven" * 30, "two"]])
     assert len(found.tags) == 3
 
 
-def test_words_of_a_list_may_hold_blanks_or_nothing(model, codec):
-    (found,) = Tagger(model, codec, longest=17).predict([["one two", "", "six"]])
+def test_words_of_a_list_may_hold_blanks_or_nothing(model, processor):
+    (found,) = Tagger(model, processor, longest=17).predict([["one two", "", "six"]])
     assert found.words == ["one two", "", "six"]
     assert len(found.tags) == 3
 
 
-def test_no_input_no_output_and_no_alignment(model, codec):
-    tagger = Tagger(model, codec, longest=17)
+def test_no_input_no_output_and_no_alignment(model, processor):
+    tagger = Tagger(model, processor, longest=17)
     assert tagger.predict([]) == []
     with pytest.raises(RequestError, match="alignment"):
         tagger.predict(["one"], alignment=True)

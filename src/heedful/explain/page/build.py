@@ -26,7 +26,7 @@ from heedful.explain.page.further import drawings
 from heedful.explain.page.packing import levels_of, shades_of, strongest, text_of
 from heedful.explain.summary import alignment_of, mean_of
 from heedful.explain.thumbnails import thumbnail
-from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.view import Axis, Explanation, Map
 
 VERSION = 1
 """Of the numbers inside the document."""
@@ -224,7 +224,7 @@ def _view(head: Head, weights: NDArray[np.float64], whole: bool) -> dict[str, An
     return {**view, "places": text_of(places), "kept": text_of(kept)}
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: Axis) -> dict[str, Any]:
     picture = side.picture and f"data:image/png;base64,{base64.b64encode(side.picture).decode('ascii')}"
     return {
         "tokens": side.tokens,

@@ -1,6 +1,6 @@
 """An input as a model reads it, what the run answered, and what the model says of that answer.
 
-Whatever the task, an explanation needs three things, and a `Reading` is all of them: the batch of the one
+Whatever the task, an explanation needs three things, and a `ModelInput` is all of them: the batch of the one
 input, the sides that stand along the axes, and the `Questions` that were answered at some of its places
 (which token comes next, which class it is, where the answer begins).
 
@@ -19,8 +19,8 @@ input, the sides that stand along the axes, and the `Questions` that were answer
 | captioning | source: squares, target, prefix | every token of the caption, and its end |
 """
 
-from heedful.explain.reading.questions import ITS_BEST, Asked, Questions, Reading
+from heedful.explain.reading.questions import ITS_BEST, AnswerOptions, ModelInput, Questions
 from heedful.explain.reading.readers import READERS, read
 from heedful.explain.reading.shared import GIVEN
 
-__all__ = ["GIVEN", "ITS_BEST", "READERS", "Asked", "Questions", "Reading", "read"]
+__all__ = ["GIVEN", "ITS_BEST", "READERS", "AnswerOptions", "ModelInput", "Questions", "read"]

@@ -6,8 +6,8 @@ import torch
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.explain.points import INPUT
-from heedful.explain.reading.questions import Asked, Questions, Reading
+from heedful.explain.attention_sites import INPUT
+from heedful.explain.reading.questions import AnswerOptions, ModelInput, Questions
 from heedful.explain.reading.shared import ids_in, predicted, refuse_empty, refuse_target, texts_of
 from heedful.explain.sides import text_side
 from heedful.objectives.answering import answer_log_probs
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 
-def read_answer(run: "Run", given: Any, asked: Asked) -> Reading:
+def read_answer(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
     """Question answering; no answer is the class token at both ends."""
     refuse_target(run, asked, "its answer is cut out of the passage")
     question, passage = texts_of(run, given)
-    tokenizer, windows = run.codec.tokenizer, run.recipe.cutting
+    tokenizer, windows = run.processor.tokenizer, run.recipe.cutting
     asked_ids, read = spelled(tokenizer, question).ids, spelled(tokenizer, passage)
     refuse_empty(read.ids)
     n_windows = len(windows.of(len(asked_ids), len(read.ids)))
@@ -46,4 +46,4 @@ def read_answer(run: "Run", given: Any, asked: Asked) -> Reading:
         lambda hidden: iter([answer_log_probs(hidden, heads, layout.to(hidden.device))[0].mT]),
         lambda i, place: labels[place],
     )
-    return Reading(batch, {INPUT: text_side(tokenizer, ids)}, answer, questions)
+    return ModelInput(batch, {INPUT: text_side(tokenizer, ids)}, answer, questions)

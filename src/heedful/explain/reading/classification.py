@@ -8,11 +8,11 @@ import torch
 from heedful.data.batch import Batch
 from heedful.data.pictures import Picture
 from heedful.errors import RequestError, nearest
-from heedful.explain.points import INPUT
-from heedful.explain.reading.questions import Asked, Questions, Reading
+from heedful.explain.attention_sites import INPUT
+from heedful.explain.reading.questions import AnswerOptions, ModelInput, Questions
 from heedful.explain.reading.shared import ids_in, predicted, refuse_empty, refuse_target, texts_of
 from heedful.explain.sides import squares_side, text_side
-from heedful.explain.view import Side
+from heedful.explain.view import Axis
 from heedful.nn.patches import Pictures
 from heedful.objectives.classification import class_logits
 from heedful.objectives.regression import values
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 
-def read_class(run: "Run", given: Any, asked: Asked) -> Reading:
+def read_class(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
     """Classification; the target may be another label than the run's own answer."""
     batch, sides = _framed(run, given)
     answer = predicted(run, given, asked)
-    return Reading(batch, sides, answer, _class_of(run, batch, answer, asked))
+    return ModelInput(batch, sides, answer, _class_of(run, batch, answer, asked))
 
 
-def read_picture(run: "Run", given: Any, asked: Asked) -> Reading:
+def read_picture(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
     """Classification of pictures; the squares are those that the model makes tokens of."""
     model = run.recipe.model
-    pixels = run.codec.reader.pixels(Picture.of(given))
+    pixels = run.processor.reader.pixels(Picture.of(given))
     answer = predicted(run, given, asked)
-    pictures = Pictures.of(run.codec.reader.normalised(np.stack([pixels])), model.n_tokens)
+    pictures = Pictures.of(run.processor.reader.normalised(np.stack([pixels])), model.n_tokens)
     batch = Batch.of_pictures(pictures, [0])
     before = model.n_tokens - int(np.prod(model.grid))
     sides = {INPUT: squares_side(model.grid, before, pixels)}
-    return Reading(batch, sides, answer, _class_of(run, batch, answer, asked))
+    return ModelInput(batch, sides, answer, _class_of(run, batch, answer, asked))
 
 
-def read_number(run: "Run", given: Any, asked: Asked) -> Reading:
+def read_number(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
     """Regression."""
     refuse_target(run, asked, "its answer is a number")
     batch, sides = _framed(run, given)
-    answer, codec = predicted(run, given, asked), run.codec
+    answer, processor = predicted(run, given, asked), run.processor
     heads, layout = run.model.heads, batch.inputs.layout
     questions = Questions(
         INPUT,
@@ -54,14 +54,16 @@ def read_number(run: "Run", given: Any, asked: Asked) -> Reading:
         torch.zeros(1, dtype=torch.int64),
         lambda hidden: iter([]),
         lambda i, number: answer.text,
-        numbers=lambda hidden: codec.mean + codec.deviation * values(hidden, heads, layout.to(hidden.device)),
+        numbers=lambda hidden: (
+            processor.mean + processor.deviation * values(hidden, heads, layout.to(hidden.device))
+        ),
     )
-    return Reading(batch, sides, answer, questions)
+    return ModelInput(batch, sides, answer, questions)
 
 
-def _framed(run: "Run", given: Any) -> tuple[Batch, dict[str, Side]]:
+def _framed(run: "Run", given: Any) -> tuple[Batch, dict[str, Axis]]:
     """A text or a pair as classifiers and regressions read it, cut where it is too long."""
-    tokenizer = run.codec.tokenizer
+    tokenizer = run.processor.tokenizer
     texts = texts_of(run, given)
     ids = tokenizer.encode_batch(texts)
     refuse_empty(*ids)
@@ -69,13 +71,13 @@ def _framed(run: "Run", given: Any) -> tuple[Batch, dict[str, Side]]:
     return batch, {INPUT: text_side(tokenizer, ids_in(batch), texts)}
 
 
-def _class_of(run: "Run", batch: Batch, answer: Prediction, asked: Asked) -> Questions:
+def _class_of(run: "Run", batch: Batch, answer: Prediction, asked: AnswerOptions) -> Questions:
     """Which class it is.
 
     Raises:
         RequestError: the target is no label of the run.
     """
-    labels: tuple[str, ...] = run.codec.labels
+    labels: tuple[str, ...] = run.processor.labels
     label = answer.text if asked.target is None else asked.target
     if label not in labels:
         raise RequestError(

@@ -8,8 +8,8 @@ import torch
 
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
-from heedful.explain.points import INPUT
-from heedful.explain.reading.questions import Asked, Reading
+from heedful.explain.attention_sites import INPUT
+from heedful.explain.reading.questions import AnswerOptions, ModelInput
 from heedful.explain.reading.shared import given_answer, predicted, text_of, tokens_of
 from heedful.explain.sides import text_side
 from heedful.nn.layout import Tokens
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 
-def read_prompt(run: "Run", given: Any, asked: Asked) -> Reading:
+def read_prompt(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
     """Language modelling: the prompt with its completion, the end token too where the model wrote it.
 
     After a stop text the model has no choice but the end token: that one is not shown.
     An empty prompt is begun with the end token, as `heedful.tasks.language_modelling.Completer` does.
     """
-    tokenizer, context = run.codec.text, run.recipe.model.context
+    tokenizer, context = run.processor.text, run.recipe.model.context
     prompt = tokenizer.encode(text_of(run, given)) or [SPECIALS.end]
     room = context - len(prompt)
     if room < 1:
@@ -50,9 +50,9 @@ def read_prompt(run: "Run", given: Any, asked: Asked) -> Reading:
     return continued(run, tokenizer, [*prompt, *written], 1, len(prompt), answer, asked)
 
 
-def _given_completion(run: "Run", given: str, prompt: list[int], asked: Asked) -> Reading:
+def _given_completion(run: "Run", given: str, prompt: list[int], asked: AnswerOptions) -> ModelInput:
     """Prompt and completion are encoded as one text: a token that has characters of both is the latter's."""
-    tokenizer, context = run.codec.text, run.recipe.model.context
+    tokenizer, context = run.processor.text, run.recipe.model.context
     assert asked.target is not None
     whole = tokenizer.encode(given + asked.target)
     if not given:
@@ -80,8 +80,8 @@ def continued(
     first: int,
     first_answer: int,
     answer: Prediction,
-    asked: Asked,
-) -> Reading:
+    asked: AnswerOptions,
+) -> ModelInput:
     """A text that a language model reads: its tokens from ``first`` on are asked for."""
     places = range(first, len(text))
     batch = Batch(
@@ -90,4 +90,4 @@ def continued(
         rows=torch.tensor([place - 1 for place in places], dtype=torch.int64),
     )
     questions = tokens_of(run, tokenizer, batch, INPUT, places, given=first_answer - first)
-    return Reading(batch, {INPUT: text_side(tokenizer, text)}, answer, questions, asked.target is not None)
+    return ModelInput(batch, {INPUT: text_side(tokenizer, text)}, answer, questions, asked.target is not None)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from heedful.data.batch import Batch
-from heedful.explain.points import INPUT
-from heedful.explain.reading.questions import Asked, Reading
+from heedful.explain.attention_sites import INPUT
+from heedful.explain.reading.questions import AnswerOptions, ModelInput
 from heedful.explain.reading.shared import (
     ids_in,
     predicted,
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 
-def read_gaps(run: "Run", given: Any, asked: Asked) -> Reading:
+def read_gaps(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
     """Masked language modelling, of pairs too: what stands in the gaps; the side shows them as gaps."""
     refuse_target(run, asked, "write the words into the gaps instead")
-    tokenizer = run.codec.text
+    tokenizer = run.processor.text
     filler: Any = run.predictor()
     gapped = filler.gapped(texts_of(run, given))
     refuse_empty(*gapped.texts)
@@ -35,4 +35,4 @@ def read_gaps(run: "Run", given: Any, asked: Asked) -> Reading:
     places = (inputs.ids == SPECIALS.mask).nonzero().flatten()
     batch = Batch(inputs, torch.tensor(answer.ids, dtype=torch.int64), rows=places)
     questions = tokens_of(run, tokenizer, batch, INPUT, places.tolist())
-    return Reading(batch, {INPUT: text_side(tokenizer, ids_in(batch))}, answer, questions)
+    return ModelInput(batch, {INPUT: text_side(tokenizer, ids_in(batch))}, answer, questions)

@@ -9,12 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.explain.view import Side
+from heedful.explain.view import Axis
 from heedful.tasks.prediction import Prediction
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnswerOptions:
     """How an input is to be answered.
 
     Args:
@@ -28,7 +28,7 @@ class Asked:
     alternative: int = 0
 
 
-ITS_BEST = Asked()
+ITS_BEST = AnswerOptions()
 """The run's own best answer."""
 
 
@@ -77,7 +77,7 @@ class Questions:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ModelInput:
     """An input as a model reads it, what the run answered, and what is asked of the model about it.
 
     Args:
@@ -89,7 +89,7 @@ class Reading:
     """
 
     batch: Batch
-    sides: Mapping[str, Side]
+    sides: Mapping[str, Axis]
     answer: Prediction
     questions: Questions
     is_given: bool = field(default=False)

@@ -9,14 +9,14 @@ from heedful.explain.reading.captioning import read_caption
 from heedful.explain.reading.classification import read_class, read_number, read_picture
 from heedful.explain.reading.language_modelling import read_prompt
 from heedful.explain.reading.masking import read_gaps
-from heedful.explain.reading.questions import ITS_BEST, Asked, Reading
+from heedful.explain.reading.questions import ITS_BEST, AnswerOptions, ModelInput
 from heedful.explain.reading.tagging import read_tags
 from heedful.explain.reading.translation import read_pair
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run
 
-READERS: dict[str, Callable[["Run", Any, Asked], Reading]] = {
+READERS: dict[str, Callable[["Run", Any, AnswerOptions], ModelInput]] = {
     "translation": read_pair,
     "summarisation": read_pair,
     "language-modelling": read_prompt,
@@ -31,7 +31,7 @@ READERS: dict[str, Callable[["Run", Any, Asked], Reading]] = {
 """By the kind of the task."""
 
 
-def read(run: "Run", input: Any, asked: Asked = ITS_BEST) -> Reading:
+def read(run: "Run", input: Any, asked: AnswerOptions = ITS_BEST) -> ModelInput:
     """Read one input, and answer it; see `heedful.explain.look.look`.
 
     Raises:

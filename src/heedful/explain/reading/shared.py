@@ -8,7 +8,7 @@ from torch import Tensor
 
 from heedful.data.batch import Batch
 from heedful.errors import DataError, RequestError
-from heedful.explain.reading.questions import Asked, Questions
+from heedful.explain.reading.questions import AnswerOptions, Questions
 from heedful.nn.layout import Tokens
 from heedful.tasks.forced import CHUNK
 from heedful.tasks.prediction import Prediction
@@ -75,7 +75,7 @@ def refuse_empty(*ids: Sequence[int]) -> None:
         raise RequestError("the input is empty: there is nothing to look at; give some text")
 
 
-def refuse_target(run: "Run", asked: Asked, instead: str) -> None:
+def refuse_target(run: "Run", asked: AnswerOptions, instead: str) -> None:
     """Refuse a target where the run writes no text; ``instead`` says what there is.
 
     Raises:
@@ -87,7 +87,7 @@ def refuse_target(run: "Run", asked: Asked, instead: str) -> None:
         )
 
 
-def predicted(run: "Run", given: Any, asked: Asked, **options: Any) -> Prediction:
+def predicted(run: "Run", given: Any, asked: AnswerOptions, **options: Any) -> Prediction:
     """The run's own answer, as `Run.predict` gives it.
 
     Raises:
@@ -119,7 +119,7 @@ def predicted(run: "Run", given: Any, asked: Asked, **options: Any) -> Predictio
     return replace(answers[asked.alternative], note=first.note)  # what is told of the input, with the best
 
 
-def given_answer(tokenizer: Tokenizer, text: str, ids: Sequence[int], asked: Asked) -> Prediction:
+def given_answer(tokenizer: Tokenizer, text: str, ids: Sequence[int], asked: AnswerOptions) -> Prediction:
     """The answer that was given; what the model says of it is not known yet.
 
     Raises:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from heedful.errors import RequestError
-from heedful.explain.points import INPUT
-from heedful.explain.reading.questions import Asked, Questions, Reading
+from heedful.explain.attention_sites import INPUT
+from heedful.explain.reading.questions import AnswerOptions, ModelInput, Questions
 from heedful.explain.reading.shared import ids_in, in_chunks, predicted, refuse_empty, refuse_target, text_of
 from heedful.explain.sides import words_side
 from heedful.objectives.tagging import TAG
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 
-def read_tags(run: "Run", given: Any, asked: Asked) -> Reading:
+def read_tags(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
     """Tagging; a list of words or a line of them."""
     refuse_target(run, asked, "its answer is a tag for every word")
-    codec, room = run.codec, run.recipe.model.longest - N_SPECIALS
+    processor, room = run.processor, run.recipe.model.longest - N_SPECIALS
     words = split(given) if isinstance(given, str) else [text_of(run, word) for word in given]
-    ids = [own[:room] for own in word_ids(codec.tokenizer, words)]
+    ids = [own[:room] for own in word_ids(processor.tokenizer, words)]
     refuse_empty(*ids)
     parts = stretches([len(own) for own in ids], room)
     if len(parts) > 1:
@@ -39,8 +39,10 @@ def read_tags(run: "Run", given: Any, asked: Asked) -> Reading:
     questions = Questions(
         INPUT,
         tuple(batch.rows.tolist()),
-        torch.tensor([codec.tags.index(tag) for tag in answer.tags]),
+        torch.tensor([processor.tags.index(tag) for tag in answer.tags]),
         in_chunks(run.model.heads[TAG], batch),
-        lambda i, number: codec.tags[number],
+        lambda i, number: processor.tags[number],
     )
-    return Reading(batch, {INPUT: words_side(codec.tokenizer, ids_in(batch), words, ids)}, answer, questions)
+    return ModelInput(
+        batch, {INPUT: words_side(processor.tokenizer, ids_in(batch), words, ids)}, answer, questions
+    )

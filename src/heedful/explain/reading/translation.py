@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import RequestError
-from heedful.explain.points import PREFIX, SOURCE, TARGET
+from heedful.explain.attention_sites import PREFIX, SOURCE, TARGET
 from heedful.explain.reading.language_modelling import continued
-from heedful.explain.reading.questions import Asked, Reading
+from heedful.explain.reading.questions import AnswerOptions, ModelInput
 from heedful.explain.reading.shared import given_answer, predicted, refuse_empty, text_of, tokens_of
 from heedful.explain.sides import text_side
-from heedful.explain.view import Side
-from heedful.tasks.pairing import OneAfterTheOther
+from heedful.explain.view import Axis
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.sequence_formats import ConcatenatedFormat
 from heedful.tasks.translation import source_note
 from heedful.tasks.unknown import joined
 from heedful.text.specials import SPECIALS
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from heedful.runs.run import Run
 
 
-def read_pair(run: "Run", given: Any, asked: Asked) -> Reading:
+def read_pair(run: "Run", given: Any, asked: AnswerOptions) -> ModelInput:
     """Translation and summarisation, on two sides or one after the other."""
-    whole = run.codec.source.encode(text_of(run, given))
+    whole = run.processor.source.encode(text_of(run, given))
     source = whole[: run.recipe.max_source]
     refuse_empty(source)
-    answer, target = answered(run, given, asked, run.codec.target, len(source))
+    answer, target = answered(run, given, asked, run.processor.target, len(source))
     if asked.target is not None:
-        of_source = source_note(run.codec.source, text_of(run, given), whole, run.recipe.max_source)
+        of_source = source_note(run.processor.source, text_of(run, given), whole, run.recipe.max_source)
         answer = replace(answer, note=joined(answer.note, of_source))
-    if isinstance(run.recipe.pairing, OneAfterTheOther):
+    if isinstance(run.recipe.pairing, ConcatenatedFormat):
         return _one_text(run, text_of(run, given), source, target, answer, asked)
-    side = text_side(run.codec.source, [*source, SPECIALS.end], [text_of(run, given)])
-    return two_sides(run, source, target, answer, asked, side, run.codec.target)
+    side = text_side(run.processor.source, [*source, SPECIALS.end], [text_of(run, given)])
+    return two_sides(run, source, target, answer, asked, side, run.processor.target)
 
 
 def answered(
-    run: "Run", given: Any, asked: Asked, tokenizer: Tokenizer, n_source: int
+    run: "Run", given: Any, asked: AnswerOptions, tokenizer: Tokenizer, n_source: int
 ) -> tuple[Prediction, list[int]]:
     """The answer and its ids: the run's own, or the one that was given.
 
@@ -60,10 +60,10 @@ def two_sides(
     source: Any,
     target: Sequence[int],
     answer: Prediction,
-    asked: Asked,
-    source_side: Side,
+    asked: AnswerOptions,
+    source_side: Axis,
     tokenizer: Tokenizer,
-) -> Reading:
+) -> ModelInput:
     """A source and a target that a model with two sides reads.
 
     Args:
@@ -82,12 +82,17 @@ def two_sides(
         PREFIX: text_side(tokenizer, [SPECIALS.start, *target]),
     }
     questions = tokens_of(run, tokenizer, batch, TARGET, range(len(target) + 1))
-    return Reading(batch, sides, answer, questions, asked.target is not None)
+    return ModelInput(batch, sides, answer, questions, asked.target is not None)
 
 
 def _one_text(
-    run: "Run", given: str, source: Sequence[int], target: Sequence[int], answer: Prediction, asked: Asked
-) -> Reading:
+    run: "Run",
+    given: str,
+    source: Sequence[int],
+    target: Sequence[int],
+    answer: Prediction,
+    asked: AnswerOptions,
+) -> ModelInput:
     """``<s> x <sep> y </s>``; where that fills the context, the end token, which is never read, is left out.
 
     What x is foretold by is asked only where the model was trained for it. Source and target are sides too,
@@ -96,10 +101,10 @@ def _one_text(
     text = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end][: run.recipe.model.context]
     first_answer = len(source) + 2
     first = first_answer if run.recipe.pairing.answers_only else 1
-    reading = continued(run, run.codec.target, text, first, first_answer, answer, asked)
+    reading = continued(run, run.processor.target, text, first, first_answer, answer, asked)
     sides = {
         **reading.sides,
-        SOURCE: text_side(run.codec.source, [*source, SPECIALS.separate], [given]),
-        TARGET: text_side(run.codec.target, [*target, SPECIALS.end]),
+        SOURCE: text_side(run.processor.source, [*source, SPECIALS.separate], [given]),
+        TARGET: text_side(run.processor.target, [*target, SPECIALS.end]),
     }
     return replace(reading, sides=sides)

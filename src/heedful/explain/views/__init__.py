@@ -17,7 +17,7 @@ from heedful.errors import RequestError, nearest
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from heedful.explain.reading import Reading
+    from heedful.explain.reading import ModelInput
     from heedful.explain.view import Explanation
     from heedful.runs.run import Run
 
@@ -87,7 +87,7 @@ class Maker(Protocol):
     def has(self, run: "Run") -> bool:
         """Whether a run has what the view needs."""
 
-    def compute(self, run: "Run", reading: "Reading", seen: Sequence["Explanation"]) -> dict[str, Any]:
+    def compute(self, run: "Run", reading: "ModelInput", seen: Sequence["Explanation"]) -> dict[str, Any]:
         """The values, ready for JSON.
 
         Args:

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from heedful.explain.attention_sites import points
 from heedful.explain.classes import MEANINGS
 from heedful.explain.matrix import printable
 from heedful.explain.patterns import Census, HeadPattern, recurrence
 from heedful.explain.patterns import census as census_of
-from heedful.explain.points import points
-from heedful.explain.reading import Reading
+from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
 from heedful.explain.view import MEMORY, Explanation
 
@@ -27,7 +27,7 @@ def has(run: "Run") -> bool:
     return any(point.keys != MEMORY for point in points(run.model))
 
 
-def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
     """The census of all inputs, of the heads that were asked for, without those that look at slots."""
     kept = [replace(each, maps=[m for m in each.maps if m.keys != MEMORY]) for each in seen]
     return census_of(kept).to_dict()

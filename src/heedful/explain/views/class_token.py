@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heedful.explain.points import points
-from heedful.explain.reading import Reading
-from heedful.explain.squares import class_map
+from heedful.explain.attention_sites import points
+from heedful.explain.patches import class_map
+from heedful.explain.reading import ModelInput
 from heedful.explain.view import INPUT, Explanation
 from heedful.explain.views.shared import rounded_all
 from heedful.nn.patches import PatchEmbedding
@@ -33,7 +33,7 @@ def has(run: "Run") -> bool:
     )
 
 
-def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
     """The weights of the class token, mean of the heads that were asked for.
 
     Returns:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import points
 from heedful.explain.flow import Numbers, picture_distance, token_distance
-from heedful.explain.points import points
-from heedful.explain.reading import Reading
+from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
-from heedful.explain.view import MEMORY, Explanation, Map, Side
+from heedful.explain.view import MEMORY, Axis, Explanation, Map
 from heedful.explain.views.shared import headline, rounded
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def has(run: "Run") -> bool:
     return any(point.kind != "cross" and point.keys != MEMORY for point in points(run.model))
 
 
-def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
     """The mean distance of each head's attention, over all queries of all inputs.
 
     In pixels between the centres of squares, where the side is a picture (its class token neither looks nor
@@ -102,7 +102,7 @@ class _Mean:
         return np.divide(self.total, self.weight, out=np.full(len(self.total), np.nan), where=self.weight > 0)
 
 
-def _distance(weights: Any, side: Side, patch: int) -> Numbers:
+def _distance(weights: Any, side: Axis, patch: int) -> Numbers:
     if side.grid is None:
         return token_distance(weights)
     return picture_distance(weights, side.grid, patch, side.before)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.reading import Reading
-from heedful.explain.squares import patch_filters, tiled
+from heedful.explain.patches import patch_filters, tiled
+from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import embeddings_of, rounded_all
 from heedful.nn.patches import PatchEmbedding
@@ -46,7 +46,7 @@ def _channels(embedding: PatchEmbedding) -> int:
     return embedding.patches.projection.weight[0].numel() // embedding.patches.patch**2
 
 
-def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
     """The first principal components (`heedful.explain.flow.patch_filters`).
 
     Returns:

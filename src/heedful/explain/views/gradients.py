@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from heedful.data.batch import Batch
 from heedful.errors import RequestError
 from heedful.explain.flow import Numbers
-from heedful.explain.reading import Reading
-from heedful.explain.squares import block_sums, on_grid
-from heedful.explain.view import INPUT, SOURCE, Explanation, Side
+from heedful.explain.patches import block_sums, on_grid
+from heedful.explain.reading import ModelInput
+from heedful.explain.view import INPUT, SOURCE, Axis, Explanation
 from heedful.explain.views.shared import EMBEDDINGS, rounded
 from heedful.nn.patches import Pictures
 from heedful.nn.taps import listening
@@ -43,12 +43,12 @@ def has(run: "Run") -> bool:
     return bool(run.kind.pictures(run.recipe)) or any(hasattr(run.model, name) for name in EMBEDDINGS)
 
 
-def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
     """See `gradients`."""
     return gradients(run, reading)
 
 
-def gradients(run: "Run", reading: Reading, *, of: int | None = None) -> dict[str, Any]:
+def gradients(run: "Run", reading: ModelInput, *, of: int | None = None) -> dict[str, Any]:
     """How the answer's log-probability changes with what is read, token by token: gradient × input.
 
         S = log p(answer),      g_t = dS / de_t,      products_t = g_t · e_t,      norms_t = |g_t|
@@ -171,7 +171,7 @@ def _form(values: Iterable[float]) -> str:
     return ".3e" if 0 < max(map(abs, values), default=0) < SMALL else ".4f"
 
 
-def _of_squares(side: Side, values: Mapping[str, Any]) -> list[str]:
+def _of_squares(side: Axis, values: Mapping[str, Any]) -> list[str]:
     """Sums over the pixels of each square: the greatest and the least."""
     assert side.grid is not None
     sums = block_sums(np.asarray(values["products"], dtype=float), side.grid)

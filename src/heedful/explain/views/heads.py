@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import RequestError
-from heedful.explain.points import points
-from heedful.explain.reading import Reading
+from heedful.explain.attention_sites import points
+from heedful.explain.reading import ModelInput
 from heedful.explain.summary import NAMES
 from heedful.explain.thumbnails import thumbnail
 from heedful.explain.view import Explanation, Map
@@ -28,7 +28,7 @@ def has(run: "Run") -> bool:
     return bool(points(run.model))
 
 
-def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
     """How sharply each head looks: the mean over tokens of the greatest weight.
 
         sharpness = 1/T sum_i max_j a_ij        from 1/K, all K keys alike, to 1, each token at a single one

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from heedful.errors import RequestError
-from heedful.explain.reading import Reading
+from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import probability, questions_of, refuse_numbers, rounded
 from heedful.nn.blocks import DecoderStack, EncoderStack
@@ -31,13 +31,13 @@ def has(run: "Run") -> bool:
     )
 
 
-def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
     """See `lens`."""
     return lens(run, reading)
 
 
 @torch.no_grad()
-def lens(run: "Run", reading: Reading, *, top: int = 5) -> dict[str, Any]:
+def lens(run: "Run", reading: ModelInput, *, top: int = 5) -> dict[str, Any]:
     """What the model's output layer makes of the hidden states at every depth ("logit lens").
 
         p_l = softmax(head(norm(h_l)))      h_0 = embeddings,  h_l = output of block l,  l = 1 … L
@@ -78,7 +78,7 @@ def lens(run: "Run", reading: Reading, *, top: int = 5) -> dict[str, Any]:
     }
 
 
-def _read_out(reading: Reading, states: Float[Tensor, "T d"], top: int) -> dict[str, Any]:
+def _read_out(reading: ModelInput, states: Float[Tensor, "T d"], top: int) -> dict[str, Any]:
     log_probs, best, at = [], [], 0
     for logits in reading.questions.logits(states):
         found = logits.float().log_softmax(-1)

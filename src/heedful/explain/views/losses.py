@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from heedful.errors import RequestError
-from heedful.explain.reading import Reading
+from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import questions_of, refuse_numbers, rounded
 
@@ -21,13 +21,13 @@ def has(run: "Run") -> bool:
     return run.recipe.task.kind != "regression"
 
 
-def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
     """See `losses`."""
     return losses(run, reading)
 
 
 @torch.no_grad()
-def losses(run: "Run", reading: Reading) -> dict[str, Any]:
+def losses(run: "Run", reading: ModelInput) -> dict[str, Any]:
     """How probable each answer is, and what it costs: ``loss_i = -log p_i``, in nats.
 
     A language model is asked for every token but the first, the prompt's too: those are ``given``, and not

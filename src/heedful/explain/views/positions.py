@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from heedful.explain.page.packing import signed
-from heedful.explain.reading import Reading
-from heedful.explain.squares import mosaic, position_similarity
+from heedful.explain.patches import mosaic, position_similarity
+from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import embeddings_of, rounded_all
 from heedful.nn.positions import NoPositions, Positions
@@ -42,7 +42,7 @@ def _parts(model: nn.Module) -> dict[str, Positions]:
 
 
 @torch.no_grad()
-def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
     """The cosine of every two positions that the input has.
 
     Returns:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import points
 from heedful.explain.flow import rollouts
-from heedful.explain.points import points
-from heedful.explain.reading import Reading
-from heedful.explain.squares import class_map, on_grid
+from heedful.explain.patches import class_map, on_grid
+from heedful.explain.reading import ModelInput
 from heedful.explain.summary import Shown
 from heedful.explain.terminal import choose_style, heat_map, link_lines
 from heedful.explain.view import MEMORY, PREFIX, Explanation
@@ -33,7 +33,7 @@ def has(run: "Run") -> bool:
     return any(point.kind != "cross" and point.queries != PREFIX for point in there_are)
 
 
-def compute(run: "Run", reading: Reading, seen: Sequence[Explanation]) -> dict[str, Any]:
+def compute(run: "Run", reading: ModelInput, seen: Sequence[Explanation]) -> dict[str, Any]:
     """How much of each token arrives at each other one, if attention alone moved it.
 
     Returns:

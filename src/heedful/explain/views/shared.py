@@ -7,7 +7,7 @@ import numpy as np
 from torch import nn
 
 from heedful.errors import RequestError
-from heedful.explain.reading import Reading
+from heedful.explain.reading import ModelInput
 from heedful.explain.view import INPUT, PREFIX, SOURCE
 
 DIGITS = 6
@@ -32,7 +32,7 @@ def probability(log_prob: float | None) -> float:
     return 0.0 if log_prob is None else float(f"{math.exp(min(log_prob, 0.0)):.{DIGITS}g}")
 
 
-def questions_of(reading: Reading) -> dict[str, Any]:
+def questions_of(reading: ModelInput) -> dict[str, Any]:
     """The questions that were answered."""
     questions = reading.questions
     return {"side": questions.side, "places": list(questions.places), "answers": questions.names}
@@ -43,7 +43,7 @@ def embeddings_of(model: nn.Module) -> dict[str, nn.Module]:
     return {side: getattr(model, name) for name, side in EMBEDDINGS.items() if hasattr(model, name)}
 
 
-def refuse_numbers(reading: Reading) -> None:
+def refuse_numbers(reading: ModelInput) -> None:
     """Refuse a view of probabilities where the answer is a number.
 
     Raises:

@@ -191,7 +191,7 @@ class _Products(torch.autograd.Function):
         k: Tensor,
         v: Tensor,
         hidden: Tensor | None,
-        lonely: bool,
+        has_empty_rows: bool,
         scale: float,
         ends: list[tuple[int, int]],
         bias: Tensor | None,
@@ -206,7 +206,7 @@ class _Products(torch.autograd.Function):
             if unseen is not None:
                 scores.masked_fill_(unseen, torch.finfo(wide).min)
             weights = scores.softmax(-1)
-            if lonely and unseen is not None:
+            if has_empty_rows and unseen is not None:
                 weights.masked_fill_(unseen, 0.0)
             weights = weights.to(q.dtype)
             out[:, :, start:end] = weights @ v[:, :, :seen]
@@ -248,13 +248,13 @@ def _by_products(
     hidden: Bool[Tensor, "B 1 Q K"] | None = None
     if visibility.hint != "all":
         hidden = visibility.hidden[:, None]
-    lonely = not visibility.every_query_sees_a_key
+    has_empty_rows = not visibility.every_query_sees_a_key
     n_queries, n_keys = queries.shape[2], keys.shape[2]
     ends = [(n_queries, n_keys)]
     if visibility.hint == "causal":  # query i sees no key after i
         steps = range(CAUSAL_ROWS, n_queries, CAUSAL_ROWS)
         ends = [*((end, end) for end in steps), *ends]
-    out: Tensor = _Products.apply(queries, keys, values, hidden, lonely, scale, ends, bias)
+    out: Tensor = _Products.apply(queries, keys, values, hidden, has_empty_rows, scale, ends, bias)
     return out
 
 
@@ -273,10 +273,10 @@ def _fused(
     """
     by_hint = visibility.hint == "all" or (visibility.hint == "causal" and bias is None)
     mask = None if by_hint else visibility.mask[:, None]
-    lonely = None
+    has_empty_rows = None
     if mask is not None and not visibility.every_query_sees_a_key:
-        lonely = ~mask.any(-1, keepdim=True)
-        mask = mask | lonely
+        has_empty_rows = ~mask.any(-1, keepdim=True)
+        mask = mask | has_empty_rows
     if bias is not None:
         bias = bias.to(queries.dtype)
         # Half of the lowest number: some backends multiply by log2 e, which must not make it infinite.
@@ -291,4 +291,4 @@ def _fused(
         scale=scale,
         enable_gqa=queries.shape[1] != keys.shape[1],
     )
-    return out if lonely is None else out.masked_fill(lonely, 0.0)
+    return out if has_empty_rows is None else out.masked_fill(has_empty_rows, 0.0)

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from heedful.models.squares import SquaresConfig
-from heedful.runs.starting import HEADS, Adopted
+from heedful.models.patches import SquaresConfig
 from heedful.runs.trees import Tree
+from heedful.runs.warm_start import HEADS, MappedWeights
 from heedful.tasks.pictures import PictureReader
 
 VISION = "vision"
@@ -44,7 +44,7 @@ def model_section(theirs: Tree) -> Tree:
     return Tree({**sections, "kind": Tree("captioner", theirs.mark)}, theirs.mark)
 
 
-def encoder_weights(held: Mapping[str, Tensor], theirs: PictureReader, ours: PictureReader) -> Adopted:
+def encoder_weights(held: Mapping[str, Tensor], theirs: PictureReader, ours: PictureReader) -> MappedWeights:
     """A ViT's weights under the names of a captioner, which has no class token and no head for classes.
 
     Where there is no class token, the encoder computes what the ViT did; where there is one, its squares no
@@ -66,7 +66,7 @@ def encoder_weights(held: Mapping[str, Tensor], theirs: PictureReader, ours: Pic
         found[POSITIONS] = found[POSITIONS][1:]
         left = ["the class token and its place", *left]
     found[WEIGHT], found[BIAS] = reread(found[WEIGHT], found[BIAS], theirs, ours)
-    return Adopted(found, afresh=("target_embedding.", "decoder."), left=tuple(left))
+    return MappedWeights(found, afresh=("target_embedding.", "decoder."), left=tuple(left))
 
 
 def reread(

@@ -13,7 +13,7 @@ from heedful.data.batch import Batch
 from heedful.data.own_table import OwnTable, own_table
 from heedful.data.pictures import PICTURE
 from heedful.data.report import DataReport, Encoded, keep
-from heedful.data.sources import CaptionedFolderSource, Located, Row, Where
+from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, Row
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
 from heedful.evaluation.translation import quick_scores
@@ -28,10 +28,10 @@ from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
 from heedful.runs.pairs import Validator, planned, require_language, validation_notes
 from heedful.runs.recipe import Recipe
 from heedful.runs.references import REFERENCES
-from heedful.runs.starting import Adopt, Adopted, own_tokenizer, reader_of, starting_model
 from heedful.runs.trees import Tree
 from heedful.runs.vectors import fill_vectors
-from heedful.tasks.captioning import CAPTION, COLUMNS, CaptionCodec, Captioner
+from heedful.runs.warm_start import MappedWeights, MapWeights, own_tokenizer, reader_of, starting_model
+from heedful.tasks.captioning import CAPTION, COLUMNS, Captioner, CaptionProcessor
 from heedful.tasks.pictures import LEVELS
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -69,9 +69,9 @@ class Captioning(Kind):
         """The tokenizer."""
         return [folder.tokenizer(CAPTION)]
 
-    def learn(self, recipe: CaptioningRecipe, rows: Rows) -> CaptionCodec:
+    def learn(self, recipe: CaptioningRecipe, rows: Rows) -> CaptionProcessor:
         """A tokenizer for the captions; that of the run it starts from, if it is a captioner's."""
-        return CaptionCodec(own_tokenizer(recipe, CAPTION, (row.row[CAPTION] for row in rows())))
+        return CaptionProcessor(own_tokenizer(recipe, CAPTION, (row.row[CAPTION] for row in rows())))
 
     adopts = (VISION,)
 
@@ -80,42 +80,42 @@ class Captioning(Kind):
         theirs = model.find(("kind",))
         return model_section(model) if theirs is not None and theirs.data == VISION else model
 
-    def adopting(self, recipe: CaptioningRecipe) -> Adopt:
+    def adopting(self, recipe: CaptioningRecipe) -> MapWeights:
         """A ViT's weights become the encoder's."""
         if starting_model(recipe) != VISION:
-            return Adopted
+            return MappedWeights
         theirs = reader_of(recipe, recipe.model.picture_size, recipe.model.channels)
         assert theirs is not None
         return lambda held: encoder_weights(held, theirs, recipe.reader)
 
-    def save(self, codec: CaptionCodec, folder: RunFolder) -> None:
+    def save(self, processor: CaptionProcessor, folder: RunFolder) -> None:
         """The tokenizer."""
-        codec.tokenizer.save(folder.tokenizer(CAPTION))
+        processor.tokenizer.save(folder.tokenizer(CAPTION))
 
-    def load(self, folder: RunFolder) -> CaptionCodec:
+    def load(self, folder: RunFolder) -> CaptionProcessor:
         """The tokenizer."""
-        return CaptionCodec(Tokenizer.load(folder.tokenizer(CAPTION)))
+        return CaptionProcessor(Tokenizer.load(folder.tokenizer(CAPTION)))
 
-    def report(self, codec: CaptionCodec) -> DataReport:
+    def report(self, processor: CaptionProcessor) -> DataReport:
         """Counts unknown tokens."""
-        return DataReport({CAPTION: codec.tokenizer.specials.unknown})
+        return DataReport({CAPTION: processor.tokenizer.specials.unknown})
 
     def encode(
         self,
         recipe: CaptioningRecipe,
-        codec: CaptionCodec,
-        rows: Iterable[Located[Row]],
+        processor: CaptionProcessor,
+        rows: Iterable[LocatedRow[Row]],
         report: DataReport,
     ) -> Iterator[Encoded]:
         """What passes the filter."""
         filter = recipe.data.filter
-        read = codec.encode(rows, recipe.reader, report, drop=filter.unreadable == "drop")
+        read = processor.encode(rows, recipe.reader, report, drop=filter.unreadable == "drop")
         yield from keep(read, filter.of_captions, report)
         del report.columns[PICTURE]  # all have the same length
 
-    def n_ids(self, recipe: CaptioningRecipe, codec: CaptionCodec) -> Mapping[str, int]:
+    def n_ids(self, recipe: CaptioningRecipe, processor: CaptionProcessor) -> Mapping[str, int]:
         """A byte for each number of a picture."""
-        return {PICTURE: LEVELS, CAPTION: codec.tokenizer.vocab_size}
+        return {PICTURE: LEVELS, CAPTION: processor.tokenizer.vocab_size}
 
     def keeps_rows(self, recipe: CaptioningRecipe) -> bool:
         """Where captions are scored, against those that were given."""
@@ -133,9 +133,9 @@ class Captioning(Kind):
         """The next token, teacher forced."""
         return recipe.objective.make()
 
-    def begin(self, recipe: CaptioningRecipe, codec: CaptionCodec, model: Any, say: Say) -> None:
+    def begin(self, recipe: CaptioningRecipe, processor: CaptionProcessor, model: Any, say: Say) -> None:
         """Word vectors, if the recipe names some."""
-        fill_vectors(recipe, {CAPTION: codec.tokenizer}, model, say)
+        fill_vectors(recipe, {CAPTION: processor.tokenizer}, model, say)
 
     def feed(self, recipe: CaptioningRecipe, prepared: Prepared) -> PlannedData:
         """Pictures whose captions are neighbours in length, changed as the recipe says."""
@@ -146,9 +146,9 @@ class Captioning(Kind):
         """Loss, and where asked for, BLEU and chrF, of pictures once each against all of their captions."""
 
         def captioner(model: nn.Module, decoding: DecodingConfig) -> Captioner:
-            return Captioner(model, prepared.codec, decoding, recipe.pairing)
+            return Captioner(model, prepared.processor, decoding, recipe.pairing)
 
-        pictures = by_picture(Located(row, Where("")) for row in prepared.valid_rows)
+        pictures = by_picture(LocatedRow(row, Location("")) for row in prepared.valid_rows)
         described = [row.row for row in pictures if row.row[CAPTION]]
         language, lowercase = recipe.evaluation.language, recipe.tokenizer.text.lowercase
         score = partial(quick_scores, language=language, lowercase=lowercase)
@@ -168,14 +168,14 @@ class Captioning(Kind):
     def predictor(
         self,
         recipe: CaptioningRecipe,
-        codec: CaptionCodec,
+        processor: CaptionProcessor,
         model: Any,
         decoding: Any,
         inference: Inference,
         **options: Any,
     ) -> Captioner:
         """Captions."""
-        return Captioner(model, codec, decoding, recipe.pairing, inference=inference)
+        return Captioner(model, processor, decoding, recipe.pairing, inference=inference)
 
     def source_of(self, recipe: CaptioningRecipe, files: Sequence[Path]) -> CaptionedFolderSource | OwnTable:
         """A folder of pictures with captions; or a table with a header, or JSON lines, with their paths."""
@@ -187,6 +187,6 @@ class Captioning(Kind):
             return CaptionedFolderSource(path=str(files[0].resolve()))
         return own_table(files[0], COLUMNS, like=recipe.data.train)
 
-    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
         """BLEU, chrF, TER, exact matches, likelihood of the given captions."""
         return scored(run, split, rows, how)

@@ -8,7 +8,7 @@ from typing import Any
 
 from heedful.data.pictures import PICTURE
 from heedful.data.report import DataReport, Filter, keep
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.evaluation.translation import (
     check_language,
@@ -56,17 +56,17 @@ class Evaluation(kind.Evaluation):
             yield {"version": 1, PICTURE: picture, **shown(references), **answer, "scores": scores}
 
 
-def by_picture(rows: Iterable[Located[Row]]) -> list[Located[Row]]:
+def by_picture(rows: Iterable[LocatedRow[Row]]) -> list[LocatedRow[Row]]:
     """A row for each picture, where its first one is, with the list of all its captions but empty ones."""
-    found: dict[Path | bytes, Located[Row]] = {}
+    found: dict[Path | bytes, LocatedRow[Row]] = {}
     for row, where in rows:
         picture = row[PICTURE]
-        one = found.setdefault(picture.identity, Located({PICTURE: picture, CAPTION: []}, where))
+        one = found.setdefault(picture.identity, LocatedRow({PICTURE: picture, CAPTION: []}, where))
         one.row[CAPTION].extend(caption for caption in references_of(row, CAPTION) if caption.strip())
     return [*found.values()]
 
 
-def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
     """Caption the pictures of a data set, once each, and score that against all captions given of them.
 
     Perplexity is of those, teacher forced. A run that writes lower case is scored without regard to
@@ -92,7 +92,7 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     texts, lowercase = [p.text for p in read.predictions], run.recipe.tokenizer.text.lowercase
     scores = list(translation_scores(texts, references, language=language, lowercase=lowercase).values())
     scores.append(exact_match(texts, references, lowercase=lowercase))
-    captions = Encoded.by(run.codec.tokenizer, [caption for each in references for caption in each])
+    captions = Encoded.by(run.processor.tokenizer, [caption for each in references for caption in each])
     of = [picture for picture, own in zip(pictures, references, strict=True) for _ in own]
     foretold = _likelihood(run, of, captions)
     scores += foretold

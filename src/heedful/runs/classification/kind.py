@@ -11,7 +11,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
@@ -21,9 +21,9 @@ from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
 from heedful.runs.folder import RunFolder, read_labels, write_json
 from heedful.runs.kind import Rows, Say, Scoring, Trained
-from heedful.tasks.classification import Classifier, LabelCodec
+from heedful.tasks.classification import Classifier, LabelProcessor
 from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed
-from heedful.tasks.texts import PAIR, TEXT, Frame, FrameLimit, text_columns
+from heedful.tasks.texts import PAIR, TEXT, Template, TemplateLimit, text_columns
 from heedful.text.tokenizer import Tokenizer
 
 MEASURES = {"loss": "class", "accuracy": "correct"}
@@ -55,57 +55,59 @@ class Classification(EncoderKind):
         """A layer that makes the classes' logits."""
         return {"class": class_head(recipe.model.d_model, sizes[-1], recipe.model.dropout)}
 
-    def codec(self, recipe: ClassificationRecipe, tokenizer: Tokenizer, rows: Rows) -> LabelCodec:
+    def processor(self, recipe: ClassificationRecipe, tokenizer: Tokenizer, rows: Rows) -> LabelProcessor:
         """With the labels.
 
         Raises:
             DataError: a label that the recipe does not name, or fewer than two.
         """
-        return LabelCodec(tokenizer, learned(rows(), recipe.task.labels))
+        return LabelProcessor(tokenizer, learned(rows(), recipe.task.labels))
 
     def files(self, folder: RunFolder) -> list[Path]:
         """The tokenizer and the labels."""
         return [folder.tokenizer(TEXT), folder.labels]
 
-    def save(self, codec: LabelCodec, folder: RunFolder) -> None:
+    def save(self, processor: LabelProcessor, folder: RunFolder) -> None:
         """Both files."""
-        codec.tokenizer.save(folder.tokenizer(TEXT))
-        write_json(folder.labels, {"version": 1, "labels": list(codec.labels)})
+        processor.tokenizer.save(folder.tokenizer(TEXT))
+        write_json(folder.labels, {"version": 1, "labels": list(processor.labels)})
 
-    def load(self, folder: RunFolder) -> LabelCodec:
+    def load(self, folder: RunFolder) -> LabelProcessor:
         """Both files."""
-        return LabelCodec(Tokenizer.load(folder.tokenizer(TEXT)), read_labels(folder.labels))
+        return LabelProcessor(Tokenizer.load(folder.tokenizer(TEXT)), read_labels(folder.labels))
 
     def ids(
         self,
         recipe: ClassificationRecipe,
-        codec: LabelCodec,
-        rows: Iterable[Located[Row]],
+        processor: LabelProcessor,
+        rows: Iterable[LocatedRow[Row]],
         report: DataReport,
     ) -> Iterator[Encoded]:
         """The ids of the texts, and the number of the label."""
-        return codec.encode(rows, self.texts(recipe))
+        return processor.encode(rows, self.texts(recipe))
 
-    def limits(self, recipe: ClassificationRecipe) -> Sequence[FrameLimit]:
+    def limits(self, recipe: ClassificationRecipe) -> Sequence[TemplateLimit]:
         """The texts together fill a sequence."""
-        return [FrameLimit(self.texts(recipe), recipe.model.longest, recipe.frame, recipe.longest_key)]
+        return [TemplateLimit(self.texts(recipe), recipe.model.longest, recipe.frame, recipe.longest_key)]
 
-    def n_answers(self, codec: LabelCodec) -> int:
+    def n_answers(self, processor: LabelProcessor) -> int:
         """As many as there are labels."""
-        return len(codec.labels)
+        return len(processor.labels)
 
     def objective(self, recipe: ClassificationRecipe) -> Objective:
         """The class of each text."""
         return recipe.objective.make()
 
-    def begin(self, recipe: ClassificationRecipe, codec: LabelCodec, model: Any, say: Say) -> None:
+    def begin(self, recipe: ClassificationRecipe, processor: LabelProcessor, model: Any, say: Say) -> None:
         """Say what the classes are."""
-        super().begin(recipe, codec, model, say)
-        say(f"{len(codec.labels)} labels: {listed(codec.labels)}")
+        super().begin(recipe, processor, model, say)
+        say(f"{len(processor.labels)} labels: {listed(processor.labels)}")
 
-    def batches(self, recipe: ClassificationRecipe, codec: LabelCodec, store: TokenStore) -> TextBatches:
+    def batches(
+        self, recipe: ClassificationRecipe, processor: LabelProcessor, store: TokenStore
+    ) -> TextBatches:
         """Texts with the numbers of their labels."""
-        collate = partial(_collate, codec, recipe.frame)
+        collate = partial(_collate, processor, recipe.frame)
         return TextBatches(
             store, self.texts(recipe), self.answer, recipe.model.longest, recipe.frame, collate
         )
@@ -120,7 +122,7 @@ class Classification(EncoderKind):
     def predictor(
         self,
         recipe: ClassificationRecipe,
-        codec: LabelCodec,
+        processor: LabelProcessor,
         model: Any,
         decoding: Any,
         inference: Inference,
@@ -128,14 +130,18 @@ class Classification(EncoderKind):
     ) -> Classifier:
         """Labels."""
         longest, frame = recipe.model.longest, recipe.frame
-        return Classifier(inference.ready(), codec, longest=longest, frame=frame, **options)
+        return Classifier(inference.ready(), processor, longest=longest, frame=frame, **options)
 
-    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1."""
         return scored(run, split, rows, how)
 
 
 def _collate(
-    codec: LabelCodec, frame: Frame, texts: Sequence[Any], labels: Sequence[Any], samples: Sequence[int]
+    processor: LabelProcessor,
+    frame: Template,
+    texts: Sequence[Any],
+    labels: Sequence[Any],
+    samples: Sequence[int],
 ) -> Batch:
-    return codec.collate(texts, [int(label[0]) for label in labels], samples, frame)
+    return processor.collate(texts, [int(label[0]) for label in labels], samples, frame)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.evaluation.classification import classification_scores
 from heedful.runs import kind
@@ -45,7 +45,7 @@ class Evaluation(kind.Evaluation):
 
 
 def scored(
-    run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring, *, drop: bool = False
+    run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring, *, drop: bool = False
 ) -> Evaluation:
     """Label a data set and compare.
 
@@ -70,15 +70,15 @@ def scored(
     labels = [row.row[LABEL] for row in read.rows]
     texts = [{column: str(row.row[column]) for column in columns} for row in read.rows]
     unseen = _unseen(run, read.rows)
-    classes = (*run.codec.labels, *unseen.labels)
+    classes = (*run.processor.labels, *unseen.labels)
     plain = classification_scores([p.text for p in read.predictions], labels, classes)
     more = {**read.counted, **unseen.counted}
     scores = [replace(score, counts={**score.counts, **more}) for score in plain.values()]
     notes = [*read.notes, *cut_notes(read.rows, read.predictions), *unseen.notes()]
     if not run.kind.pictures(run.recipe):
-        notes += unknown_in(run.codec.tokenizer, texts)
+        notes += unknown_in(run.processor.tokenizer, texts)
     return Evaluation(split, scores, texts, labels, read.predictions, notes=notes)
 
 
-def _unseen(run: Trained, rows: Sequence[Located[Row]]) -> Unseen:
-    return Unseen.among(((row.row[LABEL], row.where) for row in rows), run.codec.labels)
+def _unseen(run: Trained, rows: Sequence[LocatedRow[Row]]) -> Unseen:
+    return Unseen.among(((row.row[LABEL], row.where) for row in rows), run.processor.labels)

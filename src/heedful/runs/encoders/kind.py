@@ -12,15 +12,15 @@ from heedful.data.batch import Batch
 from heedful.data.own_table import OwnTable, own_table
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded, Filter, Limit, keep
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError
 from heedful.models.registry import build_reader
 from heedful.runs.kind import Kind, Prepared, Rows, Say
 from heedful.runs.measuring import Batches, Validator, micro_batch
-from heedful.runs.starting import own_tokenizer
 from heedful.runs.vectors import fill_vectors
-from heedful.tasks.texts import TEXT, WITH_CLASS, Frame, fitted
+from heedful.runs.warm_start import own_tokenizer
+from heedful.tasks.texts import TEXT, WITH_CLASS, Template, fitted
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 from heedful.training.feed import PlannedData
@@ -28,7 +28,7 @@ from heedful.training.step import Step
 
 
 class EncoderKind(Kind):
-    """See `heedful.runs.kind.Kind`. Rows have texts and one answer; the codec has one tokenizer."""
+    """See `heedful.runs.kind.Kind`. Rows have texts and one answer; the processor has one tokenizer."""
 
     scored_by_writing = False
     own_data = ("table",)
@@ -52,12 +52,12 @@ class EncoderKind(Kind):
         """What the model needs besides its pooling."""
 
     @abstractmethod
-    def codec(self, recipe: Any, tokenizer: Tokenizer, rows: Rows) -> Any:
+    def processor(self, recipe: Any, tokenizer: Tokenizer, rows: Rows) -> Any:
         """All that is learned, the tokenizer being known."""
 
     @abstractmethod
     def ids(
-        self, recipe: Any, codec: Any, rows: Iterable[Located[Row]], report: DataReport
+        self, recipe: Any, processor: Any, rows: Iterable[LocatedRow[Row]], report: DataReport
     ) -> Iterator[Encoded]:
         """Each row that can be encoded, under the names of its columns."""
 
@@ -66,11 +66,11 @@ class EncoderKind(Kind):
         """What the model reads of a row; what is over is cut, dropped or refused as the filter says."""
 
     @abstractmethod
-    def n_answers(self, codec: Any) -> int:
+    def n_answers(self, processor: Any) -> int:
         """One more than the greatest id by which answers are kept."""
 
     @abstractmethod
-    def batches(self, recipe: Any, codec: Any, store: TokenStore) -> Batches:
+    def batches(self, recipe: Any, processor: Any, store: TokenStore) -> Batches:
         """Of the ids of training or validation."""
 
     def columns(self, recipe: Any) -> tuple[str, ...]:
@@ -88,39 +88,39 @@ class EncoderKind(Kind):
         return reader
 
     def learn(self, recipe: Any, rows: Rows) -> Any:
-        """A tokenizer for all texts, and the rest of the codec.
+        """A tokenizer for all texts, and the rest of the processor.
 
         Raises:
             DataError: the rows do not give what is needed.
         """
         found = (row.row[column] for row in rows() for column in self.texts(recipe))
         texts = (" ".join(text) if isinstance(text, list) else text for text in found)
-        return self.codec(recipe, own_tokenizer(recipe, TEXT, texts), rows)
+        return self.processor(recipe, own_tokenizer(recipe, TEXT, texts), rows)
 
-    def begin(self, recipe: Any, codec: Any, model: Any, say: Say) -> None:
+    def begin(self, recipe: Any, processor: Any, model: Any, say: Say) -> None:
         """Word vectors, where there are some."""
-        fill_vectors(recipe, {TEXT: codec.tokenizer}, model, say)
+        fill_vectors(recipe, {TEXT: processor.tokenizer}, model, say)
 
-    def report(self, codec: Any) -> DataReport:
+    def report(self, processor: Any) -> DataReport:
         """Counts unknown tokens."""
-        return DataReport(dict.fromkeys(self.readable, codec.tokenizer.specials.unknown))
+        return DataReport(dict.fromkeys(self.readable, processor.tokenizer.specials.unknown))
 
     def encode(
-        self, recipe: Any, codec: Any, rows: Iterable[Located[Row]], report: DataReport
+        self, recipe: Any, processor: Any, rows: Iterable[LocatedRow[Row]], report: DataReport
     ) -> Iterator[Encoded]:
         """What passes the filter, as far as the model reads it."""
-        found, filter = self.ids(recipe, codec, rows, report), recipe.data.filter
+        found, filter = self.ids(recipe, processor, rows, report), recipe.data.filter
         yield from keep(found, _of_texts(filter, self.texts(recipe)), report, limits=self.limits(recipe))
         del report.columns[self.answer]  # its lengths say nothing
 
-    def n_ids(self, recipe: Any, codec: Any) -> Mapping[str, int]:
+    def n_ids(self, recipe: Any, processor: Any) -> Mapping[str, int]:
         """Those of the vocabulary, and of answers."""
-        texts = dict.fromkeys(self.texts(recipe), codec.tokenizer.vocab_size)
-        return {**texts, self.answer: self.n_answers(codec)}
+        texts = dict.fromkeys(self.texts(recipe), processor.tokenizer.vocab_size)
+        return {**texts, self.answer: self.n_answers(processor)}
 
     def feed(self, recipe: Any, prepared: Prepared) -> PlannedData:
         """Neighbours in length."""
-        make = self.batches(recipe, prepared.codec, prepared.train)
+        make = self.batches(recipe, prepared.processor, prepared.train)
         return PlannedData(
             lengths=make.lengths,
             make=make,
@@ -130,7 +130,7 @@ class EncoderKind(Kind):
 
     def validator(self, recipe: Any, prepared: Prepared, step: Step) -> Validator:
         """Means of the terms of the loss."""
-        make = self.batches(recipe, prepared.codec, prepared.valid)
+        make = self.batches(recipe, prepared.processor, prepared.valid)
         return Validator(step, make, micro_batch(recipe), self.measures)
 
     def source_of(self, recipe: Any, files: Sequence[Path]) -> OwnTable:
@@ -164,7 +164,7 @@ class TextBatches:
         columns: Sequence[str],
         answer: str,
         longest: int,
-        frame: Frame,
+        frame: Template,
         collate: Callable[[Sequence[Any], Sequence[Any], Sequence[int]], Batch],
     ) -> None:
         self.store, self.columns, self.answer = store, columns, answer
@@ -181,7 +181,7 @@ class TextBatches:
         )
 
 
-def made_up(vocab_size: int, n: int, length: int, n_texts: int, frame: Frame = WITH_CLASS) -> Batch:
+def made_up(vocab_size: int, n: int, length: int, n_texts: int, frame: Template = WITH_CLASS) -> Batch:
     """``n`` sequences of about ``length`` tokens, with as many texts each, for timing."""
     draw = np.random.default_rng(0)
     around = frame.n_specials(n_texts)

@@ -9,7 +9,7 @@ from heedful.data.report import Filter
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.runs import recipe
-from heedful.tasks.texts import AS_DOCUMENTS, BARE, WITH_CLASS, Frame
+from heedful.tasks.texts import AS_DOCUMENTS, BARE, WITH_CLASS, Template
 
 AnyReader = Annotated[EncoderConfig | LanguageModelConfig, Field(discriminator="kind")]
 """A model that reads a text: each token with all others, or with those before it."""
@@ -74,7 +74,7 @@ class ReadingRecipe(recipe.Recipe):
         return False
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> Template:
         """The special tokens around the texts."""
         return AS_DOCUMENTS if isinstance(self.model, LanguageModelConfig) else WITH_CLASS
 
@@ -109,7 +109,7 @@ class WholeTextRecipe(ReadingRecipe):
     model: AnyReader
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> Template:
         """The special tokens around the texts; of a language model, as the task says."""
         return super().frame if self.task.framed else BARE
 

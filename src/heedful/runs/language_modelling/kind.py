@@ -11,7 +11,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT, TextSource
 from heedful.data.windows import Windows
 from heedful.errors import DataError
@@ -22,9 +22,9 @@ from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Say, Scoring, Tr
 from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.language_modelling.scoring import batches, scored
 from heedful.runs.measuring import means, micro_batch
-from heedful.runs.starting import own_tokenizer
 from heedful.runs.vectors import fill_vectors
-from heedful.tasks.language_modelling import COLUMNS, Completer, TextCodec
+from heedful.runs.warm_start import own_tokenizer
+from heedful.tasks.language_modelling import COLUMNS, Completer, TextProcessor
 from heedful.text.long import cut
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
@@ -56,32 +56,32 @@ class LanguageModelling(Kind):
         """One tokenizer."""
         return [folder.tokenizer(TEXT)]
 
-    def learn(self, recipe: LanguageModellingRecipe, rows: Rows) -> TextCodec:
+    def learn(self, recipe: LanguageModellingRecipe, rows: Rows) -> TextProcessor:
         """From all documents, a piece of a long one at a time."""
         pieces = (piece for row in rows() for piece in cut(row.row[TEXT]))
-        return TextCodec(own_tokenizer(recipe, TEXT, pieces))
+        return TextProcessor(own_tokenizer(recipe, TEXT, pieces))
 
-    def save(self, codec: TextCodec, folder: RunFolder) -> None:
+    def save(self, processor: TextProcessor, folder: RunFolder) -> None:
         """The tokenizer."""
-        codec.text.save(folder.tokenizer(TEXT))
+        processor.text.save(folder.tokenizer(TEXT))
 
-    def load(self, folder: RunFolder) -> TextCodec:
+    def load(self, folder: RunFolder) -> TextProcessor:
         """The tokenizer."""
-        return TextCodec(Tokenizer.load(folder.tokenizer(TEXT)))
+        return TextProcessor(Tokenizer.load(folder.tokenizer(TEXT)))
 
-    def report(self, codec: TextCodec) -> DataReport:
+    def report(self, processor: TextProcessor) -> DataReport:
         """Counts unknown tokens."""
-        return DataReport({TEXT: codec.text.specials.unknown})
+        return DataReport({TEXT: processor.text.specials.unknown})
 
     def encode(
         self,
         recipe: LanguageModellingRecipe,
-        codec: TextCodec,
-        rows: Iterable[Located[Row]],
+        processor: TextProcessor,
+        rows: Iterable[LocatedRow[Row]],
         report: DataReport,
     ) -> Iterator[Encoded]:
         """All documents; what is empty ends at once."""
-        yield from codec.encode(rows, report)
+        yield from processor.encode(rows, report)
         if not report.columns[TEXT].tokens:
             raise DataError("there is no text")
 
@@ -89,9 +89,9 @@ class LanguageModelling(Kind):
         """The next token, at every position."""
         return recipe.objective.make()
 
-    def begin(self, recipe: LanguageModellingRecipe, codec: TextCodec, model: Any, say: Say) -> None:
+    def begin(self, recipe: LanguageModellingRecipe, processor: TextProcessor, model: Any, say: Say) -> None:
         """Word vectors, if the recipe names some."""
-        fill_vectors(recipe, {TEXT: codec.text}, model, say)
+        fill_vectors(recipe, {TEXT: processor.text}, model, say)
 
     def feed(self, recipe: LanguageModellingRecipe, prepared: Prepared) -> PlannedData:
         """Windows of the stream, in random order."""
@@ -121,7 +121,7 @@ class LanguageModelling(Kind):
     def predictor(
         self,
         recipe: LanguageModellingRecipe,
-        codec: TextCodec,
+        processor: TextProcessor,
         model: Any,
         decoding: Any,
         inference: Inference,
@@ -132,7 +132,7 @@ class LanguageModelling(Kind):
         """Completes; ``max_new_tokens`` and ``stop`` stand before those of the recipe."""
         return Completer(
             model,
-            codec,
+            processor,
             decoding,
             context=recipe.model.context,
             prefix=prefix,
@@ -144,7 +144,7 @@ class LanguageModelling(Kind):
         """Files of text, each a document."""
         return TextSource(paths=[str(path.resolve()) for path in files])
 
-    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
         """How well the text is foretold."""
         return scored(run, split, rows, how)
 

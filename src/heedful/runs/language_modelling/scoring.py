@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.data.batch import Batch
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT
 from heedful.data.windows import Span, ring, spans
 from heedful.errors import DataError, RequestError
@@ -48,7 +48,7 @@ class Evaluation(kind.Evaluation):
             yield {"version": 1, "document": place, "tokens": int(end + 1 - begin), "nll": float(nll)}
 
 
-def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
     """Read a text in windows that do not overlap and, where asked for, in sliding ones too.
 
     Where the model has experts, their load in the last way of reading is told too.
@@ -66,12 +66,12 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     if stride > context:
         raise RequestError(f"--stride {stride}: is longer than the model's context of {context} tokens")
     documents = list(islice(rows, how.limit))
-    report = run.kind.report(run.codec)
-    pieces = [row.row[TEXT] for row in run.codec.encode(documents, report)]
+    report = run.kind.report(run.processor)
+    pieces = [row.row[TEXT] for row in run.processor.encode(documents, report)]
     ids = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in [[], *pieces]])
     if not documents or not report.columns[TEXT].tokens:
         raise DataError(f"{split}: there is nothing to score")
-    texts = [row.row[TEXT] for row in documents] if run.codec.spells(report) else []
+    texts = [row.row[TEXT] for row in documents] if run.processor.spells(report) else []
     sizes = [sum(map(count, texts)) for count in (lambda text: len(text.encode()), len, count_words)]
     scores: list[Score] = []
     for step in sorted({context, stride}, reverse=True):
@@ -79,10 +79,10 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
             log_probs = read(run.model, ids, context, step)
         found = Likelihood(-float(log_probs.sum()), len(ids), *sizes)
         signature = f"context:{context}|stride:{step}"
-        scores += found.scores(run.codec.fingerprint[:12], signature).values()
+        scores += found.scores(run.processor.fingerprint[:12], signature).values()
     scores += loads()
-    ends = np.flatnonzero(ids == run.codec.text.specials.end)
-    notes = counted_notes(run.codec.text, "", report.columns[TEXT], foretold=True)
+    ends = np.flatnonzero(ids == run.processor.text.specials.end)
+    notes = counted_notes(run.processor.text, "", report.columns[TEXT], foretold=True)
     return Evaluation(split, scores, [str(row.where) for row in documents], ends, log_probs, notes=notes)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from heedful.errors import RequestError
 from heedful.runs.building import Vocabularies
 from heedful.runs.ledger.ledger import CHUNK, LENGTH, TOKENS, Ledger, ledger_of
-from heedful.runs.ledger.subject import Asked, Subject, subject
+from heedful.runs.ledger.subject import DescribedModel, RequestedSizes, subject
 from heedful.runs.run import Run
 
 
@@ -62,7 +62,7 @@ def describe(
     Raises:
         RequestError: there is no such preset, recipe or run, or a setting is wrong.
     """
-    asked = Asked(Vocabularies(vocab_size, source_vocab, target_vocab), n_classes)
+    asked = RequestedSizes(Vocabularies(vocab_size, source_vocab, target_vocab), n_classes)
     extent = Extent(length, source_length, tokens)
     if isinstance(what, Run):
         what = what.model
@@ -70,7 +70,7 @@ def describe(
         return _counted(subject(what, asked, overrides), extent)
     if overrides or asked:
         raise ValueError("a module is described as it is: no sizes, no overrides")
-    return _counted(Subject("", what), extent)
+    return _counted(DescribedModel("", what), extent)
 
 
 def timed(
@@ -98,7 +98,7 @@ def timed(
     """
     from heedful.runs.timing import own_data, time_updates
 
-    found = subject(what, Asked(), overrides)
+    found = subject(what, RequestedSizes(), overrides)
     if found.recipe is None:
         raise RequestError(
             f"{found.name}: a model alone has no batches and no optimizer to time; name a recipe or a run"
@@ -106,7 +106,7 @@ def timed(
     recipe, told = found.recipe, found.sizes_given or extent.length or extent.source_length
     with nullcontext() if told else own_data(recipe, say) as prepared:
         if prepared is not None:
-            found = found.with_sizes(prepared.codec.sizes)
+            found = found.with_sizes(prepared.processor.sizes)
         ledger = _counted(found, extent)
         timing = time_updates(
             recipe,
@@ -120,7 +120,7 @@ def timed(
     return replace(ledger, timing=timing)
 
 
-def _counted(found: Subject, extent: Extent) -> Ledger:
+def _counted(found: DescribedModel, extent: Extent) -> Ledger:
     """Of what was found, for what was asked."""
     return ledger_of(
         found.model,

@@ -24,7 +24,7 @@ _BYTES = 256
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedSizes:
     """Sizes that were asked for, of what the data decide otherwise.
 
     Args:
@@ -40,7 +40,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Subject:
+class DescribedModel:
     """What was found.
 
     Args:
@@ -66,13 +66,13 @@ class Subject:
     length: int | None = None
     source_length: int | None = None
 
-    def with_sizes(self, sizes: tuple[int, ...]) -> "Subject":
+    def with_sizes(self, sizes: tuple[int, ...]) -> "DescribedModel":
         """The same recipe, where its data were read: what they decide is known."""
         assert self.recipe is not None
-        return _of_recipe(self.name, self.recipe, Asked(), sizes)
+        return _of_recipe(self.name, self.recipe, RequestedSizes(), sizes)
 
 
-def subject(what: Any, asked: Asked, overrides: Sequence[str] = ()) -> Subject:
+def subject(what: Any, asked: RequestedSizes, overrides: Sequence[str] = ()) -> DescribedModel:
     """Find what ``what`` names: presets first, then runs, then recipes.
 
     Args:
@@ -110,7 +110,7 @@ def subject(what: Any, asked: Asked, overrides: Sequence[str] = ()) -> Subject:
     )
 
 
-def _split(asked: Asked, overrides: Sequence[str]) -> tuple[Asked, list[str]]:
+def _split(asked: RequestedSizes, overrides: Sequence[str]) -> tuple[RequestedSizes, list[str]]:
     """Sizes among the overrides, and the other overrides."""
     rest = []
     for text in overrides:
@@ -129,7 +129,7 @@ def _split(asked: Asked, overrides: Sequence[str]) -> tuple[Asked, list[str]]:
     return asked, rest
 
 
-def _of_config(config: Any, name: str, asked: Asked, overrides: Sequence[str]) -> Subject:
+def _of_config(config: Any, name: str, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
     """Sizes that nobody asked for are those of the preset that has this name."""
     config = configured(config, overrides_tree(f"model.{text}" for text in overrides))
     sizes, told = _vocabularies(config.kind, name, asked.vocabularies)
@@ -144,7 +144,7 @@ def _of_config(config: Any, name: str, asked: Asked, overrides: Sequence[str]) -
         by_whom = "" if asked.n_classes else ", the preset's; change them with n_classes=… (0: no head)"
         notes.append(f"a head for {n_classes:,} classes{by_whom}")
     length = None if sizes else config.n_tokens
-    return Subject(name, model, notes=tuple(notes), length=length, source_length=_squares(config))
+    return DescribedModel(name, model, notes=tuple(notes), length=length, source_length=_squares(config))
 
 
 def _vocabularies(kind: str, name: str, asked: Vocabularies) -> tuple[tuple[int, ...], str]:
@@ -179,17 +179,17 @@ def _squares(config: Any) -> int | None:
 def _of_recipe(
     name: str,
     recipe: Recipe,
-    asked: Asked,
+    asked: RequestedSizes,
     known: tuple[int, ...] | None = None,
     measured: int | None = None,
-) -> Subject:
+) -> DescribedModel:
     """A recipe.
 
     Args:
         name: what was asked for.
         recipe: the recipe.
         asked: sizes that were asked for.
-        known: the sizes of a trained codec.
+        known: the sizes of a trained processor.
         measured: its parameters with its own data.
     """
     from heedful.runs.kinds import kind_of
@@ -212,7 +212,7 @@ def _of_recipe(
     notes = [*_notes(recipe.model, entries, told), *notes]
     if measured is not None and known is None and not asked:
         notes += _beside(measured, model)
-    return Subject(
+    return DescribedModel(
         name,
         model,
         tokens=max(1, recipe.training.tokens_per_update // recipe.training.accumulate),
@@ -251,7 +251,7 @@ def _beside(measured: int, model: nn.Module) -> Iterator[str]:
         )
 
 
-def _of_run(path: Path, asked: Asked, overrides: Sequence[str]) -> Subject:
+def _of_run(path: Path, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
     from heedful.runs.kinds import kind_of
     from heedful.runs.saved import saved_tree
     from heedful.runs.trees import merge

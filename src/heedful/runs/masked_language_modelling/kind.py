@@ -13,7 +13,7 @@ from heedful.data.batch import Batch
 from heedful.data.masking import Masking
 from heedful.data.plan import in_order
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT, TextSource
 from heedful.errors import DataError, RequestError
 from heedful.inference.choosing import Inference
@@ -31,8 +31,8 @@ from heedful.runs.masked_language_modelling.recipe import MaskedLanguageModellin
 from heedful.runs.masked_language_modelling.scoring import scored
 from heedful.runs.measuring import means, micro_batch
 from heedful.runs.vectors import fill_vectors
-from heedful.tasks.language_modelling import TextCodec
-from heedful.tasks.masking import Filler, Maskings, word_beginnings
+from heedful.tasks.language_modelling import TextProcessor
+from heedful.tasks.masking import MaskFiller, Maskings, word_beginnings
 from heedful.tasks.texts import PAIR
 from heedful.text.sentences import SentenceSigns
 from heedful.text.specials import SPECIALS
@@ -81,33 +81,33 @@ class MaskedLanguageModelling(Kind):
         """One tokenizer."""
         return TEXTS.files(folder)
 
-    def learn(self, recipe: MaskedLanguageModellingRecipe, rows: Rows) -> TextCodec:
+    def learn(self, recipe: MaskedLanguageModellingRecipe, rows: Rows) -> TextProcessor:
         """From all documents."""
-        codec = TEXTS.learn(recipe, rows)  # type: ignore[arg-type]
-        _masking(recipe, codec)  # whether words can be told, before anything else is done
-        return codec
+        processor = TEXTS.learn(recipe, rows)  # type: ignore[arg-type]
+        _masking(recipe, processor)  # whether words can be told, before anything else is done
+        return processor
 
-    def save(self, codec: TextCodec, folder: RunFolder) -> None:
+    def save(self, processor: TextProcessor, folder: RunFolder) -> None:
         """The tokenizer."""
-        TEXTS.save(codec, folder)
+        TEXTS.save(processor, folder)
 
-    def load(self, folder: RunFolder) -> TextCodec:
+    def load(self, folder: RunFolder) -> TextProcessor:
         """The tokenizer."""
         return TEXTS.load(folder)
 
-    def report(self, codec: TextCodec) -> DataReport:
+    def report(self, processor: TextProcessor) -> DataReport:
         """Counts unknown tokens."""
-        return TEXTS.report(codec)
+        return TEXTS.report(processor)
 
     def encode(
         self,
         recipe: MaskedLanguageModellingRecipe,
-        codec: TextCodec,
-        rows: Iterable[Located[Row]],
+        processor: TextProcessor,
+        rows: Iterable[LocatedRow[Row]],
         report: DataReport,
     ) -> Iterator[Encoded]:
         """All documents."""
-        yield from TEXTS.encode(recipe, codec, rows, report)  # type: ignore[arg-type]
+        yield from TEXTS.encode(recipe, processor, rows, report)  # type: ignore[arg-type]
         if report.columns[TEXT].tokens < 2:
             raise DataError("there are fewer than two tokens of text")
 
@@ -120,14 +120,16 @@ class MaskedLanguageModelling(Kind):
             parts.append(SequenceClass(head="next"))
         return Several(*parts)
 
-    def begin(self, recipe: MaskedLanguageModellingRecipe, codec: TextCodec, model: Any, say: Say) -> None:
+    def begin(
+        self, recipe: MaskedLanguageModellingRecipe, processor: TextProcessor, model: Any, say: Say
+    ) -> None:
         """Word vectors, if the recipe names some."""
-        fill_vectors(recipe, {TEXT: codec.text}, model, say)
+        fill_vectors(recipe, {TEXT: processor.text}, model, say)
 
     def feed(self, recipe: MaskedLanguageModellingRecipe, prepared: Prepared) -> PlannedData:
         """Windows of the stream, in random order; other tokens are hidden every epoch."""
         stream = prepared.train.stream(TEXT)
-        make = maskings(recipe, prepared.codec, stream, seed=recipe.training.seed)
+        make = maskings(recipe, prepared.processor, stream, seed=recipe.training.seed)
         return PlannedData(
             lengths=make.lengths,
             make=make,
@@ -158,40 +160,40 @@ class MaskedLanguageModelling(Kind):
     def predictor(
         self,
         recipe: MaskedLanguageModellingRecipe,
-        codec: TextCodec,
+        processor: TextProcessor,
         model: Any,
         decoding: Any,
         inference: Inference,
         **options: Any,
-    ) -> Filler:
+    ) -> MaskFiller:
         """Fills gaps."""
-        return Filler(inference.ready(), codec, longest=recipe.model.max_length, **options)
+        return MaskFiller(inference.ready(), processor, longest=recipe.model.max_length, **options)
 
     def source_of(self, recipe: MaskedLanguageModellingRecipe, files: Sequence[Path]) -> TextSource:
         """Files of text, each a document."""
         return TextSource(paths=[str(path.resolve()) for path in files])
 
-    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
         """Perplexity and accuracy of hidden tokens."""
         return scored(run, split, rows, how, maskings)
 
 
 def maskings(
-    recipe: MaskedLanguageModellingRecipe, codec: TextCodec, ids: NDArray[Any], *, seed: int
+    recipe: MaskedLanguageModellingRecipe, processor: TextProcessor, ids: NDArray[Any], *, seed: int
 ) -> Maskings:
     """Batches of a stream of ids, as the recipe says."""
-    signs = SentenceSigns.of(codec.text) if recipe.task.next_sentence else None
-    return Maskings(ids, recipe.model.max_length, _masking(recipe, codec), signs=signs, seed=seed)
+    signs = SentenceSigns.of(processor.text) if recipe.task.next_sentence else None
+    return Maskings(ids, recipe.model.max_length, _masking(recipe, processor), signs=signs, seed=seed)
 
 
-def _masking(recipe: MaskedLanguageModellingRecipe, codec: TextCodec) -> Masking:
+def _masking(recipe: MaskedLanguageModellingRecipe, processor: TextProcessor) -> Masking:
     if (hide := recipe.objective.hide) == "tokens":
-        return _hiding(recipe, codec.text.vocab_size, None)
+        return _hiding(recipe, processor.text.vocab_size, None)
     try:
-        words = word_beginnings(codec.text)
+        words = word_beginnings(processor.text)
     except RequestError as error:
         raise RequestError(f"objective.hide={hide}: {error}") from None
-    return _hiding(recipe, codec.text.vocab_size, words)
+    return _hiding(recipe, processor.text.vocab_size, words)
 
 
 def _hiding(
@@ -215,7 +217,7 @@ class Validator:
 
     def __init__(self, recipe: MaskedLanguageModellingRecipe, prepared: Prepared, step: Step) -> None:
         self.step = step
-        self.make = maskings(recipe, prepared.codec, prepared.valid.stream(TEXT), seed=0)
+        self.make = maskings(recipe, prepared.processor, prepared.valid.stream(TEXT), seed=0)
         self.batches = in_order(self.make.lengths, micro_batch(recipe))
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from heedful.data.plan import in_order
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT
 from heedful.errors import DataError
 from heedful.evaluation.score import Score
@@ -30,18 +30,18 @@ TOKENS = 8192
 
 
 @torch.inference_mode()
-def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring, make: Any) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring, make: Any) -> Evaluation:
     """Hide tokens as in training, always the same ones, and count how many are found.
 
     Raises:
         DataError: there is no text.
     """
-    report = run.kind.report(run.codec)
-    pieces = [row.row[TEXT] for row in run.codec.encode(islice(rows, how.limit), report)]
+    report = run.kind.report(run.processor)
+    pieces = [row.row[TEXT] for row in run.processor.encode(islice(rows, how.limit), report)]
     ids = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in [[], *pieces]])
     if not report.columns.get(TEXT) or not report.columns[TEXT].tokens:
         raise DataError(f"{split}: there is nothing to score")
-    maskings: Maskings = make(run.recipe, run.codec, ids, seed=0)
+    maskings: Maskings = make(run.recipe, run.processor, ids, seed=0)
     found: Counter[str] = Counter()
     nats = {"token": 0.0, "boundary": 0.0}
     model: Any = run.model
@@ -65,7 +65,7 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring,
     if not found["tokens"]:
         raise DataError(f"{split}: no token can be hidden: all are unknown to the tokenizer")
     signature = _signature(run.recipe, maskings)
-    of_tokenizer = f"{signature}|tok:{run.codec.fingerprint[:12]}"
+    of_tokenizer = f"{signature}|tok:{run.processor.fingerprint[:12]}"
     counts = {"tokens": found["tokens"]}
     scores = [
         Score("masked perplexity", _perplexity(nats["token"], found["tokens"]), of_tokenizer, {}, counts),
@@ -77,7 +77,7 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring,
     if found["pairs"]:
         accuracy = found["next right"] / found["pairs"]
         scores.append(Score("next-sentence accuracy", accuracy, signature, {}, {"pairs": found["pairs"]}))
-    return Evaluation(split, scores, notes=counted_notes(run.codec.text, "", report.columns[TEXT]))
+    return Evaluation(split, scores, notes=counted_notes(run.processor.text, "", report.columns[TEXT]))
 
 
 def _perplexity(nll: float, n: int) -> float:

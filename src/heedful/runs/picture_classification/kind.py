@@ -14,7 +14,7 @@ from heedful.data.own_table import OwnTable, own_table
 from heedful.data.pictures import PICTURE
 from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import FolderSource, Located, Row
+from heedful.data.sources import FolderSource, LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError
 from heedful.inference.choosing import Inference
@@ -27,9 +27,9 @@ from heedful.runs.folder import RunFolder, read_entry, read_labels, write_json
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
 from heedful.runs.measuring import Validator, micro_batch
 from heedful.runs.picture_classification.recipe import PictureClassificationRecipe
-from heedful.runs.starting import reader_of
+from heedful.runs.warm_start import reader_of
 from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed
-from heedful.tasks.picture_classification import PictureClassifier, PictureCodec
+from heedful.tasks.picture_classification import PictureClassifier, PictureProcessor
 from heedful.tasks.pictures import LEVELS, PictureReader
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
@@ -77,7 +77,7 @@ class PictureClassification(Kind):
         """How pictures are read, and the labels."""
         return [folder.pictures, folder.labels]
 
-    def learn(self, recipe: PictureClassificationRecipe, rows: Rows) -> PictureCodec:
+    def learn(self, recipe: PictureClassificationRecipe, rows: Rows) -> PictureProcessor:
         """The labels, and the mean and deviation of all pixels.
 
         Raises:
@@ -91,55 +91,61 @@ class PictureClassification(Kind):
             pictures = (row.row[PICTURE] for row in rows())
             drop = recipe.data.filter.unreadable == "drop"
             reader = PictureReader.measured(pictures, size, channels, drop=drop)
-        return PictureCodec(reader, labels)
+        return PictureProcessor(reader, labels)
 
-    def save(self, codec: PictureCodec, folder: RunFolder) -> None:
+    def save(self, processor: PictureProcessor, folder: RunFolder) -> None:
         """Both files."""
-        write_json(folder.pictures, {"version": 1, "reader": codec.reader.to_dict()})
-        write_json(folder.labels, {"version": 1, "labels": list(codec.labels)})
+        write_json(folder.pictures, {"version": 1, "reader": processor.reader.to_dict()})
+        write_json(folder.labels, {"version": 1, "labels": list(processor.labels)})
 
-    def load(self, folder: RunFolder) -> PictureCodec:
+    def load(self, folder: RunFolder) -> PictureProcessor:
         """Both files."""
         reader = PictureReader.from_dict(read_entry(folder.pictures, "reader", dict))
-        return PictureCodec(reader, read_labels(folder.labels))
+        return PictureProcessor(reader, read_labels(folder.labels))
 
-    def report(self, codec: PictureCodec) -> DataReport:
+    def report(self, processor: PictureProcessor) -> DataReport:
         """Counts the classes."""
         return DataReport()
 
-    def n_ids(self, recipe: PictureClassificationRecipe, codec: PictureCodec) -> Mapping[str, int]:
+    def n_ids(self, recipe: PictureClassificationRecipe, processor: PictureProcessor) -> Mapping[str, int]:
         """Levels of brightness, and labels."""
-        return {PICTURE: LEVELS, LABEL: len(codec.labels)}
+        return {PICTURE: LEVELS, LABEL: len(processor.labels)}
 
     def encode(
         self,
         recipe: PictureClassificationRecipe,
-        codec: PictureCodec,
-        rows: Iterable[Located[Row]],
+        processor: PictureProcessor,
+        rows: Iterable[LocatedRow[Row]],
         report: DataReport,
     ) -> Iterator[Encoded]:
         """The pixels of what can be read."""
-        return codec.encode(rows, report, drop=recipe.data.filter.unreadable == "drop")
+        return processor.encode(rows, report, drop=recipe.data.filter.unreadable == "drop")
 
     def objective(self, recipe: PictureClassificationRecipe) -> Objective:
         """The class of each picture."""
         return recipe.objective.make()
 
-    def begin(self, recipe: PictureClassificationRecipe, codec: PictureCodec, model: Any, say: Say) -> None:
+    def begin(
+        self, recipe: PictureClassificationRecipe, processor: PictureProcessor, model: Any, say: Say
+    ) -> None:
         """Say what pictures become, and what the classes are."""
-        say(f"pictures: {codec.reader}")
-        say(f"{len(codec.labels)} labels: {listed(codec.labels)}")
+        say(f"pictures: {processor.reader}")
+        say(f"{len(processor.labels)} labels: {listed(processor.labels)}")
 
     def feed(self, recipe: PictureClassificationRecipe, prepared: Prepared) -> PlannedData:
         """Pictures, changed as the recipe says."""
         make = PictureBatches(
-            prepared.train, prepared.codec, recipe.model.n_tokens, recipe.augmentation, recipe.training.seed
+            prepared.train,
+            prepared.processor,
+            recipe.model.n_tokens,
+            recipe.augmentation,
+            recipe.training.seed,
         )
         return PlannedData(make.lengths, make, recipe.training.tokens_per_update, recipe.training.seed)
 
     def validator(self, recipe: PictureClassificationRecipe, prepared: Prepared, step: Step) -> Validator:
         """Loss and accuracy, on pictures as they are."""
-        make = PictureBatches(prepared.valid, prepared.codec, recipe.model.n_tokens)
+        make = PictureBatches(prepared.valid, prepared.processor, recipe.model.n_tokens)
         return Validator(step, make, micro_batch(recipe), MEASURES)
 
     def example(
@@ -159,14 +165,14 @@ class PictureClassification(Kind):
     def predictor(
         self,
         recipe: PictureClassificationRecipe,
-        codec: PictureCodec,
+        processor: PictureProcessor,
         model: Any,
         decoding: Any,
         inference: Inference,
         **options: Any,
     ) -> PictureClassifier:
         """Labels."""
-        return PictureClassifier(inference.ready(), codec, n_tokens=recipe.model.n_tokens, **options)
+        return PictureClassifier(inference.ready(), processor, n_tokens=recipe.model.n_tokens, **options)
 
     def source_of(
         self, recipe: PictureClassificationRecipe, files: Sequence[Path]
@@ -180,7 +186,7 @@ class PictureClassification(Kind):
             return FolderSource(path=str(files[0].resolve()))
         return own_table(files[0], self.columns(recipe), like=recipe.data.train)
 
-    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1."""
         return scored(run, split, rows, how, drop=run.recipe.data.filter.unreadable == "drop")
 
@@ -190,7 +196,7 @@ class PictureBatches:
 
     Args:
         store: pixels and labels.
-        codec: of the run.
+        processor: of the run.
         n_tokens: of a picture.
         augmentation: what is done to the pictures; None: nothing.
         seed: of what is done.
@@ -199,12 +205,12 @@ class PictureBatches:
     def __init__(
         self,
         store: TokenStore,
-        codec: PictureCodec,
+        processor: PictureProcessor,
         n_tokens: int,
         augmentation: Augmentation | None = None,
         seed: int = 0,
     ) -> None:
-        reader = codec.reader
+        reader = processor.reader
         shape = (len(store), reader.channels, reader.size, reader.size)
         self.pixels, self.labels = store.stream(PICTURE).reshape(shape), store.stream(LABEL)
         self.reader, self.n_tokens = reader, n_tokens

@@ -8,7 +8,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.report import ColumnLimit, DataReport, Encoded, EncodedRow
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.errors import DataError
 from heedful.inference.choosing import Inference
@@ -21,7 +21,7 @@ from heedful.runs.kind import Rows, Scoring, Trained
 from heedful.runs.question_answering.batches import AnswerBatches
 from heedful.runs.question_answering.recipe import QuestionAnsweringRecipe
 from heedful.runs.question_answering.scoring import Evaluation, scored
-from heedful.tasks.answering import PASSAGE, QUESTION, START, Answerer, PassageCodec, Windows, answer_span
+from heedful.tasks.answering import PASSAGE, QUESTION, START, Answerer, PassageProcessor, Windows, answer_span
 from heedful.tasks.texts import TEXT
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.words import Span, spelled
@@ -55,23 +55,25 @@ class QuestionAnswering(EncoderKind):
         """The tokenizer."""
         return [folder.tokenizer(TEXT)]
 
-    def codec(self, recipe: QuestionAnsweringRecipe, tokenizer: Tokenizer, rows: Rows) -> PassageCodec:
+    def processor(
+        self, recipe: QuestionAnsweringRecipe, tokenizer: Tokenizer, rows: Rows
+    ) -> PassageProcessor:
         """The tokenizer is all."""
-        return PassageCodec(tokenizer)
+        return PassageProcessor(tokenizer)
 
-    def save(self, codec: PassageCodec, folder: RunFolder) -> None:
+    def save(self, processor: PassageProcessor, folder: RunFolder) -> None:
         """The tokenizer."""
-        codec.tokenizer.save(folder.tokenizer(TEXT))
+        processor.tokenizer.save(folder.tokenizer(TEXT))
 
-    def load(self, folder: RunFolder) -> PassageCodec:
+    def load(self, folder: RunFolder) -> PassageProcessor:
         """The tokenizer."""
-        return PassageCodec(Tokenizer.load(folder.tokenizer(TEXT)))
+        return PassageProcessor(Tokenizer.load(folder.tokenizer(TEXT)))
 
     def ids(
         self,
         recipe: QuestionAnsweringRecipe,
-        codec: PassageCodec,
-        rows: Iterable[Located[Row]],
+        processor: PassageProcessor,
+        rows: Iterable[LocatedRow[Row]],
         report: DataReport,
     ) -> Iterator[Encoded]:
         """The ids of question and passage, and a mark on each of the answer's."""
@@ -80,7 +82,7 @@ class QuestionAnswering(EncoderKind):
             if span is None and not recipe.task.unanswerable:
                 span = "there is no answer"
             if not isinstance(span, str):
-                found = _encoded(codec.tokenizer, row, span)
+                found = _encoded(processor.tokenizer, row, span)
                 if span is None or _is_held(recipe.cutting, found.row):
                     yield found
                     continue
@@ -94,7 +96,7 @@ class QuestionAnswering(EncoderKind):
         """Long passages are read in windows; a question is not."""
         return [ColumnLimit(QUESTION, recipe.windows.longest_question, "windows.longest_question")]
 
-    def n_answers(self, codec: PassageCodec) -> int:
+    def n_answers(self, processor: PassageProcessor) -> int:
         """A token is a part of the answer, or not."""
         return 2
 
@@ -103,7 +105,7 @@ class QuestionAnswering(EncoderKind):
         return recipe.objective.make()
 
     def batches(
-        self, recipe: QuestionAnsweringRecipe, codec: PassageCodec, store: TokenStore
+        self, recipe: QuestionAnsweringRecipe, processor: PassageProcessor, store: TokenStore
     ) -> AnswerBatches:
         """Windows of the passages."""
         return AnswerBatches(store, recipe.cutting, unanswerable=recipe.task.unanswerable)
@@ -118,7 +120,7 @@ class QuestionAnswering(EncoderKind):
     def predictor(
         self,
         recipe: QuestionAnsweringRecipe,
-        codec: PassageCodec,
+        processor: PassageProcessor,
         model: Any,
         decoding: Any,
         inference: Inference,
@@ -127,14 +129,14 @@ class QuestionAnswering(EncoderKind):
         """Answers."""
         return Answerer(
             inference.ready(),
-            codec,
+            processor,
             windows=recipe.cutting,
             longest_answer=recipe.answering.longest,
             threshold=recipe.answering.threshold if recipe.task.unanswerable else None,
             **options,
         )
 
-    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
         """Exact match and F1."""
         return scored(run, split, rows, how)
 
@@ -145,10 +147,10 @@ def _is_held(windows: Windows, row: EncodedRow) -> bool:
     return bool(marked) and windows.hold(len(row[QUESTION]), len(row[PASSAGE]), (marked[0], marked[-1]))
 
 
-def _encoded(tokenizer: Tokenizer, row: Located[Row], span: Span | None) -> Encoded:
+def _encoded(tokenizer: Tokenizer, row: LocatedRow[Row], span: Span | None) -> Encoded:
     question, passage = (spelled(tokenizer, row.row[column]) for column in (QUESTION, PASSAGE))
     marks = [0] * len(passage.ids)
     if span is not None and (covering := passage.covering(span)) is not None:
         first, last = covering
         marks[first : last + 1] = [1] * (last + 1 - first)
-    return Located({QUESTION: question.ids, PASSAGE: passage.ids, ANSWER: marks}, row.where)
+    return LocatedRow({QUESTION: question.ids, PASSAGE: passage.ids, ANSWER: marks}, row.where)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.evaluation.answering import answer_scores, is_exact, nearest, token_f1
 from heedful.runs import kind
@@ -48,7 +48,7 @@ class Evaluation(kind.Evaluation):
             }
 
 
-def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
     """Answer the questions of a data set and compare.
 
     Raises:
@@ -62,5 +62,5 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     predictions = run.predict(texts, progress=how.progress, precision=how.precision)
     scores = answer_scores([p.text for p in predictions], answers)
     read = [{QUESTION: question, PASSAGE: passage} for question, passage in texts]
-    notes = [*cut_notes(kept, predictions), *unknown_in(run.codec.tokenizer, read)]
+    notes = [*cut_notes(kept, predictions), *unknown_in(run.processor.tokenizer, read)]
     return Evaluation(split, scores, texts, answers, predictions, notes=notes)

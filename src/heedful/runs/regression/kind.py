@@ -12,7 +12,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.errors import DataError
 from heedful.inference.choosing import Inference
@@ -25,8 +25,8 @@ from heedful.runs.kind import Rows, Say, Scoring, Trained
 from heedful.runs.regression.recipe import RegressionRecipe
 from heedful.runs.regression.scoring import Evaluation, scored
 from heedful.tasks.labels import LABEL
-from heedful.tasks.regression import Estimator, NumberCodec, number
-from heedful.tasks.texts import PAIR, TEXT, FrameLimit, text_columns
+from heedful.tasks.regression import NumberProcessor, Regressor, number
+from heedful.tasks.texts import PAIR, TEXT, TemplateLimit, text_columns
 from heedful.text.tokenizer import Tokenizer
 
 MEASURES = {"loss": VALUE}
@@ -57,7 +57,7 @@ class Regression(EncoderKind):
         """The tokenizer and the scale."""
         return [folder.tokenizer(TEXT), folder.scale]
 
-    def codec(self, recipe: RegressionRecipe, tokenizer: Tokenizer, rows: Rows) -> NumberCodec:
+    def processor(self, recipe: RegressionRecipe, tokenizer: Tokenizer, rows: Rows) -> NumberProcessor:
         """With the mean and the deviation.
 
         Raises:
@@ -67,29 +67,33 @@ class Regression(EncoderKind):
         if len(numbers) == 0 or np.ptp(numbers) == 0:
             found = f"is {numbers[0]:g}" if len(numbers) else "is missing"
             raise DataError(f"every label {found}: two different numbers are needed at least")
-        return NumberCodec(tokenizer, float(numbers.mean()), float(numbers.std()))
+        return NumberProcessor(tokenizer, float(numbers.mean()), float(numbers.std()))
 
-    def save(self, codec: NumberCodec, folder: RunFolder) -> None:
+    def save(self, processor: NumberProcessor, folder: RunFolder) -> None:
         """Both files."""
-        codec.tokenizer.save(folder.tokenizer(TEXT))
-        write_json(folder.scale, {"version": 1, "mean": codec.mean, "deviation": codec.deviation})
+        processor.tokenizer.save(folder.tokenizer(TEXT))
+        write_json(folder.scale, {"version": 1, "mean": processor.mean, "deviation": processor.deviation})
 
-    def load(self, folder: RunFolder) -> NumberCodec:
+    def load(self, folder: RunFolder) -> NumberProcessor:
         """Both files."""
         mean, deviation = (read_entry(folder.scale, key, float) for key in ("mean", "deviation"))
-        return NumberCodec(Tokenizer.load(folder.tokenizer(TEXT)), mean, deviation)
+        return NumberProcessor(Tokenizer.load(folder.tokenizer(TEXT)), mean, deviation)
 
     def ids(
-        self, recipe: RegressionRecipe, codec: NumberCodec, rows: Iterable[Located[Row]], report: DataReport
+        self,
+        recipe: RegressionRecipe,
+        processor: NumberProcessor,
+        rows: Iterable[LocatedRow[Row]],
+        report: DataReport,
     ) -> Iterator[Encoded]:
         """The ids of the texts, and the number."""
-        return codec.encode(rows, self.texts(recipe))
+        return processor.encode(rows, self.texts(recipe))
 
-    def limits(self, recipe: RegressionRecipe) -> Sequence[FrameLimit]:
+    def limits(self, recipe: RegressionRecipe) -> Sequence[TemplateLimit]:
         """The texts together fill a sequence."""
-        return [FrameLimit(self.texts(recipe), recipe.model.longest, recipe.frame, recipe.longest_key)]
+        return [TemplateLimit(self.texts(recipe), recipe.model.longest, recipe.frame, recipe.longest_key)]
 
-    def n_answers(self, codec: NumberCodec) -> int:
+    def n_answers(self, processor: NumberProcessor) -> int:
         """Numbers are kept as bytes."""
         return 256
 
@@ -97,14 +101,14 @@ class Regression(EncoderKind):
         """The number of each text."""
         return recipe.objective.make()
 
-    def begin(self, recipe: RegressionRecipe, codec: NumberCodec, model: Any, say: Say) -> None:
+    def begin(self, recipe: RegressionRecipe, processor: NumberProcessor, model: Any, say: Say) -> None:
         """Say what the numbers are like."""
-        super().begin(recipe, codec, model, say)
-        say(f"numbers around {codec.mean:.6g}, with a deviation of {codec.deviation:.6g}")
+        super().begin(recipe, processor, model, say)
+        say(f"numbers around {processor.mean:.6g}, with a deviation of {processor.deviation:.6g}")
 
-    def batches(self, recipe: RegressionRecipe, codec: NumberCodec, store: TokenStore) -> TextBatches:
+    def batches(self, recipe: RegressionRecipe, processor: NumberProcessor, store: TokenStore) -> TextBatches:
         """Texts with their numbers."""
-        collate = partial(codec.collate, frame=recipe.frame)
+        collate = partial(processor.collate, frame=recipe.frame)
         return TextBatches(
             store, self.texts(recipe), self.answer, recipe.model.longest, recipe.frame, collate
         )
@@ -119,16 +123,16 @@ class Regression(EncoderKind):
     def predictor(
         self,
         recipe: RegressionRecipe,
-        codec: NumberCodec,
+        processor: NumberProcessor,
         model: Any,
         decoding: Any,
         inference: Inference,
         **options: Any,
-    ) -> Estimator:
+    ) -> Regressor:
         """Numbers."""
         longest, frame = recipe.model.longest, recipe.frame
-        return Estimator(inference.ready(), codec, longest=longest, frame=frame, **options)
+        return Regressor(inference.ready(), processor, longest=longest, frame=frame, **options)
 
-    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
         """Correlations and the squared error."""
         return scored(run, split, rows, how)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.evaluation.regression import regression_scores
 from heedful.runs import kind
@@ -36,7 +36,7 @@ class Evaluation(kind.Evaluation):
             yield {"version": 1, **texts, "label": label, "prediction": prediction}
 
 
-def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
     """Estimate a data set and compare.
 
     Raises:
@@ -52,5 +52,5 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     answers: list[Any] = run.predict(inputs, progress=how.progress, precision=how.precision)
     predictions = [answer.value for answer in answers]
     scores = regression_scores(predictions, labels)
-    notes = [*cut_notes(kept, answers), *unknown_in(run.codec.tokenizer, texts)]
+    notes = [*cut_notes(kept, answers), *unknown_in(run.processor.tokenizer, texts)]
     return Evaluation(split, scores, texts, labels, predictions, notes=notes)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.evaluation.summarisation import rouge_scores, sentence_rouge
 from heedful.runs import kind
@@ -27,7 +27,7 @@ class Summarisation(Translation):
     scoring = "summarising"
     listed = (REFERENCES,)
 
-    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> "Evaluation":
+    def scored(self, run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> "Evaluation":
         """ROUGE of its summaries, likelihood of the references.
 
         Where rows have a list of `REFERENCES`, ROUGE is to the nearest; the likelihood is of the target.

@@ -7,7 +7,7 @@ import numpy as np
 from heedful.data.batch import Batch
 from heedful.data.plan import Lengths
 from heedful.data.store import TokenStore
-from heedful.tasks.tagging import TAGS, WORDS, WordFrame, stretches
+from heedful.tasks.tagging import TAGS, WORDS, WordTemplate, stretches
 from heedful.tasks.texts import N_SPECIALS
 
 
@@ -20,7 +20,7 @@ class TagBatches:
         frame: how the words lie before the model.
     """
 
-    def __init__(self, store: TokenStore, longest: int, frame: WordFrame) -> None:
+    def __init__(self, store: TokenStore, longest: int, frame: WordTemplate) -> None:
         self.store, self.frame = store, frame
         room, lengths = longest - N_SPECIALS, store.lengths(WORDS)
         found = [(row, *part) for row, n in enumerate(lengths.tolist()) for part in self._parts(row, n, room)]

@@ -8,7 +8,7 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.errors import DataError
 from heedful.inference.choosing import Inference
@@ -22,7 +22,7 @@ from heedful.runs.tagging.batches import TagBatches
 from heedful.runs.tagging.recipe import TaggingRecipe
 from heedful.runs.tagging.scoring import Evaluation, scored
 from heedful.tasks.labels import FEWEST_LABELS, listed
-from heedful.tasks.tagging import TAGS, WORDS, TagCodec, Tagger, WordLimit, words_and_tags
+from heedful.tasks.tagging import TAGS, WORDS, Tagger, TagProcessor, WordLimit, words_and_tags
 from heedful.tasks.texts import TEXT
 from heedful.text.tokenizer import Tokenizer
 
@@ -58,7 +58,7 @@ class Tagging(EncoderKind):
         """The tokenizer and the tags."""
         return [folder.tokenizer(TEXT), folder.labels]
 
-    def codec(self, recipe: TaggingRecipe, tokenizer: Tokenizer, rows: Rows) -> TagCodec:
+    def processor(self, recipe: TaggingRecipe, tokenizer: Tokenizer, rows: Rows) -> TagProcessor:
         """With the tags that occur, sorted.
 
         Raises:
@@ -67,42 +67,46 @@ class Tagging(EncoderKind):
         tags = sorted({tag for row in rows() for tag in words_and_tags(row)[1]})
         if len(tags) < FEWEST_LABELS:
             raise DataError(f"there is only the tag {next(iter(tags), None)!r}: two are needed at least")
-        return TagCodec(tokenizer, tuple(tags))
+        return TagProcessor(tokenizer, tuple(tags))
 
-    def save(self, codec: TagCodec, folder: RunFolder) -> None:
+    def save(self, processor: TagProcessor, folder: RunFolder) -> None:
         """Both files."""
-        codec.tokenizer.save(folder.tokenizer(TEXT))
-        write_json(folder.labels, {"version": 1, "labels": list(codec.tags)})
+        processor.tokenizer.save(folder.tokenizer(TEXT))
+        write_json(folder.labels, {"version": 1, "labels": list(processor.tags)})
 
-    def load(self, folder: RunFolder) -> TagCodec:
+    def load(self, folder: RunFolder) -> TagProcessor:
         """Both files."""
         tags = read_labels(folder.labels)
-        return TagCodec(Tokenizer.load(folder.tokenizer(TEXT)), tags)
+        return TagProcessor(Tokenizer.load(folder.tokenizer(TEXT)), tags)
 
     def ids(
-        self, recipe: TaggingRecipe, codec: TagCodec, rows: Iterable[Located[Row]], report: DataReport
+        self,
+        recipe: TaggingRecipe,
+        processor: TagProcessor,
+        rows: Iterable[LocatedRow[Row]],
+        report: DataReport,
     ) -> Iterator[Encoded]:
         """The ids of the words, and a mark where each begins."""
-        return codec.encode(rows)
+        return processor.encode(rows)
 
     def limits(self, recipe: TaggingRecipe) -> Sequence[WordLimit]:
         """Long rows are read in stretches; a word is not."""
         return [WordLimit(recipe.room, f"{recipe.longest_key}={recipe.model.longest}")]
 
-    def n_answers(self, codec: TagCodec) -> int:
+    def n_answers(self, processor: TagProcessor) -> int:
         """Tags, and no tag."""
-        return len(codec.tags) + 1
+        return len(processor.tags) + 1
 
     def objective(self, recipe: TaggingRecipe) -> Objective:
         """The tag of each word."""
         return recipe.objective.make()
 
-    def begin(self, recipe: TaggingRecipe, codec: TagCodec, model: Any, say: Say) -> None:
+    def begin(self, recipe: TaggingRecipe, processor: TagProcessor, model: Any, say: Say) -> None:
         """Say what the tags are."""
-        super().begin(recipe, codec, model, say)
-        say(f"{len(codec.tags)} tags: {listed(codec.tags)}")
+        super().begin(recipe, processor, model, say)
+        say(f"{len(processor.tags)} tags: {listed(processor.tags)}")
 
-    def batches(self, recipe: TaggingRecipe, codec: TagCodec, store: TokenStore) -> TagBatches:
+    def batches(self, recipe: TaggingRecipe, processor: TagProcessor, store: TokenStore) -> TagBatches:
         """Rows, or stretches of long ones."""
         return TagBatches(store, recipe.model.longest, recipe.words)
 
@@ -119,15 +123,17 @@ class Tagging(EncoderKind):
     def predictor(
         self,
         recipe: TaggingRecipe,
-        codec: TagCodec,
+        processor: TagProcessor,
         model: Any,
         decoding: Any,
         inference: Inference,
         **options: Any,
     ) -> Tagger:
         """Tags."""
-        return Tagger(inference.ready(), codec, longest=recipe.model.longest, frame=recipe.words, **options)
+        return Tagger(
+            inference.ready(), processor, longest=recipe.model.longest, frame=recipe.words, **options
+        )
 
-    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+    def scored(self, run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
         """Accuracy and F1 of words, and of spans where the tags say them."""
         return scored(run, split, rows, how)

@@ -9,7 +9,7 @@ from heedful.objectives.registry import TAG, Losses
 from heedful.runs import recipe
 from heedful.runs.encoders.recipe import AnyReader, ReadingRecipe, WholeDataConfig
 from heedful.tasks.registry import TaggingTask
-from heedful.tasks.tagging import BY_FIRST, BY_LAST, WordFrame
+from heedful.tasks.tagging import BY_FIRST, BY_LAST, WordTemplate
 
 
 class ObjectiveConfig(recipe.ObjectiveConfig):
@@ -39,6 +39,6 @@ class TaggingRecipe(ReadingRecipe):
         return {"loss", "accuracy"}
 
     @property
-    def words(self) -> WordFrame:
+    def words(self) -> WordTemplate:
         """How words lie before the model."""
         return BY_LAST if isinstance(self.model, LanguageModelConfig) else BY_FIRST

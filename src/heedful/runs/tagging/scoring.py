@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.evaluation.tagging import tagging_scores
 from heedful.runs import kind
@@ -42,7 +42,7 @@ class Evaluation(kind.Evaluation):
             }
 
 
-def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
     """Tag a data set and compare.
 
     Raises:
@@ -54,12 +54,12 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
     if not any(words for words, _ in pairs):
         raise DataError(f"{split}: there is nothing to score")
     given = ((tag, row.where) for row, (_, tags) in zip(kept, pairs, strict=True) for tag in tags)
-    unseen = Unseen.among(given, run.codec.tags, "tag")
+    unseen = Unseen.among(given, run.processor.tags, "tag")
     inputs = [words for words, _ in pairs]
     found: list[Any] = run.predict(inputs, progress=how.progress, precision=how.precision)
     right = [tags for _, tags in pairs]
-    scores = tagging_scores([p.tags for p in found], right, run.codec.tags, unseen.labels)
+    scores = tagging_scores([p.tags for p in found], right, run.processor.tags, unseen.labels)
     scores = [replace(score, counts={**score.counts, **unseen.counted}) for score in scores]
-    unknown = unknown_notes("", Encoded.by(run.codec.tokenizer, [" ".join(words) for words in inputs]))
+    unknown = unknown_notes("", Encoded.by(run.processor.tokenizer, [" ".join(words) for words in inputs]))
     notes = [*cut_notes(kept, found), *unseen.notes("tag"), *unknown]
     return Evaluation(split, scores, right, found, notes=notes)

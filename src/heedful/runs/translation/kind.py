@@ -11,7 +11,7 @@ from torch import nn
 from heedful.data.batch import Batch
 from heedful.data.files import FilesSource
 from heedful.data.report import DataReport, Encoded, keep
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT
 from heedful.decoding.config import DecodingConfig
 from heedful.errors import RequestError
@@ -19,18 +19,18 @@ from heedful.evaluation.translation import quick_scores
 from heedful.inference.choosing import Inference
 from heedful.models.registry import build_model
 from heedful.objectives.guided import Guidance
-from heedful.objectives.terms import Inside, Objective
+from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.runs import kind
 from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
 from heedful.runs.pairs import Validator, planned, require_language, validation_notes
 from heedful.runs.recipe import Recipe
-from heedful.runs.starting import tokenizer_of
 from heedful.runs.translation.recipe import TranslationRecipe
 from heedful.runs.translation.recutting import recutting
 from heedful.runs.translation.scoring import scored
 from heedful.runs.trees import Tree
 from heedful.runs.vectors import fill_vectors
+from heedful.runs.warm_start import tokenizer_of
 from heedful.tasks.linking import ALIGNMENT, cut_links, encode_linked
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
 from heedful.text.configuration import PreprocessingConfig
@@ -102,31 +102,35 @@ class Translation(Kind):
         both = {"shared": Tree(True, text.mark), **dict.fromkeys(COLUMNS, text)}
         return Tree({**sections, **both}, tokenizer.mark)
 
-    def save(self, codec: Tokenizers, folder: RunFolder) -> None:
+    def save(self, processor: Tokenizers, folder: RunFolder) -> None:
         """Both tokenizers."""
-        codec.source.save(folder.tokenizer(SOURCE))
-        codec.target.save(folder.tokenizer(TARGET))
+        processor.source.save(folder.tokenizer(SOURCE))
+        processor.target.save(folder.tokenizer(TARGET))
 
     def load(self, folder: RunFolder) -> Tokenizers:
         """Both tokenizers."""
         return Tokenizers(*(Tokenizer.load(path) for path in self.files(folder)))
 
-    def report(self, codec: Tokenizers) -> DataReport:
+    def report(self, processor: Tokenizers) -> DataReport:
         """Counts unknown tokens on both sides."""
-        return DataReport({side: getattr(codec, side).specials.unknown for side in COLUMNS})
+        return DataReport({side: getattr(processor, side).specials.unknown for side in COLUMNS})
 
     def encode(
-        self, recipe: TranslationRecipe, codec: Tokenizers, rows: Iterable[Located[Row]], report: DataReport
+        self,
+        recipe: TranslationRecipe,
+        processor: Tokenizers,
+        rows: Iterable[LocatedRow[Row]],
+        report: DataReport,
     ) -> Iterator[Encoded]:
         """What passes the filter; with the links of words, where a head learns them."""
         if recipe.objective.guided is None:
-            return keep(codec.encode(rows), recipe.data.filter, report)
-        found = encode_linked(codec, rows, report)
+            return keep(processor.encode(rows), recipe.data.filter, report)
+        found = encode_linked(processor, rows, report)
         return cut_links(keep(found, recipe.data.filter, report, beside=[ALIGNMENT]))
 
-    def n_ids(self, recipe: TranslationRecipe, codec: Tokenizers) -> Mapping[str, int]:
+    def n_ids(self, recipe: TranslationRecipe, processor: Tokenizers) -> Mapping[str, int]:
         """Of texts, those of their tokenizers; links are places."""
-        return {**dict(zip(COLUMNS, codec.sizes, strict=True)), ALIGNMENT: MOST_PLACES}
+        return {**dict(zip(COLUMNS, processor.sizes, strict=True)), ALIGNMENT: MOST_PLACES}
 
     def keeps_rows(self, recipe: TranslationRecipe) -> bool:
         """Where translations are scored, against their references."""
@@ -151,7 +155,7 @@ class Translation(Kind):
         """The next token, teacher forced."""
         return recipe.objective.make()
 
-    def inside(self, recipe: TranslationRecipe, model: Any) -> Sequence[Inside]:
+    def inside(self, recipe: TranslationRecipe, model: Any) -> Sequence[AuxiliaryLoss]:
         """The guidance of a head, where it is asked for."""
         guided = recipe.objective.guided
         if guided is None:
@@ -159,15 +163,15 @@ class Translation(Kind):
         layer = guided.place(len(model.alignment_taps))
         return (Guidance(model, guided.weight, layer, guided.head - 1, guided.step),)
 
-    def begin(self, recipe: TranslationRecipe, codec: Tokenizers, model: Any, say: Say) -> None:
+    def begin(self, recipe: TranslationRecipe, processor: Tokenizers, model: Any, say: Say) -> None:
         """Word vectors, where there are some."""
-        fill_vectors(recipe, {SOURCE: codec.source, TARGET: codec.target}, model, say)
+        fill_vectors(recipe, {SOURCE: processor.source, TARGET: processor.target}, model, say)
 
     def feed(self, recipe: TranslationRecipe, prepared: Prepared) -> PlannedData:
         """Pairs of neighbours in length."""
         recut = None
         if p := recipe.data.bpe_dropout:
-            recut = recutting({c: getattr(prepared.codec, c) for c in COLUMNS}, p, recipe.training.seed)
+            recut = recutting({c: getattr(prepared.processor, c) for c in COLUMNS}, p, recipe.training.seed)
         return planned(recipe, prepared, COLUMNS, recut)
 
     def validator(self, recipe: TranslationRecipe, prepared: Prepared, step: Step) -> Validator:
@@ -175,7 +179,7 @@ class Translation(Kind):
 
         def translator(model: nn.Module, decoding: DecodingConfig) -> Translator:
             return Translator(
-                model, prepared.codec, decoding, pairing=recipe.pairing, max_source=recipe.max_source
+                model, prepared.processor, decoding, pairing=recipe.pairing, max_source=recipe.max_source
             )
 
         language, lowercase = recipe.evaluation.language, recipe.tokenizer.target.lowercase
@@ -199,7 +203,7 @@ class Translation(Kind):
     def predictor(
         self,
         recipe: TranslationRecipe,
-        codec: Tokenizers,
+        processor: Tokenizers,
         model: Any,
         decoding: Any,
         inference: Inference,
@@ -208,7 +212,7 @@ class Translation(Kind):
         """Translates."""
         return Translator(
             model,
-            codec,
+            processor,
             decoding,
             pairing=recipe.pairing,
             max_source=recipe.max_source,
@@ -221,6 +225,8 @@ class Translation(Kind):
             raise RequestError(f"a translator is scored on two files, source and target, not {len(files)}")
         return FilesSource(columns={c: str(path.resolve()) for c, path in zip(COLUMNS, files, strict=True)})
 
-    def scored(self, run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> kind.Evaluation:
+    def scored(
+        self, run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring
+    ) -> kind.Evaluation:
         """BLEU, chrF and TER of its translations, likelihood of the references."""
         return scored(run, split, rows, how)

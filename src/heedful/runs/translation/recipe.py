@@ -13,8 +13,8 @@ from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.runs import recipe
 from heedful.runs.translation.guidance import GuidedConfig
-from heedful.tasks.pairing import OneAfterTheOther, Pairing, TwoSides
 from heedful.tasks.registry import TranslationTask
+from heedful.tasks.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
 from heedful.tasks.translation import MAX_SOURCE
 from heedful.text.configuration import PreprocessingConfig, TokenizerConfig
 
@@ -151,11 +151,11 @@ class TranslationRecipe(recipe.Recipe):
         return isinstance(self.model, LanguageModelConfig)
 
     @property
-    def pairing(self) -> Pairing:
+    def pairing(self) -> SequenceFormat:
         """How both are laid before the model."""
         if isinstance(self.model, LanguageModelConfig):
-            return OneAfterTheOther(self.model.context, self.objective.loss_on == "answer")
-        return TwoSides(self.model.longest)
+            return ConcatenatedFormat(self.model.context, self.objective.loss_on == "answer")
+        return EncoderDecoderFormat(self.model.longest)
 
     @model_validator(mode="after")
     def _fits_one_text(self) -> Self:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.data.sources import Located, Row
+from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
 from heedful.evaluation.likelihood import Likelihood
 from heedful.evaluation.loads import counting
@@ -29,8 +29,8 @@ from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import cut_notes
 from heedful.tasks.forced import forced
 from heedful.tasks.grouping import longest_first
-from heedful.tasks.pairing import Pairing
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.sequence_formats import SequenceFormat
 from heedful.tasks.translation import SOURCE, TARGET
 from heedful.tasks.unknown import unknown_notes
 from heedful.text.encoded import Encoded
@@ -74,7 +74,7 @@ class Evaluation(kind.Evaluation):
             }
 
 
-def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring) -> Evaluation:
+def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scoring) -> Evaluation:
     """Translate a data set and score the translations; perplexity is of the references, teacher forced.
 
     A run that writes lower case is scored without regard to case, as the signatures then say.
@@ -103,7 +103,7 @@ def scored(run: Trained, split: str, rows: Iterator[Located[Row]], how: Scoring)
 
 def encoded(run: Trained, sources: Sequence[str], references: Sequence[str]) -> tuple[Encoded, Encoded]:
     """Both sides, each by its own tokenizer."""
-    return Encoded.by(run.codec.source, sources), Encoded.by(run.codec.target, references)
+    return Encoded.by(run.processor.source, sources), Encoded.by(run.processor.target, references)
 
 
 def unknown_of(sources: Encoded, references: Encoded) -> list[str]:
@@ -132,7 +132,7 @@ def likelihood(run: Trained, sources: Encoded, references: Encoded) -> list[Scor
 
 def likelihood_of(
     model: nn.Module,
-    pairing: Pairing,
+    pairing: SequenceFormat,
     read: Callable[[Sequence[int]], list[Any]],
     references: Encoded,
     of_sources: str = "",
@@ -169,7 +169,7 @@ def likelihood_of(
 
 def _foretold(
     model: nn.Module,
-    pairing: Pairing,
+    pairing: SequenceFormat,
     sources: Sequence[Any],
     wanted: Sequence[list[int]],
     n_bytes: Sequence[int],

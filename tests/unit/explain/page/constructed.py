@@ -9,7 +9,7 @@ from PIL import Image
 
 from heedful.explain.flow import rollouts
 from heedful.explain.patterns import census
-from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.view import Axis, Explanation, Map
 
 Weights = np.ndarray
 
@@ -55,12 +55,12 @@ def stack(
     return found
 
 
-SOURCE = Side(
+SOURCE = Axis(
     ("I", "enjoyed", "the", "film", "transform", "ers", "</s>"),
     (0, 1, 2, 3, 4, 4, 5),
     ("I", "enjoyed", "the", "film", "transformers", "</s>"),
 )
-TARGET = Side(
+TARGET = Axis(
     ("naan", "trans", "farm", "ar", "padaththai", "rasi", "ththen", "</s>"),
     (0, 1, 1, 1, 2, 3, 3, 4),
     ("naan", "transfarmar", "padaththai", "rasiththen", "</s>"),
@@ -140,10 +140,10 @@ def png(rows: int, columns: int, size: int) -> bytes:
 GRID = (5, 7)
 
 
-def squares(before: int) -> Side:
+def squares(before: int) -> Axis:
     rows, columns = GRID
     names = [f"{i + 1},{j + 1}" for i in range(rows) for j in range(columns)]
-    return Side((*["<class>"][:before], *names), grid=GRID, before=before, picture=png(rows, columns, 12))
+    return Axis((*["<class>"][:before], *names), grid=GRID, before=before, picture=png(rows, columns, 12))
 
 
 def at_square(n_rows: int, before: int, seed: int) -> Weights:
@@ -173,7 +173,7 @@ def picture() -> Explanation:
 
 def caption() -> Explanation:
     """A captioner: text looks at 5 x 7 squares."""
-    text = Side(("a", "bright", "disc", "</s>"))
+    text = Axis(("a", "bright", "disc", "</s>"))
     maps = stack(
         "cross",
         "target",
@@ -209,7 +209,7 @@ def hostile() -> Explanation:
     """Tokens, names and texts that would break a careless page."""
     n = len(HOSTILE)
     text = " ".join(HOSTILE)
-    side = Side(HOSTILE, (*range(n - 2), n - 3, -1), HOSTILE[: n - 2])
+    side = Axis(HOSTILE, (*range(n - 2), n - 3, -1), HOSTILE[: n - 2])
     maps = stack(
         "self", "input", "input", 1, "</script>", lambda layer: heads(drawn(n, n, 5), diagonal(n, n))
     )
@@ -229,7 +229,7 @@ def hostile() -> Explanation:
 
 
 def hebrew() -> Explanation:
-    side = Side(("השועל", "קפץ", "מעל", "הכלב", "."))
+    side = Axis(("השועל", "קפץ", "מעל", "הכלב", "."))
     maps = stack("self", "input", "input", 1, "encoder", lambda layer: heads(drawn(5, 5, 3)))
     return Explanation(
         "classification", "rtl", "השועל קפץ מעל הכלב.", {"text": "נכון", "score": -0.2}, {"input": side}, maps
@@ -238,7 +238,7 @@ def hebrew() -> Explanation:
 
 def without_maps() -> Explanation:
     """What a model without attention has to show."""
-    side = Side(("a", "b"))
+    side = Axis(("a", "b"))
     return Explanation(
         "language-modelling", "rnn", "a b", {"text": "c"}, {"input": side}, [], {"input": [None, -0.5]}
     )
@@ -259,7 +259,7 @@ def large(n_layers: int = 12, n_heads: int = 12, n: int = 512, kind: str = "self
         return found
 
     words = tuple(i // 2 for i in range(n))
-    side = Side(tuple(f"tok{i}" for i in range(n)), words, tuple(f"word{i}" for i in range((n + 1) // 2)))
+    side = Axis(tuple(f"tok{i}" for i in range(n)), words, tuple(f"word{i}" for i in range((n + 1) // 2)))
     maps = stack(kind, "input", "input", n_layers, "encoder", make)
     text = " ".join(side.surface)
     return Explanation("language-modelling", "large", text, {"text": "x"}, {"input": side}, maps)

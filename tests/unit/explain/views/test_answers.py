@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.canvas import shortened
 from heedful.explain.figure import figure_of
 from heedful.explain.look import look
-from heedful.explain.points import NO_MAPS
 from heedful.explain.view import Explanation
 from heedful.explain.views import maker
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import NO_MAPS, Selection
 from heedful.explain.figure import figure_of
 from heedful.explain.look import look
 from heedful.explain.patterns import Census, census
-from heedful.explain.points import NO_MAPS, Selection
-from heedful.explain.view import Explanation, Map, Side
+from heedful.explain.view import Axis, Explanation, Map
 from heedful.explain.views import maker
 
 TEXTS = ["the cat sat", "a dog lay", "the mat the"]
@@ -21,7 +21,7 @@ def constructed(length: int) -> Explanation:
     first = np.zeros((length, length))
     first[:, 0] = 1
     heads = np.stack([before, first, np.full((length, length), 1 / length)]).astype(np.float32)
-    side = Side(("<cls>", *(f"w{n}" for n in range(length - 2)), "<sep>"))
+    side = Axis(("<cls>", *(f"w{n}" for n in range(length - 2)), "<sep>"))
     one = Map("stack.2.weights", "self", 2, "input", "input", (0, 1, 3), heads)
     answer = {"text": "yes", "score": -0.1, "alternatives": []}
     return Explanation("classification", "r", "w", answer, {"input": side}, [one])

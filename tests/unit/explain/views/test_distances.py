@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import Selection
 from heedful.explain.figure import figure_of
 from heedful.explain.look import look
-from heedful.explain.points import Selection
 from heedful.explain.views import maker
 
 TEXTS = ["the cat sat", "a dog lay", "mat"]

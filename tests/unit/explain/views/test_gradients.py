@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from heedful.data.batch import Batch
+from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.figure import figure_of
 from heedful.explain.look import look
-from heedful.explain.points import NO_MAPS
-from heedful.explain.reading import Asked, Questions, Reading, read
+from heedful.explain.reading import AnswerOptions, ModelInput, Questions, read
 from heedful.explain.view import INPUT
 from heedful.explain.views import maker
 from heedful.explain.views.gradients import gradients
@@ -59,7 +59,7 @@ def linear(numbers=None):
         lambda i, c: f"class {c}",
         numbers=numbers,
     )
-    reading = Reading(Batch.of_pictures(Pictures.of(pixels, 1), [0]), {}, Prediction("class 4"), questions)
+    reading = ModelInput(Batch.of_pictures(Pictures.of(pixels, 1), [0]), {}, Prediction("class 4"), questions)
     return model, pixels[0], gradients(SimpleNamespace(model=model), reading)
 
 
@@ -103,8 +103,10 @@ def test_products_are_the_slopes_of_the_score_when_a_pixel_grows(explained, name
     own_run, given = explained(name)
     run = load(own_run.folder.path, device="cpu")
     # A class that is as good as certain has no slope, so another is asked about.
-    answer, labels = run.predict([given])[0].text, getattr(run.codec, "labels", ())
-    reading = read(run, given, asked=Asked(target=next((label for label in labels if label != answer), None)))
+    answer, labels = run.predict([given])[0].text, getattr(run.processor, "labels", ())
+    reading = read(
+        run, given, asked=AnswerOptions(target=next((label for label in labels if label != answer), None))
+    )
     (own,) = gradients(run, reading)["pictures"]
     assert own["name"] == OF_PICTURES[name]
     run.model.double()

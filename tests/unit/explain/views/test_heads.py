@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import NO_MAPS, Selection, points
 from heedful.explain.figure import figure_of
 from heedful.explain.look import look
-from heedful.explain.points import NO_MAPS, Selection, points
 from heedful.explain.thumbnails import thumbnail
 from heedful.explain.views import maker
 

@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.figure import figure_of
 from heedful.explain.look import look
 from heedful.explain.page.packing import LEVELS
-from heedful.explain.points import NO_MAPS
-from heedful.explain.squares import patch_filters
+from heedful.explain.patches import patch_filters
 from heedful.explain.views import maker
 from heedful.explain.views.positions import MOST
 

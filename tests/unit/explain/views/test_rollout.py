@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
+from heedful.explain.attention_sites import Selection
 from heedful.explain.figure import figure_of
 from heedful.explain.flow import rollout, rollout_across
 from heedful.explain.look import look
-from heedful.explain.points import Selection
-from heedful.explain.squares import class_map
+from heedful.explain.patches import class_map
 from heedful.explain.views import maker
 
 ROUNDED = 5.1e-7

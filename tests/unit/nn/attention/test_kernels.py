@@ -134,11 +134,11 @@ def test_a_query_with_no_key_gets_exactly_zero_and_gives_no_gradient(name, kerne
     view = views()[name]
     if name == "allowed":
         view.allowed[1, 2] = False
-    lonely = ~view.mask.any(-1) & view.queries.real
-    assert lonely.any()
+    has_empty_rows = ~view.mask.any(-1) & view.queries.real
+    assert has_empty_rows.any()
     q, k, v = tensors(view)
     out = run(q, k, v, view, kernel)
-    picked = out.transpose(1, 2)[lonely]
+    picked = out.transpose(1, 2)[has_empty_rows]
     assert torch.equal(picked, torch.zeros_like(picked))
     for grad in torch.autograd.grad(picked.sum(), [q, k, v]):
         assert torch.equal(grad, torch.zeros_like(grad))

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from heedful.errors import RequestError
-from heedful.runs import room
+from heedful.runs import memory_budget
 from heedful.runs.building import on_device
 from heedful.runs.kinds import kind_of
-from heedful.runs.room import fewest_sizes, least_memory, require_room
+from heedful.runs.memory_budget import fewest_sizes, least_memory, require_room
 from heedful.runs.translation.recipe import TranslationRecipe
 from heedful.training.optimizers import build_optimizer, state_tensors
 
@@ -66,9 +66,9 @@ def test_a_model_is_refused_where_the_machine_has_one_byte_too_few(monkeypatch):
     sizes = fewest_sizes(settings)
     needed = least_memory(settings, on_device("meta", kind_of(settings).model, settings, sizes))
     for there in (needed, None):
-        monkeypatch.setattr(room, "machine_memory", lambda there=there: there)
+        monkeypatch.setattr(memory_budget, "machine_memory", lambda there=there: there)
         require_room(settings, sizes, CPU)
-    monkeypatch.setattr(room, "machine_memory", lambda: needed - 1)
+    monkeypatch.setattr(memory_budget, "machine_memory", lambda: needed - 1)
     with pytest.raises(
         RequestError, match=r"at least 0\.0 GiB, and this machine has 0\.0 GiB; lower its sizes"
     ):

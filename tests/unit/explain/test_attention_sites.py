@@ -3,7 +3,7 @@
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.points import Point, Selection, chosen, points
+from heedful.explain.attention_sites import AttentionSite, Selection, chosen, points
 from heedful.nn.taps import taps
 
 
@@ -39,7 +39,7 @@ def test_every_point_is_a_tap(explained, every):
 
 
 def point(kind, layer, n_heads):
-    return Point(f"{kind}{layer}", kind, layer, tuple(range(n_heads)), n_heads, "a", "b")
+    return AttentionSite(f"{kind}{layer}", kind, layer, tuple(range(n_heads)), n_heads, "a", "b")
 
 
 ALL = [point("self", 0, 4), point("self", 1, 4), point("cross", 0, 2)]

@@ -4,8 +4,8 @@ import torch
 
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength, SampleConfig
 from heedful.models.transformer import TransformerConfig, build
-from heedful.tasks.pairing import TWO_SIDES, TwoSides
-from heedful.tasks.writing import Writer
+from heedful.tasks.sequence_formats import TWO_SIDES, EncoderDecoderFormat
+from heedful.tasks.text_generation import TextGenerator
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
 
@@ -15,7 +15,7 @@ def writer(decoding, pairing=TWO_SIDES):
     torch.manual_seed(3)
     config = TransformerConfig(d_model=12, d_ff=17, n_heads=3, n_layers=1)
     model = build(config, tokenizer.vocab_size, tokenizer.vocab_size)
-    return Writer(model, tokenizer, decoding, pairing)
+    return TextGenerator(model, tokenizer, decoding, pairing)
 
 
 @torch.no_grad()
@@ -23,7 +23,7 @@ def test_lengths_and_the_pairings_room_bound_what_is_written():
     decoding = GreedyConfig(max_length=MaxLength(ratio=1.0, extra=1))
     sources = [[7, 8], [9], [7, 9, 8, 7]]
     for lengths, longest in (([2, 1, 4], None), ([6, 0, 3], None), ([6, 0, 3], 4)):
-        answers = writer(decoding, TwoSides(longest)).write(sources, lengths, [0, 1, 2])
+        answers = writer(decoding, EncoderDecoderFormat(longest)).write(sources, lengths, [0, 1, 2])
         most = [n + 1 if longest is None else min(n + 1, longest) for n in lengths]
         for (hypothesis,), bound in zip(answers, most, strict=True):
             written = len(hypothesis.log_probs)

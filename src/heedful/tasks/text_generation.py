@@ -11,8 +11,8 @@ from heedful.decoding.protocol import Hypothesis, Request
 from heedful.inference.choosing import Inference
 from heedful.tasks.forced import forced
 from heedful.tasks.generation import Generator, n_hypotheses
-from heedful.tasks.pairing import Pairing
 from heedful.tasks.prediction import Prediction
+from heedful.tasks.sequence_formats import SequenceFormat
 from heedful.tasks.streaming import OnText, Spelling, telling
 from heedful.text.tokenizer import Tokenizer
 
@@ -20,7 +20,7 @@ from heedful.text.tokenizer import Tokenizer
 DECODING_BUDGET = 8192
 
 
-class Writer:
+class TextGenerator:
     """A model with the tokenizer of what it writes.
 
     Args:
@@ -36,7 +36,7 @@ class Writer:
         model: Any,
         tokenizer: Tokenizer,
         decoding: DecodingConfig,
-        pairing: Pairing,
+        pairing: SequenceFormat,
         inference: Inference | None = None,
     ) -> None:
         self.model, self.tokenizer, self.decoding = model.eval(), tokenizer, decoding

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.explain.squares import (
+from heedful.explain.patches import (
     block_sums,
     class_map,
     on_grid,
@@ -12,13 +12,13 @@ from heedful.explain.squares import (
     position_similarity,
     similarity_grids,
 )
-from heedful.explain.view import Side
+from heedful.explain.view import Axis
 
 GRID = (3, 5)
 
 
 def test_squares_lie_row_by_row_and_what_stands_before_them_is_left_out():
-    picture = Side(("<cls>", *["x"] * 15), grid=GRID, before=1)
+    picture = Axis(("<cls>", *["x"] * 15), grid=GRID, before=1)
     values = np.arange(16.0)
     found = on_grid(values, picture)
     assert found.shape == GRID
@@ -27,18 +27,18 @@ def test_squares_lie_row_by_row_and_what_stands_before_them_is_left_out():
 
 def test_a_class_map_is_of_the_class_token_or_of_the_mean():
     weights = np.random.default_rng(4).dirichlet(np.ones(16), 16)
-    picture = Side(("<cls>", *["x"] * 15), grid=GRID, before=1)
+    picture = Axis(("<cls>", *["x"] * 15), grid=GRID, before=1)
     np.testing.assert_array_equal(class_map(weights, picture).ravel(), weights[0, 1:])
-    plain = Side(("x",) * 15, grid=GRID)
+    plain = Axis(("x",) * 15, grid=GRID)
     inner = weights[1:, 1:]
     np.testing.assert_allclose(class_map(inner, plain).ravel(), inner.mean(axis=0))
 
 
 def test_what_is_no_picture_is_refused():
     with pytest.raises(ValueError, match="no picture"):
-        on_grid(np.ones(3), Side(("a", "b", "c")))
+        on_grid(np.ones(3), Axis(("a", "b", "c")))
     with pytest.raises(ValueError, match="3 x 5 squares"):
-        on_grid(np.ones(15), Side(("<cls>", *["x"] * 15), grid=GRID, before=1))
+        on_grid(np.ones(15), Axis(("<cls>", *["x"] * 15), grid=GRID, before=1))
 
 
 # Positions and filters

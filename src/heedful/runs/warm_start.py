@@ -26,7 +26,7 @@ TABLES = ("embedding.", "source_embedding.", "target_embedding.")
 
 
 @dataclass(frozen=True)
-class Adopted:
+class MappedWeights:
     """The weights of another run's model, under the names that they have in one's own.
 
     Args:
@@ -40,12 +40,12 @@ class Adopted:
     left: tuple[str, ...] = ()
 
 
-Adopt = Callable[[Mapping[str, torch.Tensor]], Adopted]
+MapWeights = Callable[[Mapping[str, torch.Tensor]], MappedWeights]
 """Names and tensors of another run's model -> those of one's own."""
 
 
 @dataclass(frozen=True)
-class Taken:
+class TransferReport:
     """What became of the weights of another run.
 
     Args:
@@ -140,7 +140,7 @@ def reader_of(recipe: Recipe, size: int, channels: int) -> PictureReader | None:
     return replace(reader, size=size, first="")
 
 
-def take_weights(recipe: Recipe, model: nn.Module, adopt: Adopt = Adopted) -> Taken:
+def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWeights) -> TransferReport:
     """Give the model the weights of the run that the recipe starts from, by their names.
 
     Args:
@@ -157,7 +157,7 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: Adopt = Adopted) -> Ta
     """
     folder = folder_of(recipe)
     if folder is None:
-        return Taken()
+        return TransferReport()
     theirs, aliases = read_tensors(folder.weights)
     theirs |= {name: theirs[other] for name, other in aliases.items()}
     adopted, (own, tied) = adopt(theirs), named_tensors(model)
@@ -178,7 +178,9 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: Adopt = Adopted) -> Ta
             if name not in fresh:
                 tensor.copy_(held[name])
     heads = sorted(_heads(held) - _heads([*own, *tied]))
-    return Taken(sorted({_part(name) for name in fresh}), [*adopted.left, *_unused(held, model), *heads])
+    return TransferReport(
+        sorted({_part(name) for name in fresh}), [*adopted.left, *_unused(held, model), *heads]
+    )
 
 
 def _part(name: str) -> str:
@@ -192,7 +194,7 @@ def _heads(names: Iterable[str]) -> set[str]:
     return {_part(name).removeprefix(HEADS) for name in names if name.startswith(HEADS)}
 
 
-def _refuse_frozen_afresh(recipe: Any, adopted: Adopted) -> None:
+def _refuse_frozen_afresh(recipe: Any, adopted: MappedWeights) -> None:
     frozen = recipe.start.frozen
     if adopted.afresh and frozen in {"embedding", "body"}:
         parts = " and ".join(name.removesuffix(".") for name in adopted.afresh)

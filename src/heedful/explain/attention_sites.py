@@ -20,7 +20,7 @@ from typing import get_args
 from torch import nn
 
 from heedful.errors import RequestError, nearest
-from heedful.explain.view import INPUT, MEMORY, PREFIX, SOURCE, TARGET, Kind, Side
+from heedful.explain.view import INPUT, MEMORY, PREFIX, SOURCE, TARGET, Axis, Kind
 from heedful.nn.attention.compressed import MemoryCompressedAttention
 from heedful.nn.attention.cross_attention import CrossAttention
 from heedful.nn.attention.recurrent import FixedContext
@@ -40,7 +40,7 @@ WORKING = 3
 
 
 @dataclass(frozen=True)
-class Point:
+class AttentionSite:
     """A point at which attention weights are seen.
 
     Args:
@@ -70,9 +70,9 @@ class Point:
         return (INPUT, INPUT) if self.is_part else (self.queries, self.keys)
 
 
-def points(model: nn.Module) -> list[Point]:
+def points(model: nn.Module) -> list[AttentionSite]:
     """All of a model, with all heads, stack by stack and from the first layer to the last."""
-    found: list[Point] = []
+    found: list[AttentionSite] = []
     counts: Counter[tuple[str, Kind]] = Counter()
     for name, part in model.named_modules():
         seen = _seen(part)
@@ -85,7 +85,7 @@ def points(model: nn.Module) -> list[Point]:
         layer = counts[stack, kind]
         counts[stack, kind] += 1
         heads = tuple(range(n_heads))
-        found.append(Point(f"{name}.weights", kind, layer, heads, n_heads, queries, keys, factor))
+        found.append(AttentionSite(f"{name}.weights", kind, layer, heads, n_heads, queries, keys, factor))
     order = {kind: number for number, kind in enumerate(KINDS)}
     return sorted(found, key=lambda point: (order[point.kind], point.layer))
 
@@ -133,7 +133,7 @@ EVERY_MAP = Selection()
 NO_MAPS = Selection(kinds=())
 
 
-def chosen(all_points: Sequence[Point], maps: Selection) -> list[Point]:
+def chosen(all_points: Sequence[AttentionSite], maps: Selection) -> list[AttentionSite]:
     """Those that are selected.
 
     A layer or head that some stacks have and others have not is taken where it is.
@@ -151,7 +151,7 @@ def chosen(all_points: Sequence[Point], maps: Selection) -> list[Point]:
     return found
 
 
-def _of_kinds(found: list[Point], kinds: list[str]) -> list[Point]:
+def _of_kinds(found: list[AttentionSite], kinds: list[str]) -> list[AttentionSite]:
     known = list(dict.fromkeys(point.kind for point in found))
     for kind in kinds:
         if kind not in known:
@@ -160,7 +160,7 @@ def _of_kinds(found: list[Point], kinds: list[str]) -> list[Point]:
     return [point for point in found if point.kind in kinds]
 
 
-def _of_layers(found: list[Point], layers: list[int]) -> list[Point]:
+def _of_layers(found: list[AttentionSite], layers: list[int]) -> list[AttentionSite]:
     n_layers = 1 + max((point.layer for point in found), default=-1)
     for layer in layers:
         if not 0 <= layer < n_layers:
@@ -168,27 +168,29 @@ def _of_layers(found: list[Point], layers: list[int]) -> list[Point]:
     return [point for point in found if point.layer in layers]
 
 
-def _of_heads(found: list[Point], heads: list[int]) -> list[Point]:
+def _of_heads(found: list[AttentionSite], heads: list[int]) -> list[AttentionSite]:
     most = max((point.n_heads for point in found), default=0)
     for head in heads:
         if not 0 <= head < most:
             raise RequestError(f"there is no head {head + 1}: a layer has {most}")
     kept = [(point, tuple(head for head in heads if head < point.n_heads)) for point in found]
-    return [Point(**{**vars(point), "heads": own}) for point, own in kept if own]
+    return [AttentionSite(**{**vars(point), "heads": own}) for point, own in kept if own]
 
 
-def memory(wanted: Sequence[Point], sides: Mapping[str, Side]) -> int:
+def memory(wanted: Sequence[AttentionSite], sides: Mapping[str, Axis]) -> int:
     """Bytes that the weights take while they are collected."""
     collected = {point.tap: _size(point, *point.collected, sides) for point in wanted}
     cut = sum(_size(point, point.queries, point.keys, sides) for point in wanted if point.is_part)
     return sum(collected.values()) + cut + WORKING * max(collected.values(), default=0)
 
 
-def _size(point: Point, queries: str, keys: str, sides: Mapping[str, Side]) -> int:
+def _size(point: AttentionSite, queries: str, keys: str, sides: Mapping[str, Axis]) -> int:
     return len(point.heads) * len(sides[queries].tokens) * len(sides[keys].tokens) * NUMBER
 
 
-def refuse_too_much(wanted: Sequence[Point], sides: Mapping[str, Side], limit: int, taken: int = 0) -> None:
+def refuse_too_much(
+    wanted: Sequence[AttentionSite], sides: Mapping[str, Axis], limit: int, taken: int = 0
+) -> None:
     """Refuse maps that would take more memory than ``limit`` bytes.
 
     Args:

@@ -10,7 +10,7 @@ from heedful.models.language_model import LanguageModelConfig, build
 from heedful.nn.layout import Tokens
 from heedful.objectives.cross_entropy import NextToken
 from heedful.tasks.forced import forced
-from heedful.tasks.pairing import OneAfterTheOther, TwoSides
+from heedful.tasks.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.translation import Tokenizers, Translator
 from heedful.text.configuration import WordConfig
 from heedful.text.training import train_tokenizer
@@ -21,7 +21,7 @@ CONTEXT = 17
 
 
 def test_both_stand_in_one_text():
-    whole = OneAfterTheOther(CONTEXT, answers_only=False).collate(SOURCES, TARGETS, samples=[4, 5, 6])
+    whole = ConcatenatedFormat(CONTEXT, answers_only=False).collate(SOURCES, TARGETS, samples=[4, 5, 6])
     assert whole.inputs.split() == [[START, 7, 8, 9, SEP, 11, 12], [START, SEP, 13], [START, 10, SEP]]
     wanted = [[7, 8, 9, SEP, 11, 12, END], [SEP, 13, END], [10, SEP, END]]
     assert whole.targets.tolist() == [i for row in wanted for i in row]
@@ -31,14 +31,14 @@ def test_both_stand_in_one_text():
 
 
 def test_the_answer_begins_at_the_separator():
-    batch = OneAfterTheOther(CONTEXT).collate(SOURCES, TARGETS)
+    batch = ConcatenatedFormat(CONTEXT).collate(SOURCES, TARGETS)
     assert batch.targets.tolist() == [11, 12, END, 13, END, END]
     assert batch.inputs.ids[batch.rows].tolist() == [SEP, 11, 12, SEP, 13, SEP]
     assert batch.n_answers == (3, 2, 1)
 
 
 def test_an_empty_batch_has_no_answers():
-    batch = OneAfterTheOther(CONTEXT).collate([], [])
+    batch = ConcatenatedFormat(CONTEXT).collate([], [])
     assert batch.targets.tolist() == batch.rows.tolist() == []
 
 
@@ -53,7 +53,7 @@ def model():
 
 @pytest.mark.parametrize("answers_only", [True, False])
 def test_the_loss_is_the_sum_over_what_is_wanted(answers_only):
-    made, pairing = model(), OneAfterTheOther(CONTEXT, answers_only)
+    made, pairing = model(), ConcatenatedFormat(CONTEXT, answers_only)
     batch = pairing.collate(SOURCES, TARGETS)
     objective = NextToken(chunk=2)
     terms = {term.name: term for term in objective(made(batch.inputs), made.heads, batch)}
@@ -71,13 +71,16 @@ def test_the_loss_is_the_sum_over_what_is_wanted(answers_only):
 
 def test_forced_scores_are_of_the_targets_alone():
     made = model()
-    results = forced(made, OneAfterTheOther(CONTEXT, answers_only=False).scored(SOURCES, TARGETS))
+    results = forced(made, ConcatenatedFormat(CONTEXT, answers_only=False).scored(SOURCES, TARGETS))
     assert [len(r.log_probs) for r in results] == [3, 2, 1]
     logits = made.heads["token"](made(Tokens.of([[START, 7, 8, 9, SEP, 11]])))
     torch.testing.assert_close(results[0].log_probs[1], logits[-1].log_softmax(-1)[12])
 
 
-@pytest.mark.parametrize("pairing, room", [(OneAfterTheOther(9), 5), (TwoSides(9), 9), (TwoSides(), None)])
+@pytest.mark.parametrize(
+    "pairing, room",
+    [(ConcatenatedFormat(9), 5), (EncoderDecoderFormat(9), 9), (EncoderDecoderFormat(), None)],
+)
 def test_there_is_room_for_the_rest_of_the_context(pairing, room):
     assert pairing.room(3) == room
 
@@ -90,7 +93,7 @@ def translator():
     assert tokenizer.vocab_size == 23
 
     def make(decoding, **options):
-        pairing = OneAfterTheOther(CONTEXT)
+        pairing = ConcatenatedFormat(CONTEXT)
         return Translator(model(), Tokenizers(tokenizer, tokenizer), decoding, pairing=pairing, **options)
 
     return make
@@ -125,6 +128,6 @@ def test_there_is_no_alignment_to_show(translator):
 
 
 def test_all_batches_of_pairs_are_ragged_to_a_compiler():
-    assert OneAfterTheOther(CONTEXT).collate(SOURCES, TARGETS).ragged
-    assert TwoSides().collate(SOURCES, TARGETS).ragged
+    assert ConcatenatedFormat(CONTEXT).collate(SOURCES, TARGETS).ragged
+    assert EncoderDecoderFormat().collate(SOURCES, TARGETS).ragged
     assert not Batch.windows(torch.arange(12).view(2, 6).numpy()).ragged

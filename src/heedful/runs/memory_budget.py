@@ -12,8 +12,8 @@ from heedful.memory import gibibytes, machine_memory, room_for
 from heedful.models.registry import SIZES
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
-from heedful.runs.starting import freeze, rate_shares
 from heedful.runs.vectors import check_vectors
+from heedful.runs.warm_start import freeze, rate_shares
 from heedful.text.specials import SPECIALS
 from heedful.training.feed import PlannedData
 from heedful.training.optimizers import build_optimizer, fewest_states
@@ -58,7 +58,7 @@ def require_room(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> 
 
     Args:
         recipe: of the training.
-        sizes: of the codec, as `Kind.model` takes them.
+        sizes: of the processor, as `Kind.model` takes them.
         device: where it would be trained.
 
     Returns:

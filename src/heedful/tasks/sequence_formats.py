@@ -19,7 +19,7 @@ Lengths = NDArray[np.int64]
 
 
 @runtime_checkable
-class Pairing(Protocol):
+class SequenceFormat(Protocol):
     """What training and decoding ask of it. Sources and targets come without special tokens."""
 
     def collate(self, sources: Sequence[Ids], targets: Sequence[Ids], samples: Sequence[int] = ()) -> Batch:
@@ -46,7 +46,7 @@ class Pairing(Protocol):
 
 
 @dataclass(frozen=True)
-class TwoSides:
+class EncoderDecoderFormat:
     """The encoder reads ``x </s>``, the decoder ``<s> y``.
 
     Args:
@@ -80,11 +80,11 @@ class TwoSides:
         return self.longest
 
 
-TWO_SIDES = TwoSides()
+TWO_SIDES = EncoderDecoderFormat()
 
 
 @dataclass(frozen=True)
-class OneAfterTheOther:
+class ConcatenatedFormat:
     """A language model reads ``<s> x <sep> y`` (lecture S1).
 
     Args:

@@ -14,8 +14,8 @@ from heedful.models.vision import VisionConfig
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
-from heedful.runs.starting import freeze, rate_shares, tokenizer_of
 from heedful.runs.train import train_run
+from heedful.runs.warm_start import freeze, rate_shares, tokenizer_of
 from heedful.training.checkpoints import path_of
 from heedful.training.optimizers import (
     AdamConfig,
@@ -103,7 +103,7 @@ def test_training_begins_with_its_weights_and_ends_elsewhere(pretrained, tmp_pat
     assert "heads.pooled.dense.weight" in shared
     for name in shared:
         torch.testing.assert_close(own[name], before.model.state_dict()[name], rtol=0, atol=1e-6)
-    assert after.codec.tokenizer.fingerprint == before.codec.text.fingerprint
+    assert after.processor.tokenizer.fingerprint == before.processor.text.fingerprint
     train_run(tuning(pretrained), tmp_path / "longer", device="cpu")
     moved = load(tmp_path / "longer", device="cpu").model.state_dict()
     assert not torch.equal(
@@ -290,8 +290,8 @@ def test_a_language_model_goes_on_as_a_summariser(read, tmp_path):
     assert own.keys() == before.model.state_dict().keys()
     for name, value in before.model.state_dict().items():
         torch.testing.assert_close(own[name], value, rtol=0, atol=1e-6)
-    assert {side.fingerprint for side in (after.codec.source, after.codec.target)} == {
-        before.codec.text.fingerprint
+    assert {side.fingerprint for side in (after.processor.source, after.processor.target)} == {
+        before.processor.text.fingerprint
     }
     assert len(after.predict(["The cat sat on the mat", ""])) == 2
 
@@ -302,7 +302,7 @@ def test_a_summariser_goes_on_as_a_summariser(read, tmp_path):
     recipe = summarising(read, f"start.run={tmp_path / 'run'}")
     assert recipe.tokenizer == summarising(read).tokenizer
     train_run(recipe, tmp_path / "again", device="cpu")
-    sizes = [load(tmp_path / name, device="cpu").codec.sizes for name in ("run", "again")]
+    sizes = [load(tmp_path / name, device="cpu").processor.sizes for name in ("run", "again")]
     assert sizes[0] == sizes[1]
 
 
@@ -334,7 +334,7 @@ def test_a_language_model_goes_on_as_a_classifier(read, tmp_path):
     assert own.keys() - theirs.keys() == {"heads.class.1.weight", "heads.class.1.bias"}
     for name in own.keys() & theirs.keys():
         torch.testing.assert_close(own[name], theirs[name], rtol=0, atol=1e-6)
-    assert after.codec.tokenizer.fingerprint == before.codec.text.fingerprint
+    assert after.processor.tokenizer.fingerprint == before.processor.text.fingerprint
     assert {answer.text for answer in after.predict(["the cat", "", "the dog lay"])} <= {"cat", "dog"}
 
 

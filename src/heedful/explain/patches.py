@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from heedful.explain.flow import Numbers
-from heedful.explain.view import Side
+from heedful.explain.view import Axis
 
 
-def on_grid(values: Any, side: Side) -> Numbers:
+def on_grid(values: Any, side: Axis) -> Numbers:
     """What a query gives to the squares of a picture, laid out over it, without what stands before them.
 
     Args:
@@ -49,7 +49,7 @@ def block_sums(values: Numbers, grid: tuple[int, int]) -> Numbers:
     return np.add.reduceat(np.add.reduceat(values, down, axis=0), across, axis=1)
 
 
-def class_map(weights: Any, side: Side) -> Numbers:
+def class_map(weights: Any, side: Axis) -> Numbers:
     """`on_grid` of the class token of a picture that looks at itself; of the mean of queries without one.
 
     Args:
