@@ -54,7 +54,7 @@ format: $(VENV)/installed
 	$(BIN)/ruff check --fix src tests bench docs/hooks.py
 
 # Side by side with peers; the tables go to bench/results. Options: make bench BENCH=--quick
-BENCHES := train_tiny train_base train_lm end_to_end decode decode_length char_lm parts where_time_goes foretold alignments explain linear beside_other_work train_gpt2
+BENCHES := train_tiny train_base train_lm end_to_end decode decode_length char_lm parts where_time_goes predicted alignments explain linear beside_other_work train_gpt2
 bench: $(VENV)/bench-installed
 	set -e; for name in $(BENCHES); do $(BIN)/python bench/$$name.py $(BENCH); done
 

@@ -72,17 +72,17 @@ def course(recipe: Any, run: Path) -> tuple[Bare, list[tuple[Any, float]]]:
     train.train_run(
         recipe,
         run,
-        listeners=lambda made: [
+        callbacks=lambda made: [
             *_as_the_command_does(recipe, made),
             lambda event: events.append((event, time.perf_counter())),
         ],
-        say=log,
+        log=log,
     )
     return bare, events
 
 
 def _as_the_command_does(recipe: Any, run: Any) -> list[Any]:
-    from heedful.training.listeners import JsonLines, Progress
+    from heedful.training.callbacks import JsonLines, Progress
 
     return [JsonLines(run.metrics, recipe.training.log_every), Progress(stream=sys.stderr)]
 

@@ -86,7 +86,7 @@ def encoder(folder: Path, shape: dict[str, int]) -> Path:
 def looked(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
     """Look at so many tokens and write the page: seconds of each, MiB at the peak and before."""
     from harness.memory import current, peak, reset
-    from heedful.explain.look import look
+    from heedful.explain.explaining import explain_input
     from heedful.explain.page import page
     from heedful.runs.run import load
 
@@ -96,12 +96,12 @@ def looked(run: Path, n_tokens: int, out: Path) -> dict[str, float]:
     loaded.predict([text])
     reset()
     before, begin = current(), time.perf_counter()
-    seen = look(loaded, text)
+    seen = explain_input(loaded, text)
     middle = time.perf_counter()
     out.write_text(page(seen), encoding="utf-8")
     end = time.perf_counter()
     return {
-        "look": middle - begin,
+        "explain_input": middle - begin,
         "page": end - middle,
         "weights": sum(each.weights.nbytes for each in seen.maps) / 2**20,
         "before": before / 2**20,
@@ -187,7 +187,7 @@ def measured(chosen: argparse.Namespace, folder: Path) -> dict[str, list[float]]
 ROWS = {
     "command": ("`heedful explain RUN INPUT --out page.html`, phrasebook", "s"),
     "opened, small": ("its page, from opening to drawn", "s"),
-    "look": ("looking: the forward pass and all weights", "s"),
+    "explain_input": ("looking: the forward pass and all weights", "s"),
     "page": ("making and writing the page", "s"),
     "weights": ("all weights in memory", "MiB"),
     "before": ("memory before looking: the process with the model", "MiB"),

@@ -78,21 +78,21 @@ def measure(
     patience: int = 0,
     device: str = "cpu",
     lock: Lock | None = None,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> dict[str, Timing]:
     """Build and warm up every contender, then let them take turns for ``rounds`` rounds.
 
     Each in a process of its own where ``apart`` says how to find it there; all in this one otherwise.
     A disturbed turn is taken again up to ``patience`` times; then it counts all the same.
     """
-    lock, say = lock or Lock(None), say or log
+    lock, log = lock or Lock(None), log or log
     timings = {c.name: Timing() for c in contenders}
     seats: dict[str, Seat | SeatApart] = {}
     try:
         for contender in contenders:
             with lock.held():
                 seat = SeatApart(contender.name, apart, device) if apart else Seat(contender, device)
-                if _prepare(seat, contender, timings[contender.name], warm_up, say):
+                if _prepare(seat, contender, timings[contender.name], warm_up, log):
                     seats[contender.name] = seat
         # A fixed order would give every contender the same predecessor, whose heat and caches it inherits.
         order, shuffle = list(seats), random.Random(0)
@@ -103,7 +103,7 @@ def measure(
                     seconds, disturbed = seats[name].turn(number, patience)
                 timings[name].seconds.append(seconds)
                 timings[name].disturbed += disturbed
-            say(f"round {number + 1} of {rounds}")
+            log(f"round {number + 1} of {rounds}")
     finally:
         lock.release()
         for seat in seats.values():
@@ -112,7 +112,7 @@ def measure(
 
 
 def _prepare(
-    seat: Seat | SeatApart, contender: Contender, timing: Timing, warm_up: int, say: Callable[[str], None]
+    seat: Seat | SeatApart, contender: Contender, timing: Timing, warm_up: int, log: Callable[[str], None]
 ) -> bool:
     """Whether it can take part: a peer that cannot is no reason to stop."""
     try:
@@ -121,11 +121,11 @@ def _prepare(
         seat.close()
         text = str(error) if isinstance(seat, SeatApart) else f"{type(error).__name__}: {error}"
         timing.failure = text.strip().splitlines()[0][:120]
-        say(f"{contender.name}: {timing.failure}")
+        log(f"{contender.name}: {timing.failure}")
         if contender.library == "heedful":
             raise
         return False
-    say(f"{contender.name}: first {timing.first:.2f} s, then {again:.3f} s")
+    log(f"{contender.name}: first {timing.first:.2f} s, then {again:.3f} s")
     return True
 
 

@@ -227,8 +227,8 @@ def outcome(file, out, built):
         recipe, _ = read_recipe(str(file))
         sections = type(recipe).model_fields
         losses = []
-        listener = lambda event: losses.append(event.loss) if isinstance(event, Updated) else None  # noqa: E731
-        train_run(recipe, out, device="cpu", listeners=lambda made: [listener])
+        callback = lambda event: losses.append(event.loss) if isinstance(event, Updated) else None  # noqa: E731
+        train_run(recipe, out, device="cpu", callbacks=lambda made: [callback])
         if not all(map(math.isfinite, losses)):
             return f"losses: {losses}", True
         return predicted(out), True

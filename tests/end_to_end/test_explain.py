@@ -8,7 +8,7 @@ import pytest
 
 from heedful.explain.alignment import Choice
 from heedful.explain.best_head import keep
-from heedful.explain.look import look
+from heedful.explain.explaining import explain_input
 from heedful.explain.summary import mean_of, word_alignment
 from heedful.runs.run import load
 
@@ -24,7 +24,7 @@ def test_a_translation_is_shown_with_its_alignment(heedful, name, tmp_path, requ
     done = ok(heedful("explain", run, text, cwd=tmp_path))
     (predicted,) = ok(heedful("predict", run, cwd=tmp_path, stdin=text + "\n")).out.splitlines()
     assert done.out.startswith(f"translation: {predicted}\n")
-    own = word_alignment(mean_of(look(load(run, device="cpu"), text)))
+    own = word_alignment(mean_of(explain_input(load(run, device="cpu"), text)))
     assert f"word alignment: {own}".rstrip() in done.out
     assert "cross-attention: " in done.out
     for word in text.split():
@@ -35,7 +35,7 @@ def test_one_layer_and_head_by_their_numbers(heedful, transformer, tmp_path, pub
     options = ["--kind", "cross", "--layer", "1", "--head", "2", "--json"]
     found = ok(heedful("explain", transformer, "red dog", *options, cwd=tmp_path)).json()
     published("explanation", found)
-    ((own,), seen) = found["maps"], look(load(transformer, device="cpu"), "red dog")
+    ((own,), seen) = found["maps"], explain_input(load(transformer, device="cpu"), "red dog")
     assert (own["kind"], own["layer"], own["heads"]) == ("cross", 1, [2])
     np.testing.assert_allclose(own["weights"][0], seen.map("cross", 0).head(1), atol=1e-5)
     shown = ok(heedful("explain", transformer, "red dog", *options[:-1], cwd=tmp_path)).out
@@ -104,7 +104,7 @@ def test_the_head_that_aligns_best_is_shown_first(heedful, transformer, tmp_path
     assert "cross-attention: mean of" in ok(heedful(*given, cwd=tmp_path)).out
     assert keep(run, [SimpleNamespace(choice=Choice(0, 1), rate=0.5)], 3)
     assert "cross-attention: layer 1, head 2 (known to align best)" in ok(heedful(*given, cwd=tmp_path)).out
-    own = look(run, "red dog").map("cross", 0)
+    own = explain_input(run, "red dog").map("cross", 0)
     found = ok(heedful(*given, "--json", cwd=tmp_path)).json()
     assert found["best"] == {"tap": own.tap, "head": 2, "step": "output"}
     assert "known to align best" not in ok(heedful(*given, "--layer", "1", cwd=tmp_path)).out

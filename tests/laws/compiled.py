@@ -26,7 +26,7 @@ from torch._dynamo import config
 from torch._dynamo.utils import counters
 
 from heedful.nn.dropout import Dropout
-from heedful.nn.taps import recording, taps, watching
+from heedful.nn.taps import capture, recording, taps
 from heedful.objectives.cross_entropy import NextToken
 from heedful.training.step import Step
 
@@ -84,7 +84,7 @@ def blocks(name, model, backend):
     name = next((tap for tap in names if tap.endswith("weights")), names[0])
     with torch.compiler.set_stance("fail_on_recompile"):
         agree(run(step, other), eager[1])
-        for attach in (watching, recording):
+        for attach in (capture, recording):
             with attach(model, {name: None}) as seen:
                 agree(run(step, batch), eager[0])
                 agree(run(step, other), eager[1])

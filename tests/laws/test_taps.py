@@ -36,7 +36,7 @@ from heedful.models.language_model import WITHOUT_ATTENTION
 from heedful.nn.attention import kernels
 from heedful.nn.attention.heads import MultiHead
 from heedful.nn.layout import Layout
-from heedful.nn.taps import listening, recording, taps, watching
+from heedful.nn.taps import capture, intervene, recording, taps
 
 # What a watcher is told beside a kernel that forms no weights, against weights that were formed, in fp32.
 EXACT = 1e-6
@@ -91,7 +91,7 @@ def test_watchers_of_an_attention_see_what_the_explicit_path_shows(name, kernel)
         run()
     with counting() as unwatched:
         out = run()
-    with counting() as calls, watching(part, dict.fromkeys(PARTS)) as seen:
+    with counting() as calls, capture(part, dict.fromkeys(PARTS)) as seen:
         assert torch.equal(run(), out)
     assert calls == unwatched
     fast = {"fused": "fused", "explicit": "products"}[kernel]
@@ -108,11 +108,11 @@ def test_watchers_of_an_attention_see_what_the_explicit_path_shows(name, kernel)
 @torch.no_grad()
 def test_asking_for_some_heads_gives_exactly_these(name, kernel):
     part, _, run = attention_of(name)
-    with watching(part, dict.fromkeys(PARTS)) as every:
+    with capture(part, dict.fromkeys(PARTS)) as every:
         run()
     of_keys = [2, 0] if part.n_kv_heads > 2 else [0]
     wanted = {tap: of_keys if tap in ("keys", "values") else [2, 0] for tap in PARTS}
-    with watching(part, wanted) as some:
+    with capture(part, wanted) as some:
         run()
     for tap, heads in wanted.items():
         (value,), (whole,) = some[tap], every[tap]
@@ -124,12 +124,12 @@ def test_asking_for_some_heads_gives_exactly_these(name, kernel):
 def test_only_the_heads_asked_for_are_computed(kernel):
     part, _, run = attention_of("causal")
     with mock.patch.object(kernels, "attention_weights", wraps=kernels.attention_weights) as weigh:
-        with watching(part, {"weights": [1]}):
+        with capture(part, {"weights": [1]}):
             run()
         (call,) = weigh.call_args_list
         assert call.args[0].shape[1] == 1
         weigh.reset_mock()
-        with watching(part, {"values": None}):
+        with capture(part, {"values": None}):
             run()
         assert not weigh.called
 
@@ -165,11 +165,11 @@ def check_watched(name):
     with counting() as unwatched:
         out = run()
     gradients = torch.autograd.grad(out.square().mean(), parameters, allow_unused=True)
-    with counting() as calls, watching(model, dict.fromkeys(taps(model))) as seen:
-        watched = run()
+    with counting() as calls, capture(model, dict.fromkeys(taps(model))) as seen:
+        observed = run()
     assert calls == unwatched
-    assert torch.equal(watched, out)
-    again = torch.autograd.grad(watched.square().mean(), parameters, allow_unused=True)
+    assert torch.equal(observed, out)
+    again = torch.autograd.grad(observed.square().mean(), parameters, allow_unused=True)
     for before, after in zip(gradients, again, strict=True):
         assert (before is None) == (after is None)
         assert before is None or torch.equal(before, after)
@@ -203,7 +203,7 @@ def test_every_model_has_taps_and_they_hold_no_state(name):
 
 def test_what_was_watched_lives_as_long_as_its_record_does():
     model, run = runs_of("transformer")
-    with watching(model, dict.fromkeys(taps(model))) as seen:
+    with capture(model, dict.fromkeys(taps(model))) as seen:
         run()
     held = [weakref.ref(value) for values in seen.values() for value in values]
     assert held
@@ -230,12 +230,12 @@ def equal_by_steps(whole, pieces, row, ends):
 def test_weights_watched_step_by_step_equal_those_of_all_positions_at_once(name, kernel):
     model = model_of(name)
     asked = [tap for tap in taps(model) if tap.endswith("weights") and tap not in silent(name, model)]
-    with watching(model, dict.fromkeys(asked)) as at_once:
+    with capture(model, dict.fromkeys(asked)) as at_once:
         hidden_of(model, SOURCES, TARGETS)
     cuts = [[min(t, len(target)) for t in range(1, 7)] for target in TARGETS]
     with counting() as unwatched:
         hidden = written(model, SOURCES, TARGETS, cuts)
-    with counting() as calls, watching(model, dict.fromkeys(asked)) as seen:
+    with counting() as calls, capture(model, dict.fromkeys(asked)) as seen:
         assert all(map(torch.equal, written(model, SOURCES, TARGETS, cuts), hidden))
     assert calls == unwatched
     assert without_attention(name) == (not asked)
@@ -272,11 +272,11 @@ def test_what_a_listener_returns_takes_the_place_of_the_value(name):
         with recording(model, [tap]) as seen:
             same(run(), plain)
         if taps(model)[tap].read_only:
-            with listening(model, {tap: lambda x: x}), pytest.raises(ValueError, match="cannot be replaced"):
+            with intervene(model, {tap: lambda x: x}), pytest.raises(ValueError, match="cannot be replaced"):
                 run()
             continue
         noise = torch.randn(seen[tap][0].shape, generator=torch.Generator().manual_seed(7))
-        with listening(model, {tap: lambda x, noise=noise: x + noise}):
+        with intervene(model, {tap: lambda x, noise=noise: x + noise}):
             changed = run()
         moved = not torch.allclose(changed, plain, rtol=0, atol=1e-4)
         assert moved == (noise.numel() > 0 and tap not in not_read), tap
@@ -296,7 +296,7 @@ def test_an_attention_with_a_head_ablated_is_one_without_its_rows_of_the_output_
         x[:, head] = 0
         return x
 
-    with listening(part, {tap: without_head}):
+    with intervene(part, {tap: without_head}):
         ablated = run()
     assert not torch.allclose(ablated, run(), atol=1e-3)
     part.out.weight[:, part.d_v : 2 * part.d_v] = 0  # rows of W_O are columns of its transpose
@@ -311,9 +311,9 @@ def test_a_residual_stream_that_is_replaced_is_all_that_the_rest_of_the_model_kn
     with recording(model, [place]) as seen:
         wanted = run()
     before = f"{place.removesuffix('output')}mixing.added"
-    with listening(model, {before: torch.zeros_like}):
+    with intervene(model, {before: torch.zeros_like}):
         assert not torch.allclose(run(), wanted, atol=1e-3)
-    with listening(model, {before: torch.zeros_like, place: lambda x: seen[place][0]}):
+    with intervene(model, {before: torch.zeros_like, place: lambda x: seen[place][0]}):
         assert torch.equal(run(), wanted)
 
 

@@ -116,7 +116,7 @@ def test_a_run_that_was_trained_here_answers_the_same_there(make_run, tmp_path, 
     run = load(folder)
     inputs = [(text, "a mat") for text in PROMPTS] if pairs else TEXTS
     wanted = our_logits(run, inputs)
-    out = export_run(folder, "gpt2", say=said.append)
+    out = export_run(folder, "gpt2", log=said.append)
     assert any("the head's bias went into that of the last norm" in line for line in said)
     model, told = transformers.GPT2ForSequenceClassification.from_pretrained(out, output_loading_info=True)
     assert not any(told.values()), told

@@ -152,7 +152,7 @@ def written(model, source, target):
 def test_one_tokenizer_travels_along(make_run, tmp_path, kind):
     folder = make_run(tmp_path / "run", recipe(KINDS[kind]), ROWS)
     run, said = load(folder), []
-    out = export_run(folder, "marian", say=said.append)
+    out = export_run(folder, "marian", log=said.append)
     assert any("AutoTokenizer gives both sides the ids that they have here" in line for line in said)
     model = transformers.MarianMTModel.from_pretrained(out).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
@@ -172,7 +172,7 @@ def test_two_tokenizers_lie_in_two_folders(make_run, tmp_path):
         tmp_path / "run", recipe(KINDS["byte-bpe"], shared=False, source={"lowercase": True}), ROWS
     )
     said = []
-    out = export_run(folder, "marian", say=said.append)
+    out = export_run(folder, "marian", log=said.append)
     assert any("give AutoTokenizer the folders source and target" in line for line in said)
     model = transformers.MarianMTModel.from_pretrained(out).eval()
     source, target = (transformers.AutoTokenizer.from_pretrained(out / side) for side in ("source", "target"))
@@ -184,7 +184,7 @@ def test_two_tokenizers_lie_in_two_folders(make_run, tmp_path):
 def test_rules_of_moses_stay_behind_and_that_is_told(make_run, tmp_path):
     folder = make_run(tmp_path / "run", recipe(KINDS["bpe"], target={"moses": "de"}), ROWS)
     said = []
-    out = export_run(folder, "marian", say=said.append)
+    out = export_run(folder, "marian", log=said.append)
     assert any(
         "is given ids (tokenizer.target.moses=de: the tokenizers library has no rules of Moses)" in s
         for s in said

@@ -22,7 +22,7 @@ import torch._dynamo
 import heedful.runs.evaluate
 import heedful.runs.timing
 import heedful.runs.train
-import heedful.training.listeners
+import heedful.training.callbacks
 from heedful.cli.main import main
 
 

@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator, ValidationError
 from heedful.evaluation.classification import classification_scores
 from heedful.evaluation.score import Score
 from heedful.tasks.prediction import Prediction
+from heedful.training.callbacks import JsonLines
 from heedful.training.events import Started, Stopped, StopReason, Updated, Validated
-from heedful.training.listeners import JsonLines
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
 SCHEMAS = {path.name.removesuffix(".schema.json"): path for path in sorted(FOLDER.glob("*.json"))}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from heedful.cli.options import Json
-from heedful.cli.output import check_out, columns, json_result, result, say
+from heedful.cli.output import check_out, columns, json_result, log, result
 from heedful.errors import RequestError, escaped
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def compare(
     shown = found.shared_metric(metric) if metric or found.metrics() else None
     if out is not None:
         _draw(found, shown, out)
-        say(f"drawn: {out}")
+        log(f"drawn: {out}")
     if as_json:
         json_result(found.to_dict())
         return
     for line in _told(found, shown):
         result(line)
     for note in found.notes:
-        say(f"note: {note}")
+        log(f"note: {note}")
 
 
 def _told(found: "Comparison", metric: str | None) -> Iterator[str]:

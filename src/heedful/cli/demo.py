@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from heedful.cli.options import Device, Json
-from heedful.cli.output import json_result, result, say
+from heedful.cli.output import json_result, log, result
 
 if TYPE_CHECKING:
     from heedful.data.corpora.phrasebook import Language
@@ -47,7 +47,7 @@ def demo(
     folder = out or Path("runs") / f"demo-{to}{'-quick' if quick else ''}"
     beginning = _train(folder, to, quick, device)
     run = load(folder, device=device)
-    say("translating the test sentences, which hold pairs of words that no training sentence has together")
+    log("translating the test sentences, which hold pairs of words that no training sentence has together")
     comparison = compare(run, to, QUICK_SENTENCES if quick else None)
     look = _look(run, to, JUDGED_QUICK if quick else JUDGED)
     _draw(look, folder / PICTURE)
@@ -63,31 +63,31 @@ def demo(
 def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beginning":
     """Train the demo's run, or finish it, or find it finished; says which."""
     from heedful.runs import demo as work
-    from heedful.training.listeners import JsonLines, Progress
+    from heedful.training.callbacks import JsonLines, Progress
 
     recipe = work.recipe_of(language, quick)
     beginning = work.beginning(folder, recipe)
     if beginning == "finished":
-        say(f"{folder} is trained already, and is used as it is")
+        log(f"{folder} is trained already, and is used as it is")
         return beginning
     minutes = f" (about {recipe.expected.minutes:g} minutes on 2 cores)" if recipe.expected.minutes else ""
     if beginning == "interrupted":
-        say(f"going on with the training in {folder}, which was interrupted")
+        log(f"going on with the training in {folder}, which was interrupted")
     else:
         name = work.NAMES[language]
-        say(f"training a translator from English to {name}, in {folder}{'' if quick else minutes}")
+        log(f"training a translator from English to {name}, in {folder}{'' if quick else minutes}")
     trained = work.train(
         folder,
         recipe,
         beginning,
         device=device,
-        listeners=lambda made: [
+        callbacks=lambda made: [
             JsonLines(made.metrics, recipe.training.log_every),
             Progress(),
         ],
     )
     if trained.result.stopped == "signal":
-        say("stopped; the same command goes on from here")
+        log("stopped; the same command goes on from here")
         raise typer.Exit(130)
     return beginning
 

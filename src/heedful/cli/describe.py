@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from heedful.cli.options import Json
-from heedful.cli.output import json_result, result, say
+from heedful.cli.output import json_result, log, result
 from heedful.errors import escaped
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def describe(
     changes = overrides or []
     if time:
         extent = describing.Extent(length, source_length, batch)
-        ledger = describing.timed(what, extent, changes, device=device, say=say)
+        ledger = describing.timed(what, extent, changes, device=device, log=log)
     else:
         ledger = describing.describe(
             what, length=length, source_length=source_length, tokens=batch, overrides=changes

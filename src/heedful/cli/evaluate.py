@@ -11,7 +11,7 @@ import typer
 
 from heedful.cli import options
 from heedful.cli.options import Decoding, Device, Json, grouped
-from heedful.cli.output import json_result, json_text, result, say, whole_file
+from heedful.cli.output import json_result, json_text, log, result, whole_file
 from heedful.errors import RequestError
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Judging:
         shown = keep(run, found.table, found.judged)
         if shown is not None:
             state = "is now" if shown.choice == found.chosen.choice else "stays"
-            say(f"{shown.choice} {state} the one that heedful explain shows first: {shown.why}")
+            log(f"{shown.choice} {state} the one that heedful explain shows first: {shown.why}")
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def _judged(run: "Run", sources: Sources, extent: Extent, judging: Judging, *, s
         raise RequestError(f"--alignments are of one data set: give --data, or --split with one of {known}")
     ((name, source),) = chosen.items()
     with _to(extent.output) as write:
-        say(f"{name}: reading the attention")
+        log(f"{name}: reading the attention")
         found = evaluate_alignments(run, name, source, judging.scoring(extent.limit))
         write(found.pharaoh())
     if judging.head is None:
@@ -271,15 +271,15 @@ def _scored(
         decoding.settings(run.recipe.decoding), extent.limit, extent.stride, precision=decoding.precision
     )
     if run.kind.scored_by_writing:
-        say(f"heedful: decoding in {run.inference(decoding.precision).chosen}")
+        log(f"heedful: decoding in {run.inference(decoding.precision).chosen}")
     evaluations = []
     with _to(extent.output) as write:
         for name, source in chosen.items():
-            say(f"{name}: {run.kind.scoring}")
+            log(f"{name}: {run.kind.scoring}")
             found = score(run, name, source, how)
             evaluations.append(found)
             for note in found.notes:
-                say(f"heedful: {name}: {note}")
+                log(f"heedful: {name}: {note}")
             if shown:
                 _show(name, run.kind.unit, found.scores)
             write(json_text({"split": name, **row}) for row in found.rows())

@@ -15,10 +15,10 @@ from heedful.cli import options
 from heedful.cli.options import Device, Json, changed_decoding, from_command_line, grouped
 from heedful.cli.output import (
     check_out,
+    log,
     one_line,
     result,
     result_in_pieces,
-    say,
     whole_file,
 )
 from heedful.cli.source import Source
@@ -86,7 +86,7 @@ class Inputs:
         """
         texts = self._texts()
         if not run.kind.pictures(run.recipe):
-            self._tell_files()
+            self._log_files()
             texts = [from_command_line(text) for text in texts]
         most = len(run.kind.inputs(run.recipe)) + len(run.kind.optional(run.recipe))
         if self.pair is not None:
@@ -99,11 +99,11 @@ class Inputs:
             return list(texts)
         return [tuple(text.split("\t")) if "\t" in text else text for text in texts]
 
-    def _tell_files(self) -> None:
+    def _log_files(self) -> None:
         """Say which of the inputs that are read as texts are names of files."""
         for text in self.input or []:
             if os.path.isfile(text):
-                say(
+                log(
                     f"heedful: {text!r} is read as a text; of the file of this name, --inputs reads the lines"
                 )
 
@@ -250,10 +250,10 @@ def explain(
 
     seen = _seen(load(run, device=device), inputs, attention, answer, memory)
     if ALL in attention.views:
-        _tell_left_out(seen)
+        _log_left_out(seen)
     if form.out is not None:
         _write(seen, form.out, form.tokens, exact)
-        say(f"written: {form.out}")
+        log(f"written: {form.out}")
     if form.as_json:
         from heedful.explain.jsonable import pieces
 
@@ -264,24 +264,26 @@ def explain(
 
 def _seen(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memory: int) -> "Explanation":
     """The explanation of the first input; maps may take so many bytes of memory."""
-    from heedful.explain.look import look
+    from heedful.explain.explaining import explain_input
     from heedful.explain.reading import AnswerOptions
 
     maps = attention.maps(run)
     first, *others = inputs.read(run)
     if others:
-        say(f"heedful: looking at {1 + len(others):,} inputs")
+        log(f"heedful: looking at {1 + len(others):,} inputs")
     decoding = changed_decoding(run.recipe.decoding, answer.decoding)
     target = None if inputs.target is None else from_command_line(inputs.target)
     asked = AnswerOptions(decoding, target, answer.alternative)
-    return look(run, first, maps=maps, asked=asked, views=attention.views, others=others, limit=memory)
+    return explain_input(
+        run, first, maps=maps, asked=asked, views=attention.views, others=others, limit=memory
+    )
 
 
-def _tell_left_out(seen: "Explanation") -> None:
+def _log_left_out(seen: "Explanation") -> None:
     """Which views this run or input has not, and why."""
     for name, view in VIEWS.items():
         if name not in seen.more:
-            say(f"heedful: the view {name} is left out: {seen.absent.get(name, f'it needs {view.needs}')}")
+            log(f"heedful: the view {name} is left out: {seen.absent.get(name, f'it needs {view.needs}')}")
 
 
 # Files -----------------------------------------------------------------------------------------------------

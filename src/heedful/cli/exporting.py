@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from heedful.cli.output import result, say
+from heedful.cli.output import log, result
 
 
 def register(app: typer.Typer) -> None:
@@ -26,5 +26,5 @@ def export(
     """Write a run as a folder that transformers loads: its weights, configuration and tokenizer."""
     from heedful.interop.exporting import export_run
 
-    folder = export_run(run, to, out, say)
+    folder = export_run(run, to, out, log)
     result(str(folder))

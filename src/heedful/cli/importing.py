@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from heedful.cli.output import result, say
+from heedful.cli.output import log, result
 
 
 def register(app: typer.Typer) -> None:
@@ -21,6 +21,6 @@ def import_(
     """Make a run of a model that transformers saved: a GPT-2, BERT or ViT, or one of Marian's translators."""
     from heedful.interop.importing import import_run
 
-    import_run(source, run, say)
-    say(f"use it:      heedful predict {run}")
+    import_run(source, run, log)
+    log(f"use it:      heedful predict {run}")
     result(str(run))

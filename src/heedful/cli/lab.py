@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from heedful.cli.options import Json
-from heedful.cli.output import json_result, result, say
+from heedful.cli.output import json_result, log, result
 
 if TYPE_CHECKING:
     from heedful.lab.experiment import Experiment
@@ -67,7 +67,7 @@ def lab(
         from heedful.lab.gallery import write_gallery
         from heedful.lab.registry import parts
 
-        say(f"to be read in a browser: {write_gallery(results, out, parts())}")
+        log(f"to be read in a browser: {write_gallery(results, out, parts())}")
     if as_json:
         json_result(as_dict(chosen, results))
     if others := [made.name for made in results if not made.as_expected]:
@@ -84,7 +84,7 @@ def _list(experiments: "list[Experiment]", as_json: bool) -> None:
         json_result(as_dict(experiments))
         return
     result(listing(experiments, parts()))
-    say("make one with:  heedful lab NAME      all, as pages with pictures:  heedful lab --all --out gallery")
+    log("make one with:  heedful lab NAME      all, as pages with pictures:  heedful lab --all --out gallery")
 
 
 def _show(made: "Result", *, whole: bool, aside: bool) -> None:
@@ -94,4 +94,4 @@ def _show(made: "Result", *, whole: bool, aside: bool) -> None:
     if whole:
         result(report(made, get_terminal_size((80, 24)).columns) + "\n")
     else:
-        (say if aside else result)(f"{made.name}: {verdict(made)} ({made.seconds:.1f} s)")
+        (log if aside else result)(f"{made.name}: {verdict(made)} ({made.seconds:.1f} s)")

@@ -27,7 +27,7 @@ from heedful.cli import (
     recipes,
     train,
 )
-from heedful.cli.output import say
+from heedful.cli.output import log
 from heedful.cli.streams import STANDARD_ERROR, OutputClosedError, open_streams
 from heedful.errors import HeedfulError
 from heedful.memory import ask_for_large_pages
@@ -129,7 +129,7 @@ def _status_of(work: Callable[[], None]) -> int:
     except _ClickException as error:
         shown = StringIO()
         error.show(shown)
-        say(shown.getvalue().removesuffix("\n"))
+        log(shown.getvalue().removesuffix("\n"))
         return error.exit_code
     except OSError as error:
         if error.filename is None and error.errno not in (*_FULL, errno.EPIPE):
@@ -151,9 +151,9 @@ def _of_the_system(error: OSError) -> str:
 def _warn(message: Warning | str, category: type[Warning], *place: Any) -> None:
     """A warning without the place in the code that gave it; deprecations are not for users."""
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | FutureWarning):
-        say(f"heedful: warning: {message}")
+        log(f"heedful: warning: {message}")
 
 
 def _failed(message: str, status: int) -> int:
-    say(f"heedful: {message}")
+    log(f"heedful: {message}")
     return status

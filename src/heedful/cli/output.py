@@ -11,7 +11,7 @@ from heedful import files
 from heedful.errors import RequestError, WorkError, escaped
 
 
-def say(line: str) -> None:
+def log(line: str) -> None:
     """A line about the work, to standard error; what would steer a terminal is escaped."""
     print(escaped(line), file=sys.stderr, flush=True)
 

@@ -12,7 +12,7 @@ import typer
 from heedful.cli import options
 from heedful.cli.inputs import Input, Wanted
 from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line, grouped
-from heedful.cli.output import json_result, one_line, result, say, write_result
+from heedful.cli.output import json_result, log, one_line, result, write_result
 from heedful.cli.remarks import Remarks
 from heedful.cli.source import Source, text_of
 from heedful.errors import DataError, RequestError, WorkError
@@ -155,7 +155,7 @@ class PredictOptions:
             gap=None if self.gap is None else from_command_line(self.gap),
         )
         if decoding is not None:
-            say(f"heedful: decoding in {run.inference(precision).chosen}")
+            log(f"heedful: decoding in {run.inference(precision).chosen}")
         return predictor
 
 

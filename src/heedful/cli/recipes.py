@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from heedful.cli.options import Json
-from heedful.cli.output import columns, json_result, result, say
+from heedful.cli.output import columns, json_result, log, result
 
 # What stands where nothing is known yet.
 UNKNOWN = "–"
@@ -45,8 +45,8 @@ def recipes(
         result(line)
         if described:
             result(f"    {described}")
-    say("minutes as measured, on two CPU cores or one thread: each recipe's expected.note says which")
-    say("start one with:  heedful train NAME      see one whole with:  heedful train NAME --print")
+    log("minutes as measured, on two CPU cores or one thread: each recipe's expected.note says which")
+    log("start one with:  heedful train NAME      see one whole with:  heedful train NAME --print")
 
 
 def _row(name: str) -> dict[str, Any]:

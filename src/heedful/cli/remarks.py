@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from heedful.cli.output import say
+from heedful.cli.output import log
 from heedful.tasks.prediction import Prediction
 
 FIRST = 10
@@ -25,16 +25,16 @@ class Remarks:
         from heedful.tasks.unknown import is_of_unknown_words
 
         if prediction.error:
-            say(f"heedful: {prediction.error}")
+            log(f"heedful: {prediction.error}")
         elif prediction.note:
             sort = "unknown words" if is_of_unknown_words(prediction.note) else "a note"
             self._told[sort] += 1
             if self._told[sort] <= FIRST:
-                say(f"heedful: {prediction.note}: {given[:60]!r}{'…' * (len(given) > 60)}")
+                log(f"heedful: {prediction.note}: {given[:60]!r}{'…' * (len(given) > 60)}")
 
     def rest(self) -> None:
         """How many there were besides, in the end."""
         for sort, n in self._told.items():
             if n > FIRST:
                 more = f"{n - FIRST:,} more input{'s' if n > FIRST + 1 else ''}"
-                say(f"heedful: … and {more} with {sort} (with --jsonl every answer has its note)")
+                log(f"heedful: … and {more} with {sort} (with --jsonl every answer has its note)")

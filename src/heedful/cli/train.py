@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from heedful.cli.options import Device
-from heedful.cli.output import json_result, result, say
+from heedful.cli.output import json_result, log, result
 from heedful.cli.streams import OutputClosedError
 from heedful.errors import RequestError
 
@@ -96,7 +96,7 @@ def train_into(
 ) -> None:
     """Train, show progress, and say what came of it and what can be done with it."""
     from heedful.runs.train import train_run
-    from heedful.training.listeners import JsonLines, Progress, TensorBoard
+    from heedful.training.callbacks import JsonLines, Progress, TensorBoard
     from heedful.training.notices import ContentionNotice, LossNotice
 
     trained = train_run(
@@ -104,12 +104,12 @@ def train_into(
         folder,
         resume=resume,
         device=device,
-        say=say,
-        listeners=lambda made: [
+        log=log,
+        callbacks=lambda made: [
             JsonLines(made.metrics, recipe.training.log_every),
             Progress(),
-            ContentionNotice(say, recipe.training.tokens_per_update),
-            LossNotice(say),
+            ContentionNotice(log, recipe.training.tokens_per_update),
+            LossNotice(log),
             *([TensorBoard(made.tensorboard, recipe.training.log_every)] if tensorboard else []),
         ],
     )
@@ -128,7 +128,7 @@ def _report(folder: Path, settings: "TrainingConfig", ended: "TrainingResult", *
     if as_json:
         json_result(_outcome(folder, settings.metric, ended))
     else:
-        _tell(folder, settings, ended)
+        _log(folder, settings, ended)
         result(str(folder))
 
 
@@ -149,20 +149,20 @@ def _outcome(folder: Path, metric: str, ended: "TrainingResult") -> dict[str, An
     }
 
 
-def _tell(folder: Path, settings: "TrainingConfig", ended: "TrainingResult") -> None:
+def _log(folder: Path, settings: "TrainingConfig", ended: "TrainingResult") -> None:
     """What came of a training, and what can be done with it."""
     state, stopped = ended.state, ended.stopped
     best = state.best[0] if state.best else None
-    say(
+    log(
         nothing_to_do(settings, ended)
         or f"stopped after {state.update:,} updates ({_WHY[stopped]}), {state.seconds / 60:.1f} minutes"
     )
     if best is not None:
-        say(f"best {settings.metric}: {best.metric:.4f} at update {best.update:,}")
+        log(f"best {settings.metric}: {best.metric:.4f} at update {best.update:,}")
     if stopped == "signal":
-        say(f"go on with:  heedful train {folder} --resume")
-    say(f"use it:      heedful predict {folder}")
-    say(f"score it:    heedful evaluate {folder}")
+        log(f"go on with:  heedful train {folder} --resume")
+    log(f"use it:      heedful predict {folder}")
+    log(f"score it:    heedful evaluate {folder}")
 
 
 def nothing_to_do(settings: "TrainingConfig", ended: "TrainingResult") -> str | None:

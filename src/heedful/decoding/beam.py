@@ -82,7 +82,7 @@ def beam_search(
         extended, parents = running.extend(candidates, beam, request.end)
         still = _unsettled(extended, found)
         if request.on_token is not None:
-            _tell(extended, found, request.on_token)
+            _log(extended, found, request.on_token)
         if still:
             output = _advance(request.step, output, extended, parents, still)
         running = extended.keep(still)
@@ -191,7 +191,7 @@ def _collect_unfinished(running: Running, i: int, found: _Found) -> None:
         found.add(found.rules.hypothesis(ids, log_probs, False, running.attended_of(i, row)))
 
 
-def _tell(running: Running, found: list[_Found], on_token: OnToken) -> None:
+def _log(running: Running, found: list[_Found], on_token: OnToken) -> None:
     """The newest token of each sentence whose only hypothesis has not just finished."""
     for b, token in zip(running.sentences, running.ids[:, 0, -1].tolist(), strict=True):
         if not found[b].finished:

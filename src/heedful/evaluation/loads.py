@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from heedful.evaluation.score import Score
 from heedful.nn.experts import Gate
-from heedful.nn.taps import listening
+from heedful.nn.taps import intervene
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def counting(model: nn.Module) -> Iterator[Callable[[], list[Score]]]:
 
         return see
 
-    with listening(model, {f"{name}.gates": count(name) for name in gates}):
+    with intervene(model, {f"{name}.gates": count(name) for name in gates}):
         yield lambda: [_score(name, gate, loads[name]) for name, gate in gates.items() if loads[name].any()]
 
 

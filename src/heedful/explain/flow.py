@@ -147,7 +147,7 @@ def rollouts(
     if not found:
         raise RequestError(
             "rollout needs a stack in which every layer looks at its own side, and this model has none; "
-            "look at the attention of single layers instead"
+            "explain_input at the attention of single layers instead"
         )
     return found
 

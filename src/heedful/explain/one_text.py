@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import AttentionSite, points
 from heedful.explain.view import INPUT, SOURCE, TARGET, Weights
-from heedful.nn.taps import watching
+from heedful.nn.taps import capture
 from heedful.tasks.sequence_formats import ConcatenatedFormat
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def between_ids(
     for start in range(0, len(sources), BATCH):
         own = slice(start, start + BATCH)
         batch = pairing.scored(sources[own], targets[own]).to(device)
-        with watching(model, dict.fromkeys(taps)) as seen:
+        with capture(model, dict.fromkeys(taps)) as seen:
             model(batch.inputs)
         for i, (source, target) in enumerate(zip(sources[own], targets[own], strict=True)):
             layers = [seen[tap][-1][i].float().cpu().numpy() for tap in taps]

@@ -23,7 +23,7 @@ from heedful.models.transformer import TransformerConfig
 from heedful.models.vision import VisionConfig
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Pictures
-from heedful.nn.taps import Tap, listening, taps
+from heedful.nn.taps import Tap, intervene, taps
 
 # Lengths of the sequences of a batch, on each side. All sums, maxima and sizes below are different numbers.
 SOURCE, TARGET = [17, 8, 4], [12, 19, 10]
@@ -65,17 +65,17 @@ explicit path.
 
 ```python
 import torch
-from heedful.nn.taps import listening, taps, watching
+from heedful.nn.taps import intervene, taps, capture
 
 print(list(taps(model)))
-with watching(model, {"decoder.blocks.0.cross_attention.part.weights": [0, 3]}) as seen:  # two of its heads
+with capture(model, {"decoder.blocks.0.cross_attention.part.weights": [0, 3]}) as seen:  # two of its heads
     model(inputs, source)
 (weights,) = seen["decoder.blocks.0.cross_attention.part.weights"]  # [B, 2, Q, S]
 
 def without_head_1(mixed):
     return mixed.index_fill(1, torch.tensor([1]), 0.0)
 
-with listening(model, {"decoder.blocks.0.cross_attention.part.mixed": without_head_1}):
+with intervene(model, {"decoder.blocks.0.cross_attention.part.mixed": without_head_1}):
     model(inputs, source)
 ```
 
@@ -225,7 +225,7 @@ def shapes_of(config: Any) -> dict[str, tuple[Tap, str, tuple[int, ...]]]:
             return lambda x: found.update({name: (tap, part, tuple(x.shape))})
 
         known = taps(model)
-        with listening(model, {name: see(name, tap) for name, tap in known.items()}):
+        with intervene(model, {name: see(name, tap) for name, tap in known.items()}):
             model(*inputs)
     if missing := known.keys() - found:
         raise ValueError(f"nothing passes {sorted(missing)[0]} of {type(model).__name__}")

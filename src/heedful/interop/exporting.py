@@ -7,11 +7,11 @@ from heedful.files import write_bytes
 from heedful.interop.checkpoint import CONFIG, write_checkpoint
 from heedful.interop.formats import FORMATS, format_called
 from heedful.interop.importing import filling, refuse_full
-from heedful.runs.kind import Say
+from heedful.runs.kind import Log
 from heedful.runs.run import load
 
 
-def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda line: None) -> Path:
+def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda line: None) -> Path:
     """Write a run as another library wants it.
 
     Args:
@@ -19,7 +19,7 @@ def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda l
         to: the format's name.
         out: the folder to write; must be empty, or not be there yet. By default it stands beside the
             run, with the format's name behind its own.
-        say: is given lines about what is lost.
+        log: is given lines about what is lost.
 
     Returns:
         The folder.
@@ -42,7 +42,7 @@ def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda l
         )
     written = form.write(run)
     for note in written.notes:
-        say(f"note: {note}")
+        log(f"note: {note}")
     with filling(folder):
         try:
             for name in (CONFIG, *written.files):
@@ -52,5 +52,5 @@ def export_run(path: Path, to: str, out: Path | None = None, say: Say = lambda l
         for name, content in written.files.items():
             write_bytes(folder / name, content.encode() if isinstance(content, str) else content)
         write_checkpoint(folder, written.config, written.tensors)
-    say(f'load it:     {form.loaders[task]}.from_pretrained("{folder}")')
+    log(f'load it:     {form.loaders[task]}.from_pretrained("{folder}")')
     return folder

@@ -156,7 +156,7 @@ class Passages:
 
     def read(self, settings: Settings, tokenizer: Tokenizer) -> Answers:
         """Whether there may be no answer, transformers has no key for."""
-        task = {"kind": self.task, "unanswerable": bool(told_facts(settings).get("unanswerable"))}
+        task = {"kind": self.task, "unanswerable": bool(facts(settings).get("unanswerable"))}
         room = settings.whole("max_position_embeddings", 512) // 3
         windows = {"longest_question": max(1, min(WindowsConfig().longest_question, room))}
         processor = PassageProcessor(tokenizer)
@@ -198,7 +198,7 @@ def own_facts(**facts: bool) -> dict[str, Any]:
     return {"task_specific_params": {"heedful": facts}}
 
 
-def told_facts(settings: Settings) -> Mapping[str, Any]:
+def facts(settings: Settings) -> Mapping[str, Any]:
     """What `own_facts` wrote."""
     found = settings.get("task_specific_params", dict, {}).get("heedful", {})
     return found if isinstance(found, dict) else {}
@@ -207,4 +207,4 @@ def told_facts(settings: Settings) -> Mapping[str, Any]:
 def _reads_pairs(settings: Settings) -> bool:
     """Whether inputs are pairs, as far as the configuration tells."""
     name = settings.get("finetuning_task", str, "")
-    return bool(told_facts(settings).get("pairs")) or name.lower() in _PAIRS
+    return bool(facts(settings).get("pairs")) or name.lower() in _PAIRS

@@ -16,7 +16,7 @@ from heedful.interop.formats import format_of
 from heedful.memory import room_for
 from heedful.runs.environment import environment
 from heedful.runs.folder import RunFolder, write_json, write_text
-from heedful.runs.kind import Say
+from heedful.runs.kind import Log
 from heedful.runs.kinds import kind_of
 from heedful.runs.lock import held, nothing_half_made
 from heedful.runs.reading import recipe_from
@@ -25,7 +25,7 @@ from heedful.runs.trees import Mark, Tree
 from heedful.runs.yaml import dump_yaml
 
 
-def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFolder:
+def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFolder:
     """Make a run of a model that another library saved.
 
     Everything is read and checked before anything is written.
@@ -33,7 +33,7 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
     Args:
         source: its folder.
         out: the run's folder; must be empty, or not be there yet.
-        say: is given lines about what was found, and how it differs from the source.
+        log: is given lines about what was found, and how it differs from the source.
 
     Raises:
         RequestError: the folder holds something else, or heedful cannot express it.
@@ -53,12 +53,12 @@ def import_run(source: Path, out: Path, say: Say = lambda line: None) -> RunFold
         raise RequestError(f"{source / CONFIG}: {key}={wrong['input']!r}: {wrong['msg']}") from None
     recipe = recipe_from(Tree.of(found.recipe, Mark(str(source))))
     n = sum(parameter.numel() for parameter in found.model.parameters())
-    say(f"{source}: {form.name}, {n:,} parameters, {_sizes(found.processor)}")
+    log(f"{source}: {form.name}, {n:,} parameters, {_sizes(found.processor)}")
     for note in found.notes:
-        say(f"note: {note}")
+        log(f"note: {note}")
     if names := sorted({*checkpoint.strange}):
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        say(f"warning: {names[0]}{more}: holds NaN or infinity; the run will answer with nonsense")
+        log(f"warning: {names[0]}{more}: holds NaN or infinity; the run will answer with nonsense")
     card = {"format": form.name, "name": source.resolve().name, "files": checkpoint.hashes()}
     with filling(out):
         return _write(RunFolder(out), recipe, found.processor, found.model, {"imported": card})

@@ -69,7 +69,7 @@ def model_of(n_layers: int, seed: int) -> LanguageModel:
 
 
 @torch.no_grad()
-def right(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, " foretold"]:
+def right(model: LanguageModel, rows: Int[Tensor, "n length"]) -> Float[Tensor, " predicted"]:
     """How often the second, third, … symbol of those that come again is the one that the model expects."""
     batch = batch_of(rows)
     found = model.heads["token"](batch.picked(model(batch.inputs))).argmax(-1)
@@ -93,7 +93,7 @@ class Learned:
 
     model: LanguageModel
     training: Training
-    right: Float[Tensor, " foretold"]
+    right: Float[Tensor, " predicted"]
 
 
 @cache

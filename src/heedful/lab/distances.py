@@ -26,7 +26,7 @@ from heedful.lab.tiny import attention_taps, train
 from heedful.models.vision import VisionConfig
 from heedful.nn.convolutional import StandardisedConvolution
 from heedful.nn.patches import Pictures
-from heedful.nn.taps import Listener, listening, watching
+from heedful.nn.taps import Hook, capture, intervene
 from heedful.objectives.classification import SequenceClass
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Cosine
@@ -54,10 +54,8 @@ def looking(model: nn.Module, *, confined: bool) -> AbstractContextManager[None]
     def confine(scores: Tensor) -> Tensor:
         return scores.masked_fill(~near, torch.finfo(scores.dtype).min)
 
-    listeners: dict[str, Listener] = (
-        dict.fromkeys(attention_taps("scores", N_LAYERS), confine) if confined else {}
-    )
-    return listening(model, listeners)
+    hooks: dict[str, Hook] = dict.fromkeys(attention_taps("scores", N_LAYERS), confine) if confined else {}
+    return intervene(model, hooks)
 
 
 # Training and looking
@@ -68,7 +66,7 @@ SEEDS: dict[Size, int] = {"short": 1, "long": 2}
 
 
 @dataclass(frozen=True)
-class Watched:
+class Observed:
     """What the heads of a network attend to, as means over pictures, and what it answers.
 
     Args:
@@ -91,8 +89,8 @@ class Looks:
         accuracy: of the trained network, on these pictures.
     """
 
-    before: Watched
-    after: Watched
+    before: Observed
+    after: Observed
     accuracy: float
 
 
@@ -111,22 +109,22 @@ def looks(updates: int, seed: int, *, confined: bool) -> Looks:
     model, new = network(CONFIG, seed).eval(), drawn(WATCHED, 2 * seed + 2)
     pictures = Pictures.of(new.pixels, N_SQUARES)
     with looking(model, confined=confined):
-        before = watched(model, pictures)
+        before = observed(model, pictures)
         rate = Cosine(peak=RATE, warmup=50, updates=updates)
         train(model, SequenceClass(), _batches(updates, seed), AdamConfig(beta2=0.999), rate)
-        after = watched(model, pictures)
+        after = observed(model, pictures)
     return Looks(before, after, (after.classes == new.left).float().mean().item())
 
 
-def watched(model: nn.Module, pictures: Pictures) -> Watched:
+def observed(model: nn.Module, pictures: Pictures) -> Observed:
     """Run a network on pictures of one size, and look at its heads."""
     names = attention_taps("weights", N_LAYERS)
-    with watching(model, dict.fromkeys(names)) as seen:
+    with capture(model, dict.fromkeys(names)) as seen:
         found = answers(model, pictures)
     weights = [seen[name][0].numpy() for name in names]
     far = [np.mean([picture_distance(one, CONFIG.grid, PATCH) for one in each], axis=0) for each in weights]
     around = [by_offset(each.mean(axis=0), CONFIG.grid) for each in weights]
-    return Watched(np.stack(far), np.stack(around), found)
+    return Observed(np.stack(far), np.stack(around), found)
 
 
 def by_offset(weights: Numbers, grid: tuple[int, int]) -> Numbers:

@@ -18,7 +18,7 @@ from heedful.explain.patterns import Census, census
 from heedful.explain.view import INPUT, Axis, Explanation, Kind, Map
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Pictures
-from heedful.nn.taps import watching
+from heedful.nn.taps import capture
 from heedful.objectives.terms import Objective
 from heedful.training.optimizers import OptimizerConfig, build_optimizer, gradient_norm, set_rate
 from heedful.training.schedules import Schedule
@@ -58,7 +58,7 @@ def attention_taps(name: str, n_layers: int) -> list[str]:
 def attention_weights(model: Any, inputs: Tokens | Pictures) -> Float[Tensor, "L n H T T"]:
     """Of all layers of a model, what every token of sequences of one length gives to every other."""
     names = attention_taps("weights", len(model.stack.blocks))
-    with watching(model, dict.fromkeys(names)) as seen:
+    with capture(model, dict.fromkeys(names)) as seen:
         model(inputs)
     return torch.stack([seen[name][-1] for name in names])
 

@@ -61,7 +61,7 @@ class _Unpad(torch.autograd.Function):
 
 
 _READ_WHEN_COMPILED = (
-    *("n_sequences", "n_tokens", "max_length", "end", "is_rectangular", "is_fresh", "has_empty"),
+    *("n_sequences", "n_tokens", "max_length", "end", "is_rectangular", "is_new", "has_empty"),
     *("length_tensor", "start_tensor", "slots", "positions", "real"),
 )
 
@@ -120,7 +120,7 @@ class Layout:
         return 0 in self.lengths
 
     @lazy
-    def is_fresh(self) -> bool:
+    def is_new(self) -> bool:
         """Whether every sequence starts at position 0."""
         return not any(self.starts)
 
@@ -128,7 +128,7 @@ class Layout:
     def end(self) -> int:
         """One more than the largest position, or 0 without tokens."""
         ends = (s + n for s, n in zip(self.starts, self.lengths, strict=True) if n)
-        return self.max_length if self.is_fresh else max(ends, default=0)
+        return self.max_length if self.is_new else max(ends, default=0)
 
     @lazy
     def is_rectangular(self) -> bool:
@@ -167,7 +167,7 @@ class Layout:
     @lazy
     def positions(self) -> Int[Tensor, " T"]:
         """For each token, its position: the start of its sequence plus its place within."""
-        if self.is_fresh:
+        if self.is_new:
             return self.within
         return self.within + self.start_tensor[self.sequence]
 
@@ -199,7 +199,7 @@ class Layout:
     @property
     def through(self) -> "Layout":
         """The layout of everything up to and including these tokens, from position 0."""
-        return self if self.is_fresh else self._memo("through", self._through)
+        return self if self.is_new else self._memo("through", self._through)
 
     def _through(self) -> "Layout":
         lengths = tuple(s + n for s, n in zip(self.starts, self.lengths, strict=True))
@@ -207,7 +207,7 @@ class Layout:
 
     def cut(self, size: int) -> "Layout":
         """The same tokens, every stretch of ``size`` of a sequence as one of its own, from position 0 on."""
-        if not self.is_fresh:
+        if not self.is_new:
             raise ValueError("only sequences from position 0 on can be cut into blocks")
         return self if self.max_length <= size else self._memo(("cut", size), lambda: self._cut(size))
 

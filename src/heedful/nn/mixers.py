@@ -134,7 +134,7 @@ class PositionMLP(nn.Module):
             RequestError: a sequence is longer than ``n_positions``.
         """
         _refuse_cache(self, cache)
-        if not layout.is_fresh:
+        if not layout.is_new:
             raise ValueError("PositionMLP reads whole sequences, from position 0")
         n = layout.max_length
         if n > self.n_positions:

@@ -25,10 +25,10 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 T = TypeVar("T")
-Listener = Callable[[Tensor], Tensor | None]
+Hook = Callable[[Tensor], Tensor | None]
 Heads = Sequence[int] | None
 """Which heads, counted from 0; None: all."""
-Watcher = tuple[Heads, Callable[[Tensor], None]]
+Observer = tuple[Heads, Callable[[Tensor], None]]
 ByThread = dict[int, list[T]]
 
 
@@ -43,28 +43,28 @@ class Tap(nn.Module):
     def __init__(self, says: str = "", *, read_only: bool = False) -> None:
         super().__init__()
         self.says, self.read_only = says, read_only
-        self._listeners: ByThread[Listener] = {}
-        self._watchers: ByThread[Watcher] = {}
+        self._hooks: ByThread[Hook] = {}
+        self._observers: ByThread[Observer] = {}
 
     @property
     def active(self) -> bool:
         """Whether the value itself must pass: somebody listens, in this thread."""
-        return bool(_here(self._listeners))
+        return bool(_here(self._hooks))
 
     @property
-    def watched(self) -> bool:
+    def observed(self) -> bool:
         """Whether somebody wants to know the value, in this thread, without a part in it."""
-        return bool(_here(self._watchers))
+        return bool(_here(self._observers))
 
     @property
     def attached(self) -> bool:
         """Whether the value is wanted at all, in this thread."""
-        return self.active or self.watched
+        return self.active or self.observed
 
     @property
     def busy(self) -> bool:
         """Whether somebody is attached, in whichever thread."""
-        return bool(self._listeners or self._watchers)
+        return bool(self._hooks or self._observers)
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``, or what the listeners made of it.
@@ -72,8 +72,8 @@ class Tap(nn.Module):
         Raises:
             ValueError: a listener returned something, and the value is read-only.
         """
-        for listener in _here(self._listeners):
-            replaced = listener(x)
+        for hook in _here(self._hooks):
+            replaced = hook(x)
             if replaced is None:
                 continue
             if self.read_only:
@@ -81,11 +81,11 @@ class Tap(nn.Module):
                     f"{self.says or 'this value'}: shown after it was used, so it cannot be replaced"
                 )
             x = replaced
-        if self.watched:
-            self.tell(x)
+        if self.observed:
+            self.notify(x)
         return x
 
-    def tell(self, x: Tensor) -> None:
+    def notify(self, x: Tensor) -> None:
         """Give each watcher a copy of the heads of ``x`` that it asks for.
 
         A copy, because ``x`` may be a view of something larger, or be written to later (a cache).
@@ -107,7 +107,7 @@ class Tap(nn.Module):
 
     def show(self, compute: Callable[[Heads], Tensor]) -> None:
         """Tell the watchers a value that does not pass here, computed for the heads that each asks for."""
-        for heads, see in _here(self._watchers):
+        for heads, see in _here(self._observers):
             see(compute(heads))
 
 
@@ -129,14 +129,14 @@ def attached(model: nn.Module) -> bool:
 
 
 @contextmanager
-def listening(model: nn.Module, listeners: Mapping[str, Listener]) -> Iterator[None]:
+def intervene(model: nn.Module, hooks: Mapping[str, Hook]) -> Iterator[None]:
     """Attach listeners by tap name for as long as the context lasts.
 
     Raises:
         KeyError: there is no such tap; the message lists those there are.
     """
-    found = _known(model, listeners)
-    with _holding([(found[name]._listeners, listener) for name, listener in listeners.items()]):
+    found = _known(model, hooks)
+    with _holding([(found[name]._hooks, hook) for name, hook in hooks.items()]):
         yield
 
 
@@ -147,12 +147,12 @@ def recording(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, list
     They are the tensors themselves, with their graph.
     """
     record: dict[str, list[Tensor]] = {name: [] for name in names}
-    with listening(model, {name: values.append for name, values in record.items()}):
+    with intervene(model, {name: values.append for name, values in record.items()}):
         yield record
 
 
 @contextmanager
-def watching(model: nn.Module, wanted: Mapping[str, Heads]) -> Iterator[dict[str, list[Tensor]]]:
+def capture(model: nn.Module, wanted: Mapping[str, Heads]) -> Iterator[dict[str, list[Tensor]]]:
     """Collect values beside the fast paths: one tensor, detached, for each time that something passed.
 
     Args:
@@ -165,10 +165,10 @@ def watching(model: nn.Module, wanted: Mapping[str, Heads]) -> Iterator[dict[str
     """
     record: dict[str, list[Tensor]] = {name: [] for name in wanted}
     found = _known(model, wanted)
-    watchers = {
+    observers = {
         name: (None if heads is None else tuple(heads), record[name].append) for name, heads in wanted.items()
     }
-    with _holding([(found[name]._watchers, watcher) for name, watcher in watchers.items()]):
+    with _holding([(found[name]._observers, observer) for name, observer in observers.items()]):
         yield record
 
 

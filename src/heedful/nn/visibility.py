@@ -75,7 +75,7 @@ class Visibility:
     @lazy
     def _keys_all_past(self) -> bool:
         """Whether causality hides nothing: every query at or after the last key of its row."""
-        if self.queries.is_fresh and self.keys.is_fresh:
+        if self.queries.is_new and self.keys.is_new:
             return self.keys.is_rectangular and self.keys.max_length <= 1
         rows = zip(self.queries.starts, self.keys.starts, self.keys.lengths, strict=True)
         return self.keys.is_rectangular and all(q >= self.key_stride * (k + n - 1) for q, k, n in rows)
@@ -93,15 +93,15 @@ class Visibility:
         if self.allowed is not None or self.keys.has_empty:
             return False
         unbounded = self.window is None and self.block is None
-        if unbounded and (not self.causal or self.keys.is_fresh):  # the first key is seen by all
+        if unbounded and (not self.causal or self.keys.is_new):  # the first key is seen by all
             return True
         if self.key_stride != 1:
             return False
-        if self.queries is self.keys and self.keys.is_fresh:
+        if self.queries is self.keys and self.keys.is_new:
             return True
         # Otherwise a query is sure of a key when it is among the keys itself.
         ends = zip(self.queries.starts, self.queries.lengths, self.keys.lengths, strict=True)
-        return self.keys.is_fresh and all(s + n <= k for s, n, k in ends)
+        return self.keys.is_new and all(s + n <= k for s, n, k in ends)
 
     @lazy
     def mask(self) -> Bool[Tensor, "B Q K"]:

@@ -53,7 +53,7 @@ class Balance:
         return dict.fromkeys([*names, *(["max_load"] if self.gates else [])], batch.inputs.layout.n_tokens)
 
     @contextmanager
-    def listening(self, batch: Supervised) -> Iterator[Callable[[], list[Term]]]:
+    def attached(self, batch: Supervised) -> Iterator[Callable[[], list[Term]]]:
         """Listen while the model runs once on the batch; what is given then tells the terms."""
         if not self.gates:
             yield list

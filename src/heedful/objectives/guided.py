@@ -71,7 +71,7 @@ class Guidance:
         return {} if batch.links is None else {ALIGNMENT: batch.links.n_tokens}
 
     @contextmanager
-    def listening(self, batch: Supervised) -> Iterator[Callable[[], list[Term]]]:
+    def attached(self, batch: Supervised) -> Iterator[Callable[[], list[Term]]]:
         """Listen while the model runs once on the batch; what is given then tells the term."""
         links = batch.links
         if links is None:

@@ -149,7 +149,7 @@ class AuxiliaryLoss(Protocol):
         """The count of every term, known before the forward pass."""
         ...
 
-    def listening(self, batch: Supervised) -> AbstractContextManager[Callable[[], list[Term]]]:
+    def attached(self, batch: Supervised) -> AbstractContextManager[Callable[[], list[Term]]]:
         """Listen while the model runs once on the batch; what is given then tells the terms."""
         ...
 

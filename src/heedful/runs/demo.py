@@ -21,7 +21,7 @@ from heedful.runs.run import Run
 from heedful.runs.saved import saved_recipe
 from heedful.runs.train import Trained, train_run
 from heedful.runs.translation.scoring import Evaluation
-from heedful.training.events import Listener
+from heedful.training.events import Callback
 
 Beginning = Literal["new", "interrupted", "finished"]
 
@@ -82,12 +82,12 @@ def train(
     start: Beginning,
     *,
     device: str = "auto",
-    listeners: Callable[[RunFolder], Sequence[Listener]] = lambda folder: (),
+    callbacks: Callable[[RunFolder], Sequence[Callback]] = lambda folder: (),
 ) -> Trained:
     """Train from the beginning, or go on with what was interrupted, by its own recipe."""
     resume = start == "interrupted"
     own = saved_recipe(RunFolder(folder)) if resume else recipe
-    return train_run(own, folder, resume=resume, device=device, listeners=listeners)
+    return train_run(own, folder, resume=resume, device=device, callbacks=callbacks)
 
 
 @dataclass(frozen=True)

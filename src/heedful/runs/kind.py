@@ -31,7 +31,7 @@ from heedful.training.feed import PlannedData
 from heedful.training.loop import Validate
 from heedful.training.step import Step
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 Rows = Callable[[], Iterator[LocatedRow[Row]]]
 """Opens the training rows, from the first on; may be called several times."""
 
@@ -328,7 +328,7 @@ class Kind(ABC):
         """
         return ()
 
-    def begin(self, recipe: Any, processor: Any, model: Any, say: Say) -> None:  # noqa: B027 (most do nothing)
+    def begin(self, recipe: Any, processor: Any, model: Any, log: Log) -> None:  # noqa: B027 (most do nothing)
         """Change the first weights of the model, where the recipe says so."""
 
     @abstractmethod

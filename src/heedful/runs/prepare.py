@@ -12,7 +12,7 @@ from heedful.data.sources import LocatedRow, Row, SourceConfig, kept_lists, open
 from heedful.data.store import TokenStore
 from heedful.errors import DataError, RequestError
 from heedful.runs.folder import RunFolder, read_json, write_json
-from heedful.runs.kind import Kind, Prepared, Say
+from heedful.runs.kind import Kind, Log, Prepared
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe
 
@@ -99,7 +99,7 @@ def _naming(key: str) -> Iterator[None]:
         raise type(error)(f"{key}: {error}") from None
 
 
-def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
+def prepare(recipe: Recipe, folder: RunFolder, log: Log) -> Prepared:
     """Learn or load the processor, tokenise the data once, and write the data report.
 
     What is in the run's folder already, and belongs to the same recipe, is used as it is: so a resumed
@@ -114,7 +114,7 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
     kind = kind_of(recipe)
     processor = kind.load(folder) if kind.files(folder)[-1].exists() else None
     if processor is None:
-        say(kind.learning if recipe.start is None else f"going on from {recipe.start.run}")
+        log(kind.learning if recipe.start is None else f"going on from {recipe.start.run}")
         with _naming("data.train"):
             processor = kind.learn(recipe, lambda: rows_of(recipe, recipe.data.train, training=True))
         kind.save(processor, folder)
@@ -128,7 +128,7 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
             _refuse_others("valid", digest, before)
         train, valid = (TokenStore.open(folder.cache / part, key) for part in ("train", "valid"))
         return Prepared(processor, train, valid, valid_rows)
-    say(kind.encoding)
+    log(kind.encoding)
     reports: dict[str, Any] = {}
     stores, longest = {}, None
     for part, source in (("valid", recipe.data.valid), ("train", recipe.data.train)):
@@ -149,7 +149,7 @@ def prepare(recipe: Recipe, folder: RunFolder, say: Say) -> Prepared:
         longest = report.longest  # in the end, of the training data
         reports[part] = {**report.to_dict(), "sha256": digest.hexdigest()}
         for line in report.lines():
-            say(f"{part}: {line}" if line.startswith("rows") else line)
+            log(f"{part}: {line}" if line.startswith("rows") else line)
     write_json(folder.data_report, {"version": 1, **reports})
     return Prepared(processor, stores["train"], stores["valid"], valid_rows, longest)
 

@@ -103,13 +103,13 @@ class Timing:
 
 
 @contextmanager
-def own_data(recipe: Recipe, say: Callable[[str], None]) -> Iterator[Prepared | None]:
+def own_data(recipe: Recipe, log: Callable[[str], None]) -> Iterator[Prepared | None]:
     """The recipe's data, in a folder that goes again; None, and it is told why, where there are none."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            prepared = prepare(recipe, RunFolder(Path(folder)), say)
+            prepared = prepare(recipe, RunFolder(Path(folder)), log)
         except (DataError, RequestError) as error:
-            say(f"{error}\nso the tokens of the timed updates are made up")
+            log(f"{error}\nso the tokens of the timed updates are made up")
             prepared = None
         yield prepared
 
@@ -122,7 +122,7 @@ def time_updates(
     source_length: int | None = None,
     prepared: Prepared | None = None,
     device: str = "auto",
-    say: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Timing:
     """Make a few updates as the recipe's training would, and time them.
 
@@ -133,7 +133,7 @@ def time_updates(
         source_length: of a source sentence; ``length`` by default.
         prepared: the data; None: tokens are made up.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        say: is told what one waits for.
+        log: is told what one waits for.
     """
     keep_freed_memory()
     place, settings = choose_device(device), recipe.training
@@ -167,7 +167,7 @@ def time_updates(
 
         _warm_up(work)
         memory = peak.read()  # before there is a compiler, whose memory is not the update's
-        choose_fast_way(recipe, step, data, place, say)
+        choose_fast_way(recipe, step, data, place, log)
         _warm_up(work)
         seconds = list(_timed(work, place))
         process = peak.of_process()

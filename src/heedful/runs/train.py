@@ -18,7 +18,7 @@ from heedful.memory import keep_freed_memory, room_for
 from heedful.runs.completed import at_its_end
 from heedful.runs.environment import choose_device, environment
 from heedful.runs.folder import FORMAT, RunFolder, write_card, write_json, write_text
-from heedful.runs.kind import Say
+from heedful.runs.kind import Log
 from heedful.runs.kinds import kind_of
 from heedful.runs.lock import held, nothing_half_made
 from heedful.runs.memory_budget import TOO_LARGE, WAY_OUT, check_model, rehearse, require_room, too_wide
@@ -28,13 +28,13 @@ from heedful.runs.run import check_files, check_started
 from heedful.runs.saved import saved_recipe
 from heedful.runs.vectors import frozen_tables
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
-from heedful.runs.warm_up import check_warm_up, tell_of_warm_up
+from heedful.runs.warm_up import check_warm_up, log_warm_up
 from heedful.runs.yaml import dump_yaml
 from heedful.training import checkpoints, distribution
 from heedful.training.averaging import average, final_weights
 from heedful.training.companions import choose_processes, companions
 from heedful.training.compilation import choose_compile, estimated_seconds
-from heedful.training.events import Listener
+from heedful.training.events import Callback
 from heedful.training.feed import PlannedData
 from heedful.training.loop import TrainingResult, Validate, train
 from heedful.training.optimizers import build_optimizer
@@ -66,8 +66,8 @@ def train_run(
     *,
     resume: bool = False,
     device: str = "auto",
-    listeners: Callable[[RunFolder], Sequence[Listener]] = lambda folder: (),
-    say: Say = lambda line: None,
+    callbacks: Callable[[RunFolder], Sequence[Callback]] = lambda folder: (),
+    log: Log = lambda line: None,
 ) -> Trained:
     """Train as the recipe says, into the folder ``out``.
 
@@ -77,8 +77,8 @@ def train_run(
         resume: go on from the newest good checkpoint in ``out``, on the same CPU bit for bit; of a run that
             is at its end, nothing is changed.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        listeners: made once the folder exists; are told what happens.
-        say: is given lines about the preparation.
+        callbacks: made once the folder exists; are told what happens.
+        log: is given lines about the preparation.
     """
     keep_freed_memory()
     if not resume:
@@ -88,7 +88,7 @@ def train_run(
         stack.enter_context(_threads(recipe.training.threads))
         place = stack.enter_context(distribution.process_group(choose_device(device)))
         folder, kind = RunFolder(out), kind_of(recipe)
-        quiet = say if distribution.is_first() else lambda line: None
+        quiet = log if distribution.is_first() else lambda line: None
         if distribution.is_first():
             stack.enter_context(_own(folder, resume))
         ended = at_its_end(folder, recipe) if resume else None
@@ -118,7 +118,7 @@ def train_run(
             validate = others.alone(kind.validator(recipe, prepared, step))
             late = {p: n for p, n in frozen_tables(recipe, step.model).items() if n is not None}
             optimizer = build_optimizer(recipe.optimizer, step.model, rate_shares(recipe, step.model), late)
-            told = listeners(folder)
+            told = callbacks(folder)
         result = train(
             step,
             data,
@@ -127,14 +127,14 @@ def train_run(
             recipe.training,
             folder.path,
             validate=validate,
-            listeners=told,
+            callbacks=told,
             resume=resume,
             frozen=late,
         )
         if distribution.is_first():
             fit(*final_weights(folder.path, recipe.training), step.model, "the final weights")
             _keep_the_better(folder, recipe.training, step.model, validate, result, quiet)
-            tell_of_warm_up(step.model, quiet)
+            log_warm_up(step.model, quiet)
             finish(folder, recipe, step.model, result)
         return Trained(folder, result, distribution.is_first())
 
@@ -145,7 +145,7 @@ def _keep_the_better(
     model: nn.Module,
     validate: Validate,
     result: TrainingResult,
-    say: Say,
+    log: Log,
 ) -> None:
     """Where the model holds an average, measure it; a better single checkpoint takes its place.
 
@@ -161,24 +161,24 @@ def _keep_the_better(
     if better:
         path = checkpoints.path_of(folder.path, best.update)
         fit(*average([path / "model.safetensors"]), model, str(path))
-    say(
+    log(
         f"validation {settings.metric}: {metric:.4g} of the average of checkpoints, {best.metric:.4g} of the "
         f"best one (update {best.update:,}); the run keeps the {'best one' if better else 'average'}"
     )
 
 
-def build_step(recipe: Recipe, processor: Any, device: torch.device, say: Say | None = None) -> Step:
+def build_step(recipe: Recipe, processor: Any, device: torch.device, log: Log | None = None) -> Step:
     """The model with its first weights, and its objective.
 
-    With ``say``, whatever the recipe begins with (pretrained vectors) is read and told; without (a resumed
+    With ``log``, whatever the recipe begins with (pretrained vectors) is read and told; without (a resumed
     run, whose checkpoint has the weights), it is not needed.
     """
     step = new_step(recipe, processor.sizes, device)
-    if say is not None:
+    if log is not None:
         taken = take_weights(recipe, step.model, kind_of(recipe).adopting(recipe))
         if recipe.start is not None:
-            say(f"starting from the weights of {recipe.start.run}{taken}")
-        kind_of(recipe).begin(recipe, processor, step.model, say)
+            log(f"starting from the weights of {recipe.start.run}{taken}")
+        kind_of(recipe).begin(recipe, processor, step.model, log)
     return step.to(device)
 
 
@@ -198,7 +198,7 @@ def new_step(recipe: Recipe, sizes: Sequence[int], device: torch.device) -> Step
     return Step(model, kind.objective(recipe), precision, inside)
 
 
-def choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch.device, say: Say) -> None:
+def choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch.device, log: Log) -> None:
     """Compile where it pays, and tell all that was chosen."""
     settings = recipe.training
     if choose_compile(settings.compile, step.model, _n_tokens(recipe, data), settings.max_minutes, device):
@@ -206,7 +206,7 @@ def choose_fast_way(recipe: Recipe, step: Step, data: PlannedData, device: torch
     how = "compiled (the first updates wait for it)" if step.compiled else "not compiled"
     together = f"processes: {distribution.world()}, " if distribution.world() > 1 else ""
     threads = f"threads{' of each' if together else ''}: {torch.get_num_threads()}"
-    say(f"training on {device.type} in {step.precision}, {together}{threads}, {how}")
+    log(f"training on {device.type} in {step.precision}, {together}{threads}, {how}")
 
 
 def _n_tokens(recipe: Recipe, data: PlannedData) -> int | None:

@@ -103,7 +103,7 @@ def merge(base: Tree, over: Tree) -> Tree:
     Raises:
         RequestError: a number in ``over`` points beyond the list it is merged over.
     """
-    return _merge(base, over, (), _starts_afresh)
+    return _merge(base, over, (), _starts_new)
 
 
 def combine(first: Tree, second: Tree) -> Tree:
@@ -111,29 +111,29 @@ def combine(first: Tree, second: Tree) -> Tree:
     return _merge(first, second, (), lambda base, over, path: False)
 
 
-def _merge(base: Tree, over: Tree, path: Path, afresh: Callable[[Tree, Tree, Path], bool]) -> Tree:
+def _merge(base: Tree, over: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]) -> Tree:
     if not isinstance(over.value, dict):
         return over
     if isinstance(base.value, list) and _points(over):
-        return _merge_items(base, over, path, afresh)
-    if not isinstance(base.value, dict) or afresh(base, over, path):
+        return _merge_items(base, over, path, new_parts)
+    if not isinstance(base.value, dict) or new_parts(base, over, path):
         return over
     merged = dict(base.value)
     for key, item in over.value.items():
         # A number names a key where the map below has names for keys.
         name = key if _points(base) else str(key)
-        merged[name] = _merge(merged[name], item, (*path, name), afresh) if name in merged else item
+        merged[name] = _merge(merged[name], item, (*path, name), new_parts) if name in merged else item
     return Tree(merged, base.mark)
 
 
-def _merge_items(base: Tree, over: Tree, path: Path, afresh: Callable[[Tree, Tree, Path], bool]) -> Tree:
+def _merge_items(base: Tree, over: Tree, path: Path, new_parts: Callable[[Tree, Tree, Path], bool]) -> Tree:
     items = list(base.value)
     for index, item in over.value.items():
         if index >= len(items):
             raise RequestError(
                 f"{item.mark}: {dotted((*path, index))}: the list has length {len(items)}, counted from 0"
             )
-        items[index] = _merge(items[index], item, (*path, index), afresh)
+        items[index] = _merge(items[index], item, (*path, index), new_parts)
     return Tree(items, base.mark)
 
 
@@ -142,7 +142,7 @@ def _points(tree: Tree) -> bool:
     return bool(tree.value) and all(isinstance(key, int) for key in tree.value)
 
 
-def _starts_afresh(base: Tree, over: Tree, path: Path) -> bool:
+def _starts_new(base: Tree, over: Tree, path: Path) -> bool:
     if "preset" in over.value:
         return True
     kind = KINDS.get(str(path[-1]), "kind") if path else "kind"
@@ -186,7 +186,7 @@ def _expand(tree: Tree, presets: Presets, path: Path) -> Tree:
     if "preset" not in tree.value:
         return rest
     below = _preset(tree.value["preset"], presets, path)
-    if _starts_afresh(below, rest, path):
+    if _starts_new(below, rest, path):
         kinds = rest.value["kind"].data, below.value["kind"].data
         key = dotted((*path, "kind"))
         raise RequestError(

@@ -36,7 +36,7 @@ class _Filled(NamedTuple):
 
 
 def fill_vectors(
-    recipe: Recipe, tokenizers: Mapping[str, Tokenizer], model: nn.Module, say: Callable[[str], None]
+    recipe: Recipe, tokenizers: Mapping[str, Tokenizer], model: nn.Module, log: Callable[[str], None]
 ) -> None:
     """Fill the rows of the words that have a vector, and log how many have one.
 
@@ -44,7 +44,7 @@ def fill_vectors(
         recipe: with a section ``pretrained``, whose relative paths start where it was read.
         tokenizers: by side; words that one id alone spells can be filled.
         model: whose embeddings are filled.
-        say: is given a line for each file.
+        log: is given a line for each file.
 
     Raises:
         DataError: a file cannot be read, or its vectors have another width.
@@ -53,7 +53,7 @@ def fill_vectors(
     check_vectors(recipe, model)
     for side, file, embedding in _filled(recipe, model):
         vectors = read_vectors(recipe.path(file), tokenizers[side].whole_words())
-        say(f"pretrained.{side}: {fill_embedding(embedding.weight, vectors, embedding.scale)}")
+        log(f"pretrained.{side}: {fill_embedding(embedding.weight, vectors, embedding.scale)}")
 
 
 def check_vectors(recipe: Recipe, model: nn.Module) -> None:

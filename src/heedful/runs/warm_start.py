@@ -36,7 +36,7 @@ class MappedWeights:
     """
 
     tensors: Mapping[str, torch.Tensor]
-    afresh: tuple[str, ...] = ()
+    new_parts: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
 
@@ -161,10 +161,10 @@ def take_weights(recipe: Recipe, model: nn.Module, adopt: MapWeights = MappedWei
     theirs, aliases = read_tensors(folder.weights)
     theirs |= {name: theirs[other] for name, other in aliases.items()}
     adopted, (own, tied) = adopt(theirs), named_tensors(model)
-    _refuse_frozen_afresh(recipe, adopted)
+    _refuse_frozen_new_parts(recipe, adopted)
     held = {**adopted.tensors, **dict(_other_grids(adopted.tensors, model))}
     fresh = {name for name in own if name.startswith(HEADS) and _differs(held, name, own)}
-    fresh |= {name for name in own if name.startswith(adopted.afresh)}
+    fresh |= {name for name in own if name.startswith(adopted.new_parts)}
     wrong = [name for name in own if name not in fresh and _differs(held, name, own)]
     if wrong:
         name = wrong[0]
@@ -194,10 +194,10 @@ def _heads(names: Iterable[str]) -> set[str]:
     return {_part(name).removeprefix(HEADS) for name in names if name.startswith(HEADS)}
 
 
-def _refuse_frozen_afresh(recipe: Any, adopted: MappedWeights) -> None:
+def _refuse_frozen_new_parts(recipe: Any, adopted: MappedWeights) -> None:
     frozen = recipe.start.frozen
-    if adopted.afresh and frozen in {"embedding", "body"}:
-        parts = " and ".join(name.removesuffix(".") for name in adopted.afresh)
+    if adopted.new_parts and frozen in {"embedding", "body"}:
+        parts = " and ".join(name.removesuffix(".") for name in adopted.new_parts)
         raise RequestError(
             f"start.frozen={frozen}: {parts} begin afresh and must learn; encoder keeps what was taken"
         )

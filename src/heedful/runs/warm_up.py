@@ -7,7 +7,7 @@ from torch import nn
 
 from heedful.errors import RequestError
 from heedful.nn.norms import PowerNorm
-from heedful.runs.kind import Say
+from heedful.runs.kind import Log
 from heedful.runs.recipe import Recipe
 
 
@@ -26,12 +26,12 @@ def check_warm_up(recipe: Recipe) -> None:
         )
 
 
-def tell_of_warm_up(model: nn.Module, say: Say) -> None:
+def log_warm_up(model: nn.Module, log: Log) -> None:
     """Say so where the clock, or the end of the data, came within the warm-up of power normalisation."""
     norms = [part for part in model.modules() if isinstance(part, PowerNorm)]
     if not norms or (seen := int(norms[0].n_batches)) >= norms[0].warmup:
         return
-    say(
+    log(
         f"power normalisation is still in its warm-up ({seen:,} of {norms[0].warmup:,} batches): it was "
         "trained on statistics of single batches, and predicts by running ones; lower model.norm_warmup, or "
         "train longer"

@@ -182,8 +182,8 @@ class Continuation:
         return self._output(logits, replace(inner, width=width), lines)
 
     def _output(self, logits: Float[Tensor, "N V"], inner: State, lines: Sequence[Line]) -> StepOutput:
-        watched = enumerate(lines) if self.stops.texts else ()
-        ended = [n for n, line in watched if self.stops.reached(line.written, begun=line.begun)]
+        observed = enumerate(lines) if self.stops.texts else ()
+        ended = [n for n, line in observed if self.stops.reached(line.written, begun=line.begun)]
         if ended:
             logits[ended] = float("-inf")
             logits[ended, self.end] = 0.0

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from heedful.data.batch import Batch
-from heedful.nn.taps import watching
+from heedful.nn.taps import capture
 
 CHUNK = 1024
 """Tokens whose logits exist at one time."""
@@ -32,7 +32,7 @@ class Forced:
 def forced(model: Any, batch: Batch, *, alignment: bool = False) -> list[Forced]:
     """Score the targets of ``batch``, teacher forced; one result for each sequence."""
     names = model.alignment_taps if alignment else []
-    with watching(model, dict.fromkeys(names)) as seen:
+    with capture(model, dict.fromkeys(names)) as seen:
         hidden = model(batch.inputs, batch.source)
     head = model.heads["token"]
     chunks = zip(batch.picked(hidden).split(CHUNK), batch.targets.split(CHUNK), strict=True)

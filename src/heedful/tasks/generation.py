@@ -10,7 +10,7 @@ from heedful.decoding.protocol import StepOutput
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.patches import Pictures
 from heedful.nn.state import State
-from heedful.nn.taps import watching
+from heedful.nn.taps import capture
 
 
 class Generator:
@@ -46,7 +46,7 @@ class Generator:
         if self.tap is None:
             hidden, state = self.model.extend(tokens, state)
             return StepOutput(self._logits(hidden, tokens.layout), state, None)
-        with watching(getattr(self.model, "model", self.model), {self.tap: None}) as seen:
+        with capture(getattr(self.model, "model", self.model), {self.tap: None}) as seen:
             hidden, state = self.model.extend(tokens, state)
         weights = last_rows(seen[self.tap][-1], tokens.layout)
         return StepOutput(self._logits(hidden, tokens.layout), state, weights)

@@ -94,7 +94,7 @@ class Growing:
         self._due = self._size + self._size // 16 if self._size > self._SHORT else 0
         text = self._text()
         certain = self.spelling.certain(text)
-        self._tell(certain)
+        self._log(certain)
         if self.spelling.is_local:
             rest = text[len(certain) :]
             self._parts, self._size, self._told = [rest], len(rest), 0
@@ -102,7 +102,7 @@ class Growing:
     def end(self) -> None:
         """No token follows: the rest of the text."""
         self._add(self._decoder.decode(b"", final=True))
-        self._tell(self.spelling.undo(self._text()))
+        self._log(self.spelling.undo(self._text()))
 
     def _add(self, text: str) -> None:
         self._parts.append(text)
@@ -112,7 +112,7 @@ class Growing:
         self._parts = ["".join(self._parts)]
         return self._parts[0]
 
-    def _tell(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         self.on_text(text[self._told :])
         self._told = max(self._told, len(text))
 

@@ -33,19 +33,19 @@ def is_of_unknown_words(note: str) -> bool:
     return _UNKNOWN.match(note) is not None
 
 
-def unknown_notes(side: str, rows: Encoded, *, foretold: bool = False) -> list[str]:
+def unknown_notes(side: str, rows: Encoded, *, predicted: bool = False) -> list[str]:
     """How many words of one side of a data set are unknown; nothing if all are known.
 
     Args:
         side: what it is called.
         rows: its texts.
-        foretold: whether it is what a likelihood is of.
+        predicted: whether it is what a likelihood is of.
     """
     counts = ColumnCounts()
     for ids in rows.ids:
         counts.lengths[len(ids)] += 1
         counts.unknown += ids.count(SPECIALS.unknown)
-    return counted_notes(rows.tokenizer, side, counts, rows.texts, foretold=foretold)
+    return counted_notes(rows.tokenizer, side, counts, rows.texts, predicted=predicted)
 
 
 def unknown_in(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]]) -> list[str]:
@@ -62,14 +62,14 @@ def counted_notes(
     counts: ColumnCounts,
     texts: Sequence[str] = (),
     *,
-    foretold: bool = False,
+    predicted: bool = False,
 ) -> list[str]:
     """As `unknown_notes`, of what was counted already."""
     if not counts.unknown:
         return []
     share = f"{counts.unknown:,} of {counts.tokens:,} {_named(tokenizer, side)} ({counts.unknown_rate:.1%})"
     told = f"{share} {_told(counts.unknown)}{_first(tokenizer, texts)}"
-    return [f"{told}; the perplexity counts them as <unk>, whatever they are" if foretold else told]
+    return [f"{told}; the perplexity counts them as <unk>, whatever they are" if predicted else told]
 
 
 def joined(*notes: str | None) -> str | None:

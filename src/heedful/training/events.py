@@ -83,4 +83,4 @@ class Stopped:
 
 
 Event = Started | Updated | Validated | Saved | Stopped
-Listener = Callable[[Event], None]
+Callback = Callable[[Event], None]

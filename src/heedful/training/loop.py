@@ -12,7 +12,7 @@ from torch import nn
 
 from heedful.errors import DamagedError, RequestError, nearest
 from heedful.training import checkpoints, distribution
-from heedful.training.events import Event, Listener, Saved, Started, Stopped, StopReason, Updated, Validated
+from heedful.training.events import Callback, Event, Saved, Started, Stopped, StopReason, Updated, Validated
 from heedful.training.faults import reached
 from heedful.training.feed import TrainingData
 from heedful.training.schedules import Observing, Schedule, is_better
@@ -44,7 +44,7 @@ def train(
     run: Path,
     *,
     validate: Validate | None = None,
-    listeners: Sequence[Listener] = (),
+    callbacks: Sequence[Callback] = (),
     resume: bool = False,
     frozen: Mapping[nn.Parameter, int] | None = None,
 ) -> TrainingResult:
@@ -64,7 +64,7 @@ def train(
             ``precision``, ``average`` and ``log_every`` are for those who make the other arguments.
         run: the run's folder; checkpoints go to ``checkpoints`` in it.
         validate: measures the model; must return the metric that ``settings`` names.
-        listeners: are told what happens, in the first process only.
+        callbacks: are told what happens, in the first process only.
         resume: go on from the run's newest good checkpoint.
         frozen: parameters that do not change in the first updates, and how many these are.
 
@@ -73,12 +73,14 @@ def train(
         WorkError: the loss became infinite or no number, or a checkpoint cannot be written.
     """
     state, damaged = _begin(run, step.model, optimizer, schedule, resume)
-    training = _Training(step, data, optimizer, schedule, settings, run, validate, listeners, state, frozen)
+    training = _Training(step, data, optimizer, schedule, settings, run, validate, callbacks, state, frozen)
     before = state.update
-    training.tell(Started(state.update, state.validated, settings.max_updates, distribution.world(), damaged))
+    training.notify(
+        Started(state.update, state.validated, settings.max_updates, distribution.world(), damaged)
+    )
     step.train()
     stopped: StopReason | None = "data"
-    with stop_signals() as request, training.failure_told():
+    with stop_signals() as request, training.failure_notified():
         for samples, cursor in data.updates(state.cursor):
             if stopped := training.limit(request):
                 break
@@ -88,7 +90,7 @@ def train(
             training.advance(samples, cursor)
         stopped = stopped or "data"
         training.validate_and_save(stopped)
-        training.tell(Stopped(state.update, stopped, state.seconds))
+        training.notify(Stopped(state.update, stopped, state.seconds))
     return TrainingResult(stopped, state, before)
 
 
@@ -151,14 +153,14 @@ class _Training:
         settings: TrainingConfig,
         run: Path,
         validate: Validate | None,
-        listeners: Sequence[Listener],
+        callbacks: Sequence[Callback],
         state: TrainingState,
         frozen: Mapping[nn.Parameter, int] | None,
     ) -> None:
         self.model, self.optimizer, self.schedule = step.model, optimizer, schedule
         self.settings, self.run, self.state = settings, run, state
         self.measure = validate
-        self.listeners = listeners if distribution.is_first() else ()
+        self.callbacks = callbacks if distribution.is_first() else ()
         self.update = Updater(
             step,
             distribution.wrap(step),
@@ -173,20 +175,20 @@ class _Training:
         self.changed = False  # since the last checkpoint
         self.began = time.monotonic() - state.seconds
 
-    def tell(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         """Give the event to every listener."""
-        for listener in self.listeners:
-            listener(event)
+        for callback in self.callbacks:
+            callback(event)
 
     @contextlib.contextmanager
-    def failure_told(self) -> Iterator[None]:
+    def failure_notified(self) -> Iterator[None]:
         """Tell the listeners of an error before it goes on its way."""
         try:
             yield
         except BaseException:
-            for listener in self.listeners:
+            for callback in self.callbacks:
                 with contextlib.suppress(Exception):  # the first error is the one to see
-                    listener(Stopped(self.state.update, "failed", self.state.seconds))
+                    callback(Stopped(self.state.update, "failed", self.state.seconds))
             raise
 
     def limit(self, request: StopRequest) -> StopReason | None:
@@ -213,7 +215,7 @@ class _Training:
         state.seconds = time.monotonic() - self.began
         self.changed = True
         took = state.seconds - before
-        self.tell(
+        self.notify(
             Updated(
                 number,
                 state.epoch,
@@ -259,7 +261,7 @@ class _Training:
             self._observe(metric)
         state.seconds = time.monotonic() - self.began
         self.changed = True
-        self.tell(Validated(state.update, metrics, best, state.seconds))
+        self.notify(Validated(state.update, metrics, best, state.seconds))
 
     def _observe(self, metric: float) -> None:
         """Let a regular validation count for patience and the schedule."""
@@ -307,7 +309,7 @@ class _Training:
         checkpoints.prune(
             self.run, now=state.update, last=settings.n_last, best=best, in_turn=self._is_in_turn
         )
-        self.tell(Saved(state.update, path))
+        self.notify(Saved(state.update, path))
 
 
 def _ranked(scored: list[Scored], settings: TrainingConfig) -> list[Scored]:

@@ -33,16 +33,16 @@ class LossNotice:
     these first updates shows by the loss of its very first one: all of the last are twice as large.
 
     Args:
-        say: gets the line.
+        log: gets the line.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self.log = log
         self.losses: list[float] = []
         self.first: list[float] = []
 
     def __call__(self, event: Event) -> None:
-        """See `heedful.training.events.Listener`."""
+        """See `heedful.training.events.Callback`."""
         if isinstance(event, Updated):
             self.first = [*self.first, event.loss] if len(self.first) < AVERAGED else self.first
             self.losses = [*self.losses[1 - AVERAGED :], event.loss]
@@ -56,7 +56,7 @@ class LossNotice:
         first, last = statistics.fmean(self.first[:half]), statistics.fmean(self.losses[-half:])
         began = min(first, self.first[0])
         if last > first + RISE * abs(first) or min(self.losses[-half:]) > 2 * abs(self.first[0]):
-            self.say(
+            self.log(
                 f"warning: the loss ended at {last:,.4g}, above {began:,.4g} where it began: training "
                 "diverged; lower schedule.peak, raise schedule.warmup or set training.clip_norm"
             )
@@ -69,7 +69,7 @@ class ContentionNotice:
     more, and on systems that do not measure it.
 
     Args:
-        say: gets the line.
+        log: gets the line.
         tokens_per_update: the recipe's.
         clock: seconds that have passed.
         waited: seconds for which threads were ready to run, and did not; None: not known.
@@ -77,19 +77,19 @@ class ContentionNotice:
 
     def __init__(
         self,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         tokens_per_update: int,
         *,
         clock: Callable[[], float] = time.monotonic,
         waited: Callable[[], float | None] = lambda: seconds_waited(),
     ) -> None:
-        self.say, self.clock, self.waited = say, clock, waited
+        self.log, self.clock, self.waited = log, clock, waited
         self.tokens_per_update = tokens_per_update
         self.begin: tuple[float, float] | None = None
         self.done = torch.get_num_threads() == 1 or distribution.world() > 1
 
     def __call__(self, event: Event) -> None:
-        """See `heedful.training.events.Listener`."""
+        """See `heedful.training.events.Callback`."""
         if isinstance(event, Validated):
             self.begin = None  # what it did is not training
         if self.done or not isinstance(event, Updated):
@@ -104,7 +104,7 @@ class ContentionNotice:
             self.begin = now, waited
             if share > SHARE:
                 self.done = True
-                self.say(_message(share, self.tokens_per_update))
+                self.log(_message(share, self.tokens_per_update))
 
 
 def _message(share: float, tokens_per_update: int) -> str:

@@ -91,7 +91,7 @@ class Step(nn.Module):
     def _terms(self, batch: Batch) -> list[Term]:
         model: Any = self.model
         with ExitStack() as stack:
-            inside = [stack.enter_context(each.listening(batch)) for each in self.inside]
+            inside = [stack.enter_context(each.attached(batch)) for each in self.inside]
             hidden = model(batch.inputs, batch.source)
         return [*self.objective(hidden, model.heads, batch), *(term for terms in inside for term in terms())]
 

@@ -14,8 +14,8 @@ from heedful.cli import main, output
 from heedful.errors import escaped
 from heedful.explain.terminal import COLOUR, heat_map
 from heedful.files import is_unicode
+from heedful.training.callbacks import Progress
 from heedful.training.events import Started
-from heedful.training.listeners import Progress
 
 NASTY = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\x7f\u202edrow\u2066\u2069 naïve நாய் 👩\u200d🔬 \u05d0\u200e"
 
@@ -144,7 +144,7 @@ def test_the_name_of_a_described_recipe_does_not_steer_a_terminal(at_terminal, t
 
 
 MESSAGES = [
-    lambda: output.say(NASTY),
+    lambda: output.log(NASTY),
     lambda: main._warn(NASTY, UserWarning),
     lambda: main._failed(NASTY, 1),
     lambda: main._status_of(lambda: main._run([NASTY])),

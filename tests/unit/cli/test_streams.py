@@ -102,7 +102,7 @@ os.write({other}, b"done")
 """
 
 
-@pytest.mark.parametrize(("number", "way"), [(1, "result"), (2, "say")])
+@pytest.mark.parametrize(("number", "way"), [(1, "result"), (2, "log")])
 def test_a_stream_that_does_not_block_is_waited_for(number, way):
     """Whoever shares a pipe may have made it non-blocking, and it holds less than is written here."""
     program = WRITER.format(number=number, way=way, other=3 - number)

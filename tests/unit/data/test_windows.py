@@ -21,9 +21,9 @@ def test_an_epoch_foretells_each_token_once_but_for_less_than_a_window(n, contex
     assert windows.lengths.tolist() == [length] * (n // length)
     # Tokens are numbered by their place, so each must follow the one before, round the ring.
     assert (rows[:, 1:] == (rows[:, :-1] + 1) % n).all()
-    foretold = Counter(rows[:, 1:].flatten().tolist())
-    assert max(foretold.values()) == 1
-    assert n - len(foretold) == n % length
+    predicted = Counter(rows[:, 1:].flatten().tolist())
+    assert max(predicted.values()) == 1
+    assert n - len(predicted) == n % length
 
 
 def test_a_row_depends_on_seed_epoch_and_sample_alone():

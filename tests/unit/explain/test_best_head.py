@@ -12,8 +12,8 @@ from heedful.errors import DamagedError
 from heedful.explain.alignment import Choice
 from heedful.explain.attention_sites import Selection
 from heedful.explain.best_head import ENOUGH, FILE, best_head, keep
+from heedful.explain.explaining import explain_input
 from heedful.explain.jsonable import jsonable
-from heedful.explain.look import look
 from heedful.explain.page.build import numbers_of
 from heedful.explain.summary import mean_of
 from heedful.explain.view import Best
@@ -37,7 +37,7 @@ def own(explained, tmp_path):
 def test_nothing_is_known_at_first(own):
     run, given = own
     assert best_head(run) is None
-    seen = look(run, given)
+    seen = explain_input(run, given)
     assert seen.best is None
     assert "best" not in jsonable(seen)
     assert "mean of" in mean_of(seen).title
@@ -50,7 +50,7 @@ def test_what_was_kept_is_shown_and_told(own, published):
         "version", "layer", "head", "step", "rate", "pairs", "weights",
     }  # fmt: skip
     assert best_head(load(run.folder.path, device="cpu")) == Choice(0, 2)
-    seen = look(run, given)
+    seen = explain_input(run, given)
     cross = seen.map("cross", 0)
     assert seen.best == Best(cross.tap, 2)
     shown = mean_of(seen)
@@ -66,7 +66,7 @@ def test_a_head_that_aligns_where_it_reads_is_shown_so(own, published):
     run, given = own
     assert measured(run, 100, {Choice(0, 2, "input"): 0.25})
     assert best_head(run) == Choice(0, 2, "input")
-    seen = look(run, given)
+    seen = explain_input(run, given)
     rows = seen.map("cross", 0).head(2)
     shown = mean_of(seen)
     np.testing.assert_array_equal(shown.weights[:-1], rows[1:])
@@ -95,7 +95,7 @@ def test_what_was_kept_before_there_were_steps_counts(own):
 def test_it_may_be_the_mean_of_a_layer(own, published):
     run, given = own
     assert measured(run, 100, {Choice(0): 0.25})
-    seen = look(run, given)
+    seen = explain_input(run, given)
     np.testing.assert_allclose(mean_of(seen).weights, seen.map("cross", 0).weights.mean(axis=0), atol=1e-7)
     published("explanation", jsonable(seen))
     assert jsonable(seen)["best"]["head"] is None
@@ -104,10 +104,10 @@ def test_it_may_be_the_mean_of_a_layer(own, published):
 def test_who_chooses_sees_what_was_chosen(own):
     run, given = own
     measured(run, 100, {Choice(0, 2): 0.25})
-    assert look(run, given, maps=Selection(heads=[0, 1])).best is None
-    assert look(run, given, maps=Selection(layers=[0])).best is None
-    assert look(run, given, maps=Selection(kinds=["self"])).best is None
-    seen = look(run, given)
+    assert explain_input(run, given, maps=Selection(heads=[0, 1])).best is None
+    assert explain_input(run, given, maps=Selection(layers=[0])).best is None
+    assert explain_input(run, given, maps=Selection(kinds=["self"])).best is None
+    seen = explain_input(run, given)
     assert "self-attention" in mean_of(seen, "self").title
     assert "mean of" in mean_of(seen, "cross").title
 

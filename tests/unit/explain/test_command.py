@@ -14,9 +14,9 @@ from heedful.cli.output import json_text
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
 from heedful.explain.classes import MEANINGS
+from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.jsonable import jsonable
-from heedful.explain.look import look
 from heedful.explain.page import build
 from heedful.explain.summary import mean_of
 from heedful.explain.views import VIEWS
@@ -79,7 +79,7 @@ def test_a_masked_language_model_reads_one_text_or_two(command):
 def test_the_json_of_a_file_and_of_the_output_is_that_of_the_whole(command, explained, tmp_path):
     run, given = explained("classification")
     shown = command("classification", given, "--json", "--out", tmp_path / "x.json")
-    assert shown == json_text(jsonable(look(run, given))) + "\n"
+    assert shown == json_text(jsonable(explain_input(run, given))) + "\n"
     assert (tmp_path / "x.json").read_text("utf-8") == shown
 
 
@@ -157,7 +157,7 @@ def test_a_census_of_a_file_of_inputs(command, explained, lines, tmp_path, publi
     published("explanation", found)
     assert found["input"] == given
     others = ["a dog lay", "the mat", "the cat sat"]
-    assert found["more"] == look(run, given, views=["census"], others=others).more
+    assert found["more"] == explain_input(run, given, views=["census"], others=others).more
     assert found["more"]["census"]["inputs"] == 4
     assert (tmp_path / "x.svg").read_text("utf-8").startswith("<?xml")
     shown = command("classification", given, *others, "--view", "census")
@@ -247,7 +247,7 @@ def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp
         for view in each["views"]
         if "levels" in view
     }
-    maps = look(run, given).maps
+    maps = explain_input(run, given).maps
     first = {(each.kind, 0, 0) for each in maps}
     second = {(each.kind, 1, head) for each in maps if each.layer == 1 for head in (*each.heads, None)}
     assert second
@@ -291,10 +291,10 @@ def test_the_help_tells_views_and_classes_of_heads():
 def test_all_views_are_those_of_the_run_and_the_input(explained, name):
     run, given = explained(name)
     kinds = () if name == "fourier" else None
-    seen = look(run, given, maps=Selection(kinds=kinds), views=["all"])
+    seen = explain_input(run, given, maps=Selection(kinds=kinds), views=["all"])
     for view in VIEWS:
         try:
-            alone = look(run, given, maps=Selection(kinds=kinds), views=[view]).more
+            alone = explain_input(run, given, maps=Selection(kinds=kinds), views=[view]).more
         except RequestError:
             assert view not in seen.more
         else:
@@ -322,12 +322,12 @@ def test_views_that_are_left_out_are_named(explained):
 def test_a_class_token_is_to_be_trained(explained):
     run, given = explained("pictures without class token")
     with pytest.raises(RequestError, match=r"model\.pooling=first"):
-        look(run, given, views=["class-token"])
+        explain_input(run, given, views=["class-token"])
 
 
 def test_a_caption_is_drawn_a_panel_a_word(explained):
     run, given = explained("captions")
-    seen = look(run, given)
+    seen = explain_input(run, given)
     panels = [axes for axes in figure_of(seen).axes if axes.get_title()]
     shown = mean_of(seen).in_words()
     assert [axes.get_title() for axes in panels] == ["the picture", *shown.queries.tokens]

@@ -28,7 +28,7 @@ from heedful.runs.trees import Mark, Tree
 from heedful.tasks.sequence_formats import EncoderDecoderFormat
 from heedful.text.configuration import PreprocessingConfig
 from heedful.text.words import word_ids_of_all
-from heedful.training.listeners import JsonLines
+from heedful.training.callbacks import JsonLines
 
 A, B = Choice(0, 0), Choice(1)
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from heedful.explain.attention_sites import Selection, points
+from heedful.explain.explaining import explain_input
 from heedful.explain.jsonable import jsonable, pieces
-from heedful.explain.look import look
 from heedful.explain.page import page
 from heedful.explain.summary import mean_of, word_alignment
 from heedful.explain.view import Axis, Explanation, Map
@@ -32,7 +32,7 @@ def test_every_explanation_is_what_the_schema_says(published, explained, every):
     run, given = explained(every)
     kinds = None if points(run.model) else ()
     views = views_of(run)
-    seen = look(run, given, maps=Selection(kinds=kinds), views=views)
+    seen = explain_input(run, given, maps=Selection(kinds=kinds), views=views)
     plain = through_json(published, seen)
     assert "".join(pieces(seen)) == json_text(jsonable(seen), allow_nan=False)
     assert (plain["version"], plain["run"], plain["task"]) == (1, seen.run, seen.task)
@@ -50,14 +50,14 @@ def test_every_explanation_is_what_the_schema_says(published, explained, every):
 
 
 def test_weights_have_six_digits(explained):
-    plain = jsonable(look(*explained("translation")))
+    plain = jsonable(explain_input(*explained("translation")))
     weights = [value for each in plain["maps"] for value in np.ravel(each["weights"])]
     assert all(value == round(value, 6) for value in weights)
 
 
 def test_a_picture_is_a_png_in_base64(published, explained):
     run, given = explained("pictures")
-    (side,) = through_json(published, look(run, given))["sides"]
+    (side,) = through_json(published, explain_input(run, given))["sides"]
     assert (side["grid"], side["before"]) == ([2, 2], 1)
     content = base64.b64decode(side["picture"])
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), given)
@@ -78,7 +78,7 @@ def test_inputs_are_texts_paths_or_nothing(published, given, wanted):
 
 @pytest.mark.parametrize("name", ["translation", "recurrent", "captions", "one text", "classification"])
 def test_a_text_that_was_written_from_another_has_its_alignment(published, explained, name):
-    seen = look(*explained(name))
+    seen = explain_input(*explained(name))
     plain = through_json(published, seen)
     if name in ("translation", "recurrent", "one text"):
         assert plain["alignment"] == word_alignment(mean_of(seen))

@@ -10,8 +10,8 @@ from heedful.errors import RequestError
 from heedful.explain.alignment import Choice
 from heedful.explain.attention_sites import Selection, memory, points
 from heedful.explain.best_head import best_head, keep
+from heedful.explain.explaining import explain_input
 from heedful.explain.jsonable import jsonable
-from heedful.explain.look import look
 from heedful.explain.one_text import between_ids, parts, points_of, source_part
 from heedful.explain.page.build import numbers_of
 from heedful.explain.reading import AnswerOptions
@@ -61,7 +61,7 @@ def translator(explained):
 
 def test_every_layer_and_head_has_its_part(translator):
     run, given, source, target = translator
-    seen = look(run, given, asked=AnswerOptions(target="RUNS DOG RED"))
+    seen = explain_input(run, given, asked=AnswerOptions(target="RUNS DOG RED"))
     text = [SPECIALS.start, *source, SPECIALS.separate, *target, SPECIALS.end]
     assert seen.sides["source"].tokens == tuple(run.processor.source.tokens([*source, SPECIALS.separate]))
     assert seen.sides["target"].tokens == tuple(run.processor.target.tokens([*target, SPECIALS.end]))
@@ -100,7 +100,7 @@ def test_pairs_of_several_lengths_in_one_batch_are_as_alone(translator):
 
 def test_the_links_are_shown_and_it_is_said_what_they_are_of(translator):
     run, given, *_ = translator
-    seen = look(run, given)
+    seen = explain_input(run, given)
     shown = mean_of(seen)
     assert shown.queries is seen.sides["target"]
     assert "from target to source, rows divided by their sums" in shown.title
@@ -113,16 +113,16 @@ def test_the_links_are_shown_and_it_is_said_what_they_are_of(translator):
 
 def test_kinds_layers_and_heads_are_chosen_as_elsewhere(translator):
     run, given, *_ = translator
-    (only,) = look(run, given, maps=Selection(kinds=["cross"], layers=[1], heads=[2, 0])).maps
+    (only,) = explain_input(run, given, maps=Selection(kinds=["cross"], layers=[1], heads=[2, 0])).maps
     assert (only.is_part, only.layer, only.heads) == (True, 1, (0, 2))
-    whole = {each.tap: each for each in look(run, given).maps}
+    whole = {each.tap: each for each in explain_input(run, given).maps}
     np.testing.assert_array_equal(only.weights, whole[only.tap].weights[[0, 2]])
-    assert not any(each.is_part for each in look(run, given, maps=Selection(kinds=["causal"])).maps)
+    assert not any(each.is_part for each in explain_input(run, given, maps=Selection(kinds=["causal"])).maps)
 
 
 def test_views_are_of_whole_maps(translator):
     run, given, *_ = translator
-    seen = look(run, given, views=views_of(run))
+    seen = explain_input(run, given, views=views_of(run))
     assert {head["kind"] for head in seen.more["census"]["heads"]} == {"causal"}
     assert [stack["kind"] for stack in seen.more["heads"]["stacks"]] == ["causal"]
     json.dumps(jsonable(seen), allow_nan=False)
@@ -130,7 +130,7 @@ def test_views_are_of_whole_maps(translator):
 
 def test_memory_is_that_of_the_texts_and_the_parts(translator):
     run, given, *_ = translator
-    sides = look(run, given).sides
+    sides = explain_input(run, given).sides
     n, s, t = (len(sides[name].tokens) for name in ("input", "source", "target"))
     found = points_of(run)
     assert found == [*points(run.model), *parts(found)]
@@ -144,7 +144,7 @@ def test_the_head_that_gold_alignments_chose_is_shown_first(translator):
     if not keep(run, [SimpleNamespace(choice=Choice(1, 2), rate=0.5)], 3):
         pytest.skip("this run has no card")
     try:
-        seen = look(run, given)
+        seen = explain_input(run, given)
         assert seen.best == Best(seen.maps[3].tap, 2)
         assert mean_of(seen).title.endswith("layer 2, head 3 (known to align best)")
     finally:

@@ -5,7 +5,7 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.alignment import from_prediction, links, pharaoh
-from heedful.explain.look import look
+from heedful.explain.explaining import explain_input
 from heedful.explain.summary import mean_of, over_squares, word_alignment
 from heedful.explain.view import Axis, Explanation, Map
 
@@ -67,7 +67,7 @@ def test_the_word_alignment_is_that_of_predictions(explained):
     (prediction,) = run.predict([given], alignment=True)
     own = from_prediction(prediction, run.processor)
     mean = own.weights.mean(axis=(0, 1))
-    shown = mean_of(look(run, given))
+    shown = mean_of(explain_input(run, given))
     np.testing.assert_allclose(shown.in_words().weights, mean, atol=1e-6)
     assert shown.in_words().queries.tokens == own.target
     assert shown.in_words().keys.tokens == own.source
@@ -92,12 +92,12 @@ def test_cross_attention_stands_before_attention_in_one_side():
 
 
 def test_maps_over_other_keys_are_not_mixed(explained):
-    shown = mean_of(look(*explained("local and compressed")))
+    shown = mean_of(explain_input(*explained("local and compressed")))
     assert shown.title == "causal self-attention: mean of 2 layers, 3 heads"
 
 
 def test_what_a_class_token_sees_lies_over_the_picture(explained):
-    seen = look(*explained("pictures"))
+    seen = explain_input(*explained("pictures"))
     shown = mean_of(seen)
     grid = over_squares(shown)
     np.testing.assert_array_equal(grid, shown.weights[0, 1:].reshape(2, 2))
@@ -106,12 +106,12 @@ def test_what_a_class_token_sees_lies_over_the_picture(explained):
 
 
 def test_without_a_class_token_the_squares_are_looked_at_on_average(explained):
-    shown = mean_of(look(*explained("pictures without class token")))
+    shown = mean_of(explain_input(*explained("pictures without class token")))
     np.testing.assert_allclose(over_squares(shown), shown.weights.mean(0).reshape(2, 2))
     np.testing.assert_array_equal(over_squares(shown, 3), shown.weights[3].reshape(2, 2))
 
 
 def test_a_caption_looks_at_squares_word_by_word(explained):
-    shown = mean_of(look(*explained("captions")))
+    shown = mean_of(explain_input(*explained("captions")))
     assert over_squares(shown, 0).shape == (3, 3)
     np.testing.assert_allclose(over_squares(shown, 0).sum(), 1, atol=1e-5)

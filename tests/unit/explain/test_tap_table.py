@@ -9,7 +9,7 @@ import torch
 from heedful.explain.tap_table import FAMILIES, LETTERS, Family, Row, inputs_of, page, rows, shapes_of
 from heedful.models.registry import BUILDERS, build_model
 from heedful.models.transformer import TransformerConfig
-from heedful.nn.taps import listening, watching
+from heedful.nn.taps import capture, intervene
 
 PAGE = Path(__file__).parents[3] / "docs" / "taps.md"
 
@@ -99,4 +99,4 @@ def test_the_example_of_the_page_runs():
     scope = {"torch": torch, "inputs": inputs, "source": source, "model": build_model(config, 23, 23)}
     exec(code, scope)
     assert scope["weights"].shape == (3, 2, 19, 17)
-    assert {"watching": watching, "listening": listening}.items() <= scope.items()
+    assert {"capture": capture, "intervene": intervene}.items() <= scope.items()

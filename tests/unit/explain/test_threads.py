@@ -12,9 +12,9 @@ from tiers import sampled
 from heedful.data.sources import LocatedRow, Location
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
+from heedful.explain.explaining import EVERY_MAP, explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.jsonable import jsonable
-from heedful.explain.look import EVERY_MAP, look
 from heedful.explain.page import page
 from heedful.explain.picture import save
 from heedful.explain.views import ALL
@@ -53,12 +53,14 @@ def jobs(run, name, given, folder):
         return found.to_dict(), [*found.rows()]
 
     def explained():
-        seen = look(run, given, maps=Selection(kinds=[]) if name in BLIND else EVERY_MAP, views=[ALL])
+        seen = explain_input(
+            run, given, maps=Selection(kinds=[]) if name in BLIND else EVERY_MAP, views=[ALL]
+        )
         return json.dumps(jsonable(seen)), page(seen)
 
     def drawn():
         path = folder / f"{next(numbers)}.svg"
-        save(figure_of(look(run, given)), path)
+        save(figure_of(explain_input(run, given)), path)
         return path.read_bytes()
 
     return [predicted, streamed, scored, explained, *([drawn] if name in DRAWN else [])]

@@ -13,7 +13,7 @@ import torch
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection, points
-from heedful.explain.look import look
+from heedful.explain.explaining import explain_input
 from heedful.explain.reading import AnswerOptions, read
 from heedful.explain.views import VIEWS, Maker, maker, views_of
 from heedful.explain.views.gradients import gradients
@@ -115,7 +115,7 @@ def test_losses_are_minus_the_logarithms_of_the_probabilities(explained, name):
 
 def test_a_prompt_has_losses_too_that_are_marked_as_given(explained):
     run, given = explained("language model")
-    seen = look(run, given, views=["losses"])
+    seen = explain_input(run, given, views=["losses"])
     found, n_prompt = seen.more["losses"], len(run.processor.text.encode(given))
     tokens = seen.sides["input"].tokens
     assert found["places"] == list(range(1, len(tokens)))
@@ -236,7 +236,7 @@ def test_one_answer_can_be_chosen(explained):
 @pytest.mark.slow
 def test_nothing_is_left_on_the_model(explained, every):
     run, given = explained(every)
-    look(run, given, maps=Selection(kinds=None if points(run.model) else ()), views=views_of(run))
+    explain_input(run, given, maps=Selection(kinds=None if points(run.model) else ()), views=views_of(run))
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in run.model.modules())
     assert all(parameter.grad is None for parameter in run.model.parameters())
 
@@ -247,10 +247,10 @@ def test_views_are_there_or_say_what_is_instead(explained, every):
     kinds = None if points(run.model) else ()
     for name in VIEWS:
         if maker(name).has(run):
-            assert look(run, given, maps=Selection(kinds=kinds), views=[name]).more.keys() == {name}
+            assert explain_input(run, given, maps=Selection(kinds=kinds), views=[name]).more.keys() == {name}
         else:
             with pytest.raises(RequestError, match="take another view"):
-                look(run, given, maps=Selection(kinds=kinds), views=[name])
+                explain_input(run, given, maps=Selection(kinds=kinds), views=[name])
 
 
 def test_every_view_is_a_module_and_has_a_place_in_the_schema():

@@ -13,7 +13,7 @@ from heedful.inference.compiled import CompiledModel
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.native import library as native
-from heedful.nn.taps import watching
+from heedful.nn.taps import capture
 
 needs_library = pytest.mark.skipif(native.library() is None, reason="no C compiler here")
 
@@ -157,7 +157,7 @@ def test_whoever_is_attached_to_a_tap_gets_the_model_itself_for_as_long():
     inference = Inference(model := model_of())
     (name,) = model.alignment_taps
     engine_of_before = inference.ready().engine
-    with watching(model, {name: [1]}):
+    with capture(model, {name: [1]}):
         assert inference.ready() is model
     assert inference.ready().engine is engine_of_before
 
@@ -165,7 +165,7 @@ def test_whoever_is_attached_to_a_tap_gets_the_model_itself_for_as_long():
 @needs_library
 def test_an_engine_is_made_when_nobody_is_attached_any_more():
     model = model_of()
-    with watching(model, {model.alignment_taps[0]: None}):
+    with capture(model, {model.alignment_taps[0]: None}):
         inference = Inference(model)
         assert "somebody listens to a tap, or watches one" in inference.chosen
         assert inference.ready() is model
@@ -177,7 +177,7 @@ def test_an_engine_is_made_when_nobody_is_attached_any_more():
 @needs_library
 def test_int8_has_nothing_to_show_to_whoever_is_attached():
     inference = Inference(model := model_of(), "int8")
-    with watching(model, {model.alignment_taps[0]: None}), pytest.raises(RequestError, match=r"taps.*int8"):
+    with capture(model, {model.alignment_taps[0]: None}), pytest.raises(RequestError, match=r"taps.*int8"):
         inference.ready()
 
 

@@ -101,7 +101,7 @@ def changed(bert):
 )
 def test_a_run_comes_back_but_for_two_rows_that_bert_has_not(own_run, tmp_path, task, architecture):
     run, lines = own_run(task), []
-    out = export_run(run, "bert", say=lines.append)
+    out = export_run(run, "bert", log=lines.append)
     assert json.loads((out / "config.json").read_text("utf-8"))["architectures"] == [architecture]
     assert lines[0] == "note: the rows of <s> and </s> stay behind: BERT has no such tokens"
     before, after = load(run), load(import_run(out, tmp_path / "again").path)

@@ -223,7 +223,7 @@ BYTES = {"kind": "byte-bpe", "merges": 50, "min_frequency": 1}
 def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split):
     run = own_run({**BYTES, "split": split})
     lines = []
-    out = export_run(run, "gpt2", say=lines.append)
+    out = export_run(run, "gpt2", log=lines.append)
     assert out == tmp_path / "run-gpt2"
     note, hint = lines
     assert note.startswith("note: the rows of <pad>, <s>, <unk>, <cls>, <sep>, <mask> stay behind: ")

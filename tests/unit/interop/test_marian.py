@@ -98,7 +98,7 @@ def test_the_order_of_features_changes_nothing_but_rounding(tie):
 
 def test_the_features_order_is_told(make_run, tmp_path):
     lines = []
-    export_run(make_run(tmp_path / "run", {**RECIPE, "model": SIZES}, ROWS), "marian", say=lines.append)
+    export_run(make_run(tmp_path / "run", {**RECIPE, "model": SIZES}, ROWS), "marian", log=lines.append)
     assert any("the features are in another order" in line for line in lines)
 
 

@@ -78,7 +78,7 @@ def change(folder, name, **values):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_run_comes_back_bit_for_bit(own_run, tmp_path, channels):
     run, lines = own_run(channels=channels), []
-    out = export_run(run, "vit", say=lines.append)
+    out = export_run(run, "vit", log=lines.append)
     assert len(lines) == 1
     again = import_run(out, tmp_path / "again", lines.append)
     assert any(line.endswith("parameters, 3 labels") for line in lines)

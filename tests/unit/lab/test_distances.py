@@ -43,8 +43,8 @@ def test_even_attention_by_loops(confined):
         means.append(PATCH * sum(math.dist(a, b) for b in seen) / len(seen))
     model = even_network()
     with distances.looking(model, confined=confined):
-        watched = distances.watched(model, pictures())
-    found = watched.far
+        observed = distances.observed(model, pictures())
+    found = observed.far
     assert found.shape == (N_LAYERS, N_HEADS)
     assert found == pytest.approx(np.full_like(found, np.mean(means)), rel=1e-5)
     if not confined:
@@ -68,8 +68,8 @@ def test_offsets_by_loops():
 
 
 def test_even_attention_is_one_at_every_offset():
-    watched = distances.watched(even_network(), pictures())
-    np.testing.assert_allclose(watched.around, 1.0, rtol=1e-5)
+    observed = distances.observed(even_network(), pictures())
+    np.testing.assert_allclose(observed.around, 1.0, rtol=1e-5)
 
 
 def test_confined_squares_give_nothing_to_those_that_they_do_not_touch():

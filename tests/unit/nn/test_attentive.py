@@ -12,7 +12,7 @@ from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell, StackedCell
 from heedful.nn.layout import Layout
 from heedful.nn.readouts import MaxoutReadout, TanhReadout
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentStack
-from heedful.nn.taps import listening, recording, watching
+from heedful.nn.taps import capture, intervene, recording
 
 D_E, D_H, D_A, D_OUT, UNITS = 5, 7, 14, 3, 11
 TARGETS, SOURCES = [4, 1, 6], [5, 3, 2]
@@ -349,9 +349,9 @@ def test_taps_stand_after_the_loop(make):
     """Weights were used and can be read alone; what replaces a readout is handed on, and not fed back."""
     decoder, x, source = make(), embedded(), encoded()
     out = run(decoder, x, source)
-    with listening(decoder, {"weights": lambda w: w}), pytest.raises(ValueError, match="cannot be replaced"):
+    with intervene(decoder, {"weights": lambda w: w}), pytest.raises(ValueError, match="cannot be replaced"):
         run(decoder, x, source)
-    with watching(decoder, {"weights": [0]}) as seen, listening(decoder, {"output": lambda y: 2 * y}):
+    with capture(decoder, {"weights": [0]}) as seen, intervene(decoder, {"output": lambda y: 2 * y}):
         assert torch.equal(run(decoder, x, source), 2 * out)
     (weights,) = seen["weights"]
     assert weights.shape == (3, 1, 6, 5)

@@ -11,7 +11,7 @@ from heedful.nn.layout import Layout
 from heedful.nn.norms import LayerNorm
 from heedful.nn.residual import PostNorm, PreNorm
 from heedful.nn.state import KeyValueCache
-from heedful.nn.taps import listening, recording, taps
+from heedful.nn.taps import intervene, recording, taps
 
 D, D_S = 7, 11
 LENGTHS, SOURCES = [5, 2, 3], [3, 1, 4]
@@ -121,5 +121,5 @@ def test_the_residual_stream_can_be_read_and_replaced_after_every_part():
     assert seen["top"][0] is out
     torch.testing.assert_close(out, stack.norm(stream[-1]))
     other = tokens(LAYOUT, seed=3)
-    with listening(stack, {"blocks.0.after_cross_attention": lambda _: other}):
+    with intervene(stack, {"blocks.0.after_cross_attention": lambda _: other}):
         torch.testing.assert_close(stack(x, LAYOUT, memories), stack.norm(block.feed_forward(other)))

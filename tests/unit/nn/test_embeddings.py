@@ -8,7 +8,7 @@ from torch import nn
 from heedful.nn.embeddings import SegmentedEmbedding, TokenEmbedding
 from heedful.nn.layout import Tokens
 from heedful.nn.positions import Added, Concatenated, LearnedPositions, NoPositions
-from heedful.nn.taps import listening, recording
+from heedful.nn.taps import intervene, recording
 
 V, D = 13, 6
 TOKENS = Tokens.of([[3, 12, 3], [0], [7, 5]], starts=[0, 4, 2])
@@ -73,5 +73,5 @@ def test_the_tap_sees_what_the_first_layer_reads_and_what_replaces_it_is_read():
     for embedding in (TokenEmbedding(weight, Added(NoPositions(D))), segmented):
         with recording(embedding, ["output"]) as seen:
             assert embedding(TOKENS) is seen["output"][0]
-        with listening(embedding, {"output": torch.zeros_like}):
+        with intervene(embedding, {"output": torch.zeros_like}):
             assert not embedding(TOKENS).any()

@@ -10,7 +10,7 @@ from torch.nn import functional
 from heedful.nn.declarations import DECLARATIONS, declared
 from heedful.nn.experts import MixtureOfExperts, NoisyTopKGate, TopKGate
 from heedful.nn.feedforward import FeedForward
-from heedful.nn.taps import listening, recording
+from heedful.nn.taps import intervene, recording
 
 D, D_FF, N, K, T = 5, 7, 6, 3, 11
 
@@ -188,7 +188,7 @@ def test_chances_pass_gradients_to_both_matrices():
 @torch.no_grad()
 def test_a_replaced_gate_is_used():
     part, x = mixture().eval(), tokens()
-    with listening(part, {"gate.gates": torch.zeros_like}):
+    with intervene(part, {"gate.gates": torch.zeros_like}):
         assert not part(x).any()
 
 

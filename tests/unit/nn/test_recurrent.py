@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from heedful.nn.cells import ElmanCell, GRUCell, LSTMCell, ResetAfterGRUCell
 from heedful.nn.layout import Layout
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentCache, RecurrentStack, ResidualRecurrence
-from heedful.nn.taps import listening, recording
+from heedful.nn.taps import intervene, recording
 
 D_X, D_H = 5, 7
 CELLS = [ElmanCell, LSTMCell, GRUCell, ResetAfterGRUCell]
@@ -208,7 +208,7 @@ def test_the_tap_sees_the_states_of_all_tokens(reverse):
     assert seen["states"][0] is outputs
     last = 3 if reverse else 13  # of the second sequence, the token that is read last
     assert torch.equal(outputs[last], final[0][1])
-    with listening(layer, {"states": torch.zeros_like}):
+    with intervene(layer, {"states": torch.zeros_like}):
         replaced, after = layer.run(x, layout)
     assert not replaced.any()
     assert torch.equal(after[0], final[0])

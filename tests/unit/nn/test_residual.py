@@ -7,7 +7,7 @@ from torch import nn
 from heedful.nn.feedforward import FeedForward
 from heedful.nn.norms import LayerNorm
 from heedful.nn.residual import PostNorm, PreNorm
-from heedful.nn.taps import listening, recording
+from heedful.nn.taps import intervene, recording
 
 
 class Part(nn.Module):
@@ -86,5 +86,5 @@ def test_the_tap_sees_what_the_part_adds(kind):
         out = residual(X)
     (added,) = seen["added"]
     assert torch.equal(out, Norm()(X + added) if kind is PostNorm else X + added)
-    with listening(residual, {"added": torch.zeros_like}):
+    with intervene(residual, {"added": torch.zeros_like}):
         assert torch.equal(residual(X), Norm()(X) if kind is PostNorm else X)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.nn.taps import Tap, attached, listening, recording, taps, watching
+from heedful.nn.taps import Tap, attached, capture, intervene, recording, taps
 
 
 class Two(nn.Module):
@@ -48,8 +48,8 @@ def test_recording_keeps_one_tensor_for_each_run():
 def test_what_a_listener_returns_replaces_the_value_for_those_after_it():
     model, seen = Two(), []
     with (
-        listening(model, {"first": lambda x: 10 * x}),
-        listening(model, {"first": seen.append, "inner.second": lambda x: -x}),
+        intervene(model, {"first": lambda x: 10 * x}),
+        intervene(model, {"first": seen.append, "inner.second": lambda x: -x}),
     ):
         assert torch.equal(model(torch.tensor([2.0])), torch.tensor([-21.0]))
     assert torch.equal(seen[0], torch.tensor([20.0]))
@@ -58,7 +58,7 @@ def test_what_a_listener_returns_replaces_the_value_for_those_after_it():
 
 def test_listeners_go_when_the_model_fails():
     model = Two()
-    with pytest.raises(RuntimeError), listening(model, {"first": print, "inner.second": _fail}):
+    with pytest.raises(RuntimeError), intervene(model, {"first": print, "inner.second": _fail}):
         model(torch.zeros(1))
     assert not any(tap.active for tap in taps(model).values())
 
@@ -70,14 +70,14 @@ def _fail(x):
 def test_an_unknown_name_is_refused_and_nothing_is_attached():
     model = Two()
     with pytest.raises(KeyError, match=r"no tap named 'third'; there are \['first', 'inner.second'\]"):  # noqa: SIM117
-        with listening(model, {"first": print, "third": print}):
+        with intervene(model, {"first": print, "third": print}):
             pass
     assert not model.first.active
 
 
 def test_the_same_function_may_listen_twice():
     model, seen = Two(), []
-    with listening(model, {"first": seen.append}), listening(model, {"first": seen.append}):
+    with intervene(model, {"first": seen.append}), intervene(model, {"first": seen.append}):
         model(torch.zeros(1))
     assert len(seen) == 2
     assert not model.first.active
@@ -88,8 +88,8 @@ def test_the_same_function_may_listen_twice():
 
 def test_watchers_get_copies_without_a_graph_and_replace_nothing():
     model, x = Two(), torch.randn(2, requires_grad=True)
-    with watching(model, {"first": None, "inner.second": None}) as seen:
-        assert model.first.watched
+    with capture(model, {"first": None, "inner.second": None}) as seen:
+        assert model.first.observed
         assert not model.first.active
         out = model(x)
         model(2 * x)
@@ -106,7 +106,7 @@ def test_watchers_get_copies_without_a_graph_and_replace_nothing():
 def test_a_watcher_keeps_no_more_than_it_asked_for():
     tap, whole = Tap(), torch.randn(2, 5, 3, 7)
     for heads, wanted in ((None, whole[:, 1:]), ([3, 0], whole[:, [4, 1]])):
-        with watching(nn.Sequential(tap), {"0": heads}) as seen:
+        with capture(nn.Sequential(tap), {"0": heads}) as seen:
             tap(whole[:, 1:])
         (value,) = seen["0"]
         assert torch.equal(value, wanted)
@@ -115,7 +115,7 @@ def test_a_watcher_keeps_no_more_than_it_asked_for():
 
 def test_what_is_written_to_a_value_later_does_not_reach_watchers():
     tap, x = Tap(), torch.ones(3)
-    with watching(nn.Sequential(tap), {"0": None}) as seen:
+    with capture(nn.Sequential(tap), {"0": None}) as seen:
         tap(x)
         x.zero_()
     assert torch.equal(seen["0"][0], torch.ones(3))
@@ -123,7 +123,7 @@ def test_what_is_written_to_a_value_later_does_not_reach_watchers():
 
 def test_watchers_see_what_listeners_made_of_a_value():
     model = Two()
-    with watching(model, {"first": None}) as seen, listening(model, {"first": lambda x: 10 * x}):
+    with capture(model, {"first": None}) as seen, intervene(model, {"first": lambda x: 10 * x}):
         model(torch.tensor([2.0]))
     assert torch.equal(seen["first"][0], torch.tensor([20.0]))
 
@@ -131,7 +131,7 @@ def test_watchers_see_what_listeners_made_of_a_value():
 def test_several_watchers_of_one_tap_each_get_what_they_asked_for():
     tap, x = Tap(), torch.randn(1, 3, 2, 2)
     model = nn.Sequential(tap)
-    with watching(model, {"0": [2]}) as last, watching(model, {"0": [0, 1]}) as first:
+    with capture(model, {"0": [2]}) as last, capture(model, {"0": [0, 1]}) as first:
         tap(x)
     assert torch.equal(last["0"][0], x[:, 2:])
     assert torch.equal(first["0"][0], x[:, :2])
@@ -141,7 +141,7 @@ def test_several_watchers_of_one_tap_each_get_what_they_asked_for():
 def test_heads_of_what_has_none_are_refused():
     tap = Tap("the residual stream")
     with (
-        watching(nn.Sequential(tap), {"0": [1]}),
+        capture(nn.Sequential(tap), {"0": [1]}),
         pytest.raises(ValueError, match="residual stream: of shape"),
     ):
         tap(torch.randn(5, 7))
@@ -151,8 +151,8 @@ def test_watchers_go_when_the_model_fails():
     model = Two()
     with (
         pytest.raises(RuntimeError),
-        watching(model, {"first": None}),
-        listening(model, {"inner.second": _fail}),
+        capture(model, {"first": None}),
+        intervene(model, {"inner.second": _fail}),
     ):
         model(torch.zeros(1))
     assert not attached(model)
@@ -161,7 +161,7 @@ def test_watchers_go_when_the_model_fails():
 def test_an_unknown_name_is_refused_to_watchers_too():
     model = Two()
     with pytest.raises(KeyError, match="no tap named 'third'"):  # noqa: SIM117
-        with watching(model, {"first": None, "third": None}):
+        with capture(model, {"first": None, "third": None}):
             pass
     assert not attached(model)
 
@@ -172,7 +172,7 @@ def test_what_was_already_used_can_be_read_but_not_replaced():
         assert tap(x) is x
     assert seen["0"][0] is x
     with (
-        listening(nn.Sequential(tap), {"0": lambda x: x}),
+        intervene(nn.Sequential(tap), {"0": lambda x: x}),
         pytest.raises(ValueError, match="chances: shown after it was used, so it cannot be replaced"),
     ):
         tap(x)
@@ -189,7 +189,7 @@ def elsewhere(work):
 
 def test_an_attachment_holds_for_its_own_thread():
     model, x = Two(), torch.tensor([2.0])
-    with listening(model, {"first": lambda x: 10 * x}), watching(model, {"inner.second": None}) as seen:
+    with intervene(model, {"first": lambda x: 10 * x}), capture(model, {"inner.second": None}) as seen:
         assert attached(model)
         assert not elsewhere(lambda: attached(model))
         assert torch.equal(elsewhere(lambda: model(x)), torch.tensor([3.0]))
@@ -203,12 +203,12 @@ def test_two_threads_look_at_what_is_their_own():
     model, together = Two(), Barrier(2, timeout=60)
 
     def work(value):
-        with watching(model, {"first": None}) as watched, recording(model, ["first"]) as recorded:
+        with capture(model, {"first": None}) as observed, recording(model, ["first"]) as recorded:
             together.wait()
             for step in range(3):
                 model(torch.tensor([value + step]))
                 together.wait()
-        return watched["first"], recorded["first"]
+        return observed["first"], recorded["first"]
 
     with ThreadPoolExecutor(2) as pool:
         for value, seen in zip((10.0, 20.0), pool.map(work, (10.0, 20.0)), strict=True):

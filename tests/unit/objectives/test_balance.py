@@ -151,7 +151,7 @@ def test_a_balanced_gate_is_what_the_terms_ask_for():
     x, balance = torch.rand(64, 6), Balance(model)
     optimizer, seen = torch.optim.SGD(model.parameters(), 0.5), []
     for _ in range(60):
-        with balance.listening(batch_of([[3] * 63])) as terms:
+        with balance.attached(batch_of([[3] * 63])) as terms:
             gate(x)
         found = {term.name: term for term in terms()}
         seen.append(float(found["max_load"].sum.detach()) / 64)

@@ -109,7 +109,7 @@ def test_the_gradient_through_the_model_is_that_of_finite_differences(config):
     guidance = Guidance(model)
 
     def term():
-        with guidance.listening(batch) as terms:
+        with guidance.attached(batch) as terms:
             model(batch.inputs, batch.source)
         return terms()[0].sum
 
@@ -205,7 +205,7 @@ def test_descent_on_the_term_alone_brings_the_head_to_the_links(config, decoder_
     guidance = Guidance(model, step=decoder_step)
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(100):
-        with recording(model, guidance.taps) as seen, guidance.listening(batch) as terms:
+        with recording(model, guidance.taps) as seen, guidance.attached(batch) as terms:
             model(batch.inputs, batch.source)
         optimizer.zero_grad()
         terms()[0].sum.backward()

@@ -30,7 +30,7 @@ from heedful.runs.run import Run, load
 from heedful.runs.train import build_step, train_run
 from heedful.runs.trees import Mark, Tree
 from heedful.tasks.prediction import Prediction
-from heedful.training.listeners import JsonLines, read_metrics
+from heedful.training.callbacks import JsonLines, read_metrics
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255)}
 N = {"train": 47, "valid": 11, "test": 13}
@@ -91,7 +91,7 @@ def into(folder, **sections):
     if not (folder / "train.jsonl").exists():
         write(folder)
     settings = recipe(**sections).model_copy(update={"root": str(folder)})
-    return train_run(settings, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+    return train_run(settings, folder / "run", device="cpu", callbacks=lambda f: [JsonLines(f.metrics)])
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
-from heedful.training.listeners import JsonLines, read_metrics
+from heedful.training.callbacks import JsonLines, read_metrics
 
 WORDS = {"sweet": ["sugar", "honey", "cake"], "sour": ["lemon", "vinegar", "lime"], "salt": ["sea", "ham"]}
 
@@ -65,7 +65,7 @@ def into(folder, pairs=False, **sections):
     if not (folder / "train.tsv").exists():
         write(folder, pairs)
     settings = recipe(pairs=pairs, **sections).model_copy(update={"root": str(folder)})
-    return train_run(settings, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+    return train_run(settings, folder / "run", device="cpu", callbacks=lambda f: [JsonLines(f.metrics)])
 
 
 @pytest.fixture(scope="module")

@@ -180,7 +180,7 @@ def made(folder, name, **filter):
 def test_rows_that_are_cut_are_counted_and_told(tmp_path, name):
     case, told = CASES[name], []
     recipe, rows = made(tmp_path, name)
-    train_run(recipe, tmp_path / "run", device="cpu", say=told.append)
+    train_run(recipe, tmp_path / "run", device="cpu", log=told.append)
     report = json.loads((tmp_path / "run/data.json").read_text())
     tally = {"count": 3, "examples": [f"rows.jsonl:{i}" for i in LONG]}
     for part in ("train", "valid"):

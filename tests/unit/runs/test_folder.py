@@ -8,7 +8,7 @@ from heedful.errors import DamagedError, DataError, RequestError
 from heedful.runs.folder import RunFolder, read_entry, read_json, read_labels, write_json
 from heedful.runs.run import check_files
 from heedful.text.tokenizer import Tokenizer
-from heedful.training.listeners import read_metrics
+from heedful.training.callbacks import read_metrics
 
 NAME = b"na\xffme".decode("utf-8", "surrogateescape")
 

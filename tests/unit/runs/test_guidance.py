@@ -18,7 +18,7 @@ from heedful.runs.train import new_step, train_run
 from heedful.runs.translation.guidance import GuidedConfig
 from heedful.runs.trees import Mark, Tree
 from heedful.tasks.linking import ALIGNMENT
-from heedful.training.listeners import JsonLines
+from heedful.training.callbacks import JsonLines
 
 WORDS = ["a", "b", "c d", "b a", "c a b", "d c b a", "a d"] * 5
 MODEL = {"kind": "transformer", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 2, "dropout": 0.0}
@@ -65,13 +65,13 @@ def corpus(tmp_path):
 def into(folder, settings, name="run", **how):
     settings = settings.model_copy(update={"root": str(folder)})
     return train_run(
-        settings, folder / name, device="cpu", listeners=lambda run: [JsonLines(run.metrics)], **how
+        settings, folder / name, device="cpu", callbacks=lambda run: [JsonLines(run.metrics)], **how
     )
 
 
 def test_training_sees_the_links_and_tells_the_term(corpus):
     told = []
-    into(corpus, recipe(), say=told.append)
+    into(corpus, recipe(), log=told.append)
     events = [json.loads(line) for line in (corpus / "run" / "metrics.jsonl").read_text().splitlines()]
     terms = [event["terms"] for event in events if event["event"] == "updated"]
     assert terms

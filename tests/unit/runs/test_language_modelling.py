@@ -18,8 +18,8 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
+from heedful.training.callbacks import JsonLines, read_metrics
 from heedful.training.checkpoints import paths
-from heedful.training.listeners import JsonLines, read_metrics
 
 TEXT = "the cat sat on the mat; the dog sat on the log.\n" * 9
 VALID = "the dog sat on the mat;\n\nthe cat sat\n\non the log. on\n"
@@ -59,7 +59,7 @@ def into(folder, **sections):
     (folder / "train.txt").write_text(TEXT)
     (folder / "valid.txt").write_text(VALID)
     settings = recipe(**sections).model_copy(update={"root": str(folder)})
-    return train_run(settings, folder / "run", device="cpu", listeners=_metrics)
+    return train_run(settings, folder / "run", device="cpu", callbacks=_metrics)
 
 
 def _metrics(folder):

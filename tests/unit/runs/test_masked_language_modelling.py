@@ -15,7 +15,7 @@ from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
 from heedful.text.specials import SPECIALS
-from heedful.training.listeners import JsonLines
+from heedful.training.callbacks import JsonLines
 
 TEXT = "the cat sat on the mat while the dog lay on the log and the bird sang in the tree\n" * 12
 
@@ -46,7 +46,7 @@ def into(folder, **sections):
     (folder / "train.txt").write_text(TEXT)
     (folder / "valid.txt").write_text(TEXT[: len(TEXT) // 4])
     settings = recipe(**sections).model_copy(update={"root": str(folder)})
-    return train_run(settings, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+    return train_run(settings, folder / "run", device="cpu", callbacks=lambda f: [JsonLines(f.metrics)])
 
 
 ALL = {

@@ -77,11 +77,11 @@ def test_the_perplexity_is_the_same_however_much_is_read_at_a_time(copier, monke
     monkeypatch.setattr(scoring, "TOKENS", tokens)
     seen = []
 
-    def watched(model, batch):
+    def observed(model, batch):
         seen.append(batch.inputs.layout.n_tokens)
         return forced(model, batch)
 
-    monkeypatch.setattr(scoring, "forced", watched)
+    monkeypatch.setattr(scoring, "forced", observed)
     again = evaluate(copier, "test", chosen_splits(copier, "test", None)["test"]).scores
     (one,), (two,) = ([s for s in scores if s.name == "perplexity"] for scores in (whole, again))
     assert one.value == pytest.approx(two.value, rel=1e-5)

@@ -16,7 +16,7 @@ from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
 from heedful.runs.yaml import dump_yaml
-from heedful.training.listeners import JsonLines, read_metrics
+from heedful.training.callbacks import JsonLines, read_metrics
 
 LABELS = ["across", "down", "flat"]
 MODEL = {"kind": "vision", "picture_size": 6, "channels": 1, "patch_size": 3, "d_model": 12, "d_ff": 17}
@@ -61,11 +61,11 @@ def recipe(**sections):
     return recipe_from(Tree.of(plain(**sections), Mark("r")))
 
 
-def into(folder, name="run", say=lambda line: None, **sections):
+def into(folder, name="run", log=lambda line: None, **sections):
     if not (folder / "train").exists():
         write(folder)
     settings = recipe(**sections).model_copy(update={"root": str(folder)})
-    train_run(settings, folder / name, device="cpu", say=say, listeners=lambda f: [JsonLines(f.metrics)])
+    train_run(settings, folder / name, device="cpu", log=log, callbacks=lambda f: [JsonLines(f.metrics)])
     return load(folder / name, device="cpu")
 
 
@@ -104,7 +104,7 @@ def test_training_learns_and_validation_measures_accuracy(folder):
 
 def test_one_says_what_becomes_of_the_pictures_and_what_the_classes_are(tmp_path):
     said = []
-    into(tmp_path, say=said.append, training={"max_updates": 1})
+    into(tmp_path, log=said.append, training={"max_updates": 1})
     assert "pictures: the first has 6 x 6 pixels in grey; all are brought to 6 x 6 pixels in grey" in said
     assert "3 labels: across, down, flat" in said
 

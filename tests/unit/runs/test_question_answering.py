@@ -12,7 +12,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
-from heedful.training.listeners import JsonLines, read_metrics
+from heedful.training.callbacks import JsonLines, read_metrics
 
 COLORS, THINGS = ("red", "blue", "green"), ("car", "door", "hat", "lamp", "bag")
 
@@ -66,7 +66,7 @@ def into(folder, **sections):
     if not (folder / "train.jsonl").exists():
         write(folder)
     settings = recipe(**sections).model_copy(update={"root": str(folder)})
-    return train_run(settings, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+    return train_run(settings, folder / "run", device="cpu", callbacks=lambda f: [JsonLines(f.metrics)])
 
 
 @pytest.fixture(scope="module")

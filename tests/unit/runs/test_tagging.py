@@ -15,7 +15,7 @@ from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
 from heedful.tasks.tagging import words_and_tags
-from heedful.training.listeners import JsonLines, read_metrics
+from heedful.training.callbacks import JsonLines, read_metrics
 
 TAGS = {
     "Anna": "B-PER",
@@ -69,7 +69,7 @@ def into(folder, **sections):
     if not (folder / "train.tsv").exists():
         write(folder)
     settings = recipe(**sections).model_copy(update={"root": str(folder)})
-    return train_run(settings, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+    return train_run(settings, folder / "run", device="cpu", callbacks=lambda f: [JsonLines(f.metrics)])
 
 
 @pytest.fixture(scope="module")

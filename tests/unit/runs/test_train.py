@@ -36,9 +36,9 @@ from heedful.runs.translation.recipe import (
 from heedful.runs.trees import merge
 from heedful.text.configuration import WordConfig
 from heedful.training.averaging import average
+from heedful.training.callbacks import TensorBoard
 from heedful.training.checkpoints import path_of, paths
 from heedful.training.feed import PlannedData
-from heedful.training.listeners import TensorBoard
 from heedful.training.loop import TrainingResult
 from heedful.training.schedules import ConstantConfig, LinearConfig
 from heedful.training.state import TrainingState
@@ -90,7 +90,7 @@ def test_the_better_of_average_and_best_checkpoint_is_kept(corpus, monkeypatch, 
     told, measured = [], iter([1.5, 1.0, 3.0, of_average])
     monkeypatch.setattr(Validator, "__call__", lambda self, model: {"loss": next(measured)})
     settings = recipe(max_updates=3, validate_every=1, average=2, keep_last=3)
-    trained = train_run(settings, corpus / "run", device="cpu", say=told.append)
+    trained = train_run(settings, corpus / "run", device="cpu", log=told.append)
     files = [path_of(corpus / "run", update) / "model.safetensors" for update in (2, 3)]
     expected, _ = average(files if kept == "average" else files[:1])
     final = load_file(trained.folder.weights)
@@ -134,7 +134,7 @@ def test_a_model_that_does_not_fit_is_told_and_leaves_nothing(corpus):
     told = []
     with pytest.raises(RequestError, match=r"^model: does not fit in memory: .* GiB, and this machine has "):
         train_run(
-            settings.model_copy(update={"model": wide}), corpus / "runs" / "x", device="cpu", say=told.append
+            settings.model_copy(update={"model": wide}), corpus / "runs" / "x", device="cpu", log=told.append
         )
     assert told == []  # no work was begun
     assert [path.name for path in corpus.iterdir()] == ["text"]
@@ -248,7 +248,7 @@ def test_a_schedule_that_does_not_fit_leaves_nothing_behind(corpus):
     assert not (corpus / "run").exists()
 
 
-@pytest.mark.parametrize("part", ["build_optimizer", "listeners", "validator"])
+@pytest.mark.parametrize("part", ["build_optimizer", "callbacks", "validator"])
 def test_a_request_that_fails_before_the_first_update_leaves_nothing_behind(corpus, monkeypatch, part):
     def fails(*arguments, **options):
         raise RequestError("it does not fit")
@@ -257,9 +257,9 @@ def test_a_request_that_fails_before_the_first_update_leaves_nothing_behind(corp
         monkeypatch.setattr(module, part, fails)
     elif part == "validator":
         monkeypatch.setattr(Translation, part, fails)
-    listeners = {"listeners": fails} if part == "listeners" else {}
+    callbacks = {"callbacks": fails} if part == "callbacks" else {}
     with pytest.raises(RequestError, match="it does not fit"):
-        train_run(recipe(), corpus / "run", device="cpu", **listeners)
+        train_run(recipe(), corpus / "run", device="cpu", **callbacks)
     assert not (corpus / "run").exists()
 
 
@@ -283,10 +283,10 @@ def test_a_norm_that_patience_may_leave_in_its_warm_up_is_refused_before_any_wor
 @pytest.mark.parametrize("training", [{"max_epochs": 1}, {"max_minutes": 9.0, "max_epochs": 1}])
 def test_where_the_data_end_a_training_within_the_warm_up_of_its_norm_it_is_told(corpus, training):
     said = []
-    train_run(by_power(7, **training), corpus / "run", say=said.append)
+    train_run(by_power(7, **training), corpus / "run", log=said.append)
     assert any("still in its warm-up (1 of 7 batches)" in line for line in said)
     said.clear()
-    train_run(by_power(1, **training), corpus / "other", say=said.append)
+    train_run(by_power(1, **training), corpus / "other", log=said.append)
     assert not any("warm-up" in line for line in said)
 
 
@@ -330,7 +330,7 @@ def test_texts_without_spaces_need_a_language_which_a_finished_run_can_be_given(
     validation = ValidationConfig(decode=None)
     settings = recipe().model_copy(update={"validation": validation, "root": str(corpus)})
     said = []
-    train_run(settings, corpus / "run", device="cpu", say=said.append)
+    train_run(settings, corpus / "run", device="cpu", log=said.append)
     (note,) = [line for line in said if "no spaces between words" in line]
     assert "evaluation.language=th" in note
     made = load(corpus / "run", device="cpu")
@@ -358,7 +358,7 @@ def test_sources_that_validations_cut_are_counted(corpus, decode, cut):
         update={"validation": ValidationConfig(decode=decode), "root": str(corpus)}
     )
     said = []
-    train_run(settings, corpus / "run", device="cpu", say=said.append)
+    train_run(settings, corpus / "run", device="cpu", log=said.append)
     note = f"data.valid: validations translate only the first 1,024 tokens of {cut} longer sources"
     assert [line for line in said if "1,024" in line] == [note] * bool(cut)
 
@@ -503,7 +503,7 @@ def test_a_folder_whose_path_is_not_utf_8_holds_a_run(corpus):
     assert load(folder, device="cpu").predict(["a b"])
     other = corpus / f"{folder.name}-2"
     with pytest.raises(RequestError, match="must be UTF-8 for TensorBoard's files"):
-        train_run(recipe(), other, device="cpu", listeners=lambda made: [TensorBoard(made.path)])
+        train_run(recipe(), other, device="cpu", callbacks=lambda made: [TensorBoard(made.path)])
     assert not other.exists()
 
 
@@ -651,7 +651,7 @@ def test_one_process_alone_tells_the_outcome(tmp_path, monkeypatch, capsys, as_j
 
 @pytest.mark.parametrize(("log_every", "logged"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4])])
 def test_figures_are_written_as_often_as_the_recipe_says(corpus, log_every, logged):
-    from heedful.training.listeners import read_metrics
+    from heedful.training.callbacks import read_metrics
 
     options = {"resume": False, "device": "cpu", "tensorboard": False, "as_json": True}
     train_into(corpus / "run", recipe(max_updates=5, log_every=log_every), **options)
@@ -672,7 +672,7 @@ def test_pretrained_vectors_fill_their_rows_at_the_start_and_are_not_needed_to_g
     }
     settings = settings.model_copy(update=changes)
     told = []
-    trained = train_run(settings, corpus / "run", device="cpu", say=told.append)
+    trained = train_run(settings, corpus / "run", device="cpu", log=told.append)
     assert [line for line in told if line.startswith("pretrained.source: 1 of")]
     tokenizers = load(trained.folder.path).processor
     first = module.build_step(settings, tokenizers, torch.device("cpu"), lambda line: None).model

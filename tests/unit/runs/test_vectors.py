@@ -76,7 +76,7 @@ def vectors_of(folder, words, d=D):
 def test_rows_of_the_words_that_are_known_are_filled_and_no_others(tmp_path, task, model):
     wanted = vectors_of(tmp_path, ["cake", "sea", "unheard"])
     recipe, told = settings(tmp_path, task, model), []
-    trained = train_run(recipe, tmp_path / "run", device="cpu", say=told.append)
+    trained = train_run(recipe, tmp_path / "run", device="cpu", log=told.append)
     n_words = len({word for text in TEXTS for word in text.split()})
     assert f"pretrained.text: 2 of {n_words} words have a pretrained vector ({2 / n_words:.1%})" in told
     processor = load(trained.folder.path, device="cpu").processor

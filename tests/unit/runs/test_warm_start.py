@@ -93,7 +93,7 @@ def test_a_run_named_on_the_command_line_stands_above_the_file(pretrained):
 def test_training_begins_with_its_weights_and_ends_elsewhere(pretrained, tmp_path):
     said = []
     recipe = tuning(pretrained, "schedule.peak=1e-9", "training.max_updates=1")
-    train_run(recipe, tmp_path / "run", device="cpu", say=said.append)
+    train_run(recipe, tmp_path / "run", device="cpu", log=said.append)
     assert said[0] == "going on from pretrained"
     begun = "starting from the weights of pretrained; these heads begin afresh: class; these stay behind: "
     assert f"{begun}token" in said
@@ -325,7 +325,7 @@ def test_a_language_model_goes_on_as_a_classifier(read, tmp_path):
     said = []
     recipe = tuning(read, "schedule.peak=1e-9", "training.max_updates=1")
     assert recipe.model == read_recipe(str(read / "reading.yaml"))[0].model
-    train_run(recipe, tmp_path / "run", device="cpu", say=said.append)
+    train_run(recipe, tmp_path / "run", device="cpu", log=said.append)
     begun = "starting from the weights of read; these heads begin afresh: class; these stay behind: token"
     assert begun in said
     before, after = load(read / "read", device="cpu"), load(tmp_path / "run", device="cpu")
@@ -346,7 +346,7 @@ def test_a_classifier_of_one_goes_on_as_a_regression(read, tmp_path):
     recipe = TUNING.replace("classification", "regression").replace("run: pretrained", "run: labelled")
     (tmp_path / "tuning.yaml").write_text(recipe)
     said = []
-    train_run(tuning(tmp_path, "training.max_updates=1"), tmp_path / "run", device="cpu", say=said.append)
+    train_run(tuning(tmp_path, "training.max_updates=1"), tmp_path / "run", device="cpu", log=said.append)
     begun = "starting from the weights of labelled; these heads begin afresh: value; these stay behind: class"
     assert begun in said
     assert load(tmp_path / "run", device="cpu").model.heads.keys() == {"pooled", "value"}

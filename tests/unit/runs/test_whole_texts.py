@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from heedful.errors import RequestError
-from heedful.explain.look import look
+from heedful.explain.explaining import explain_input
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
 from heedful.models.language_model import build
@@ -18,7 +18,7 @@ from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
-from heedful.training.listeners import JsonLines, read_metrics
+from heedful.training.callbacks import JsonLines, read_metrics
 
 MODEL = {
     "kind": "language-model", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 2, "context": 11,
@@ -61,7 +61,7 @@ def write(folder, row):
 
 def into(folder, **sections):
     made = recipe(folder, **sections)
-    train_run(made, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+    train_run(made, folder / "run", device="cpu", callbacks=lambda f: [JsonLines(f.metrics)])
     return load(folder / "run", device="cpu")
 
 
@@ -119,7 +119,7 @@ def test_texts_may_lie_bare_before_it(tmp_path):
     events = [x for x in read_metrics(tmp_path / "run" / "metrics.jsonl") if x["event"] == "validated"]
     (score, *_) = evaluate(run, "valid", run.recipe.data.valid).scores
     assert score.value == pytest.approx(events[-1]["metrics"]["accuracy"])
-    (found, *_) = look(run, "x x y").maps
+    (found, *_) = explain_input(run, "x x y").maps
     assert found.weights.shape[-2:] == (3, 3)
 
 
@@ -168,7 +168,7 @@ def tagged(folder, **sections):
         "training": {**TRAINING, "precision": "fp32", **sections.get("training", {})},
     }
     made = recipe_from(Tree.of(tree, Mark("r")))
-    train_run(made, folder / "run", device="cpu", listeners=lambda f: [JsonLines(f.metrics)])
+    train_run(made, folder / "run", device="cpu", callbacks=lambda f: [JsonLines(f.metrics)])
     return load(folder / "run", device="cpu")
 
 
@@ -188,7 +188,7 @@ def test_a_language_model_tags_each_word_at_its_last_token(tmp_path):
     # Nothing that follows changes a tag.
     (longer,) = run.predict(["yab xa xb"])
     assert longer.log_probs[:2] == pytest.approx(alone.log_probs, abs=1e-5)
-    (found, *_) = look(run, "yab xa").maps
+    (found, *_) = explain_input(run, "yab xa").maps
     assert found.weights.shape[-2:] == (8, 8)
     assert describe(tmp_path / "run").parameters == sum(p.numel() for p in run.model.parameters())
     batch = kind_of(run.recipe).example(run.recipe, run.processor.sizes, 2, 8, 0)
@@ -219,7 +219,7 @@ def test_a_tagger_goes_on_from_a_language_model(tmp_path):
     first = []
     (tmp_path / "fine.yaml").write_text(json.dumps(tree))
     read, _ = read_recipe(str(tmp_path / "fine.yaml"))
-    train_run(read, tmp_path / "fine", device="cpu", say=first.append)
+    train_run(read, tmp_path / "fine", device="cpu", log=first.append)
     assert any("these heads begin afresh: tag; these stay behind: token" in line for line in first)
     assert len(load(tmp_path / "fine").predict(["xa xb yaab"])[0].tags) == 3
 

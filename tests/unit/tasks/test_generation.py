@@ -21,9 +21,9 @@ def steps(model, *, attention=True):
 
 
 def test_weights_of_steps_are_those_of_the_explicit_path(translator, monkeypatch):
-    watched = steps(translator)
-    monkeypatch.setattr(generation, "watching", recording)
-    for one, other, n in zip(watched, steps(translator), (3, 6, 6), strict=True):
+    observed = steps(translator)
+    monkeypatch.setattr(generation, "capture", recording)
+    for one, other, n in zip(observed, steps(translator), (3, 6, 6), strict=True):
         assert one.attention.shape == (n, 4)
         torch.testing.assert_close(one.attention, other.attention, rtol=0.0, atol=1e-6)
         torch.testing.assert_close(one.attention.sum(-1), torch.ones(n))

@@ -79,7 +79,7 @@ def captioner(decoding):
     return Captioner(noisy(build_captioner(config, *processor.sizes)), processor, decoding, pairing)
 
 
-def watched(pieces):
+def observed(pieces):
     """The pieces, and the prediction that comes after them."""
     found = []
     while True:
@@ -93,7 +93,7 @@ def check_streams(it, inputs):
     """The law: the pieces are the prediction's text, and the prediction follows them. Tells the pieces."""
     shown = []
     for number, given in enumerate(inputs):
-        pieces, prediction = watched(it.stream(given, ordinal=number))
+        pieces, prediction = observed(it.stream(given, ordinal=number))
         assert [prediction] == it.predict([given], first=number)
         assert "".join(pieces) == prediction.text
         assert all(pieces)
@@ -128,7 +128,7 @@ def test_a_picture_that_cannot_be_read_is_told_to_whoever_reads_the_stream(tmp_p
 
 def test_what_is_out_of_the_ordinary_is_told_with_the_prediction():
     it = translator(GreedyConfig(max_length=MOST), one_text=True)
-    _, prediction = watched(it.stream("eau " * 50))
+    _, prediction = observed(it.stream("eau " * 50))
     assert prediction.note == "source cut from 50 to 40 tokens"
 
 

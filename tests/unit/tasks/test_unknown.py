@@ -79,7 +79,7 @@ def test_special_tokens_among_the_ids_are_no_words():
 
 def test_a_data_set_is_counted_side_by_side():
     texts = ["the cat", "a zebra sat", "the unicorn"]
-    assert unknown_notes("target", Encoded.by(WORDS, texts), foretold=True) == [
+    assert unknown_notes("target", Encoded.by(WORDS, texts), predicted=True) == [
         "3 of 7 target words (42.9%) are unknown to this run (the first: 'a'); "
         "the perplexity counts them as <unk>, whatever they are"
     ]

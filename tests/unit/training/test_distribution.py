@@ -49,7 +49,7 @@ def _train(run, settings, dropout, data=None, stop=None, resume=False):
         if isinstance(event, Updated) and event.update == stop:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    toy = Toy(run, settings, dropout=dropout, listeners=[interrupt], **({"data": data} if data else {}))
+    toy = Toy(run, settings, dropout=dropout, callbacks=[interrupt], **({"data": data} if data else {}))
     result = toy.train(resume)
     rank = distribution.rank()
     save_weights(run / f"weights-{rank}", toy.step.model)

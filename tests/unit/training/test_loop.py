@@ -12,10 +12,10 @@ from toy_training import LENGTHS, Toy, in_process, make_batch, run_toy, same, to
 from heedful.errors import DamagedError, RequestError, WorkError
 from heedful.training import checkpoints
 from heedful.training.averaging import chosen, final_weights
+from heedful.training.callbacks import JsonLines
 from heedful.training.events import Saved, Started, Stopped, Updated, Validated
 from heedful.training.faults import POINTS
 from heedful.training.feed import PlannedData
-from heedful.training.listeners import JsonLines
 from heedful.training.settings import TrainingConfig
 
 
@@ -39,7 +39,7 @@ def without_waiting_for_the_disk(monkeypatch):
 def whole(tmp_path_factory):
     """A training that was never stopped."""
     toy = Toy(tmp_path_factory.mktemp("whole"))
-    toy.listeners.append(JsonLines(toy.run / "metrics.jsonl"))
+    toy.callbacks.append(JsonLines(toy.run / "metrics.jsonl"))
     result = toy.train()
     return toy, result
 
@@ -88,9 +88,9 @@ def test_resumed_at_any_update_is_bit_equal(tmp_path, whole, stop):
             os.kill(os.getpid(), signal.SIGTERM)
 
     metrics = JsonLines(tmp_path / "metrics.jsonl")
-    first = Toy(tmp_path, listeners=[metrics, interrupt])
+    first = Toy(tmp_path, callbacks=[metrics, interrupt])
     assert first.train().stopped == "signal"
-    second = Toy(tmp_path, listeners=[metrics])
+    second = Toy(tmp_path, callbacks=[metrics])
     result = second.train(resume=True)
     toy, wanted = whole
     assert same(second.weights, toy.weights)
@@ -142,7 +142,7 @@ def _kill_and_resume(run, whole, environment=None, after=None):
     killed = process.exitcode == -signal.SIGKILL
     # What the killed process left is whole, except for what has a temporary name.
     assert checkpoints.latest_good(run)[1] == []
-    resumed = Toy(run, settings, listeners=[JsonLines(run / "metrics.jsonl")])
+    resumed = Toy(run, settings, callbacks=[JsonLines(run / "metrics.jsonl")])
     state = resumed.train(resume=True).state
     assert same(resumed.weights, whole[0].weights)
     assert _untimed(state) == _untimed(whole[1].state)
@@ -169,7 +169,7 @@ def test_damaged_newest_checkpoint_is_passed_over_and_told(tmp_path, whole):
     Toy(tmp_path, {"max_updates": 8}).train()
     (checkpoints.path_of(tmp_path, 8) / "state.json").write_text("{}")
     events = []
-    toy = Toy(tmp_path, listeners=[events.append])
+    toy = Toy(tmp_path, callbacks=[events.append])
     toy.train(resume=True)
     assert events[0].update == 6
     assert [str(checkpoints.path_of(tmp_path, 8) / "state.json") in text for text in events[0].damaged] == [
@@ -194,7 +194,7 @@ def test_a_run_with_checkpoints_is_not_overwritten(tmp_path):
 def test_events_in_order(tmp_path):
     events = []
     settings = {"max_updates": 5, "validate_every": 2, "save_every": 3}
-    Toy(tmp_path, settings, listeners=[events.append]).train()
+    Toy(tmp_path, settings, callbacks=[events.append]).train()
     assert [(type(event), event.update) for event in events] == [
         (Started, 0),
         (Updated, 1),
@@ -294,9 +294,9 @@ def test_stops_after_minutes_over_all_parts(tmp_path, monkeypatch):
             now[0] += 30.0
 
     settings = {"max_updates": None, "max_minutes": 2.0}
-    state = Toy(tmp_path, {**settings, "max_updates": 3}, listeners=[tick]).train().state
+    state = Toy(tmp_path, {**settings, "max_updates": 3}, callbacks=[tick]).train().state
     assert state.seconds == 90.0
-    result = Toy(tmp_path, settings, listeners=[tick]).train(resume=True)
+    result = Toy(tmp_path, settings, callbacks=[tick]).train(resume=True)
     # The clock is read before each tick: 90 s after update 4, 120 s after update 5.
     assert (result.stopped, result.state.update) == ("minutes", 5)
 
@@ -325,7 +325,7 @@ def test_a_signal_finishes_the_update_saves_and_gives_the_handlers_back(tmp_path
         if isinstance(event, Updated) and event.update == 3:
             os.kill(os.getpid(), number)
 
-    toy = Toy(tmp_path, listeners=[interrupt], validate=lambda model: validations.append(1) or {"loss": 1.0})
+    toy = Toy(tmp_path, callbacks=[interrupt], validate=lambda model: validations.append(1) or {"loss": 1.0})
     result = toy.train()
     assert (result.stopped, result.state.update) == ("signal", 3)
     assert _steps(tmp_path)[-1] == 3
@@ -346,7 +346,7 @@ def _signalled_twice(run):
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    Toy(run, listeners=[interrupt]).train()
+    Toy(run, callbacks=[interrupt]).train()
 
 
 def test_trains_outside_the_main_thread(tmp_path, whole):
@@ -359,7 +359,7 @@ def test_trains_outside_the_main_thread(tmp_path, whole):
 
 def test_a_loss_that_is_no_number_stops_with_the_batch_saved(tmp_path):
     events = []
-    toy = Toy(tmp_path, listeners=[events.append])
+    toy = Toy(tmp_path, callbacks=[events.append])
     schedule, rate = toy.schedule, toy.schedule.rate
     schedule.rate = lambda step: math.nan if step == 4 else rate(step)
     with pytest.raises(WorkError, match="update 5: the loss is nan"):

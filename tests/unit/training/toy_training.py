@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy
 from heedful.data.batch import Batch
 from heedful.nn.layout import Tokens
 from heedful.objectives.terms import Term
+from heedful.training.callbacks import JsonLines
 from heedful.training.feed import PlannedData
-from heedful.training.listeners import JsonLines
 from heedful.training.loop import TrainingResult, train
 from heedful.training.optimizers import AdamConfig, build_optimizer
 from heedful.training.schedules import Plateau
@@ -88,7 +88,7 @@ class Toy:
     settings: dict[str, Any] = field(default_factory=dict)
     dropout: float = 0.3
     tied: bool = True
-    listeners: list[Any] = field(default_factory=list)
+    callbacks: list[Any] = field(default_factory=list)
     validate: Any = field(default=validate)
     data: Any = field(default_factory=toy_data)
 
@@ -109,7 +109,7 @@ class Toy:
             settings,
             self.run,
             validate=self.validate,
-            listeners=self.listeners,
+            callbacks=self.callbacks,
             resume=resume,
         )
 
@@ -143,4 +143,4 @@ def run_toy(run: Path, settings: dict[str, Any], resume: bool, pause: float = 0.
     import time
 
     wait = [lambda event: time.sleep(pause)] if pause else []
-    Toy(run, settings, listeners=[JsonLines(run / "metrics.jsonl"), *wait]).train(resume)
+    Toy(run, settings, callbacks=[JsonLines(run / "metrics.jsonl"), *wait]).train(resume)

@@ -32,7 +32,7 @@ READERS: dict[str, Callable[["Run", Any, AnswerOptions], ModelInput]] = {
 
 
 def read(run: "Run", input: Any, asked: AnswerOptions = ITS_BEST) -> ModelInput:
-    """Read one input, and answer it; see `heedful.explain.look.look`.
+    """Read one input, and answer it; see `heedful.explain.explaining.look`.
 
     Raises:
         RequestError: the input is empty, too long or of another kind than the run reads, or there is no such

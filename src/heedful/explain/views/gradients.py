@@ -19,7 +19,7 @@ from heedful.explain.reading import ModelInput
 from heedful.explain.view import INPUT, SOURCE, Axis, Explanation
 from heedful.explain.views.shared import EMBEDDINGS, rounded
 from heedful.nn.patches import Pictures
-from heedful.nn.taps import listening
+from heedful.nn.taps import intervene
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,7 +143,7 @@ def _inner(model: nn.Module, embeddings: Iterable[str]) -> Iterator[dict[str, Te
         inner[name] = output if output.requires_grad else output.detach().requires_grad_()
         return inner[name]
 
-    with listening(model, {f"{name}.output": partial(seen, name) for name in embeddings}):
+    with intervene(model, {f"{name}.output": partial(seen, name) for name in embeddings}):
         yield inner
 
 

@@ -12,7 +12,7 @@ from heedful.explain.reading import ModelInput
 from heedful.explain.view import Explanation
 from heedful.explain.views.shared import probability, questions_of, refuse_numbers, rounded
 from heedful.nn.blocks import DecoderStack, EncoderStack
-from heedful.nn.taps import watching
+from heedful.nn.taps import capture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +67,7 @@ def lens(run: "Run", reading: ModelInput, *, top: int = 5) -> dict[str, Any]:
     batch, questions = reading.batch, reading.questions
     stages = [STACKS[name], *(f"{name}.blocks.{i}" for i in range(len(stack.blocks)))]
     outputs = [f"{stage}.output" for stage in stages]
-    with watching(run.model, dict.fromkeys(outputs)) as seen:
+    with capture(run.model, dict.fromkeys(outputs)) as seen:
         run.model(batch.inputs, batch.source)
     hidden = [seen[output][-1] for output in outputs]
     return {

@@ -105,7 +105,7 @@ def attend(
             learned_bias=bias is not None and bias.requires_grad,
             drops=dropout.training and dropout.p > 0,
         )
-    if kernel != "explicit" and (scores_tap.watched or weights_tap.watched):
+    if kernel != "explicit" and (scores_tap.observed or weights_tap.observed):
         show_beside(queries, keys, visibility, score, bias, scores_tap, weights_tap)
     if kernel == "fused":
         assert scale is not None

@@ -137,4 +137,4 @@ def slopes_of(n_heads: int) -> tuple[float, ...]:
 def _places(layout: Layout) -> Tensor:
     """Positions of the rectangle's columns, ``[1 or B, S]``, those of pads counted on."""
     columns = torch.arange(layout.max_length, device=layout.device)[None]
-    return columns if layout.is_fresh else columns + layout.start_tensor[:, None]
+    return columns if layout.is_new else columns + layout.start_tensor[:, None]

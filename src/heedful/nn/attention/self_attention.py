@@ -126,7 +126,7 @@ class SelfAttention(MultiHead):
         parting = self._parting(layout) if cache is None else None
         if parting is not None:
             mixed = self._by_blocks(projected, layout, *parting)
-            if any(tap.watched for tap in self._taps):
+            if any(tap.observed for tap in self._taps):
                 self._show_whole(projected, layout, mixed)
         else:
             mixed = layout.unpad(self._attend(*self._inputs(projected, layout, cache)))
@@ -208,6 +208,6 @@ class SelfAttention(MultiHead):
         """Tell watchers of whole sequences what was computed block by block."""
         queries, keys, values, seen, bias = self._inputs(projected, layout, None)
         for tap, value in ((self.queries, queries), (self.keys, keys), (self.values, values)):
-            tap.tell(value)
+            tap.notify(value)
         show_beside(finite(queries), finite(keys), seen, self.score, bias, self.scores, self.weights)
-        self.mixed.tell(split_heads(layout.pad(mixed), self.n_heads))
+        self.mixed.notify(split_heads(layout.pad(mixed), self.n_heads))

@@ -66,7 +66,7 @@ def encoder_weights(held: Mapping[str, Tensor], theirs: PictureReader, ours: Pic
         found[POSITIONS] = found[POSITIONS][1:]
         left = ["the class token and its place", *left]
     found[WEIGHT], found[BIAS] = reread(found[WEIGHT], found[BIAS], theirs, ours)
-    return MappedWeights(found, afresh=("target_embedding.", "decoder."), left=tuple(left))
+    return MappedWeights(found, new_parts=("target_embedding.", "decoder."), left=tuple(left))
 
 
 def reread(

@@ -24,7 +24,7 @@ from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.captioning.recipe import CaptioningRecipe
 from heedful.runs.captioning.scoring import Evaluation, by_picture, scored
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
+from heedful.runs.kind import Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.pairs import Validator, planned, require_language, validation_notes
 from heedful.runs.recipe import Recipe
 from heedful.runs.references import REFERENCES
@@ -133,9 +133,9 @@ class Captioning(Kind):
         """The next token, teacher forced."""
         return recipe.objective.make()
 
-    def begin(self, recipe: CaptioningRecipe, processor: CaptionProcessor, model: Any, say: Say) -> None:
+    def begin(self, recipe: CaptioningRecipe, processor: CaptionProcessor, model: Any, log: Log) -> None:
         """Word vectors, if the recipe names some."""
-        fill_vectors(recipe, {CAPTION: processor.tokenizer}, model, say)
+        fill_vectors(recipe, {CAPTION: processor.tokenizer}, model, log)
 
     def feed(self, recipe: CaptioningRecipe, prepared: Prepared) -> PlannedData:
         """Pictures whose captions are neighbours in length, changed as the recipe says."""

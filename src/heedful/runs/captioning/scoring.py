@@ -94,13 +94,13 @@ def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scori
     scores.append(exact_match(texts, references, lowercase=lowercase))
     captions = Encoded.by(run.processor.tokenizer, [caption for each in references for caption in each])
     of = [picture for picture, own in zip(pictures, references, strict=True) for _ in own]
-    foretold = _likelihood(run, of, captions)
-    scores += foretold
+    predicted = _likelihood(run, of, captions)
+    scores += predicted
     dropped = {reason: tally.count for reason, tally in report.dropped.items()}
     scores = [replace(score, counts={**score.counts, **dropped, **read.counted}) for score in scores]
     notes = [*(tally.line("dropped", reason) for reason, tally in report.dropped.items()), *read.notes]
-    notes += left_out_notes(foretold, len(captions.texts))
-    notes += unknown_notes(CAPTION, captions, foretold=True)
+    notes += left_out_notes(predicted, len(captions.texts))
+    notes += unknown_notes(CAPTION, captions, predicted=True)
     notes += reference_notes(captions.texts, language)
     names = [str(picture) for picture in pictures]
     return Evaluation(split, scores, names, references, read.predictions, lowercase, language, notes=notes)

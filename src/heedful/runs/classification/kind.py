@@ -20,7 +20,7 @@ from heedful.runs.classification.recipe import ClassificationRecipe
 from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
 from heedful.runs.folder import RunFolder, read_labels, write_json
-from heedful.runs.kind import Rows, Say, Scoring, Trained
+from heedful.runs.kind import Log, Rows, Scoring, Trained
 from heedful.tasks.classification import Classifier, LabelProcessor
 from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed
 from heedful.tasks.texts import PAIR, TEXT, Template, TemplateLimit, text_columns
@@ -98,10 +98,10 @@ class Classification(EncoderKind):
         """The class of each text."""
         return recipe.objective.make()
 
-    def begin(self, recipe: ClassificationRecipe, processor: LabelProcessor, model: Any, say: Say) -> None:
+    def begin(self, recipe: ClassificationRecipe, processor: LabelProcessor, model: Any, log: Log) -> None:
         """Say what the classes are."""
-        super().begin(recipe, processor, model, say)
-        say(f"{len(processor.labels)} labels: {listed(processor.labels)}")
+        super().begin(recipe, processor, model, log)
+        log(f"{len(processor.labels)} labels: {listed(processor.labels)}")
 
     def batches(
         self, recipe: ClassificationRecipe, processor: LabelProcessor, store: TokenStore

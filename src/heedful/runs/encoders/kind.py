@@ -16,7 +16,7 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
 from heedful.errors import RequestError
 from heedful.models.registry import build_reader
-from heedful.runs.kind import Kind, Prepared, Rows, Say
+from heedful.runs.kind import Kind, Log, Prepared, Rows
 from heedful.runs.measuring import Batches, Validator, micro_batch
 from heedful.runs.vectors import fill_vectors
 from heedful.runs.warm_start import own_tokenizer
@@ -97,9 +97,9 @@ class EncoderKind(Kind):
         texts = (" ".join(text) if isinstance(text, list) else text for text in found)
         return self.processor(recipe, own_tokenizer(recipe, TEXT, texts), rows)
 
-    def begin(self, recipe: Any, processor: Any, model: Any, say: Say) -> None:
+    def begin(self, recipe: Any, processor: Any, model: Any, log: Log) -> None:
         """Word vectors, where there are some."""
-        fill_vectors(recipe, {TEXT: processor.tokenizer}, model, say)
+        fill_vectors(recipe, {TEXT: processor.tokenizer}, model, log)
 
     def report(self, processor: Any) -> DataReport:
         """Counts unknown tokens."""

@@ -18,7 +18,7 @@ from heedful.errors import DataError
 from heedful.inference.choosing import Inference
 from heedful.objectives.terms import Objective
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Say, Scoring, Trained
+from heedful.runs.kind import Evaluation, Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.language_modelling.scoring import batches, scored
 from heedful.runs.measuring import means, micro_batch
@@ -89,9 +89,9 @@ class LanguageModelling(Kind):
         """The next token, at every position."""
         return recipe.objective.make()
 
-    def begin(self, recipe: LanguageModellingRecipe, processor: TextProcessor, model: Any, say: Say) -> None:
+    def begin(self, recipe: LanguageModellingRecipe, processor: TextProcessor, model: Any, log: Log) -> None:
         """Word vectors, if the recipe names some."""
-        fill_vectors(recipe, {TEXT: processor.text}, model, say)
+        fill_vectors(recipe, {TEXT: processor.text}, model, log)
 
     def feed(self, recipe: LanguageModellingRecipe, prepared: Prepared) -> PlannedData:
         """Windows of the stream, in random order."""

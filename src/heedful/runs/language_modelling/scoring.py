@@ -82,7 +82,7 @@ def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scori
         scores += found.scores(run.processor.fingerprint[:12], signature).values()
     scores += loads()
     ends = np.flatnonzero(ids == run.processor.text.specials.end)
-    notes = counted_notes(run.processor.text, "", report.columns[TEXT], foretold=True)
+    notes = counted_notes(run.processor.text, "", report.columns[TEXT], predicted=True)
     return Evaluation(split, scores, [str(row.where) for row in documents], ends, log_probs, notes=notes)
 
 

@@ -79,7 +79,7 @@ def timed(
     overrides: Sequence[str] = (),
     *,
     device: str = "auto",
-    say: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Ledger:
     """The ledger of a recipe or run, with the time that a few updates take.
 
@@ -91,7 +91,7 @@ def timed(
         extent: what is counted for.
         overrides: as of `describe`.
         device: where: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        say: is told what one waits for.
+        log: is told what one waits for.
 
     Raises:
         RequestError: it is a model alone, there is no such recipe or run, or a setting is wrong.
@@ -104,7 +104,7 @@ def timed(
             f"{found.name}: a model alone has no batches and no optimizer to time; name a recipe or a run"
         )
     recipe, told = found.recipe, found.sizes_given or extent.length or extent.source_length
-    with nullcontext() if told else own_data(recipe, say) as prepared:
+    with nullcontext() if told else own_data(recipe, log) as prepared:
         if prepared is not None:
             found = found.with_sizes(prepared.processor.sizes)
         ledger = _counted(found, extent)
@@ -115,7 +115,7 @@ def timed(
             source_length=ledger.source_length,
             prepared=prepared,
             device=device,
-            say=say,
+            log=log,
         )
     return replace(ledger, timing=timing)
 

@@ -164,7 +164,7 @@ def _notes(config: Any, sizes: tuple[int, ...], told: str) -> Iterator[str]:
     """What was assumed: of texts that are read or written, and of pictures that are read."""
     squares = _squares(config)
     if sizes:
-        yield _sizes_told(sizes, told)
+        yield _sizes_text(sizes, told)
     if squares is not None:
         yield f"a picture becomes {squares} squares: they are the source tokens"
     elif not sizes:
@@ -203,8 +203,8 @@ def _of_recipe(
     sizes = (*entries, *known[n_vocabularies:])[: len(expected)] if known else expected
     notes = []
     if len(expected) > n_vocabularies:
-        sizes, told_classes = _classes(recipe, sizes, asked.n_classes, known is not None)
-        notes.append(told_classes)
+        sizes, class_counts = _classes(recipe, sizes, asked.n_classes, known is not None)
+        notes.append(class_counts)
     elif asked.n_classes is not None:
         raise RequestError(f"n_classes: {recipe.task.kind} has no classes")
     model = on_device("meta", kind.model, recipe, sizes)
@@ -263,7 +263,7 @@ def _of_run(path: Path, asked: RequestedSizes, overrides: Sequence[str]) -> Desc
     return _of_recipe(str(path), recipe, asked, known)
 
 
-def _sizes_told(sizes: tuple[int, ...], why: str) -> str:
+def _sizes_text(sizes: tuple[int, ...], why: str) -> str:
     source, target = sizes[0], sizes[-1]
     both = f"V = {target:,}" if source == target else f"V = {source:,} (source) and {target:,} (target)"
     return both + why

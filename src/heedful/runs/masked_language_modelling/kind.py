@@ -25,7 +25,7 @@ from heedful.objectives.classification import SequenceClass
 from heedful.objectives.masked import Several, SpanBoundary
 from heedful.objectives.terms import Objective
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Evaluation, Kind, Prepared, Rows, Say, Scoring, Trained
+from heedful.runs.kind import Evaluation, Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.masked_language_modelling.recipe import MaskedLanguageModellingRecipe
 from heedful.runs.masked_language_modelling.scoring import scored
@@ -121,10 +121,10 @@ class MaskedLanguageModelling(Kind):
         return Several(*parts)
 
     def begin(
-        self, recipe: MaskedLanguageModellingRecipe, processor: TextProcessor, model: Any, say: Say
+        self, recipe: MaskedLanguageModellingRecipe, processor: TextProcessor, model: Any, log: Log
     ) -> None:
         """Word vectors, if the recipe names some."""
-        fill_vectors(recipe, {TEXT: processor.text}, model, say)
+        fill_vectors(recipe, {TEXT: processor.text}, model, log)
 
     def feed(self, recipe: MaskedLanguageModellingRecipe, prepared: Prepared) -> PlannedData:
         """Windows of the stream, in random order; other tokens are hidden every epoch."""

@@ -24,7 +24,7 @@ from heedful.nn.patches import Pictures
 from heedful.objectives.terms import Objective
 from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.folder import RunFolder, read_entry, read_labels, write_json
-from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
+from heedful.runs.kind import Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.measuring import Validator, micro_batch
 from heedful.runs.picture_classification.recipe import PictureClassificationRecipe
 from heedful.runs.warm_start import reader_of
@@ -126,11 +126,11 @@ class PictureClassification(Kind):
         return recipe.objective.make()
 
     def begin(
-        self, recipe: PictureClassificationRecipe, processor: PictureProcessor, model: Any, say: Say
+        self, recipe: PictureClassificationRecipe, processor: PictureProcessor, model: Any, log: Log
     ) -> None:
         """Say what pictures become, and what the classes are."""
-        say(f"pictures: {processor.reader}")
-        say(f"{len(processor.labels)} labels: {listed(processor.labels)}")
+        log(f"pictures: {processor.reader}")
+        log(f"{len(processor.labels)} labels: {listed(processor.labels)}")
 
     def feed(self, recipe: PictureClassificationRecipe, prepared: Prepared) -> PlannedData:
         """Pictures, changed as the recipe says."""

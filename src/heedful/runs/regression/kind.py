@@ -21,7 +21,7 @@ from heedful.objectives.regression import VALUE
 from heedful.objectives.terms import Objective
 from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
 from heedful.runs.folder import RunFolder, read_entry, write_json
-from heedful.runs.kind import Rows, Say, Scoring, Trained
+from heedful.runs.kind import Log, Rows, Scoring, Trained
 from heedful.runs.regression.recipe import RegressionRecipe
 from heedful.runs.regression.scoring import Evaluation, scored
 from heedful.tasks.labels import LABEL
@@ -101,10 +101,10 @@ class Regression(EncoderKind):
         """The number of each text."""
         return recipe.objective.make()
 
-    def begin(self, recipe: RegressionRecipe, processor: NumberProcessor, model: Any, say: Say) -> None:
+    def begin(self, recipe: RegressionRecipe, processor: NumberProcessor, model: Any, log: Log) -> None:
         """Say what the numbers are like."""
-        super().begin(recipe, processor, model, say)
-        say(f"numbers around {processor.mean:.6g}, with a deviation of {processor.deviation:.6g}")
+        super().begin(recipe, processor, model, log)
+        log(f"numbers around {processor.mean:.6g}, with a deviation of {processor.deviation:.6g}")
 
     def batches(self, recipe: RegressionRecipe, processor: NumberProcessor, store: TokenStore) -> TextBatches:
         """Texts with their numbers."""

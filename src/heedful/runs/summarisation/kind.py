@@ -48,9 +48,9 @@ class Summarisation(Translation):
         rouge = {"stem": settings.rouge == "stems", "tokenizer": settings.rouge_tokenizer}
         scores = [*rouge_scores([p.text for p in predictions], references, **rouge).values()]
         sides = encoded(run, sources, targets)
-        foretold = likelihood(run, *sides)
-        scores += foretold
-        notes = [*cut_notes(located, predictions), *left_out_notes(foretold, len(kept)), *unknown_of(*sides)]
+        predicted = likelihood(run, *sides)
+        scores += predicted
+        notes = [*cut_notes(located, predictions), *left_out_notes(predicted, len(kept)), *unknown_of(*sides)]
         return Evaluation(split, scores, sources, references, predictions, rouge, notes=notes)
 
 

@@ -17,7 +17,7 @@ from heedful.objectives.tagging import TAG
 from heedful.objectives.terms import Objective
 from heedful.runs.encoders.kind import EncoderKind, made_up
 from heedful.runs.folder import RunFolder, read_labels, write_json
-from heedful.runs.kind import Rows, Say, Scoring, Trained
+from heedful.runs.kind import Log, Rows, Scoring, Trained
 from heedful.runs.tagging.batches import TagBatches
 from heedful.runs.tagging.recipe import TaggingRecipe
 from heedful.runs.tagging.scoring import Evaluation, scored
@@ -101,10 +101,10 @@ class Tagging(EncoderKind):
         """The tag of each word."""
         return recipe.objective.make()
 
-    def begin(self, recipe: TaggingRecipe, processor: TagProcessor, model: Any, say: Say) -> None:
+    def begin(self, recipe: TaggingRecipe, processor: TagProcessor, model: Any, log: Log) -> None:
         """Say what the tags are."""
-        super().begin(recipe, processor, model, say)
-        say(f"{len(processor.tags)} tags: {listed(processor.tags)}")
+        super().begin(recipe, processor, model, log)
+        log(f"{len(processor.tags)} tags: {listed(processor.tags)}")
 
     def batches(self, recipe: TaggingRecipe, processor: TagProcessor, store: TokenStore) -> TagBatches:
         """Rows, or stretches of long ones."""

@@ -22,7 +22,7 @@ from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.runs import kind
 from heedful.runs.folder import RunFolder
-from heedful.runs.kind import Kind, Prepared, Rows, Say, Scoring, Trained
+from heedful.runs.kind import Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.pairs import Validator, planned, require_language, validation_notes
 from heedful.runs.recipe import Recipe
 from heedful.runs.translation.recipe import TranslationRecipe
@@ -163,9 +163,9 @@ class Translation(Kind):
         layer = guided.place(len(model.alignment_taps))
         return (Guidance(model, guided.weight, layer, guided.head - 1, guided.step),)
 
-    def begin(self, recipe: TranslationRecipe, processor: Tokenizers, model: Any, say: Say) -> None:
+    def begin(self, recipe: TranslationRecipe, processor: Tokenizers, model: Any, log: Log) -> None:
         """Word vectors, where there are some."""
-        fill_vectors(recipe, {SOURCE: processor.source, TARGET: processor.target}, model, say)
+        fill_vectors(recipe, {SOURCE: processor.source, TARGET: processor.target}, model, log)
 
     def feed(self, recipe: TranslationRecipe, prepared: Prepared) -> PlannedData:
         """Pairs of neighbours in length."""

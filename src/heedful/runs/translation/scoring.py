@@ -94,9 +94,9 @@ def scored(run: Trained, split: str, rows: Iterator[LocatedRow[Row]], how: Scori
         prepared = Preparation(f"moses-{moses}-lowercase", lambda text: tokenise_for_bleu(text, moses))
         scores.append(tokenised_bleu(texts, references, preparation=prepared))
     sides = encoded(run, sources, references)
-    foretold = likelihood(run, *sides)
-    scores += foretold
-    notes = [*cut_notes(located, predictions), *left_out_notes(foretold, len(kept)), *unknown_of(*sides)]
+    predicted = likelihood(run, *sides)
+    scores += predicted
+    notes = [*cut_notes(located, predictions), *left_out_notes(predicted, len(kept)), *unknown_of(*sides)]
     notes = [*reference_notes(references, language), *notes]
     return Evaluation(split, scores, sources, references, predictions, lowercase, language, notes=notes)
 
@@ -108,7 +108,7 @@ def encoded(run: Trained, sources: Sequence[str], references: Sequence[str]) -> 
 
 def unknown_of(sources: Encoded, references: Encoded) -> list[str]:
     """How many words of each side the run does not know, where there are some."""
-    return unknown_notes(SOURCE, sources) + unknown_notes(TARGET, references, foretold=True)
+    return unknown_notes(SOURCE, sources) + unknown_notes(TARGET, references, predicted=True)
 
 
 def left_out_notes(scores: Sequence[Score], n: int) -> list[str]:
@@ -162,12 +162,12 @@ def likelihood_of(
     for start in range(0, len(order), FORCED_BATCH):
         part = order[start : start + FORCED_BATCH]
         lengths = [len(texts[i].encode()) if spells else 0 for i in part]
-        found += _foretold(model, pairing, read(part), [wanted[i] for i in part], lengths)
+        found += _predicted(model, pairing, read(part), [wanted[i] for i in part], lengths)
     scores = _summed([target for target, _ in found], tokenizer.fingerprint, "")
     return scores + _summed([source for _, source in found if source], of_sources, "source ")
 
 
-def _foretold(
+def _predicted(
     model: nn.Module,
     pairing: SequenceFormat,
     sources: Sequence[Any],

@@ -9,8 +9,8 @@ import pytest
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS
 from heedful.explain.canvas import shortened
+from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
-from heedful.explain.look import look
 from heedful.explain.view import Explanation
 from heedful.explain.views import maker
 
@@ -18,7 +18,7 @@ from heedful.explain.views import maker
 @pytest.mark.parametrize("name", ["translation", "language model", "classification", "masked", "captions"])
 def test_the_table_has_the_most_probable_answer_of_every_depth(explained, name):
     run, given = explained(name)
-    seen = look(run, given, maps=NO_MAPS, views=["lens"])
+    seen = explain_input(run, given, maps=NO_MAPS, views=["lens"])
     values = seen.more["lens"]
     axes = figure_of(seen).axes[0]
     texts = {tuple(map(round, text.get_position())): text for text in axes.texts}
@@ -36,7 +36,7 @@ def test_the_table_has_the_most_probable_answer_of_every_depth(explained, name):
 @pytest.mark.parametrize("name", ["translation", "language model", "classification"])
 def test_the_bars_are_the_losses(explained, name):
     run, given = explained(name)
-    seen = look(run, given, maps=NO_MAPS, views=["losses"])
+    seen = explain_input(run, given, maps=NO_MAPS, views=["losses"])
     values = seen.more["losses"]
     axes = figure_of(seen).axes[0]
     assert [bar.get_width() for bar in axes.patches] == values["losses"]
@@ -53,11 +53,11 @@ def test_the_bars_are_the_losses(explained, name):
 @pytest.mark.parametrize("name", ["lens", "losses"])
 def test_nothing_and_too_much_are_refused(explained, name):
     run, _ = explained("masked")
-    seen = look(run, "the cat", maps=NO_MAPS, views=[name])
+    seen = explain_input(run, "the cat", maps=NO_MAPS, views=[name])
     with pytest.raises(RequestError, match="nothing was answered, so there is nothing to draw"):
         figure_of(seen)
     run, given = explained("translation")
-    seen = look(run, given, maps=NO_MAPS, views=[name])
+    seen = explain_input(run, given, maps=NO_MAPS, views=[name])
     long = {key: value * 99 if isinstance(value, list) else value for key, value in seen.more[name].items()}
     assert isinstance(seen, Explanation)
     with pytest.raises(RequestError, match="tokens could not be read"):

@@ -5,8 +5,8 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection
+from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
-from heedful.explain.look import look
 from heedful.explain.patterns import Census, census
 from heedful.explain.view import Axis, Explanation, Map
 from heedful.explain.views import maker
@@ -93,23 +93,23 @@ def test_it_is_drawn_as_a_table_of_signs(seen):
 @pytest.mark.parametrize("name", ["classification", "masked", "language model", "tagging"])
 def test_several_inputs_of_a_run_are_one_census(explained, name):
     run, _ = explained(name)
-    found = look(run, TEXTS[0], views=["census"], others=TEXTS[1:])
-    wanted = census([look(run, text) for text in TEXTS])
+    found = explain_input(run, TEXTS[0], views=["census"], others=TEXTS[1:])
+    wanted = census([explain_input(run, text) for text in TEXTS])
     assert Census.from_dict(found.more["census"]) == wanted
     assert wanted.inputs == 3
-    assert found.maps[0].weights.shape == look(run, TEXTS[0]).maps[0].weights.shape
+    assert found.maps[0].weights.shape == explain_input(run, TEXTS[0]).maps[0].weights.shape
 
 
 def test_of_the_heads_that_were_asked_for(explained):
     run, given = explained("translation")
-    seen = look(run, given, maps=Selection(layers=[1], heads=[0, 2]), views=["census"])
+    seen = explain_input(run, given, maps=Selection(layers=[1], heads=[0, 2]), views=["census"])
     found = seen.more["census"]["heads"]
     assert [(head["kind"], head["layer"], head["head"]) for head in found] == [("self", 2, 1), ("self", 2, 3)]
 
 
 def test_slots_of_a_compressed_memory_are_left_out(explained):
     run, given = explained("local and compressed")
-    seen = look(run, given, views=["census"])
+    seen = explain_input(run, given, views=["census"])
     taps = {each.tap for each in seen.maps if each.keys != "memory"}
     assert {head["tap"] for head in seen.more["census"]["heads"]} == taps
     assert len(taps) < len(seen.maps)
@@ -118,27 +118,27 @@ def test_slots_of_a_compressed_memory_are_left_out(explained):
 def test_what_does_not_attend_says_what_there_is(explained):
     run, given = explained("fourier")
     with pytest.raises(RequestError, match=r"the view census needs attention .* \(it has: lens, losses,"):
-        look(run, given, maps=NO_MAPS, views=["census"])
+        explain_input(run, given, maps=NO_MAPS, views=["census"])
 
 
 def test_several_inputs_are_for_views_of_several(explained):
     run, given = explained("classification")
     with pytest.raises(RequestError, match="3 inputs: only the views census and distances look at several"):
-        look(run, given, views=["lens"], others=[given, given])
+        explain_input(run, given, views=["lens"], others=[given, given])
 
 
 def test_an_input_that_cannot_be_read_is_told_by_its_number(explained):
     run, given = explained("classification")
     with pytest.raises(RequestError, match="input 3: the input is empty"):
-        look(run, given, views=["census"], others=[given, ""])
+        explain_input(run, given, views=["census"], others=[given, ""])
 
 
 def test_all_inputs_together_keep_to_the_limit(explained):
     run, given = explained("classification")
-    alone = look(run, given)
+    alone = explain_input(run, given)
     n = len(alone.sides["input"].tokens)
     # Two layers of three heads, and three rectangles of a layer while it works.
     taken, working = 4 * n * n * 2 * 3, 4 * n * n * 3 * 3
-    look(run, given, views=["census"], others=[given], limit=2 * taken + working)
+    explain_input(run, given, views=["census"], others=[given], limit=2 * taken + working)
     with pytest.raises(RequestError, match=r"input 2: .* with that of the inputs before"):
-        look(run, given, views=["census"], others=[given], limit=2 * taken + working - 1)
+        explain_input(run, given, views=["census"], others=[given], limit=2 * taken + working - 1)

@@ -7,8 +7,8 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
+from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
-from heedful.explain.look import look
 from heedful.explain.views import maker
 
 TEXTS = ["the cat sat", "a dog lay", "mat"]
@@ -32,11 +32,11 @@ def tokens_between(weights, grid=None, patch=1, before=0):
 @pytest.mark.parametrize("name", ["classification", "language model", "masked"])
 def test_in_tokens_over_all_queries_of_all_inputs(explained, name):
     run, _ = explained(name)
-    values = look(run, TEXTS[0], views=["distances"], others=TEXTS[1:]).more["distances"]
+    values = explain_input(run, TEXTS[0], views=["distances"], others=TEXTS[1:]).more["distances"]
     assert values["inputs"] == 3
     (stack,) = values["stacks"]
     assert (stack["side"], stack["unit"]) == ("input", "tokens")
-    alone = [look(run, text) for text in TEXTS]
+    alone = [explain_input(run, text) for text in TEXTS]
     for n, layer in enumerate(stack["layers"]):
         assert (layer["layer"], layer["tap"], layer["heads"]) == (n + 1, alone[0].maps[n].tap, [1, 2, 3])
         for head in range(3):
@@ -46,13 +46,13 @@ def test_in_tokens_over_all_queries_of_all_inputs(explained, name):
 
 def test_even_attention_over_what_is_seen(explained):
     run, given = explained("language model")
-    seen = look(run, given, views=["distances"])
+    seen = explain_input(run, given, views=["distances"])
     n = len(seen.sides["input"].tokens)
     # Token i sees i + 1 places, on average i / 2 away.
     even = seen.more["distances"]["stacks"][0]["even"]
     assert even == pytest.approx(np.mean([i / 2 for i in range(n)]), abs=ROUNDED)
     run, given = explained("classification")
-    seen = look(run, given, views=["distances"])
+    seen = explain_input(run, given, views=["distances"])
     n = len(seen.sides["input"].tokens)
     even = seen.more["distances"]["stacks"][0]["even"]
     assert even == pytest.approx(np.mean([[abs(i - j) for j in range(n)] for i in range(n)]), abs=ROUNDED)
@@ -61,7 +61,7 @@ def test_even_attention_over_what_is_seen(explained):
 @pytest.mark.parametrize("name", ["pictures", "pictures without class token"])
 def test_in_pixels_between_squares(explained, name):
     run, given = explained(name)
-    seen = look(run, given, views=["distances"])
+    seen = explain_input(run, given, views=["distances"])
     (stack,) = seen.more["distances"]["stacks"]
     assert stack["unit"] == "pixels"
     side = seen.sides["input"]
@@ -74,11 +74,11 @@ def test_in_pixels_between_squares(explained, name):
 
 
 def test_both_halves_of_a_translator_have_a_stack(explained):
-    seen = look(*explained("translation"), views=["distances"])
+    seen = explain_input(*explained("translation"), views=["distances"])
     stacks = seen.more["distances"]["stacks"]
     assert [(stack["side"], stack["kind"]) for stack in stacks] == [("source", "self"), ("prefix", "causal")]
     with pytest.raises(RequestError, match="attention within a side"):
-        look(*explained("translation"), maps=Selection(kinds=["cross"]), views=["distances"])
+        explain_input(*explained("translation"), maps=Selection(kinds=["cross"]), views=["distances"])
     one, other = figure_of(seen).axes
     assert one.get_title() == "self-attention of the source"
     assert other.get_title() == "causal self-attention of the prefix"
@@ -91,7 +91,7 @@ def test_both_halves_of_a_translator_have_a_stack(explained):
     "name, layers, numbers", [("classification", [1], [2]), ("local and compressed", None, [1, 3])]
 )
 def test_the_picture_has_layers_at_their_own_numbers(explained, name, layers, numbers):
-    seen = look(*explained(name), maps=Selection(layers=layers), views=["distances"])
+    seen = explain_input(*explained(name), maps=Selection(layers=layers), views=["distances"])
     axes = figure_of(seen).axes[0]
     assert axes.get_xticks().tolist() == numbers
     (stack,) = seen.more["distances"]["stacks"]
@@ -100,7 +100,7 @@ def test_the_picture_has_layers_at_their_own_numbers(explained, name, layers, nu
 
 
 def test_lines_and_cells_tell_the_numbers(explained):
-    seen = look(*explained("classification"), views=["distances"])
+    seen = explain_input(*explained("classification"), views=["distances"])
     values = seen.more["distances"]
     layer = values["stacks"][0]["layers"][1]
     lines = maker("distances").lines(seen, values)
@@ -118,7 +118,7 @@ def test_lines_and_cells_tell_the_numbers(explained):
 
 def test_a_head_that_looks_at_no_square_has_no_distance(explained):
     run, given = explained("pictures")
-    seen = look(run, given)
+    seen = explain_input(run, given)
     weights = seen.maps[0].weights.copy()
     weights[1] = 0
     weights[1, :, 0] = 1

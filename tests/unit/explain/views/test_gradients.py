@@ -14,8 +14,8 @@ from torch import nn
 
 from heedful.data.batch import Batch
 from heedful.explain.attention_sites import NO_MAPS
+from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
-from heedful.explain.look import look
 from heedful.explain.reading import AnswerOptions, ModelInput, Questions, read
 from heedful.explain.view import INPUT
 from heedful.explain.views import maker
@@ -137,7 +137,7 @@ def test_squares_have_products_of_their_own_where_they_are_embedded(explained):
 
 
 def test_pixels_and_squares_stand_beside_the_picture(explained):
-    seen = look(*explained("pictures"), views=["gradients"])
+    seen = explain_input(*explained("pictures"), views=["gradients"])
     values = seen.more["gradients"]
     pixels, squares = (np.array(values[part][0]["products"]) for part in ("pictures", "sides"))
     (drawn,) = maker("gradients").drawings(seen, values)
@@ -155,7 +155,7 @@ def test_pixels_and_squares_stand_beside_the_picture(explained):
 
 
 def test_the_terminal_names_the_squares_whose_pixels_say_most(explained):
-    seen = look(*explained("resnet"), maps=NO_MAPS, views=["gradients"])
+    seen = explain_input(*explained("resnet"), maps=NO_MAPS, views=["gradients"])
     values, (rows, columns) = seen.more["gradients"], seen.sides[INPUT].grid
     pixels = np.array(values["pictures"][0]["products"])
     sums = pixels.reshape(rows, 6 // rows, columns, 6 // columns).sum(axis=(1, 3))
@@ -170,7 +170,7 @@ def test_the_terminal_names_the_squares_whose_pixels_say_most(explained):
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-9])
 def test_the_terminal_tells_numbers_of_any_size(explained, scale):
     """An answer that is sure has small gradients."""
-    seen = look(*explained("translation"), views=["gradients"])
+    seen = explain_input(*explained("translation"), views=["gradients"])
     for side in seen.more["gradients"]["sides"]:
         for name in ("products", "norms"):
             side[name] = [value * scale for value in side[name]]
@@ -183,7 +183,7 @@ def test_the_terminal_tells_numbers_of_any_size(explained, scale):
 
 
 def test_of_texts_each_token_has_a_bar(explained):
-    seen = look(*explained("translation"), views=["gradients"])
+    seen = explain_input(*explained("translation"), views=["gradients"])
     axes = figure_of(seen).axes
     assert [each.get_title() for each in axes] == ["source", "prefix"]
     for each, side in zip(axes, seen.more["gradients"]["sides"], strict=True):

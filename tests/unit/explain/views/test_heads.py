@@ -5,8 +5,8 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection, points
+from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
-from heedful.explain.look import look
 from heedful.explain.thumbnails import thumbnail
 from heedful.explain.views import maker
 
@@ -17,7 +17,7 @@ def test_sharpness_is_the_mean_of_the_greatest_weights(explained, every):
     assert view.has(run) == bool(points(run.model))
     if not view.has(run):
         return
-    seen = look(run, given, views=["heads"])
+    seen = explain_input(run, given, views=["heads"])
     told = {
         (stack["kind"], stack["queries"], stack["keys"], layer["layer"], layer["tap"]): layer
         for stack in seen.more["heads"]["stacks"]
@@ -48,7 +48,7 @@ def drawn(figure):
 @pytest.mark.parametrize("name", ["translation", "local and compressed", "pictures", "recurrent, one head"])
 def test_every_head_is_drawn_as_its_thumbnail(explained, name):
     run, given = explained(name)
-    seen = look(run, given, views=["heads"])
+    seen = explain_input(run, given, views=["heads"])
     stacks = {}
     for each in seen.maps:
         stacks.setdefault((each.kind, each.queries, each.keys), []).append(each)
@@ -70,14 +70,16 @@ def test_every_head_is_drawn_as_its_thumbnail(explained, name):
 
 def test_only_the_heads_that_were_asked_for_are_drawn(explained):
     run, given = explained("translation")
-    seen = look(run, given, maps=Selection(kinds=["self"], layers=[1], heads=[2, 0]), views=["heads"])
+    seen = explain_input(
+        run, given, maps=Selection(kinds=["self"], layers=[1], heads=[2, 0]), views=["heads"]
+    )
     ((_, columns, rows),) = drawn(figure_of(seen)).values()
     assert (columns, rows) == (["1", "3", "mean"], ["2"])
 
 
 def test_in_words_layers_are_lines_and_on_the_page_they_open(explained):
     run, given = explained("classification")
-    seen = look(run, given, views=["heads"])
+    seen = explain_input(run, given, views=["heads"])
     values = seen.more["heads"]
     lines = maker("heads").lines(seen, values)
     assert (
@@ -96,4 +98,4 @@ def test_in_words_layers_are_lines_and_on_the_page_they_open(explained):
 def test_without_attention_there_is_nothing_to_see(explained):
     run, given = explained("classification")
     with pytest.raises(RequestError, match="is of attention: ask for some"):
-        look(run, given, maps=NO_MAPS, views=["heads"])
+        explain_input(run, given, maps=NO_MAPS, views=["heads"])

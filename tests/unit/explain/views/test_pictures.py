@@ -10,8 +10,8 @@ from PIL import Image
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import NO_MAPS
+from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
-from heedful.explain.look import look
 from heedful.explain.page.packing import LEVELS
 from heedful.explain.patches import patch_filters
 from heedful.explain.views import maker
@@ -29,7 +29,7 @@ def cosines(table):
 
 
 def test_every_layer_has_what_the_class_token_looks_at(explained):
-    seen = look(*explained("pictures"), views=["class-token"])
+    seen = explain_input(*explained("pictures"), views=["class-token"])
     values = seen.more["class-token"]
     assert [layer["layer"] for layer in values["layers"]] == [1, 2]
     for layer, each in zip(values["layers"], seen.maps, strict=True):
@@ -53,7 +53,7 @@ def test_without_a_class_token_in_a_picture_there_is_no_such_view(explained, nam
     run, given = explained(name)
     assert not maker("class-token").has(run)
     with pytest.raises(RequestError, match="take another view"):
-        look(run, given, maps=NO_MAPS, views=["class-token"])
+        explain_input(run, given, maps=NO_MAPS, views=["class-token"])
 
 
 # Positions
@@ -61,7 +61,7 @@ def test_without_a_class_token_in_a_picture_there_is_no_such_view(explained, nam
 
 def test_positions_of_squares_are_laid_out(explained):
     run, given = explained("pictures")
-    seen = look(run, given, maps=NO_MAPS, views=["positions"])
+    seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
     values = seen.more["positions"]
     ((side,), table) = values["sides"], run.model.embedding.positions.positions.weight.detach()
     wanted = cosines(table[1:])  # the first is the class token's
@@ -77,7 +77,7 @@ def test_positions_of_squares_are_laid_out(explained):
 
 def test_on_the_page_they_are_sixteen_bits_with_nothing_between_squares(explained):
     run, given = explained("pictures")
-    seen = look(run, given, maps=NO_MAPS, views=["positions"])
+    seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
     (drawn,) = maker("positions").drawings(seen, seen.more["positions"])
     levels = np.frombuffer(base64.b64decode(drawn["levels"]), "<u2").reshape(drawn["size"])
     assert drawn["size"] == [5, 5]
@@ -89,7 +89,7 @@ def test_on_the_page_they_are_sixteen_bits_with_nothing_between_squares(explaine
 
 def test_sinusoids_of_both_sides_of_a_translator(explained):
     run, given = explained("translation")
-    seen = look(run, given, maps=NO_MAPS, views=["positions"])
+    seen = explain_input(run, given, maps=NO_MAPS, views=["positions"])
     sides = seen.more["positions"]["sides"]
     assert [side["name"] for side in sides] == ["source", "prefix"]
     for side in sides:
@@ -106,7 +106,7 @@ def test_of_a_long_text_there_are_the_first(explained, monkeypatch):
     monkeypatch.setattr("heedful.explain.views.positions.MOST", 3)
     assert MOST == 512
     run, given = explained("classification")
-    (side,) = look(run, given, maps=NO_MAPS, views=["positions"]).more["positions"]["sides"]
+    (side,) = explain_input(run, given, maps=NO_MAPS, views=["positions"]).more["positions"]["sides"]
     assert np.shape(side["similarity"]) == (3, 3)
 
 
@@ -120,7 +120,7 @@ def test_without_vectors_of_positions_there_is_no_such_view(explained, name):
 
 def test_filters_are_the_components_of_the_projection(explained):
     run, given = explained("pictures")
-    seen = look(run, given, maps=NO_MAPS, views=["filters"])
+    seen = explain_input(run, given, maps=NO_MAPS, views=["filters"])
     values = seen.more["filters"]
     weight = run.model.embedding.patches.projection.weight.detach().numpy()
     tiles, shares = patch_filters(weight, 3)
@@ -149,7 +149,7 @@ def test_filters_that_are_all_alike_have_no_picture(explained):
     with torch.no_grad():
         weight.zero_()
     try:
-        seen = look(run, given, maps=NO_MAPS, views=["filters"])
+        seen = explain_input(run, given, maps=NO_MAPS, views=["filters"])
     finally:
         with torch.no_grad():
             weight.copy_(before)

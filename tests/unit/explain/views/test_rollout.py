@@ -5,9 +5,9 @@ import pytest
 
 from heedful.errors import RequestError
 from heedful.explain.attention_sites import Selection
+from heedful.explain.explaining import explain_input
 from heedful.explain.figure import figure_of
 from heedful.explain.flow import rollout, rollout_across
-from heedful.explain.look import look
 from heedful.explain.patches import class_map
 from heedful.explain.views import maker
 
@@ -27,7 +27,7 @@ def stack(seen, queries, keys):
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_of_a_stack_it_is_the_product_of_its_layers(explained, name):
-    seen = look(*explained(name), views=["rollout"])
+    seen = explain_input(*explained(name), views=["rollout"])
     ((sides, found),) = matrices(seen).items()
     assert sides == ("input", "input")
     np.testing.assert_allclose(found, rollout(stack(seen, "input", "input")), atol=ROUNDED)
@@ -36,7 +36,7 @@ def test_of_a_stack_it_is_the_product_of_its_layers(explained, name):
 @pytest.mark.parametrize("name", ["translation", "summarisation", "captions"])
 def test_a_writer_is_rolled_out_down_to_the_source(explained, name):
     """A decoder looks at the source from what it read: its own layers are of the prefix."""
-    seen = look(*explained(name), views=["rollout"])
+    seen = explain_input(*explained(name), views=["rollout"])
     found = matrices(seen)
     assert list(found) == [("source", "source"), ("prefix", "prefix"), ("target", "source")]
     encoder = rollout(stack(seen, "source", "source"))
@@ -51,18 +51,18 @@ def test_a_writer_is_rolled_out_down_to_the_source(explained, name):
 def test_what_has_no_stack_that_could_be_rolled_out_says_so(explained, name):
     run, given = explained(name)
     with pytest.raises(RequestError, match=r"the view rollout needs a stack .* \(it has: l(ens|osses), "):
-        look(run, given, views=["rollout"])
+        explain_input(run, given, views=["rollout"])
 
 
 @pytest.mark.parametrize("choice", [{"layers": [0]}, {"heads": [0]}, {"heads": [1]}, {"kinds": ["cross"]}])
 def test_a_choice_of_attention_is_refused(explained, choice):
     run, given = explained("translation")
     with pytest.raises(RequestError, match="explain the input without choosing"):
-        look(run, given, maps=Selection(**choice), views=["rollout"])
+        explain_input(run, given, maps=Selection(**choice), views=["rollout"])
 
 
 def test_the_terminal_has_a_line_for_each_word(explained):
-    seen = look(*explained("translation"), views=["rollout"])
+    seen = explain_input(*explained("translation"), views=["rollout"])
     lines = maker("rollout").lines(seen, seen.more["rollout"])
     heads = [line for line in lines if line.startswith("rollout")]
     assert heads[-1] == "rollout: what of the source arrives at each token of the target"
@@ -73,7 +73,7 @@ def test_the_terminal_has_a_line_for_each_word(explained):
 
 @pytest.mark.parametrize("name", ["pictures", "pictures without class token", "captions"])
 def test_over_a_picture_it_is_laid_out_as_its_squares(explained, name):
-    seen = look(*explained(name), views=["rollout"])
+    seen = explain_input(*explained(name), views=["rollout"])
     view = maker("rollout")
     (*_, (sides, weights)) = matrices(seen).items()
     side = seen.sides[sides[1]]
@@ -92,7 +92,7 @@ def test_over_a_picture_it_is_laid_out_as_its_squares(explained, name):
 
 
 def test_of_a_text_the_last_matrix_is_drawn_between_words(explained):
-    seen = look(*explained("translation"), views=["rollout"])
+    seen = explain_input(*explained("translation"), views=["rollout"])
     axes = figure_of(seen).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == [*seen.sides["source"].surface, "</s>"]
     drawn = np.asarray(axes.images[0].get_array())
@@ -102,7 +102,7 @@ def test_of_a_text_the_last_matrix_is_drawn_between_words(explained):
 
 
 def test_attention_alone_is_drawn_without_it(explained):
-    seen = look(*explained("translation"))
+    seen = explain_input(*explained("translation"))
     assert "cross-attention" in figure_of(seen).axes[0].get_xlabel()
     with pytest.raises(RequestError, match="of one view, not of rollout and lens and census"):
-        figure_of(look(*explained("translation"), views=["rollout", "lens", "census"]))
+        figure_of(explain_input(*explained("translation"), views=["rollout", "lens", "census"]))

@@ -14,7 +14,7 @@ from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.declarations import declared, without_gradient
 from heedful.nn.layout import Layout
 from heedful.nn.state import KeyValueCache
-from heedful.nn.taps import listening, recording
+from heedful.nn.taps import intervene, recording
 
 D, D_S = 13, 17
 LENGTHS, SOURCES = [3, 5, 1], [7, 2, 4]
@@ -326,7 +326,7 @@ def test_taps_see_scores_and_weights_and_may_replace_them():
     (scores,), (weights,) = seen["scores"], seen["weights"]
     causal = scores.masked_fill(torch.ones(4, 4).triu(1).bool(), -math.inf)
     torch.testing.assert_close(weights, causal.softmax(-1))
-    with listening(part, {"weights": torch.zeros_like}):
+    with intervene(part, {"weights": torch.zeros_like}):
         assert not part(x, layout).any()
 
 

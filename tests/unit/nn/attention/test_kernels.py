@@ -11,7 +11,7 @@ from heedful.nn.attention.kernels import attend, choose
 from heedful.nn.attention.scores import AdditiveScore, ScaledDotScore
 from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
-from heedful.nn.taps import Tap, recording, watching
+from heedful.nn.taps import Tap, capture, recording
 
 H, G, D_K, D_V = 6, 2, 5, 7
 KERNELS = ["explicit", "products", "fused"]
@@ -260,7 +260,7 @@ def told(q, k, v, view, kernel, heads, bias=None):
     """What watchers of some heads are told, and the result."""
     taps = [Tap(), Tap()]
     options = {"dropout": Dropout(0.0), "scores_tap": taps[0], "weights_tap": taps[1]}
-    with watching(nn.Sequential(*taps), {"0": heads, "1": heads}) as seen:
+    with capture(nn.Sequential(*taps), {"0": heads, "1": heads}) as seen:
         out = attend(q, k, v, view, ScaledDotScore(), bias=bias, kernel=kernel, **options)
     (scores,), (weights,) = seen.values()
     return scores, weights, out

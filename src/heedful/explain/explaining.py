@@ -2,7 +2,7 @@
 
 The model runs once more over the input and its answer, all positions at once, as it always does: fast
 kernels stay, and the weights of the layers and heads that are asked for are computed beside them from the
-very queries and keys (`heedful.nn.taps.watching`). Nothing else takes memory.
+very queries and keys (`heedful.nn.taps.capture`). Nothing else takes memory.
 
 Who stands along the axes is told in `heedful.explain.attention_sites` and `heedful.explain.reading`.
 """
@@ -30,7 +30,7 @@ from heedful.explain.reading import ITS_BEST, AnswerOptions, ModelInput, Questio
 from heedful.explain.sides import slots_side
 from heedful.explain.view import Axis, Best, Explanation, Map
 from heedful.explain.views import ALL, VIEWS, check_names, maker, refuse_absent, views_of
-from heedful.nn.taps import watching
+from heedful.nn.taps import capture
 from heedful.tasks.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ LIMIT = 2**30
 take 0.16 GiB."""
 
 
-def look(
+def explain_input(
     run: "Run",
     input: Any,
     *,
@@ -176,7 +176,7 @@ def _wanted(run: "Run", maps: Selection) -> list[AttentionSite]:
     """The points to watch.
 
     Raises:
-        RequestError: see `look`.
+        RequestError: see `explain_input`.
     """
     if maps.kinds is not None and not maps.kinds:
         return []
@@ -212,7 +212,7 @@ def _watched(
     """The maps, and the scores of the answers."""
     asked = {p.tap: None if len(p.heads) == p.n_heads else p.heads for p in wanted}
     batch = reading.batch
-    with watching(model, asked) as seen:
+    with capture(model, asked) as seen:
         hidden = model(batch.inputs, batch.source)
     scores: list[float] = reading.questions.scores(hidden).tolist()
     return [_map(point, seen[point.tap][-1], reading.sides) for point in wanted], scores

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import RequestError, WorkError
+from heedful.training.callbacks import JsonLines, Progress, TensorBoard, read_metrics
 from heedful.training.events import Saved, Started, Stopped, Updated, Validated
-from heedful.training.listeners import JsonLines, Progress, TensorBoard, read_metrics
 
 
 def _updated(update, loss=1.5):
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_written_is_an_error_with_its_name():
 
 def test_plain_lines_where_there_is_no_terminal(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("heedful.training.listeners.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("heedful.training.callbacks.time.monotonic", lambda: now[0])
     stream = io.StringIO()
     show = Progress(seconds=30.0, stream=stream)
     show(Started(0, max_updates=7200, damaged=("step-8 is missing",)))

@@ -7,7 +7,7 @@ import torch
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength
 from heedful.errors import DataError, RequestError
 from heedful.explain.attention_sites import NO_MAPS, Selection, memory, points
-from heedful.explain.look import look
+from heedful.explain.explaining import explain_input
 from heedful.explain.reading import GIVEN, READERS, AnswerOptions, read
 from heedful.nn.attention import kernels
 from heedful.nn.taps import recording
@@ -34,7 +34,7 @@ def whole(seen):
 
 @pytest.mark.slow
 def test_every_row_sums_to_one_over_what_stands_along_it(explained, seeing):
-    seen = look(*explained(seeing))
+    seen = explain_input(*explained(seeing))
     assert seen.maps
     for each in seen.maps:
         rows, columns = (len(seen.sides[name].tokens) for name in (each.queries, each.keys))
@@ -46,7 +46,7 @@ def test_every_row_sums_to_one_over_what_stands_along_it(explained, seeing):
 @pytest.mark.slow
 def test_weights_are_those_of_the_explicit_path(explained, seeing):
     run, given = explained(seeing)
-    maps, batch = whole(look(run, given)), read(run, given).batch
+    maps, batch = whole(explain_input(run, given)), read(run, given).batch
     with recording(run.model, [each.tap for each in maps]) as taps:
         run.model(batch.inputs, batch.source)
     for each in maps:
@@ -57,21 +57,21 @@ def test_weights_are_those_of_the_explicit_path(explained, seeing):
 def test_all_attention_of_the_model_is_there(explained, seeing):
     run, given = explained(seeing)
     taps = {name for name, _ in run.model.named_modules() if name.endswith("weights")}
-    assert {each.tap for each in whole(look(run, given))} == taps
+    assert {each.tap for each in whole(explain_input(run, given))} == taps
 
 
 @pytest.mark.slow
 def test_the_answer_is_the_runs_own(explained, every):
     run, given = explained(every)
     (prediction,) = run.predict([given])
-    seen = look(run, given, maps=NO_MAPS)
+    seen = explain_input(run, given, maps=NO_MAPS)
     assert seen.answer == prediction.to_dict()
     assert (seen.task, seen.run, seen.maps) == (run.recipe.task.kind, "run", [])
     assert seen.input is given
 
 
 def test_a_later_token_is_never_seen_by_causal_attention(explained, seeing):
-    for each in look(*explained(seeing)).maps:
+    for each in explain_input(*explained(seeing)).maps:
         if each.kind == "causal" and each.keys != "memory":
             assert not np.triu(each.weights, 1).any()
 
@@ -79,7 +79,7 @@ def test_a_later_token_is_never_seen_by_causal_attention(explained, seeing):
 @pytest.mark.parametrize("name", WRITERS)
 def test_what_was_written_has_the_probabilities_with_which_it_was_written(explained, name):
     run, given = explained(name)
-    seen = look(run, given)
+    seen = explain_input(run, given)
     ((side, written),) = seen.written.items()
     assert len(written) == len(seen.sides[side].tokens)
     found = [value for value in written if value is not None]
@@ -94,7 +94,7 @@ def test_what_was_written_has_the_probabilities_with_which_it_was_written(explai
 )
 def test_what_writes_no_tokens_has_no_probabilities_of_tokens(explained, name):
     run, given = explained(name)
-    assert look(run, given, maps=NO_MAPS).written == {}
+    assert explain_input(run, given, maps=NO_MAPS).written == {}
 
 
 # Sides -----------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def test_what_writes_no_tokens_has_no_probabilities_of_tokens(explained, name):
 
 def test_translation_has_three_sides(explained):
     run, given = explained("translation")
-    seen = look(run, given)
+    seen = explain_input(run, given)
     source, target, prefix = (seen.sides[name] for name in ("source", "target", "prefix"))
     ids = run.processor.source.encode(given)
     assert source.tokens == (*run.processor.source.tokens(ids), "</s>")
@@ -126,7 +126,7 @@ def test_translation_has_three_sides(explained):
 def test_cross_attention_is_the_alignment_of_predictions(explained, name):
     run, given = explained(name)
     (prediction,) = run.predict([given], alignment=True)
-    seen = look(run, given, maps=Selection(kinds=["cross"]))
+    seen = explain_input(run, given, maps=Selection(kinds=["cross"]))
     weights = np.stack([each.weights for each in seen.maps])
     np.testing.assert_allclose(weights, np.asarray(prediction.alignment), atol=1e-6, rtol=0)
     assert seen.sides["source"].grid == prediction.grid
@@ -134,7 +134,7 @@ def test_cross_attention_is_the_alignment_of_predictions(explained, name):
 
 def test_one_text_has_one_side_with_both_and_one_of_each(explained):
     run, given = explained("one text")
-    seen = look(run, given)
+    seen = explain_input(run, given)
     side, read, written = (seen.sides[name] for name in ("input", "source", "target"))
     source = run.processor.source.tokens(run.processor.source.encode(given))
     assert side.tokens == ("<s>", *source, "<sep>", *seen.answer["tokens"], "</s>")
@@ -150,19 +150,19 @@ def test_the_end_token_is_left_out_where_source_and_target_fill_the_context(expl
     run, _ = explained("one text")
     source, context = "red dog runs", run.recipe.model.context
     most = run.recipe.pairing.room(3) - 1
-    ended = look(run, source, asked=AnswerOptions(target=" ".join(["RED"] * (most - 1))))
+    ended = explain_input(run, source, asked=AnswerOptions(target=" ".join(["RED"] * (most - 1))))
     assert ended.sides["input"].tokens[-1] == "</s>"
-    full = look(run, source, asked=AnswerOptions(target=" ".join(["RED"] * most)))
+    full = explain_input(run, source, asked=AnswerOptions(target=" ".join(["RED"] * most)))
     assert full.sides["input"].tokens[-1] == "RED"
     assert len(full.sides["input"].tokens) == len(full.written["input"]) == context
     assert full.maps[-1].weights.shape == (3, most + 1, 4)
     with pytest.raises(RequestError, match=f"{most + 1} tokens, and the model has room for {most}"):
-        look(run, source, asked=AnswerOptions(target=" ".join(["RED"] * (most + 1))))
+        explain_input(run, source, asked=AnswerOptions(target=" ".join(["RED"] * (most + 1))))
 
 
 def test_a_prompt_and_its_completion_are_one_side(explained):
     run, given = explained("language model")
-    seen = look(run, given)
+    seen = explain_input(run, given)
     (side,) = seen.sides.values()
     prompt = run.processor.text.tokens(run.processor.text.encode(given))
     both = (*prompt, *seen.answer["tokens"])
@@ -173,7 +173,7 @@ def test_a_prompt_and_its_completion_are_one_side(explained):
 
 def test_an_empty_prompt_begins_with_the_end_token(explained):
     run, _ = explained("language model")
-    seen = look(run, "")
+    seen = explain_input(run, "")
     assert seen.sides["input"].tokens[0] == "</s>"
     assert seen.answer == run.predict([""])[0].to_dict()
     found = [value for value in seen.written["input"] if value is not None]
@@ -186,7 +186,7 @@ def test_a_completion_is_cut_where_the_context_ends(explained):
     while len(run.processor.text.encode(prompt)) < run.recipe.model.context - 2:
         prompt += "a"
     room = run.recipe.model.context - len(run.processor.text.encode(prompt))
-    seen = look(run, prompt)
+    seen = explain_input(run, prompt)
     assert len(seen.answer["tokens"]) <= room
     if len(seen.answer["log_probs"]) == len(seen.answer["tokens"]):
         assert f"cut after {room} tokens" in seen.answer["note"]
@@ -195,13 +195,13 @@ def test_a_completion_is_cut_where_the_context_ends(explained):
 
 def test_slots_of_a_compressed_memory_are_a_side_of_their_own(explained):
     run, given = explained("local and compressed")
-    seen = look(run, given)
+    seen = explain_input(run, given)
     text, slots = seen.sides["input"], seen.sides["memory"]
     assert slots.tokens[0] == text.tokens[0]
     assert slots.tokens[2] == " ".join(text.tokens[3:6])
     assert len(slots.tokens) == 1 + len(text.tokens) // 3
     assert [each.keys for each in seen.maps] == ["input", "memory", "input"]
-    assert "memory" not in look(run, given, maps=Selection(layers=[0, 2])).sides
+    assert "memory" not in explain_input(run, given, maps=Selection(layers=[0, 2])).sides
     # A local layer sees nothing beyond its blocks of four.
     block = np.arange(len(text.tokens)) // 4
     assert not seen.maps[0].weights[:, block[:, None] != block].any()
@@ -209,7 +209,7 @@ def test_slots_of_a_compressed_memory_are_a_side_of_their_own(explained):
 
 def test_gaps_are_shown_as_gaps_and_have_the_probabilities_of_what_fills_them(explained):
     run, given = explained("masked")
-    seen = look(run, given)
+    seen = explain_input(run, given)
     side, written = seen.sides["input"], seen.written["input"]
     assert (side.tokens[0], side.tokens[-1]) == ("<cls>", "<sep>")
     gaps = [i for i, token in enumerate(side.tokens) if token == "<mask>"]
@@ -220,7 +220,7 @@ def test_gaps_are_shown_as_gaps_and_have_the_probabilities_of_what_fills_them(ex
 
 def test_a_text_without_a_gap_is_looked_at_all_the_same(explained):
     run, _ = explained("masked")
-    seen = look(run, "the cat")
+    seen = explain_input(run, "the cat")
     assert seen.maps
     assert seen.answer["note"] == "there is no [MASK] to fill"
 
@@ -230,7 +230,7 @@ def test_a_text_without_a_gap_is_looked_at_all_the_same(explained):
 )
 def test_pairs_stand_one_after_the_other(explained, name, first_token, last_token):
     run, given = explained(name)
-    side = look(run, given).sides["input"]
+    side = explain_input(run, given).sides["input"]
     first, second = (run.processor.tokenizer.tokens(run.processor.tokenizer.encode(text)) for text in given)
     assert side.tokens == (first_token, *first, last_token, *second, last_token)
     assert side.surface == ("the", "cat", "a", "dog", "sat")
@@ -240,7 +240,7 @@ def test_pairs_stand_one_after_the_other(explained, name, first_token, last_toke
 def test_the_words_of_a_tagger_are_those_that_were_given(explained):
     run, _ = explained("tagging")
     for given in ("the dog sat", ["the dog", "sat"]):
-        seen = look(run, given)
+        seen = explain_input(run, given)
         side = seen.sides["input"]
         assert list(side.surface) == seen.answer["words"]
         reading = read(run, given)
@@ -280,7 +280,7 @@ def test_a_number_is_in_the_unit_of_the_data(explained):
 @pytest.mark.parametrize(("name", "before"), [("pictures", 1), ("pictures without class token", 0)])
 def test_squares_stand_row_by_row_behind_the_class_token(explained, name, before):
     run, given = explained(name)
-    side = look(run, given).sides["input"]
+    side = explain_input(run, given).sides["input"]
     assert (side.grid, side.before) == ((2, 2), before)
     assert side.tokens == (*["<cls>"] * before, "1,1", "1,2", "2,1", "2,2")
 
@@ -292,7 +292,7 @@ def test_a_picture_is_kept_as_the_model_reads_it(explained, name, side):
     from PIL import Image
 
     run, given = explained(name)
-    content = look(run, given).sides[side].picture
+    content = explain_input(run, given).sides[side].picture
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), given)
 
 
@@ -301,8 +301,8 @@ def test_a_picture_is_kept_as_the_model_reads_it(explained, name, side):
 
 def test_layers_heads_and_kinds_are_parts_of_all(explained):
     run, given = explained("translation")
-    everything = look(run, given)
-    part = look(run, given, maps=Selection(layers=[0], heads=[2, 0], kinds=["self", "cross"]))
+    everything = explain_input(run, given)
+    part = explain_input(run, given, maps=Selection(layers=[0], heads=[2, 0], kinds=["self", "cross"]))
     assert [(m.kind, m.layer, m.heads) for m in part.maps] == [("self", 0, (0, 2)), ("cross", 0, (0, 2))]
     for each in part.maps:
         whole = everything.map(each.kind, each.layer)
@@ -313,14 +313,18 @@ def test_layers_heads_and_kinds_are_parts_of_all(explained):
 @pytest.mark.parametrize("name", ["translation", "rotary, shared keys", "recurrent"])
 def test_one_head_is_that_head(explained, name):
     run, given = explained(name)
-    for whole in look(run, given).maps:
-        one = look(run, given, maps=Selection(heads=[1], kinds=[whole.kind], layers=[whole.layer])).maps[0]
+    for whole in explain_input(run, given).maps:
+        one = explain_input(
+            run, given, maps=Selection(heads=[1], kinds=[whole.kind], layers=[whole.layer])
+        ).maps[0]
         np.testing.assert_allclose(one.weights[0], whole.weights[1], atol=1e-7)
 
 
 def test_a_layer_that_one_stack_has_is_taken_there(explained):
     run, given = explained("translation")
-    assert [(m.kind, m.layer) for m in look(run, given, maps=Selection(layers=[1])).maps] == [("self", 1)]
+    assert [(m.kind, m.layer) for m in explain_input(run, given, maps=Selection(layers=[1])).maps] == [
+        ("self", 1)
+    ]
 
 
 def test_the_kernels_stay_as_they_are(explained, monkeypatch):
@@ -332,7 +336,7 @@ def test_the_kernels_stay_as_they_are(explained, monkeypatch):
         return taken[-1][0]
 
     monkeypatch.setattr(kernels, "choose", told)
-    look(run, given)
+    explain_input(run, given)
     assert taken
     assert not any(wants or kernel == "explicit" for kernel, wants in taken)
 
@@ -343,7 +347,7 @@ def test_a_target_that_is_given_is_looked_at_instead(explained):
     ids = run.processor.target.encode(target)
     batch = run.recipe.pairing.collate([run.processor.source.encode(given)], [ids])
     (result,) = forced(run.model, batch, alignment=True)
-    seen = look(run, given, asked=AnswerOptions(target=target))
+    seen = explain_input(run, given, asked=AnswerOptions(target=target))
     np.testing.assert_allclose(seen.map("cross", 0).weights, result.alignment[0].numpy(), atol=1e-6)
     assert seen.written["target"] == pytest.approx(result.log_probs.tolist(), abs=1e-6)
     assert seen.answer["log_probs"] == seen.written["target"]
@@ -352,7 +356,7 @@ def test_a_target_that_is_given_is_looked_at_instead(explained):
 
 
 def test_an_empty_target_ends_at_once(explained):
-    seen = look(*explained("translation"), asked=AnswerOptions(target=""))
+    seen = explain_input(*explained("translation"), asked=AnswerOptions(target=""))
     assert seen.sides["target"].tokens == ("</s>",)
     assert len(seen.written["target"]) == 1
 
@@ -360,7 +364,7 @@ def test_an_empty_target_ends_at_once(explained):
 @pytest.mark.parametrize(("prompt", "target"), [("the cat", " sat on"), ("the c", "at sat"), ("", "the")])
 def test_a_completion_that_is_given_is_encoded_with_its_prompt(explained, prompt, target):
     run, _ = explained("language model")
-    seen = look(run, prompt, asked=AnswerOptions(target=target))
+    seen = explain_input(run, prompt, asked=AnswerOptions(target=target))
     ids = run.processor.text.encode(prompt + target)
     shown = seen.sides["input"].tokens
     assert shown == (*["</s>"] * (not prompt), *run.processor.text.tokens(ids))
@@ -378,7 +382,7 @@ def test_an_end_that_a_stop_text_forced_is_not_the_models(explained):
     assert free.text
     completion = run.recipe.completion.model_copy(update={"stop": [free.text[0]]})
     recipe = run.recipe.model_copy(update={"completion": completion})
-    seen = look(Run(run.folder, recipe, run.processor, run.model), given)
+    seen = explain_input(Run(run.folder, recipe, run.processor, run.model), given)
     assert seen.answer["tokens"] == free.tokens[:1]
     # The end token was forced: with certainty.
     assert seen.answer["log_probs"] == pytest.approx([free.log_probs[0], 0.0], abs=1e-6)
@@ -413,7 +417,7 @@ def test_every_beam_can_be_looked_at(explained):
     (best,) = run.predict([given])
     assert len(best.alternatives) == 2
     for number, prediction in enumerate([best, *best.alternatives]):
-        seen = look(run, given, asked=AnswerOptions(alternative=number))
+        seen = explain_input(run, given, asked=AnswerOptions(alternative=number))
         assert seen.answer["text"] == prediction.text
         assert seen.sides["target"].tokens == (*prediction.tokens, "</s>")
         n = len(prediction.log_probs)
@@ -423,10 +427,10 @@ def test_every_beam_can_be_looked_at(explained):
 def test_another_decoding_answers(explained):
     run, given = explained("translation")
     short = GreedyConfig(max_length=MaxLength(ratio=0, extra=1))
-    assert len(look(run, given, asked=AnswerOptions(decoding=short)).sides["target"].tokens) <= 2
+    assert len(explain_input(run, given, asked=AnswerOptions(decoding=short)).sides["target"].tokens) <= 2
     wide = BeamConfig(beam=5, n_best=2)
     (answer,) = run.predict([given], decoding=wide)
-    assert look(run, given, asked=AnswerOptions(decoding=wide)).answer == answer.to_dict()
+    assert explain_input(run, given, asked=AnswerOptions(decoding=wide)).answer == answer.to_dict()
 
 
 @pytest.mark.parametrize("options", [{"alternative": 1}, {"target": "red dog"}])
@@ -434,9 +438,11 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
     run, _ = explained("one text")
     long = "red dog runs " * 5
     wide = BeamConfig(beam=3, n_best=2, max_length=MaxLength(ratio=0, extra=5))
-    best = look(run, long, asked=AnswerOptions(decoding=wide)).answer["note"]
+    best = explain_input(run, long, asked=AnswerOptions(decoding=wide)).answer["note"]
     assert best == "source cut from 15 to 10 tokens"
-    assert look(run, long, asked=AnswerOptions(decoding=wide, **options)).answer["note"].endswith(best)
+    assert (
+        explain_input(run, long, asked=AnswerOptions(decoding=wide, **options)).answer["note"].endswith(best)
+    )
 
 
 # Refusals --------------------------------------------------------------------------------------------------
@@ -530,26 +536,26 @@ def test_what_was_cut_of_the_input_is_told_with_every_answer(explained, options)
 def test_what_cannot_be_explained_is_told(explained, name, given, options, message):
     run, own = explained(name)
     with pytest.raises(RequestError, match=message):
-        look(run, own if given is None else given, **options)
+        explain_input(run, own if given is None else given, **options)
 
 
 def test_a_picture_that_is_not_there_is_named(explained, tmp_path):
     for name in ("pictures", "captions"):
         with pytest.raises(DataError, match=r"none\.png: no such file"):
-            look(explained(name)[0], str(tmp_path / "none.png"))
+            explain_input(explained(name)[0], str(tmp_path / "none.png"))
 
 
 def test_what_would_take_too_much_memory_is_refused_before_the_model_runs(explained, monkeypatch):
     run, given = explained("classification")
-    n = len(look(run, given, maps=NO_MAPS).sides["input"].tokens)
+    n = len(explain_input(run, given, maps=NO_MAPS).sides["input"].tokens)
     wanted = points(run.model)
-    sides = look(run, given).sides
+    sides = explain_input(run, given).sides
     # Two layers of three heads, and three rectangles of a layer while it works.
     needed = 4 * n * n * (2 * 3 + 3 * 3)
     assert memory(wanted, sides) == needed
-    look(run, given, limit=needed)
+    explain_input(run, given, limit=needed)
     answered = run.predict([given])
     monkeypatch.setattr(run, "predict", lambda texts, **options: answered)
     monkeypatch.setattr(run.model, "forward", None)
     with pytest.raises(RequestError, match=f"attention of 6 heads over as many as {n} tokens takes .* MiB"):
-        look(run, given, limit=needed - 1)
+        explain_input(run, given, limit=needed - 1)

@@ -23,7 +23,7 @@ UPDATES, QUICK, WARM = 60, 6, 10
 MIB = 2**20
 
 
-def foretold(name: str) -> dict[str, Any]:
+def predicted(name: str) -> dict[str, Any]:
     """What ``describe --time`` says, in the part ``timing`` of its JSON."""
     command = [sys.executable, "-m", "heedful", "describe", name, "--time", "--json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -57,12 +57,12 @@ if __name__ == "__main__":
     watch, rows, record = Watch(), [], {}
     for name in CASES:
         log(f"{name}: foretelling")
-        said = foretold(name)
+        said = predicted(name)
         log(f"{name}: training")
         with tempfile.TemporaryDirectory() as folder:
             seconds, memory = trained(name, said["compiled"], Path(folder) / "run", updates)
         took, held = said["seconds"] / seconds, said["process"] / memory
-        record[name] = {"foretold": said, "seconds": seconds, "memory": memory}
+        record[name] = {"predicted": said, "seconds": seconds, "memory": memory}
         rows.append(
             (
                 name,
@@ -75,11 +75,11 @@ if __name__ == "__main__":
             )
         )
         log(" ".join(rows[-1]))
-    heads = ["recipe", "seconds foretold", "measured", "off by", "MiB foretold", "measured", "off by"]
+    heads = ["recipe", "seconds predicted", "measured", "off by", "MiB predicted", "measured", "off by"]
     words = (
         f"The median of {updates - WARM if updates > WARM else updates} updates of a real training, on its "
         "own data, and its process at the peak, with Python, torch and what compiling takes. Other processes "
         f"used {watch.others():.2f} cores meanwhile."
     )
-    title = "What is foretold of a training, and what it takes"
-    write("foretold", title, [grid(heads, rows), words], record, describe(), chosen.out)
+    title = "What is predicted of a training, and what it takes"
+    write("predicted", title, [grid(heads, rows), words], record, describe(), chosen.out)
