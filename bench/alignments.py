@@ -27,8 +27,8 @@ from harness.machine import describe
 from harness.report import grid, write
 from harness.turns import log
 from heedful.data.lines import find, lines
-from heedful.evaluation.alignment import Link, alignment_error_rate, read_gold
 from heedful.explain.alignment import pharaoh
+from heedful.tasks.metrics.alignment import Link, alignment_error_rate, read_gold
 from heedful.text.configuration import PreprocessingConfig
 
 # What the gold French has apart: elided vowels written out, articles beside their prepositions.

@@ -89,7 +89,7 @@ def _as_the_command_does(recipe: Any, run: Any) -> list[Any]:
 
 def real_tokens(recipe: Any, run: Path) -> float:
     """The share of the rectangles that attention works on which real tokens fill, over an epoch."""
-    from heedful.runs.folder import RunFolder
+    from heedful.artifacts.run_folder import RunFolder
     from heedful.runs.kinds import kind_of
     from heedful.runs.prepare import prepare
 

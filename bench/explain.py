@@ -50,8 +50,8 @@ def encoder(folder: Path, shape: dict[str, int]) -> Path:
     """A classifier with random weights, as training leaves one."""
     import torch
 
+    from heedful.artifacts.run_folder import RunFolder, write_json, write_text
     from heedful.data.sources import LocatedRow, Location
-    from heedful.runs.folder import RunFolder, write_json, write_text
     from heedful.runs.kinds import kind_of
     from heedful.runs.reading import recipe_from
     from heedful.runs.train import seal

@@ -49,8 +49,8 @@ def amount(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
 
 def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> Path:
     """A run as training leaves it, with random weights far from their first ones."""
+    from heedful.artifacts.run_folder import RunFolder, write_json, write_text
     from heedful.data.sources import LocatedRow, Location
-    from heedful.runs.folder import RunFolder, write_json, write_text
     from heedful.runs.kinds import kind_of
     from heedful.runs.reading import recipe_from
     from heedful.runs.train import seal

@@ -46,7 +46,7 @@ def _settings(train: Callable[[str, bool], Work]) -> list[Contender]:
 
 def decoding(job: Any, device: str) -> list[Contender]:
     """heedful's decoding, as prediction does it: one path for all, or in each precision that it has."""
-    settings = ("fp32", "bf16", "int8") if find_spec("heedful.inference") and device == "cpu" else ("plain",)
+    settings = ("fp32", "bf16", "int8") if find_spec("heedful.engine") and device == "cpu" else ("plain",)
     return [Contender("heedful", setting, partial(_decode, setting, job, device)) for setting in settings]
 
 
@@ -59,7 +59,7 @@ def _decode(setting: str, job: Any, device: str) -> Work:
     torch.manual_seed(0)
     model = transformer(job.shape).to(device).eval()
     if setting != "plain":
-        from heedful.inference.choosing import Inference
+        from heedful.engine.choosing import Inference
 
         inference = Inference(model, setting)
         model = inference.ready()

@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heedful.ledger.describing import describe as describe
     from heedful.runs.building import build as build
-    from heedful.runs.ledger.describing import describe as describe
     from heedful.runs.run import load as load
 
 __version__ = "0.1.0"
@@ -15,7 +15,7 @@ __all__ = ["__version__", "build", "describe", "load"]
 # Imported when first asked for, so that `import heedful` does not wait for torch.
 _HOMES = {
     "build": "heedful.runs.building",
-    "describe": "heedful.runs.ledger.describing",
+    "describe": "heedful.ledger.describing",
     "load": "heedful.runs.run",
 }
 

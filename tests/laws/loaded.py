@@ -8,9 +8,9 @@ from cases import SOURCES, TARGETS, source_of, vocabularies
 from pydantic import TypeAdapter
 from safetensors.torch import save_file
 
+from heedful.artifacts.weights import load_weights
 from heedful.models.registry import ModelConfig, build_model
 from heedful.nn.layout import Tokens
-from heedful.training.weights import load_weights
 
 
 def main(folder: Path) -> None:

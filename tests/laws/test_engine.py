@@ -23,13 +23,13 @@ from writing import check_decodings, cuts_of, decodings, extend, written
 
 from heedful.decoding.config import BeamConfig, decode
 from heedful.decoding.protocol import Request
+from heedful.engine.compiled import CompiledModel
+from heedful.engine.engine import compiled
+from heedful.engine.native_library import library
+from heedful.engine.packing import quantised
+from heedful.engine.program import UnfitError
+from heedful.engine.running import ROWS
 from heedful.errors import RequestError
-from heedful.inference.compiled import CompiledModel
-from heedful.inference.engine import compiled
-from heedful.inference.packing import quantised
-from heedful.inference.program import UnfitError
-from heedful.inference.running import ROWS
-from heedful.native.library import library
 from heedful.nn.layout import Tokens
 from heedful.nn.residual import PreNorm
 from heedful.nn.taps import recording

@@ -18,9 +18,9 @@ from cases import (
 from pydantic import TypeAdapter
 from safetensors.torch import load_file
 
+from heedful.artifacts.weights import save_weights
 from heedful.models.registry import PRESETS, ModelConfig
 from heedful.nn.layout import Tokens
-from heedful.training.weights import save_weights
 
 CONFIGS = {**PRESETS, **{name: configuration(name) for name in MODELS}}
 

@@ -23,13 +23,13 @@ from cases import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heedful.artifacts.weights import load_weights, save_weights
 from heedful.nn.attention import kernels
 from heedful.nn.declarations import declared, without_gradient
 from heedful.nn.layout import Tokens
 from heedful.nn.patches import Pictures
 from heedful.objectives.classification import SequenceClass, class_logits
 from heedful.training.step import Step
-from heedful.training.weights import load_weights, save_weights
 
 NAN = float("nan")
 UNCOUPLED = [name for name, case in LABELLED.items() if case.get("norm", "layer") not in ("batch", "power")]

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from heedful.ledger.describing import describe
 from heedful.models.encoder import class_head
 from heedful.models.registry import PRESETS, SIZES, build_model
-from heedful.runs.ledger.describing import describe
 
 # Each with the sizes of its vocabularies, or, of pictures, the number of classes of its head.
 COUNTS: dict[str, tuple[tuple[int, ...], int]] = {

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from heedful.inference.engine import Engine, compiled
-from heedful.inference.running import Room, Rows, Runner
+from heedful.engine import building
+from heedful.engine import native_library as native
+from heedful.engine.engine import Engine, compiled
+from heedful.engine.running import Room, Rows, Runner
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
-from heedful.native import building
-from heedful.native import library as native
 
 V, LINES, CAPACITY, SOURCE_LINES, SOURCE_CAPACITY, SEQUENCES = 37, 5, 23, 3, 19, 7
 ROWS = ("ids", "positions", "places", "sequences", "seen", "ancestors", "sources", "source_lengths")

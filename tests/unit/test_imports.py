@@ -15,17 +15,16 @@ BASE = {"errors", "config", "files", "memory", "hardware"}
 
 # What each package may import besides itself. The order is the architecture.
 BELOW: dict[str, set[str]] = {name: set() for name in BASE} | {"files": {"errors"}, "memory": {"errors"}}
-BELOW["nn"] = BELOW["native"] = BASE
-BELOW["text"] = BASE
+BELOW["nn"] = BELOW["text"] = BELOW["artifacts"] = BASE
 BELOW["models"] = BELOW["objectives"] = {*BASE, "nn"}
-BELOW["decoding"] = {*BASE, "nn", "native"}
-BELOW["inference"] = {*BELOW["decoding"], "models", "decoding"}
 BELOW["data"] = {*BASE, "nn", "text"}
-BELOW["tasks"] = {*BELOW["data"], *BELOW["inference"], "data", "objectives", "inference"}
-BELOW["training"] = BELOW["evaluation"] = BELOW["tasks"] | {"tasks"}
-BELOW["runs"] = BELOW["training"] | {"training", "evaluation"}
-BELOW["explain"] = BELOW["interop"] = BELOW["runs"] | {"runs"}
-BELOW["lab"] = BELOW["explain"] | {"explain"}
+BELOW["engine"] = {*BASE, "nn", "models"}
+BELOW["decoding"] = {*BASE, "nn", "engine"}
+BELOW["tasks"] = {*BELOW["data"], *BELOW["engine"], "data", "objectives", "engine", "decoding"}
+BELOW["training"] = BELOW["tasks"] | {"tasks", "artifacts"}
+BELOW["runs"] = BELOW["training"] | {"training"}
+BELOW["ledger"] = BELOW["explain"] = BELOW["interop"] = BELOW["runs"] | {"runs"}
+BELOW["lab"] = BELOW["explain"] | {"explain", "ledger"}
 BELOW["cli"] = BELOW["lab"] | {"lab", "interop"}
 
 

@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from heedful.evaluation.classification import classification_scores
-from heedful.evaluation.score import Score
+from heedful.tasks.metrics.classification import classification_scores
+from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
 from heedful.training.callbacks import JsonLines
 from heedful.training.events import Started, Stopped, StopReason, Updated, Validated

@@ -114,11 +114,11 @@ class _Look:
 
 def _look(run: "Run", language: "Language", judged: int) -> _Look:
     """Translate one sentence with its alignment, by the layer or head that aligns validation data best."""
-    from heedful.evaluation.alignment import Alignment
     from heedful.explain.alignment import from_prediction, teacher_forced
     from heedful.explain.best_head import keep
     from heedful.explain.error_rates import links_of, most_accurate, rated
     from heedful.runs.demo import drawn_pair, judged_pairs
+    from heedful.tasks.metrics.alignment import Alignment
 
     pairs = judged_pairs(language, judged)
     seen = teacher_forced(run.model, run.processor, [p.source for p in pairs], [p.target for p in pairs])

@@ -10,7 +10,7 @@ from heedful.cli.output import json_result, log, result
 from heedful.errors import escaped
 
 if TYPE_CHECKING:
-    from heedful.runs.ledger.ledger import Ledger
+    from heedful.ledger.ledger import Ledger
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +41,7 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """Count parameters, FLOPs and memory, line by line, as a lecture would; with --time, time an update."""
-    from heedful.runs.ledger import describing
+    from heedful.ledger import describing
 
     changes = overrides or []
     if time:
@@ -65,7 +65,7 @@ def _show(ledger: "Ledger") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from heedful.runs.ledger.text import COLUMNS, LEFT, cells, memory, summary, timing
+    from heedful.ledger.text import COLUMNS, LEFT, cells, memory, summary, timing
 
     table = Table(title=Text(escaped(ledger.name)), title_justify="left", box=None, pad_edge=False)
     for i, column in enumerate(COLUMNS):

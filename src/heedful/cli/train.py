@@ -50,7 +50,7 @@ def train(
     as_json: bool = typer.Option(False, "--json", help="Print the outcome as one JSON object."),
 ) -> None:
     """Train a model as a recipe says."""
-    from heedful.runs.folder import RunFolder
+    from heedful.artifacts.run_folder import RunFolder
     from heedful.runs.reading import read_recipe
     from heedful.runs.yaml import dump_yaml
 

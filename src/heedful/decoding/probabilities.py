@@ -5,8 +5,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from heedful.engine.native_library import library
 from heedful.errors import WorkError
-from heedful.native.library import library
 
 NATIVE_MOST = 64
 """The native ranking keeps its best in order by insertion, which suits a few; more are sorted by torch."""

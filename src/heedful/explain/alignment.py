@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import RequestError
-from heedful.evaluation.alignment import Link
 from heedful.objectives.guided import DecoderStep
 from heedful.tasks.forced import forced
+from heedful.tasks.metrics.alignment import Link
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.sequence_formats import TWO_SIDES
 from heedful.tasks.translation import Tokenizers

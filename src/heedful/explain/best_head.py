@@ -17,13 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.errors import DamagedError, HeedfulError
 from heedful.explain.alignment import STEPS, Choice
 from heedful.explain.error_rates import Rated, most_accurate
 from heedful.explain.one_text import points_of
 from heedful.explain.view import TARGET
 from heedful.objectives.guided import DecoderStep
-from heedful.runs.folder import RunFolder, read_json, write_json
 
 if TYPE_CHECKING:
     from heedful.runs.run import Run

@@ -15,15 +15,6 @@ from typing import Any
 from heedful.data.lines import find, lines
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError
-from heedful.evaluation.alignment import (
-    Alignment,
-    Gold,
-    Link,
-    alignment_error_rate,
-    check_alignments,
-    read_gold,
-)
-from heedful.evaluation.score import Score
 from heedful.explain import one_text
 from heedful.explain.alignment import (
     END,
@@ -42,6 +33,15 @@ from heedful.objectives.guided import DecoderStep
 from heedful.runs import kind
 from heedful.runs.prepare import rows_of
 from heedful.runs.run import Run
+from heedful.tasks.metrics.alignment import (
+    Alignment,
+    Gold,
+    Link,
+    alignment_error_rate,
+    check_alignments,
+    read_gold,
+)
+from heedful.tasks.metrics.score import Score
 from heedful.tasks.sequence_formats import TWO_SIDES, ConcatenatedFormat, EncoderDecoderFormat
 from heedful.tasks.translation import SOURCE, TARGET, Tokenizers
 from heedful.text.tokenizer import Tokenizer
@@ -122,7 +122,7 @@ class AlignmentScoring:
     """How attention is to be held against gold alignments.
 
     Args:
-        gold: the file of these (`heedful.evaluation.alignment.read_gold`), plain or ``.gz``.
+        gold: the file of these (`heedful.tasks.metrics.alignment.read_gold`), plain or ``.gz``.
         first: what the file calls the first word, 0 or 1.
         development: choose the head by the first so many pairs, and report it on the others.
         choice: report this head, instead of the one with the lowest rate.

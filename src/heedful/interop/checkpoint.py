@@ -10,9 +10,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from heedful.artifacts.weights import opened
 from heedful.errors import DamagedError, RequestError, WorkError
 from heedful.files import parse_json, replacing, sha256, write_text
-from heedful.training.weights import opened
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"

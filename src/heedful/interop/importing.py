@@ -9,16 +9,16 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+from heedful.artifacts.environment import environment
+from heedful.artifacts.lock import held, nothing_half_made
+from heedful.artifacts.run_folder import RunFolder, write_json, write_text
 from heedful.errors import RequestError
 from heedful.files import is_unicode
 from heedful.interop.checkpoint import CONFIG, Checkpoint
 from heedful.interop.formats import format_of
 from heedful.memory import room_for
-from heedful.runs.environment import environment
-from heedful.runs.folder import RunFolder, write_json, write_text
 from heedful.runs.kind import Log
 from heedful.runs.kinds import kind_of
-from heedful.runs.lock import held, nothing_half_made
 from heedful.runs.reading import recipe_from
 from heedful.runs.train import seal
 from heedful.runs.trees import Mark, Tree

@@ -12,8 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from heedful.artifacts.weights import fit, named_tensors
 from heedful.errors import RequestError, nearest
-from heedful.training.weights import fit, named_tensors
 
 MOST = 12
 """Problems that are told; where every name is wrong, a few of them say so."""

@@ -17,7 +17,6 @@ from heedful.data.batch import Batch
 from heedful.data.corpora.grammar import Clause, Nominal, Pair, Sentence
 from heedful.data.corpora.lexicon_english import TITLES, VERBS
 from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, write
-from heedful.evaluation.alignment import Alignment, alignment_error_rate
 from heedful.lab.drawing import Bars, Matrix, Panel
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import cache, generator_from, seeded
@@ -27,6 +26,7 @@ from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.objectives.cross_entropy import NextToken
 from heedful.tasks.forced import forced
+from heedful.tasks.metrics.alignment import Alignment, alignment_error_rate
 from heedful.training.optimizers import AdamConfig
 from heedful.training.schedules import Constant
 

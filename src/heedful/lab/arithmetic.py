@@ -12,10 +12,10 @@ from heedful.lab.drawing import Bars
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size, Verdict
 from heedful.lab.published import BASE, BIG
 from heedful.lab.seeds import cache
+from heedful.ledger.describing import describe
+from heedful.ledger.ledger import Ledger, Row
 from heedful.models.registry import preset
 from heedful.models.transformer import TransformerConfig
-from heedful.runs.ledger.describing import describe
-from heedful.runs.ledger.ledger import Ledger, Row
 
 
 @cache

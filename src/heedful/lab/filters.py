@@ -10,12 +10,12 @@ from torch.nn import functional
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
+from heedful.ledger.ledger import Ledger, ledger_of
 from heedful.nn.attention.scores import DotScore
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.layout import Layout
 from heedful.nn.mixers import DepthwiseSeparableConvolution
 from heedful.nn.taps import recording
-from heedful.runs.ledger.ledger import Ledger, ledger_of
 
 KERNEL, CHANNELS_IN, CHANNELS_OUT = 3, 3, 5
 SHARPNESS = 128.0

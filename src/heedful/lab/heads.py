@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from heedful.lab.drawing import Curves, Matrix, over
 from heedful.lab.experiment import Experiment, Measured, Outcome, Size
 from heedful.lab.seeds import seeded
+from heedful.ledger.ledger import Ledger, ledger_of
 from heedful.nn.attention.self_attention import SelfAttention
 from heedful.nn.layout import Layout
 from heedful.nn.taps import recording
-from heedful.runs.ledger.ledger import Ledger, ledger_of
 
 D_MODEL, LENGTH = 512, 64
 HEADS = {"short": (1, 2, 8), "long": (1, 2, 4, 8, 16)}

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from heedful.artifacts.run_folder import RunFolder, read_text
 from heedful.errors import DamagedError, RequestError, nearest
 from heedful.files import parse_json, sha256
-from heedful.runs.folder import RunFolder, read_text
 from heedful.runs.saved import saved_tree
 
 OUTSIDE = ("description", "expected", "root")

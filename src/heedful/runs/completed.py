@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import DamagedError, RequestError
-from heedful.runs.folder import RunFolder
 from heedful.runs.recipe import Recipe
 from heedful.runs.run import check_files
 from heedful.runs.saved import saved_recipe

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.builtin import BuiltInSource
 from heedful.data.corpora.baselines import monotone, word_by_word
 from heedful.data.corpora.grammar import Pair
 from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, Language, phrasebook
 from heedful.errors import RequestError
-from heedful.evaluation.score import Score
-from heedful.evaluation.translation import translation_scores
 from heedful.runs.evaluate import evaluate
-from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Scoring
 from heedful.runs.reading import read_recipe
 from heedful.runs.recipe import Recipe
@@ -21,6 +19,8 @@ from heedful.runs.run import Run
 from heedful.runs.saved import saved_recipe
 from heedful.runs.train import Trained, train_run
 from heedful.runs.translation.scoring import Evaluation
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.translation import translation_scores
 from heedful.training.events import Callback
 
 Beginning = Literal["new", "interrupted", "finished"]

@@ -14,18 +14,18 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded, Longest
 from heedful.data.sources import LocatedRow, Row, SourceConfig
 from heedful.data.store import TokenStore
-from heedful.evaluation.score import Score
-from heedful.inference.choosing import Inference
+from heedful.engine.choosing import Inference
 from heedful.models.registry import build_model
 from heedful.objectives.terms import AuxiliaryLoss, Objective
-from heedful.runs.folder import RunFolder
 from heedful.runs.recipe import Recipe
 from heedful.runs.trees import Tree
 from heedful.runs.warm_start import MappedWeights, MapWeights
+from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
 from heedful.training.feed import PlannedData
 from heedful.training.loop import Validate
@@ -145,7 +145,7 @@ class Scoring:
         limit: only so many rows, or None.
         stride: how far windows move on, where the kind has windows, or None.
         progress: called with the number of rows just done.
-        precision: of the weights while decoding (`heedful.inference.choosing`).
+        precision: of the weights while decoding (`heedful.engine.choosing`).
     """
 
     decoding: Any = None

@@ -10,11 +10,11 @@ from heedful.data.batch import Batch
 from heedful.data.plan import in_order
 from heedful.data.store import Ids, TokenStore
 from heedful.decoding.config import DecodingConfig, GreedyConfig
-from heedful.evaluation.translation import References, check_language, quick_scores, reference_notes
 from heedful.runs.kind import Predictor, Prepared
 from heedful.runs.measuring import means, micro_batch
 from heedful.runs.references import references_of
 from heedful.tasks.linking import ALIGNMENT
+from heedful.tasks.metrics.translation import References, check_language, quick_scores, reference_notes
 from heedful.tasks.sequence_formats import SequenceFormat
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from heedful.artifacts.run_folder import RunFolder, read_json, write_json
 from heedful.data.digest import RowDigest
 from heedful.data.pictures import opened
 from heedful.data.sources import LocatedRow, Row, SourceConfig, kept_lists, open_source
 from heedful.data.store import TokenStore
 from heedful.errors import DataError, RequestError
-from heedful.runs.folder import RunFolder, read_json, write_json
 from heedful.runs.kind import Kind, Log, Prepared
 from heedful.runs.kinds import kind_of
 from heedful.runs.recipe import Recipe

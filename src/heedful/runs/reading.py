@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from heedful.artifacts.run_folder import RunFolder, read_text
 from heedful.data.lines import expand as expand_path
 from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
 from heedful.models.registry import preset_trees
-from heedful.runs.folder import RunFolder, read_text
 from heedful.runs.kind import Kind
 from heedful.runs.kinds import KINDS
 from heedful.runs.problems import kinds_of, validate

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from heedful.artifacts.environment import choose_device
+from heedful.artifacts.run_folder import RunFolder, read_json
+from heedful.artifacts.weights import fit, load_weights
 from heedful.decoding.config import DecodingConfig
+from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_intact, sha256
-from heedful.inference.choosing import Inference
 from heedful.memory import room_for
-from heedful.runs.environment import choose_device
-from heedful.runs.folder import RunFolder, read_json
 from heedful.runs.kind import Kind, Predictor
 from heedful.runs.kinds import kind_of
 from heedful.runs.questions import at_least_one, decoding_of, inputs_of, streaming, with_beam
@@ -24,7 +25,6 @@ from heedful.tasks.prediction import Prediction
 from heedful.tasks.streaming import Pieces
 from heedful.training import checkpoints
 from heedful.training.averaging import final_weights
-from heedful.training.weights import fit, load_weights
 
 _preparing = Lock()
 """Held while an `Inference` is made: one thread makes it for all."""
@@ -100,7 +100,7 @@ class Run:
                 anew for each number.
             progress: called with the number of texts just done.
             precision: of the weights while decoding: fp32, bf16, int8, or auto, which is fp32
-                (`heedful.inference.choosing`).
+                (`heedful.engine.choosing`).
             **options: of a language model, ``max_new_tokens``, ``stop`` (a list of texts) and ``prefix``, a
                 text that is read before every prompt.
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from heedful.artifacts.run_folder import RunFolder, read_text
 from heedful.errors import RequestError
-from heedful.runs.folder import RunFolder, read_text
 from heedful.runs.reading import recipe_from
 from heedful.runs.trees import Tree
 from heedful.runs.yaml import read_yaml

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from heedful.artifacts.environment import choose_device
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.errors import DataError, RequestError
 from heedful.memory import keep_freed_memory
-from heedful.runs.environment import choose_device
-from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Prepared
 from heedful.runs.kinds import kind_of
 from heedful.runs.memory_budget import rehearse, too_wide

@@ -12,15 +12,16 @@ import torch
 from torch import nn
 
 from heedful import __version__
+from heedful.artifacts.environment import choose_device, environment
+from heedful.artifacts.lock import held, nothing_half_made
+from heedful.artifacts.run_folder import FORMAT, RunFolder, write_card, write_json, write_text
+from heedful.artifacts.weights import fit, save_weights
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_temporary, remove_temporaries
 from heedful.memory import keep_freed_memory, room_for
 from heedful.runs.completed import at_its_end
-from heedful.runs.environment import choose_device, environment
-from heedful.runs.folder import FORMAT, RunFolder, write_card, write_json, write_text
 from heedful.runs.kind import Log
 from heedful.runs.kinds import kind_of
-from heedful.runs.lock import held, nothing_half_made
 from heedful.runs.memory_budget import TOO_LARGE, WAY_OUT, check_model, rehearse, require_room, too_wide
 from heedful.runs.prepare import prepare
 from heedful.runs.recipe import Recipe
@@ -43,7 +44,6 @@ from heedful.training.schedules import build_schedule, is_better
 from heedful.training.settings import TrainingConfig
 from heedful.training.step import Step
 from heedful.training.update import seed_of
-from heedful.training.weights import fit, save_weights
 
 # What may differ between a recipe and the run that it resumes: how long and how to look, not what is made.
 _MAY_CHANGE = {"training", "validation", "decoding", "evaluation", "expected", "description", "root"}

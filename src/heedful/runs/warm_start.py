@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder, read_entry, read_text
+from heedful.artifacts.weights import named_tensors, read_tensors
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
-from heedful.runs.folder import RunFolder, read_entry, read_text
 from heedful.runs.recipe import Recipe
 from heedful.runs.vectors import frozen_tables
 from heedful.runs.yaml import read_yaml
 from heedful.tasks.pictures import PictureReader
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer
-from heedful.training.weights import named_tensors, read_tensors
 
 HEADS = "heads."
 ENCODER = ("source_embedding.", "encoder.")

@@ -19,8 +19,8 @@ from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.protocol import Hypothesis, StepOutput
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError
-from heedful.inference.choosing import Inference
 from heedful.nn.layout import Ids, Tokens
 from heedful.nn.patches import Pictures
 from heedful.tasks.generation import Generator

@@ -15,9 +15,9 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT
 from heedful.decoding.config import BeamConfig, DecodingConfig, decode
 from heedful.decoding.protocol import Hypothesis, Request
+from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
 from heedful.files import is_unicode
-from heedful.inference.choosing import Inference
 from heedful.tasks.continuing import Continuation, Stops
 from heedful.tasks.generation import n_hypotheses
 from heedful.tasks.grouping import longest_first

@@ -8,7 +8,7 @@ import torch
 
 from heedful.decoding.config import BeamConfig, DecodingConfig, decode
 from heedful.decoding.protocol import Hypothesis, Request
-from heedful.inference.choosing import Inference
+from heedful.engine.choosing import Inference
 from heedful.tasks.forced import forced
 from heedful.tasks.generation import Generator, n_hypotheses
 from heedful.tasks.prediction import Prediction

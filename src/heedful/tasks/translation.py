@@ -15,8 +15,8 @@ from heedful.data.report import Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.decoding.config import DecodingConfig
 from heedful.decoding.protocol import Hypothesis
+from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
-from heedful.inference.choosing import Inference
 from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.sequence_formats import TWO_SIDES, SequenceFormat

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from heedful.artifacts.weights import opened, read_aliases
 from heedful.errors import RequestError
 from heedful.training.checkpoints import latest_good, load, path_of, paths
 from heedful.training.settings import TrainingConfig
-from heedful.training.weights import opened, read_aliases
 
 Weights = tuple[dict[str, Tensor], dict[str, str]]
 """Tensors by name, and the other names of tied ones."""

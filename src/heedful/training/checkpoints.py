@@ -24,12 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from heedful.errors import DamagedError, DataError, RequestError, WorkError
-from heedful.files import is_intact, parse_json, require_end, sha256, stamped, sync
-from heedful.training.faults import reached
-from heedful.training.optimizers import load_state_tensors, state_tensors
-from heedful.training.state import TrainingState
-from heedful.training.weights import (
+from heedful.artifacts.weights import (
     fit,
     load_weights,
     named_tensors,
@@ -38,6 +33,11 @@ from heedful.training.weights import (
     save_weights,
     write_tensors,
 )
+from heedful.errors import DamagedError, DataError, RequestError, WorkError
+from heedful.files import is_intact, parse_json, require_end, sha256, stamped, sync
+from heedful.training.faults import reached
+from heedful.training.optimizers import load_state_tensors, state_tensors
+from heedful.training.state import TrainingState
 
 __all__ = [
     "VERSION",

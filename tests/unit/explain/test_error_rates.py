@@ -9,7 +9,6 @@ import torch
 
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import DataError, RequestError
-from heedful.evaluation.alignment import Alignment
 from heedful.explain.alignment import Attention, Choice, between_ids, links, teacher_forced
 from heedful.explain.error_rates import (
     AlignmentScoring,
@@ -25,6 +24,7 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.trees import Mark, Tree
+from heedful.tasks.metrics.alignment import Alignment
 from heedful.tasks.sequence_formats import EncoderDecoderFormat
 from heedful.text.configuration import PreprocessingConfig
 from heedful.text.words import word_ids_of_all

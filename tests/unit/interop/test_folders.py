@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 
+from heedful.artifacts.lock import held
 from heedful.errors import RequestError
 from heedful.interop import exporting, importing
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
-from heedful.runs.lock import held
 
 
 @pytest.fixture(params=["import", "export"])
@@ -62,7 +62,7 @@ def test_a_folder_that_was_empty_is_left_empty_by_a_failure(write, tmp_path, mon
     def full(*arguments, **settings):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("heedful.training.weights.save_file", full)
+    monkeypatch.setattr("heedful.artifacts.weights.save_file", full)
     monkeypatch.setattr("heedful.interop.checkpoint.save_file", full)
     (tmp_path / "out").mkdir()
     with pytest.raises(Exception, match="cannot be written"):

@@ -8,6 +8,7 @@ import torch
 from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import DamagedError, RequestError
 from heedful.files import sha256
 from heedful.interop.exporting import export_run
@@ -16,7 +17,6 @@ from heedful.interop.importing import import_run
 from heedful.interop.names import Numbering, take
 from heedful.models.language_model import PRESETS, LanguageModelConfig
 from heedful.models.registry import build_model
-from heedful.runs.folder import RunFolder
 from heedful.runs.run import load
 from heedful.text.specials import SPECIALS
 
@@ -170,7 +170,7 @@ def test_nothing_is_left_half_made(gpt2, tmp_path, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("heedful.training.weights.write_tensors", full)
+    monkeypatch.setattr("heedful.artifacts.weights.write_tensors", full)
     with pytest.raises(Exception, match="cannot be written"):
         import_run(gpt2, tmp_path / "runs" / "own")
     assert not (tmp_path / "runs").exists()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import RequestError
 from heedful.interop.exporting import export_run
 from heedful.interop.halves import in_halves
@@ -14,7 +15,6 @@ from heedful.interop.marian import load_weights
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
 from heedful.nn.layout import Tokens
-from heedful.runs.folder import RunFolder
 from heedful.runs.run import load
 
 ROWS = [

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from heedful.artifacts.run_folder import RunFolder, write_json, write_text
 from heedful.errors import RequestError
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
@@ -14,7 +15,6 @@ from heedful.interop.names import take
 from heedful.interop.vit import table
 from heedful.models.registry import build_model
 from heedful.models.vision import PRESETS, VisionConfig
-from heedful.runs.folder import RunFolder, write_json, write_text
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load

@@ -6,8 +6,8 @@ from sweep import Laws, curve, made, value
 from torch import nn
 
 from heedful.lab import waiting
+from heedful.ledger.ledger import ledger_of
 from heedful.nn.layout import Layout, Tokens
-from heedful.runs.ledger.ledger import ledger_of
 
 
 class TestExperiments(Laws):

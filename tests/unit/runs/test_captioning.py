@@ -11,19 +11,19 @@ import torch
 from PIL import Image
 from sacrebleu import corpus_bleu, corpus_chrf, corpus_ter
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.corpora.scenes import caption, pixels, scene
 from heedful.data.pictures import Picture
 from heedful.data.sources import CaptionedFolderSource, JsonlSource, LocatedRow, Location, TsvSource
 from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
+from heedful.ledger.describing import describe
 from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.captioning.scoring import by_picture
 from heedful.runs.evaluate import chosen_splits, evaluate
-from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Scoring
 from heedful.runs.kinds import kind_of
-from heedful.runs.ledger.describing import describe
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load

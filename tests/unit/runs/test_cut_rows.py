@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import DataError
 from heedful.runs.evaluate import chosen_splits, evaluate
-from heedful.runs.folder import RunFolder
 from heedful.runs.kinds import KINDS
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from

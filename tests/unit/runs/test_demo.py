@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from heedful.artifacts.run_folder import FORMAT
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import RequestError
-from heedful.evaluation.score import Score
 from heedful.runs.demo import (
     NAMES,
     Comparison,
@@ -16,9 +16,9 @@ from heedful.runs.demo import (
     language_of,
     recipe_of,
 )
-from heedful.runs.folder import FORMAT
 from heedful.runs.translation.scoring import Evaluation
 from heedful.runs.yaml import dump_yaml
+from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
 
 

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import DataError, RequestError
 from heedful.objectives.guided import Guidance
 from heedful.runs.evaluate import chosen_splits, evaluate
-from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Scoring
 from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare

@@ -9,8 +9,8 @@ from PIL import Image
 
 from heedful.data.sources import FolderSource, TsvSource
 from heedful.errors import DataError, RequestError
+from heedful.ledger.describing import describe
 from heedful.runs.evaluate import chosen_splits, evaluate
-from heedful.runs.ledger.describing import describe
 from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run

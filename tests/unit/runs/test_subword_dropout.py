@@ -2,8 +2,8 @@
 
 import pytest
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import RequestError
-from heedful.runs.folder import RunFolder
 from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from

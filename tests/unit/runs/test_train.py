@@ -10,16 +10,14 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from heedful.artifacts.lock import held
 from heedful.cli.train import nothing_to_do, train_into
 from heedful.data.lines import Location
 from heedful.data.report import Longest
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
-from heedful.evaluation import translation
-from heedful.evaluation.translation import sentence_scores
 from heedful.runs import train as module
 from heedful.runs.evaluate import evaluate, with_evaluation
 from heedful.runs.kind import Prepared
-from heedful.runs.lock import held
 from heedful.runs.pairs import Validator
 from heedful.runs.reading import recipe_from
 from heedful.runs.resolve import overrides_tree
@@ -34,6 +32,8 @@ from heedful.runs.translation.recipe import (
     ValidationConfig,
 )
 from heedful.runs.trees import merge
+from heedful.tasks.metrics import translation
+from heedful.tasks.metrics.translation import sentence_scores
 from heedful.text.configuration import WordConfig
 from heedful.training.averaging import average
 from heedful.training.callbacks import TensorBoard

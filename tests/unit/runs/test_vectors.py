@@ -8,9 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
+from heedful.artifacts.run_folder import RunFolder
+from heedful.artifacts.weights import read_tensors
 from heedful.errors import DataError, RequestError
 from heedful.nn.layout import Tokens
-from heedful.runs.folder import RunFolder
 from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
@@ -20,7 +21,6 @@ from heedful.runs.train import build_step, train_run
 from heedful.runs.trees import Mark, Tree
 from heedful.training.checkpoints import path_of
 from heedful.training.optimizers import AdamWConfig, MuonConfig, SGDConfig
-from heedful.training.weights import read_tensors
 
 D = 12
 ENCODER = {"kind": "encoder", "d_model": D, "d_ff": 17, "n_heads": 3, "n_layers": 1, "max_length": 13}

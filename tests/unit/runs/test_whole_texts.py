@@ -10,10 +10,10 @@ from heedful.errors import RequestError
 from heedful.explain.explaining import explain_input
 from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
+from heedful.ledger.describing import describe
 from heedful.models.language_model import build
 from heedful.runs.evaluate import evaluate
 from heedful.runs.kinds import kind_of
-from heedful.runs.ledger.describing import describe
 from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run

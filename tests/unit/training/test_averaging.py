@@ -2,11 +2,11 @@ import pytest
 import torch
 from toy_training import Toy, ToyModel, same
 
+from heedful.artifacts.weights import load_weights, save_tensors, save_weights
 from heedful.errors import DamagedError, RequestError
 from heedful.training.averaging import average, chosen, final_weights
 from heedful.training.checkpoints import path_of
 from heedful.training.settings import TrainingConfig
-from heedful.training.weights import load_weights, save_tensors, save_weights
 
 
 class Counting(ToyModel):

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn.parallel import DistributedDataParallel
 from toy_training import Toy, in_process, make_batch, same, toy_data
 
+from heedful.artifacts.weights import load_weights, save_weights
 from heedful.data.batch import Batch
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.registry import build_model
@@ -18,7 +19,6 @@ from heedful.training import checkpoints, distribution
 from heedful.training.events import Updated
 from heedful.training.feed import PlannedData
 from heedful.training.step import Step
-from heedful.training.weights import load_weights, save_weights
 
 SETTINGS = {"max_updates": 9, "validate_every": 4, "accumulate": 1}
 

@@ -9,21 +9,20 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.own_table import OwnTable, own_table
 from heedful.data.pictures import PICTURE
 from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import CaptionedFolderSource, LocatedRow, Location, Row
 from heedful.decoding.config import DecodingConfig
+from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
-from heedful.evaluation.translation import quick_scores
-from heedful.inference.choosing import Inference
 from heedful.objectives.terms import Objective
 from heedful.runs.captioning.adopting import VISION, encoder_weights, model_section
 from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.captioning.recipe import CaptioningRecipe
 from heedful.runs.captioning.scoring import Evaluation, by_picture, scored
-from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.pairs import Validator, planned, require_language, validation_notes
 from heedful.runs.recipe import Recipe
@@ -32,6 +31,7 @@ from heedful.runs.trees import Tree
 from heedful.runs.vectors import fill_vectors
 from heedful.runs.warm_start import MappedWeights, MapWeights, own_tokenizer, reader_of, starting_model
 from heedful.tasks.captioning import CAPTION, COLUMNS, Captioner, CaptionProcessor
+from heedful.tasks.metrics.translation import quick_scores
 from heedful.tasks.pictures import LEVELS
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer

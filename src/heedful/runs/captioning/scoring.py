@@ -10,19 +10,19 @@ from heedful.data.pictures import PICTURE
 from heedful.data.report import DataReport, Filter, keep
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
-from heedful.evaluation.translation import (
-    check_language,
-    exact_match,
-    reference_notes,
-    sentence_scores,
-    translation_scores,
-)
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import answered
 from heedful.runs.references import references_of, shown
 from heedful.runs.translation.scoring import left_out_notes, likelihood_of
 from heedful.tasks.captioning import CAPTION
+from heedful.tasks.metrics.translation import (
+    check_language,
+    exact_match,
+    reference_notes,
+    sentence_scores,
+    translation_scores,
+)
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.unknown import unknown_notes
 from heedful.text.encoded import Encoded

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder, read_labels, write_json
 from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
-from heedful.inference.choosing import Inference
+from heedful.engine.choosing import Inference
 from heedful.models.encoder import class_head
 from heedful.objectives.terms import Objective
 from heedful.runs.classification.recipe import ClassificationRecipe
 from heedful.runs.classification.scoring import Evaluation, scored
 from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
-from heedful.runs.folder import RunFolder, read_labels, write_json
 from heedful.runs.kind import Log, Rows, Scoring, Trained
 from heedful.tasks.classification import Classifier, LabelProcessor
 from heedful.tasks.labels import FEWEST_LABELS, LABEL, learned, listed

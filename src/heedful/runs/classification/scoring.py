@@ -7,11 +7,11 @@ from typing import Any
 
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
-from heedful.evaluation.classification import classification_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import answered, cut_notes
 from heedful.tasks.labels import LABEL, Unseen
+from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.unknown import unknown_in
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT, TextSource
 from heedful.data.windows import Windows
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError
-from heedful.inference.choosing import Inference
 from heedful.objectives.terms import Objective
-from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Evaluation, Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.language_modelling.scoring import batches, scored

@@ -14,12 +14,12 @@ from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT
 from heedful.data.windows import Span, ring, spans
 from heedful.errors import DataError, RequestError
-from heedful.evaluation.likelihood import Likelihood, count_words
-from heedful.evaluation.loads import counting
-from heedful.evaluation.score import Score
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.tasks.forced import forced
+from heedful.tasks.metrics.likelihood import Likelihood, count_words
+from heedful.tasks.metrics.loads import counting
+from heedful.tasks.metrics.score import Score
 from heedful.tasks.unknown import counted_notes
 
 TOKENS = 8192

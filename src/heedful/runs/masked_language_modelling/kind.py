@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.masking import Masking
 from heedful.data.plan import in_order
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT, TextSource
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError, RequestError
-from heedful.inference.choosing import Inference
 from heedful.models.attention_stack import activation_of
 from heedful.models.encoder import class_head
 from heedful.models.registry import build_model
@@ -24,7 +25,6 @@ from heedful.nn.output import BoundaryHead, MaskedHead
 from heedful.objectives.classification import SequenceClass
 from heedful.objectives.masked import Several, SpanBoundary
 from heedful.objectives.terms import Objective
-from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Evaluation, Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.masked_language_modelling.recipe import MaskedLanguageModellingRecipe

@@ -17,12 +17,12 @@ from heedful.data.plan import in_order
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT
 from heedful.errors import DataError
-from heedful.evaluation.score import Score
 from heedful.objectives.classification import class_logits
 from heedful.objectives.masked import SpanBoundary
 from heedful.runs.kind import Evaluation, Scoring, Trained
 from heedful.runs.masked_language_modelling.recipe import MaskedLanguageModellingRecipe
 from heedful.tasks.masking import Maskings
+from heedful.tasks.metrics.score import Score
 from heedful.tasks.unknown import counted_notes
 
 TOKENS = 8192

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder, read_entry, read_labels, write_json
 from heedful.data.augmentation import Augmentation, augmented
 from heedful.data.batch import Batch
 from heedful.data.own_table import OwnTable, own_table
@@ -16,14 +17,13 @@ from heedful.data.plan import Lengths
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import FolderSource, LocatedRow, Row
 from heedful.data.store import TokenStore
+from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
-from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
 from heedful.models.registry import build_model
 from heedful.nn.patches import Pictures
 from heedful.objectives.terms import Objective
 from heedful.runs.classification.scoring import Evaluation, scored
-from heedful.runs.folder import RunFolder, read_entry, read_labels, write_json
 from heedful.runs.kind import Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.measuring import Validator, micro_batch
 from heedful.runs.picture_classification.recipe import PictureClassificationRecipe

@@ -6,17 +6,17 @@ from typing import Any
 
 from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.report import ColumnLimit, DataReport, Encoded, EncodedRow
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError
-from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
 from heedful.objectives.answering import ANSWER
 from heedful.objectives.terms import Objective
 from heedful.runs.encoders.kind import EncoderKind, made_up
-from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Rows, Scoring, Trained
 from heedful.runs.question_answering.batches import AnswerBatches
 from heedful.runs.question_answering.recipe import QuestionAnsweringRecipe

@@ -7,11 +7,11 @@ from typing import Any
 
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
-from heedful.evaluation.answering import answer_scores, is_exact, nearest, token_f1
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import cut_notes
 from heedful.tasks.answering import ANSWER, PASSAGE, QUESTION, right_answers
+from heedful.tasks.metrics.answering import answer_scores, is_exact, nearest, token_f1
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.unknown import unknown_in
 

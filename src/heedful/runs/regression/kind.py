@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder, read_entry, write_json
 from heedful.data.batch import Batch
 from heedful.data.report import DataReport, Encoded
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.store import TokenStore
+from heedful.engine.choosing import Inference
 from heedful.errors import DataError
-from heedful.inference.choosing import Inference
 from heedful.models.encoder import class_head
 from heedful.objectives.regression import VALUE
 from heedful.objectives.terms import Objective
 from heedful.runs.encoders.kind import EncoderKind, TextBatches, made_up
-from heedful.runs.folder import RunFolder, read_entry, write_json
 from heedful.runs.kind import Log, Rows, Scoring, Trained
 from heedful.runs.regression.recipe import RegressionRecipe
 from heedful.runs.regression.scoring import Evaluation, scored

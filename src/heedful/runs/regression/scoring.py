@@ -7,11 +7,11 @@ from typing import Any
 
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
-from heedful.evaluation.regression import regression_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import cut_notes
 from heedful.tasks.labels import LABEL
+from heedful.tasks.metrics.regression import regression_scores
 from heedful.tasks.regression import number
 from heedful.tasks.unknown import unknown_in
 

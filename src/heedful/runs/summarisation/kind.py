@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
-from heedful.evaluation.summarisation import rouge_scores, sentence_rouge
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import cut_notes
@@ -16,6 +15,7 @@ from heedful.runs.references import REFERENCES, references_of, shown
 from heedful.runs.summarisation.recipe import SummarisationRecipe
 from heedful.runs.translation.kind import Translation
 from heedful.runs.translation.scoring import encoded, left_out_notes, likelihood, unknown_of
+from heedful.tasks.metrics.summarisation import rouge_scores, sentence_rouge
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.translation import SOURCE, TARGET
 

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from heedful.evaluation.summarisation import RougeTokenizer
 from heedful.runs.translation.recipe import LanguageConfig, TranslationRecipe
+from heedful.tasks.metrics.summarisation import RougeTokenizer
 from heedful.tasks.registry import SummarisationTask
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
-from heedful.evaluation.tagging import tagging_scores
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import cut_notes
 from heedful.tasks.labels import Unseen
+from heedful.tasks.metrics.tagging import tagging_scores
 from heedful.tasks.tagging import Tagged, words_and_tags
 from heedful.tasks.unknown import unknown_notes
 from heedful.text.encoded import Encoded

@@ -8,20 +8,19 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import nn
 
+from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.data.files import FilesSource
 from heedful.data.report import DataReport, Encoded, keep
 from heedful.data.sources import LocatedRow, Row
 from heedful.data.text import TEXT
 from heedful.decoding.config import DecodingConfig
+from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
-from heedful.evaluation.translation import quick_scores
-from heedful.inference.choosing import Inference
 from heedful.models.registry import build_model
 from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import AuxiliaryLoss, Objective
 from heedful.runs import kind
-from heedful.runs.folder import RunFolder
 from heedful.runs.kind import Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.pairs import Validator, planned, require_language, validation_notes
 from heedful.runs.recipe import Recipe
@@ -32,6 +31,7 @@ from heedful.runs.trees import Tree
 from heedful.runs.vectors import fill_vectors
 from heedful.runs.warm_start import tokenizer_of
 from heedful.tasks.linking import ALIGNMENT, cut_links, encode_linked
+from heedful.tasks.metrics.translation import quick_scores
 from heedful.tasks.translation import COLUMNS, SOURCE, TARGET, Tokenizers, Translator
 from heedful.text.configuration import PreprocessingConfig
 from heedful.text.specials import SPECIALS

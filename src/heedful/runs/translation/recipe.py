@@ -7,12 +7,12 @@ from pydantic import Field, NonNegativeInt, model_validator
 from heedful.config import Config
 from heedful.data.report import Filter
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
-from heedful.evaluation.translation import Language
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.runs import recipe
 from heedful.runs.translation.guidance import GuidedConfig
+from heedful.tasks.metrics.translation import Language
 from heedful.tasks.registry import TranslationTask
 from heedful.tasks.sequence_formats import ConcatenatedFormat, EncoderDecoderFormat, SequenceFormat
 from heedful.tasks.translation import MAX_SOURCE

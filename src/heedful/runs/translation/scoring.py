@@ -13,10 +13,15 @@ from torch import nn
 
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
-from heedful.evaluation.likelihood import Likelihood
-from heedful.evaluation.loads import counting
-from heedful.evaluation.score import Score
-from heedful.evaluation.translation import (
+from heedful.runs import kind
+from heedful.runs.kind import Scoring, Trained
+from heedful.runs.measuring import cut_notes
+from heedful.tasks.forced import forced
+from heedful.tasks.grouping import longest_first
+from heedful.tasks.metrics.likelihood import Likelihood
+from heedful.tasks.metrics.loads import counting
+from heedful.tasks.metrics.score import Score
+from heedful.tasks.metrics.translation import (
     Preparation,
     check_language,
     reference_notes,
@@ -24,11 +29,6 @@ from heedful.evaluation.translation import (
     tokenised_bleu,
     translation_scores,
 )
-from heedful.runs import kind
-from heedful.runs.kind import Scoring, Trained
-from heedful.runs.measuring import cut_notes
-from heedful.tasks.forced import forced
-from heedful.tasks.grouping import longest_first
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.sequence_formats import SequenceFormat
 from heedful.tasks.translation import SOURCE, TARGET

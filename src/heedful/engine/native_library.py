@@ -1,0 +1,165 @@
+"""The functions of the library, with the structures that they take (`source/program.h`)."""
+
+import ctypes
+import functools
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from typing import Any
+
+import numpy as np
+
+from heedful.engine.native_build import UnavailableError, build
+
+EMBED, LINEAR, NORM, AFFINE, STORE, ATTEND = range(6)
+FP32, BF16, INT8 = range(3)
+NO_ACTIVATION, RELU, GELU, GELU_TANH = range(4)
+
+PANEL = 32
+"""Outputs whose weights are packed together."""
+LANES = 16
+"""Widths in caches are filled up to a multiple of it (PADDING of program.h)."""
+CONVERTED_ALONE = 4
+"""Up to so many rows, every thread converts the activations for itself."""
+MOST_THREADS = 1024
+"""More threads are refused."""
+WIDEST_KEY = 16384
+"""Wider keys are refused: a query is copied to the stack of its thread."""
+
+# Why a call is refused, by the numbers of check.h.
+_REASONS = {
+    1: "sizes or memory of the call are missing or out of range",
+    2: "unknown operation",
+    3: "columns outside a buffer",
+    4: "weights are missing or smaller than their shape",
+    5: "a cache is missing or smaller than its shape",
+    6: "working memory is missing or too small",
+    7: "a token id is outside the embedding table",
+    8: "a position is outside the table of positions or the cache",
+    9: "a row refers to a line outside the cache or the ancestors",
+    10: "a row sees more positions than there are",
+}
+
+
+class Instruction(Structure):
+    """One step of a program."""
+
+    _fields_ = [
+        *(
+            (name, c_int32)
+            for name in ("op", "source", "target", "add", "n_in", "n_out", "kind", "activation")
+        ),
+        *((name, c_void_p) for name in ("weights", "bias", "scales", "sums")),
+        *((name, c_int64) for name in ("n_weights", "n_bias", "n_scales", "n_sums")),
+        *((name, c_int32) for name in ("cache", "reads_source", "first_query", "first_key", "first_value")),
+        *((name, c_int32) for name in ("n_heads", "n_kv_heads", "d_k", "d_v", "beside")),
+        ("number", c_float),
+    ]
+
+
+class Cache(Structure):
+    """Where keys and values lie."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("keys", "values")),
+        *((name, c_int64) for name in ("capacity", "lines", "n_keys", "n_values")),
+    ]
+
+
+class Call(Structure):
+    """One run of a program."""
+
+    _fields_ = [
+        ("program", c_void_p),
+        *((name, c_int64) for name in ("n_instructions", "n_rows", "n_threads", "n_buffers", "linked")),
+        *((name, c_void_p) for name in ("buffers", "widths")),
+        ("n_lines", c_int64),
+        ("caches", c_void_p),
+        ("n_caches", c_int64),
+        *((name, c_void_p) for name in ("ids", "positions", "places", "sequences", "seen", "ancestors")),
+        *((name, c_int64) for name in ("n_sequences", "n_ancestors")),
+        *((name, c_void_p) for name in ("sources", "source_lengths")),
+        ("most_threads", c_int64),
+        ("converted", c_void_p),
+        ("n_converted", c_int64),
+        *((name, c_void_p) for name in ("row_scales", "scores")),
+        ("n_scores", c_int64),
+    ]
+
+
+class Library:
+    """The loaded library."""
+
+    def __init__(self, dll: ctypes.CDLL) -> None:
+        self._run = dll.heedful_run
+        self._run.argtypes, self._run.restype = [POINTER(Call)], c_int64
+        self._rank = dll.heedful_rank
+        self._rank.restype = c_int64
+        self._rank.argtypes = [
+            c_void_p, c_int64, c_int64, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int64,
+        ]  # fmt: skip
+
+    def run(self, call: Call) -> None:
+        """Carry a program out, if it stays within the sizes that the structures give.
+
+        Sizes must be those of the memory at the addresses; everything else may be wrong.
+
+        Raises:
+            ValueError: an instruction or a row reaches beyond them. Nothing was done.
+        """
+        if wrong := self._run(ctypes.byref(call)):
+            instruction, reason = divmod(wrong, 256)
+            raise ValueError(f"the engine refuses instruction {instruction}: {_REASONS[reason]}")
+
+    def rank(
+        self, logits: np.ndarray, forbidden: np.ndarray, k: int, n_threads: int
+    ) -> tuple[Any, Any] | None:
+        """The ``k`` most probable allowed tokens of each row: log-probabilities and ids, ``[N, k]``.
+
+        Args:
+            logits: ``[N, V]``, 32 bits, contiguous.
+            forbidden: ids (64 bits) that are passed over.
+            k: how many; of equals, the lowest come first. If fewer are possible and allowed, the
+                last places have minus infinity and token 0.
+            n_threads: over which the rows are spread.
+
+        Returns:
+            None where a row has no distribution: it holds NaN or plus infinity, or nothing is possible.
+
+        Raises:
+            ValueError: an array is of another type or shape, or ``k`` is not positive.
+        """
+        _require(logits, np.float32, 2, "logits")
+        _require(forbidden, np.int64, 1, "forbidden")
+        n, size = logits.shape
+        if k < 1 or size < 1:
+            raise ValueError(f"k and the number of tokens must be positive, got {k} and {size}")
+        values, ids = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
+        broken = self._rank(
+            logits.ctypes.data, n, size, forbidden.ctypes.data, len(forbidden), k, values.ctypes.data,
+            ids.ctypes.data, max(1, min(n_threads, MOST_THREADS)),
+        )  # fmt: skip
+        return None if broken else (values, ids)
+
+
+def _require(array: np.ndarray, dtype: type, n_axes: int, name: str) -> None:
+    if array.dtype != dtype or array.ndim != n_axes or not array.flags.c_contiguous:
+        raise ValueError(f"{name} must be contiguous {dtype.__name__} with {n_axes} axes")
+
+
+@functools.cache
+def _loaded() -> Library | UnavailableError:
+    try:
+        return Library(build())
+    except UnavailableError as reason:
+        return reason
+
+
+def library() -> Library | None:
+    """The library of this machine, or None where there can be none."""
+    found = _loaded()
+    return found if isinstance(found, Library) else None
+
+
+def unavailable() -> str | None:
+    """Why there is no library; None where there is one."""
+    found = _loaded()
+    return str(found) if isinstance(found, UnavailableError) else None

@@ -1,0 +1,189 @@
+"""Running programs: memory for keys and values, and for what passes between instructions."""
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+import numpy as np
+import torch
+from jaxtyping import Int32
+from torch import Tensor
+
+from heedful.engine import native_library as native
+from heedful.engine.engine import Engine
+from heedful.engine.program import CacheShape, Program
+
+ROWS = 256
+"""Rows that go through a program together; more go in several runs."""
+
+Numbers = Int32[np.ndarray, " R"]
+
+
+class Room:
+    """Memory for keys and values: ``[lines, heads, capacity, width]`` for each layer."""
+
+    def __init__(self, shapes: Sequence[CacheShape], lines: int, capacity: int) -> None:
+        self.shapes, self.lines, self.capacity = shapes, lines, capacity
+        self.keys = [torch.empty(lines, s.n_heads, capacity, s.d_k) for s in shapes]
+        self.values = [torch.empty(lines, s.n_heads, capacity, s.d_v) for s in shapes]
+
+    def grown(self, lines: int, capacity: int, used: int) -> "Room":
+        """A larger room with the same content in the first ``used`` positions."""
+        larger = Room(self.shapes, lines, capacity)
+        for old, new in zip((*self.keys, *self.values), (*larger.keys, *larger.values), strict=True):
+            new[: self.lines, :, :used] = old[:, :, :used]
+        return larger
+
+    def part(self, lines: slice) -> "Room":
+        """Some of the lines, in the same memory."""
+        part = Room((), lines.stop - lines.start, self.capacity)
+        part.shapes = self.shapes
+        part.keys, part.values = [k[lines] for k in self.keys], [v[lines] for v in self.values]
+        return part
+
+    def caches(self) -> Iterator[native.Cache]:
+        """Where each layer's keys and values lie."""
+        for keys, values in zip(self.keys, self.values, strict=True):
+            yield native.Cache(
+                keys.data_ptr(), values.data_ptr(), self.capacity, self.lines, keys.nbytes, values.nbytes
+            )
+
+
+@dataclass
+class Rows:
+    """Who the rows of a run are: each is one token of one sequence.
+
+    Args:
+        ids: the tokens, 64 bits.
+        positions: of the tokens in their sequences.
+        places: the line of the caches that is written.
+        sequences: the line of ``ancestors`` that the row reads.
+        seen: how many positions of its own sequence it sees.
+        ancestors: ``[sequences, capacity]``: the line of the caches that holds each position.
+        sources, source_lengths: the line of the source's caches that is read, and its length.
+    """
+
+    ids: np.ndarray
+    positions: Numbers
+    places: Numbers
+    sequences: Numbers
+    seen: Numbers
+    ancestors: Int32[np.ndarray, "N C"]
+    sources: Numbers | None = None
+    source_lengths: Numbers | None = None
+
+    def part(self, span: slice) -> "Rows":
+        """Some of the rows."""
+        cut = {name: getattr(self, name) for name in _EACH}
+        cut = {name: None if array is None else array[span] for name, array in cut.items()}
+        return Rows(ancestors=self.ancestors, **cut)
+
+
+_EACH = ("ids", "positions", "places", "sequences", "seen", "sources", "source_lengths")
+
+
+class Runner:
+    """A program with memory to run in. It serves one caller at a time.
+
+    Args:
+        engine: to which the program belongs.
+        program: the encoder's or the decoder's.
+        n_rows: at most so many go through it at once.
+        n_threads: by default as many as torch uses.
+    """
+
+    def __init__(
+        self, engine: Engine, program: Program, n_rows: int = ROWS, n_threads: int | None = None
+    ) -> None:
+        self.engine, self.program, self.n_rows = engine, program, n_rows
+        self.buffers = [torch.empty(n_rows, width) for width in program.widths]
+        self._code: Any = program.array()
+        self._first, self._count = ctypes.addressof(self._code), len(self._code)
+        self._addresses = (ctypes.c_void_p * len(self.buffers))(*(b.data_ptr() for b in self.buffers))
+        self._widths = np.array(program.widths, np.int64)
+        threads = min(n_threads or torch.get_num_threads(), native.MOST_THREADS)
+        shared = max(n_rows, threads * native.CONVERTED_ALONE)
+        self._converted = torch.empty(shared, program.converted, dtype=torch.int32)
+        self._row_scales = torch.empty(shared)
+        self._scores, self._caches = torch.empty(0), (native.Cache * len(program.caches))()
+        self._table, self._longest = torch.empty(0), 0
+        # Weak: the memory of a batch goes with its hypotheses, though no other batch has come yet.
+        self._rooms: tuple[ref[Room] | None, ...] = ()
+        self._rows: Rows | None = None
+        self.call = native.Call(
+            n_threads=threads,
+            most_threads=threads,
+            n_buffers=len(self.buffers),
+            n_lines=n_rows,
+            n_caches=len(self._caches),
+            buffers=ctypes.addressof(self._addresses),
+            widths=self._widths.ctypes.data,
+            caches=ctypes.addressof(self._caches),
+            converted=self._converted.data_ptr(),
+            n_converted=program.converted,
+            row_scales=self._row_scales.data_ptr(),
+        )
+
+    def attach(self, own: Room, source: Room | None, longest: int) -> None:
+        """Read and write these caches, at positions below ``longest``; who runs the program keeps them."""
+        if longest > self._longest:
+            self._table = self.engine.positions(self.program, longest)
+            self._code[0].bias, self._code[0].n_bias = self._table.data_ptr(), self._table.nbytes
+            self._longest = len(self._table)
+        rooms = (ref(own), ref(source) if source else None)
+        if self._rooms == rooms:
+            return
+        self._rooms = rooms
+        of_own, of_source = own.caches(), source.caches() if source else iter(())
+        for i, shape in enumerate(self.program.caches):
+            self._caches[i] = next(of_source if shape.of_source else of_own)
+        longest = max(own.capacity, source.capacity if source else 0)
+        width = longest + -longest % native.LANES
+        if width > self.call.n_scores:
+            self._scores = torch.empty(int(self.call.n_threads), width)
+            self.call.scores, self.call.n_scores = self._scores.data_ptr(), width
+
+    def use(self, rows: Rows, *, linked: bool) -> None:
+        """Take these rows. Their arrays are read when the program runs, and may change until then.
+
+        Args:
+            rows: the rows.
+            linked: whether some see what others of them write.
+        """
+        n = len(rows.positions)
+        self.call.n_rows, self.call.linked = n, linked
+        if rows is self._rows:
+            return
+        for name in _EACH:
+            array = getattr(rows, name)
+            if array is not None:
+                _require(array, (n,), np.int64 if name == "ids" else np.int32, name)
+            setattr(self.call, name, None if array is None else array.ctypes.data)
+        _require(rows.ancestors, rows.ancestors.shape[:2], np.int32, "ancestors")
+        self.call.ancestors = rows.ancestors.ctypes.data
+        self.call.n_sequences, self.call.n_ancestors = rows.ancestors.shape
+        self._rows = rows
+
+    def run(self, *, head: bool = True) -> None:
+        """Carry the program out, with its last instruction or without."""
+        self.call.program, self.call.n_instructions = self._first, self._count - (not head)
+        self.engine.library.run(self.call)
+
+    def run_head(self, n: int) -> None:
+        """Carry out the last instruction alone, for the first ``n`` rows."""
+        self.call.program = self._first + (self._count - 1) * ctypes.sizeof(native.Instruction)
+        self.call.n_instructions, self.call.n_rows = 1, n
+        self.engine.library.run(self.call)
+
+    def buffer(self, name: str) -> Tensor:
+        """``[n_rows, width]``."""
+        return self.buffers[self.program.buffers[name]]
+
+
+def _require(array: np.ndarray, shape: tuple[int, ...], dtype: type, name: str) -> None:
+    if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+        raise ValueError(
+            f"{name} must be contiguous {dtype.__name__} of shape {shape}, got {array.dtype} {array.shape}"
+        )

@@ -1,0 +1,133 @@
+"""The ledger of whatever can be named: a model, a configuration, a preset, a recipe or a run."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from heedful.errors import RequestError
+from heedful.ledger.ledger import CHUNK, LENGTH, TOKENS, Ledger, ledger_of
+from heedful.ledger.subject import DescribedModel, RequestedSizes, subject
+from heedful.runs.building import Vocabularies
+from heedful.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a ledger counts for; None: what the recipe or the model's configuration says, else a default.
+
+    Args:
+        length: tokens of a target sentence, for FLOPs.
+        source_length: of a source sentence.
+        tokens: target tokens of a batch, for memory.
+    """
+
+    length: int | None = None
+    source_length: int | None = None
+    tokens: int | None = None
+
+
+def describe(
+    what: Any,
+    *,
+    vocab_size: int | None = None,
+    source_vocab: int | None = None,
+    target_vocab: int | None = None,
+    n_classes: int | None = None,
+    length: int | None = None,
+    source_length: int | None = None,
+    tokens: int | None = None,
+    overrides: Sequence[str] = (),
+) -> Ledger:
+    """The ledger of a model, a model's configuration, a preset, a recipe or a run.
+
+    Args:
+        what: a module, or a run that was loaded, for its model; a configuration; or a preset's
+            name, a recipe's name or path, a run's folder.
+        vocab_size: entries of both vocabularies; by default those of the preset, recipe or run, else
+            37,000. Not for a module.
+        source_vocab: entries of the source's alone; it stands before ``vocab_size``.
+        target_vocab: entries of the target's alone.
+        n_classes: of the head of a model that reads texts or pictures; by default those of the preset of
+            pictures, of the run, or that the recipe names; 0: no head.
+        length: tokens of a target sentence, for which FLOPs are counted; by default 32, or those
+            of a picture.
+        source_length: of a source sentence; ``length`` by default, and of a picture its squares.
+        tokens: target tokens of a batch, for which memory is counted; the recipe's, or 4096.
+        overrides: ``key=value`` texts: of the configuration (``n_heads=16``), or for a recipe or run, of
+            the recipe (``model.n_heads=16``).
+
+    Raises:
+        RequestError: there is no such preset, recipe or run, or a setting is wrong.
+    """
+    asked = RequestedSizes(Vocabularies(vocab_size, source_vocab, target_vocab), n_classes)
+    extent = Extent(length, source_length, tokens)
+    if isinstance(what, Run):
+        what = what.model
+    if not isinstance(what, nn.Module):
+        return _counted(subject(what, asked, overrides), extent)
+    if overrides or asked:
+        raise ValueError("a module is described as it is: no sizes, no overrides")
+    return _counted(DescribedModel("", what), extent)
+
+
+def timed(
+    what: Any,
+    extent: Extent,
+    overrides: Sequence[str] = (),
+    *,
+    device: str = "auto",
+    log: Callable[[str], None] = lambda line: None,
+) -> Ledger:
+    """The ledger of a recipe or run, with the time that a few updates take.
+
+    They are made on the recipe's own data, if these are at hand and no sizes or lengths are given; else on
+    made-up tokens.
+
+    Args:
+        what: as `describe` takes it.
+        extent: what is counted for.
+        overrides: as of `describe`.
+        device: where: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        log: is told what one waits for.
+
+    Raises:
+        RequestError: it is a model alone, there is no such recipe or run, or a setting is wrong.
+    """
+    from heedful.runs.timing import own_data, time_updates
+
+    found = subject(what, RequestedSizes(), overrides)
+    if found.recipe is None:
+        raise RequestError(
+            f"{found.name}: a model alone has no batches and no optimizer to time; name a recipe or a run"
+        )
+    recipe, told = found.recipe, found.sizes_given or extent.length or extent.source_length
+    with nullcontext() if told else own_data(recipe, log) as prepared:
+        if prepared is not None:
+            found = found.with_sizes(prepared.processor.sizes)
+        ledger = _counted(found, extent)
+        timing = time_updates(
+            recipe,
+            found.sizes,
+            length=ledger.target_length,
+            source_length=ledger.source_length,
+            prepared=prepared,
+            device=device,
+            log=log,
+        )
+    return replace(ledger, timing=timing)
+
+
+def _counted(found: DescribedModel, extent: Extent) -> Ledger:
+    """Of what was found, for what was asked."""
+    return ledger_of(
+        found.model,
+        found.name,
+        length=extent.length or found.length or LENGTH,
+        source_length=extent.source_length or found.source_length,
+        tokens=extent.tokens or found.tokens or TOKENS,
+        chunk=found.chunk or CHUNK,
+        notes=found.notes,
+    )

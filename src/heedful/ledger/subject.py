@@ -1,0 +1,288 @@
+"""What is to be described: a configuration, a preset, a recipe or a run, as a model on the meta device."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from heedful.artifacts.run_folder import RunFolder
+from heedful.config import Config
+from heedful.errors import RequestError, nearest
+from heedful.models.captioner import CaptionerConfig
+from heedful.models.encoder import class_head
+from heedful.models.registry import CLASSES, PRESETS, SIZES, VOCABULARIES
+from heedful.runs.building import Vocabularies, assemble, configured, on_device
+from heedful.runs.reading import read_recipe, recipe_from
+from heedful.runs.recipe import Recipe
+from heedful.runs.resolve import SUFFIXES, overrides_tree, parse_override, shipped_recipes
+from heedful.text.specials import SPECIALS
+
+VOCABULARY = 37_000  # of the paper's English-German base model
+_BYTES = 256
+
+
+@dataclass(frozen=True)
+class RequestedSizes:
+    """Sizes that were asked for, of what the data decide otherwise.
+
+    Args:
+        vocabularies: of texts.
+        n_classes: of a head for classes; 0: a model without one.
+    """
+
+    vocabularies: Vocabularies = field(default_factory=Vocabularies)
+    n_classes: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.n_classes is not None or any(vars(self.vocabularies).values())
+
+
+@dataclass(frozen=True)
+class DescribedModel:
+    """What was found.
+
+    Args:
+        name: what was asked for.
+        model: on the meta device.
+        tokens, chunk: of the recipe, where there is one.
+        notes: what was assumed.
+        recipe: where there is one.
+        sizes: of the vocabularies, and of what else the data decide.
+        sizes_given: whether they were asked for, or are those of a run; else the data will tell better.
+        length: tokens of what it reads, where the configuration says.
+        source_length: tokens of a source, where the configuration says how many there are.
+    """
+
+    name: str
+    model: nn.Module
+    tokens: int | None = None
+    chunk: int | None = None
+    notes: tuple[str, ...] = ()
+    recipe: Recipe | None = None
+    sizes: tuple[int, ...] = ()
+    sizes_given: bool = False
+    length: int | None = None
+    source_length: int | None = None
+
+    def with_sizes(self, sizes: tuple[int, ...]) -> "DescribedModel":
+        """The same recipe, where its data were read: what they decide is known."""
+        assert self.recipe is not None
+        return _of_recipe(self.name, self.recipe, RequestedSizes(), sizes)
+
+
+def subject(what: Any, asked: RequestedSizes, overrides: Sequence[str] = ()) -> DescribedModel:
+    """Find what ``what`` names: presets first, then runs, then recipes.
+
+    Args:
+        what: a configuration, or a name or path.
+        asked: sizes that were asked for.
+        overrides: ``key=value``; keys of the model (``n_heads``) for a preset or configuration, of the
+            recipe (``model.n_heads``) for a recipe or run; and ``vocab_size``, ``source_vocab``,
+            ``target_vocab`` or ``n_classes`` for all.
+
+    Raises:
+        RequestError: there is no such thing, or an override is wrong.
+    """
+    asked, rest = _split(asked, overrides)
+    if not isinstance(what, str | Path):
+        if not isinstance(what, Config):
+            raise RequestError(
+                "expected a module, a run, a model's configuration, or the name of a preset, recipe or run, "
+                f"got {type(what).__name__}"
+            )
+        return _of_config(what, type(what).__name__, asked, rest)
+    name = str(what)
+    if name in PRESETS:
+        return _of_config(name, name, asked, rest)
+    if Path(name).is_dir():
+        return _of_run(Path(name), asked, rest)
+    recipes = shipped_recipes()
+    if name in recipes or "/" in name or name.endswith(SUFFIXES):
+        recipe = read_recipe(name, rest)[0]
+        # What was measured is of the recipe as it stands.
+        return _of_recipe(name, recipe, asked, measured=None if rest else recipe.expected.parameters)
+    known = [*PRESETS, *recipes]
+    raise RequestError(
+        f"no model, recipe or run is called {name!r}{nearest(name, known)}; the models are "
+        f"{', '.join(PRESETS)}; the recipes are {', '.join(recipes) or 'none'}"
+    )
+
+
+def _split(asked: RequestedSizes, overrides: Sequence[str]) -> tuple[RequestedSizes, list[str]]:
+    """Sizes among the overrides, and the other overrides."""
+    rest = []
+    for text in overrides:
+        path, value = parse_override(text)
+        if path not in {("vocab_size",), ("source_vocab",), ("target_vocab",), ("n_classes",)}:
+            rest.append(text)
+            continue
+        least = 0 if path == ("n_classes",) else 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise RequestError(f"on the command line: {text}: expected a whole number of at least {least}")
+        if path == ("n_classes",):
+            asked = replace(asked, n_classes=value)
+        else:
+            vocabularies = replace(asked.vocabularies, **{str(path[0]): value})
+            asked = replace(asked, vocabularies=vocabularies)
+    return asked, rest
+
+
+def _of_config(config: Any, name: str, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
+    """Sizes that nobody asked for are those of the preset that has this name."""
+    config = configured(config, overrides_tree(f"model.{text}" for text in overrides))
+    sizes, told = _vocabularies(config.kind, name, asked.vocabularies)
+    model: Any = assemble(config, *sizes, device="meta")
+    n_classes = CLASSES.get(name, 0) if asked.n_classes is None else asked.n_classes
+    if asked.n_classes is not None and "pooled" not in model.heads:
+        raise RequestError(f"n_classes: a {config.kind} model writes tokens: it has no classes")
+    if n_classes:
+        model.heads["class"] = on_device("meta", class_head, config.d_model, n_classes, config.dropout)
+    notes = [*_notes(config, sizes, told)]
+    if n_classes:
+        by_whom = "" if asked.n_classes else ", the preset's; change them with n_classes=… (0: no head)"
+        notes.append(f"a head for {n_classes:,} classes{by_whom}")
+    length = None if sizes else config.n_tokens
+    return DescribedModel(name, model, notes=tuple(notes), length=length, source_length=_squares(config))
+
+
+def _vocabularies(kind: str, name: str, asked: Vocabularies) -> tuple[tuple[int, ...], str]:
+    """Their sizes, and how those are known that were not asked for."""
+    preset = VOCABULARIES.get(name, ())
+    if given := asked.source_vocab or asked.target_vocab:
+        return asked.sizes(kind, [given]), ""
+    of_preset = bool(preset) and len(preset) == len(SIZES[kind])
+    sizes = asked.sizes(kind, preset if of_preset else [VOCABULARY])
+    if asked.complete(kind):
+        return sizes, ""
+    whose = "the preset's" if of_preset else "by default"
+    return sizes, f", {whose}; change it with vocab_size=…"
+
+
+def _notes(config: Any, sizes: tuple[int, ...], told: str) -> Iterator[str]:
+    """What was assumed: of texts that are read or written, and of pictures that are read."""
+    squares = _squares(config)
+    if sizes:
+        yield _sizes_text(sizes, told)
+    if squares is not None:
+        yield f"a picture becomes {squares} squares: they are the source tokens"
+    elif not sizes:
+        yield f"a picture becomes {config.n_tokens} tokens"
+
+
+def _squares(config: Any) -> int | None:
+    """The source tokens of a model that writes of a picture; None of all others."""
+    return config.n_tokens if isinstance(config, CaptionerConfig) else None
+
+
+def _of_recipe(
+    name: str,
+    recipe: Recipe,
+    asked: RequestedSizes,
+    known: tuple[int, ...] | None = None,
+    measured: int | None = None,
+) -> DescribedModel:
+    """A recipe.
+
+    Args:
+        name: what was asked for.
+        recipe: the recipe.
+        asked: sizes that were asked for.
+        known: the sizes of a trained processor.
+        measured: its parameters with its own data.
+    """
+    from heedful.runs.kinds import kind_of
+
+    family, kind = recipe.model.kind, kind_of(recipe)
+    tokenizer = getattr(recipe, "tokenizer", None)
+    size, why = _expected(tokenizer.subwords) if tokenizer else (VOCABULARY, "")
+    n_vocabularies = len(SIZES[family])
+    entries = asked.vocabularies.sizes(family, known[:n_vocabularies] if known and n_vocabularies else [size])
+    expected = kind.sizes(recipe, entries)
+    sizes = (*entries, *known[n_vocabularies:])[: len(expected)] if known else expected
+    notes = []
+    if len(expected) > n_vocabularies:
+        sizes, class_counts = _classes(recipe, sizes, asked.n_classes, known is not None)
+        notes.append(class_counts)
+    elif asked.n_classes is not None:
+        raise RequestError(f"n_classes: {recipe.task.kind} has no classes")
+    model = on_device("meta", kind.model, recipe, sizes)
+    told = "" if known or asked.vocabularies.complete(family) else why
+    notes = [*_notes(recipe.model, entries, told), *notes]
+    if measured is not None and known is None and not asked:
+        notes += _beside(measured, model)
+    return DescribedModel(
+        name,
+        model,
+        tokens=max(1, recipe.training.tokens_per_update // recipe.training.accumulate),
+        chunk=recipe.objective.chunk,
+        notes=tuple(notes),
+        recipe=recipe,
+        sizes=sizes,
+        sizes_given=known is not None or bool(asked),
+        length=None if entries else recipe.model.n_tokens,
+        source_length=_squares(recipe.model),
+    )
+
+
+def _classes(
+    recipe: Recipe, sizes: tuple[int, ...], asked: int | None, known: bool
+) -> tuple[tuple[int, ...], str]:
+    """The sizes with the number of classes that was asked for, if one was; and how it is known."""
+    if asked == 0:
+        raise RequestError("n_classes=0: what a recipe makes always has a head")
+    if asked is not None:
+        return (*sizes[:-1], asked), f"{asked:,} classes"
+    if known:
+        return sizes, f"{sizes[-1]:,} classes"
+    if getattr(recipe.task, "labels", None):
+        return sizes, f"{sizes[-1]:,} classes: task.labels"
+    return sizes, f"{sizes[-1]:,} classes, assumed: its data decide; change them with n_classes=…"
+
+
+def _beside(measured: int, model: nn.Module) -> Iterator[str]:
+    """What was measured, where what is counted differs from it."""
+    counted = sum(parameter.numel() for parameter in model.parameters())
+    if counted != measured:
+        yield (
+            f"with its own data it has {measured:,} parameters, as measured; the {counted:,} here follow "
+            "from what is assumed (--time reads the data, if they are at hand)"
+        )
+
+
+def _of_run(path: Path, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
+    from heedful.runs.kinds import kind_of
+    from heedful.runs.saved import saved_tree
+    from heedful.runs.trees import merge
+
+    folder = RunFolder(path)
+    recipe = recipe_from(merge(saved_tree(path), overrides_tree(overrides)))
+    kind = kind_of(recipe)
+    known = kind.load(folder).sizes if kind.files(folder)[-1].is_file() else None
+    return _of_recipe(str(path), recipe, asked, known)
+
+
+def _sizes_text(sizes: tuple[int, ...], why: str) -> str:
+    source, target = sizes[0], sizes[-1]
+    both = f"V = {target:,}" if source == target else f"V = {source:,} (source) and {target:,} (target)"
+    return both + why
+
+
+def _expected(subwords: Any) -> tuple[int, str]:
+    """The vocabulary that a tokenizer not yet trained will have, and how that is known."""
+    size, merges = getattr(subwords, "vocab_size", None), getattr(subwords, "merges", None)
+    if size is not None:
+        return size, ", as the recipe asks; less where its text gives less"
+    if subwords.kind == "byte":
+        return _BYTES + len(SPECIALS), ""
+    if merges is not None:
+        learned = merges + len(SPECIALS)
+        if subwords.kind == "byte-bpe":
+            return learned + _BYTES, ", as the recipe asks"
+        spare = _BYTES if subwords.byte_fallback else 0
+        return learned + spare, ", without the characters of the text, which are not known before training"
+    return (
+        VOCABULARY,
+        ", assumed: it is known when its tokenizer is trained; change it with vocab_size=…",
+    )

@@ -1,0 +1,120 @@
+"""A ledger as text: the cells of its table, and plain aligned columns."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from heedful.memory import gibibytes, machine_memory
+
+if TYPE_CHECKING:
+    from heedful.ledger.ledger import Ledger, Row
+
+COLUMNS = ("part", "formula", "each", "times", "parameters", "FLOPs/token")
+LEFT = 2  # the first columns that are aligned left; the others are numbers
+
+
+def cells(row: "Row") -> tuple[str, ...]:
+    """One row of the table."""
+    line = row.line
+    return (
+        "  " * row.depth + line.name,
+        line.how,
+        f"{line.each:,}" if line.times > 1 else "",
+        f"x {line.times}" if line.times > 1 else "",
+        f"{line.parameters:,}",
+        number(row.flops_per_token),
+    )
+
+
+def number(value: float) -> str:
+    """With thousands apart, and without decimals that say nothing."""
+    return f"{value:,.0f}"
+
+
+def summary(ledger: "Ledger") -> list[str]:
+    """What stands below the table."""
+    lengths = f"{ledger.target_length} tokens"
+    if ledger.source_length != ledger.target_length:
+        lengths = f"{ledger.source_length} source and {ledger.target_length} target tokens"
+    lines = [
+        *ledger.notes,
+        f"FLOPs for each target token, in sentences of {lengths}; training takes about 3 times as many: "
+        f"{number(ledger.training_flops_per_token)}",
+    ]
+    if ledger.layers:
+        lines.append(f"{ledger.layers} layers, with two for each feed-forward{_forty_two(ledger)}")
+    if ledger.trainable != ledger.parameters:
+        lines.append(f"{ledger.trainable:,} of the parameters are trained")
+    return lines
+
+
+def _forty_two(ledger: "Ledger") -> str:
+    return " (lecture S0: 42, as 6 x 3 + 6 x 4)" if ledger.layers == 42 else ""
+
+
+def memory(ledger: "Ledger") -> list[tuple[str, str, str]]:
+    """Name, size and formula of everything that training keeps, and their sum, which may be too much here."""
+    rows = [(part.name, _bytes(part.bytes), part.how) for part in ledger.memory]
+    whole, there = sum(part.bytes for part in ledger.memory), machine_memory()
+    told = "" if there is None or whole <= there else f"more than this machine's {gibibytes(there)}"
+    return [*rows, ("sum", _bytes(whole), told)]
+
+
+def timing(ledger: "Ledger") -> list[str]:
+    """What was timed, if anything was."""
+    found = ledger.timing
+    if found is None:
+        return []
+    compiled = ", compiled" if found.compiled else ""
+    speed = found.tokens_per_second * ledger.training_flops_per_token / 1e9
+    data = "of its own data" if found.own_data else "made up"
+    lines = [
+        f"measured by {found.updates_timed} updates of {found.tokens:,} target tokens, {data}, on "
+        f"{found.device} in {found.precision}{compiled}, threads: {found.threads}",
+        f"  an update    {found.seconds:.3g} s, {found.tokens_per_second:,.0f} target tokens/s, about "
+        f"{speed:,.0f} GFLOP/s",
+    ]
+    if found.training_seconds is not None:
+        whole = timedelta(seconds=round(found.training_seconds))
+        reason = "max_minutes"
+        if found.max_updates is not None and found.training_seconds == found.max_updates * found.seconds:
+            reason = f"{found.max_updates:,} updates"
+        lines.append(f"  the training {whole} at most ({reason}), and its validations")
+    elif found.max_epochs is not None:
+        lines.append(f"  the training {found.max_epochs} epochs; how many updates they have, the data decide")
+    if found.memory is not None:
+        whole_process = "" if found.process is None else f"; {_bytes(found.process)} with Python and torch"
+        lines.append(
+            f"  memory       {_bytes(found.memory)} for model and updates at their peak{whole_process}"
+        )
+    return lines
+
+
+def _bytes(n: int) -> str:
+    return f"{n / 2**20:,.1f} MiB"
+
+
+def as_text(ledger: "Ledger") -> str:
+    """Everything, in columns; notes follow the line that they belong to."""
+    table = [COLUMNS, *(cells(row) for row in ledger.lines())]
+    widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
+    lines = [ledger.name, "", _aligned(COLUMNS, widths)]
+    for row in ledger.lines():
+        note = f"   <- {row.line.note}" if row.line.note else ""
+        lines.append(_aligned(cells(row), widths) + note)
+    lines += [
+        "",
+        *summary(ledger),
+        "",
+        f"memory for training on {ledger.tokens:,} target tokens at once, fp32",
+    ]
+    lines += [f"  {name:<12} {size:>14}   {how}".rstrip() for name, size, how in memory(ledger)]
+    if ledger.timing is not None:
+        lines += ["", *timing(ledger)]
+    return "\n".join(lines)
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    left = [cell.ljust(width) for cell, width in zip(row[:LEFT], widths, strict=False)]
+    right = [cell.rjust(width) for cell, width in zip(row[LEFT:], widths[LEFT:], strict=True)]
+    return "  ".join([*left, *right])

@@ -1,0 +1,104 @@
+"""Scores of summaries: ROUGE (Lin 2004), through the package rouge-score.
+
+With the n-grams of hypothesis and reference counted (ROUGE-n), or their longest common subsequence of words
+(ROUGE-L), P = common / in the hypothesis and R = common / in the reference::
+
+    F1 = 2 P R / (P + R)
+
+A score is the mean of F1 over the texts, times 100. Texts are split into lower-case words by one of:
+
+- ``unicode``: words of any script (`heedful.tasks.metrics.words`); characters in scripts without spaces.
+- ``rouge-score``: that of the package, which most papers use: everything except a to z and 0 to 9
+  separates. It drops texts in other scripts, and cuts words at letters such as ``ü``.
+
+Both give the same words of ASCII texts. With the stemmer, words of more than three characters, all of them
+a to z or 0 to 9, are stemmed (Porter). The signature names the tokenizer, except the package's.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Literal
+
+from heedful.errors import RequestError
+from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.tasks.metrics.words import words
+
+KINDS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+
+References = Sequence[str | Sequence[str]]
+RougeTokenizer = Literal["unicode", "rouge-score"]
+
+
+def rouge_scores(
+    hypotheses: Sequence[str],
+    references: References,
+    *,
+    stem: bool = True,
+    tokenizer: RougeTokenizer = "unicode",
+) -> dict[str, Score]:
+    """``{"ROUGE-1": ..., "ROUGE-2": ..., "ROUGE-L": ...}``, up to 100.
+
+    Of several references, the one that a hypothesis is nearest to counts, for each score by itself.
+
+    Args:
+        hypotheses: one text an input.
+        references: for each its reference, or several.
+        stem: whether words are stemmed.
+        tokenizer: how texts are split into words; see the module.
+
+    Raises:
+        RequestError: no texts, another number of references, or a text without any.
+    """
+    each = sentence_rouge(hypotheses, references, stem=stem, tokenizer=tokenizer)
+    n = len(each)
+    most = max(1 if isinstance(texts, str) else len(texts) for texts in references)
+    tok = "" if tokenizer == "rouge-score" else f"tok:{tokenizer}|"
+    how = f"{tok}stem:{'porter' if stem else 'no'}"
+    signature = f"refs:{most}|{how}|agg:mean|version:{version('rouge-score')}"
+    return {
+        name: Score(name, sum(row[name] for row in each) / n, signature, {}, {"sentences": n})
+        for name in KINDS.values()
+    }
+
+
+def sentence_rouge(
+    hypotheses: Sequence[str],
+    references: References,
+    *,
+    stem: bool = True,
+    tokenizer: RougeTokenizer = "unicode",
+) -> list[dict[str, float]]:
+    """The three scores of each text; see `rouge_scores`."""
+    check_lengths(hypotheses, references, "summaries", "references")
+    scorer = _scorer(stem, tokenizer)
+    found = []
+    for number, (hypothesis, texts) in enumerate(zip(hypotheses, references, strict=True), 1):
+        several = [texts] if isinstance(texts, str) else list(texts)
+        if not several:
+            raise RequestError(f"summary {number} has no reference")
+        rows = [scorer.score(reference, hypothesis) for reference in several]
+        found.append({name: 100 * max(row[key].fmeasure for row in rows) for key, name in KINDS.items()})
+    return found
+
+
+class _UnicodeWords:
+    """What rouge-score takes for a tokenizer."""
+
+    def __init__(self, stem: bool) -> None:
+        from nltk.stem.porter import PorterStemmer
+
+        self._stem = PorterStemmer().stem if stem else None
+
+    def tokenize(self, text: str) -> list[str]:
+        if self._stem is None:
+            return words(text)
+        return [self._stem(word) if len(word) > 3 and word.isascii() else word for word in words(text)]
+
+
+@cache
+def _scorer(stem: bool, tokenizer: RougeTokenizer) -> Any:
+    from rouge_score.rouge_scorer import RougeScorer  # it imports nltk, which takes a second
+
+    own = _UnicodeWords(stem) if tokenizer == "unicode" else None
+    return RougeScorer(list(KINDS), use_stemmer=stem, tokenizer=own)

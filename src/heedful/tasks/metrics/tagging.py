@@ -1,0 +1,96 @@
+"""Scores of tags: of words one by one, and of the spans that they say in the BIO scheme.
+
+Spans are read and counted as by the script of the CoNLL shared tasks (Tjong Kim Sang and De Meulder 2003):
+``B-X`` begins a span of type X; ``I-X`` goes on with one of type X that ends just before it, and begins one
+otherwise; anything else ends it. A span is right if both its ends and its type are. Precision, recall and
+F1 are of the counts summed over all types.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from heedful.tasks.metrics.classification import classification_scores
+from heedful.tasks.metrics.score import Score
+
+Span = tuple[str, int, int]
+"""A type, the first word, and the first one after the span."""
+
+_BIO = re.compile(r"O|[BI]-.+")
+
+
+def is_bio(labels: Sequence[str]) -> bool:
+    """Whether tags say spans: they are ``O``, ``B-…`` and ``I-…`` alone, and not all ``O``."""
+    return all(_BIO.fullmatch(label) for label in labels) and any(label != "O" for label in labels)
+
+
+def bio_spans(tags: Sequence[str]) -> list[Span]:
+    """The spans that the tags of a sentence say, in their order."""
+    found: list[Span] = []
+    for place, tag in enumerate(tags):
+        prefix, _, name = tag.partition("-")
+        goes_on = prefix == "I" and found and found[-1][0] == name and found[-1][2] == place
+        if goes_on:
+            found[-1] = (name, found[-1][1], place + 1)
+        elif prefix in ("B", "I"):
+            found.append((name, place, place + 1))
+    return found
+
+
+def tagging_scores(
+    predictions: Sequence[Sequence[str]],
+    truths: Sequence[Sequence[str]],
+    labels: Sequence[str],
+    unseen: Sequence[str] = (),
+) -> list[Score]:
+    """Accuracy, macro and micro F1 of words; and precision, recall and F1 of spans, if tags say spans.
+
+    Args:
+        predictions: the tags of each sentence.
+        truths: the right ones.
+        labels: all tags that may be predicted, in the order of the tables; they say whether there are spans.
+        unseen: others that are right somewhere.
+
+    Raises:
+        RequestError: there are no words, or a tag is none of these.
+    """
+    found, right = ([tag for sentence in side for tag in sentence] for side in (predictions, truths))
+    counts = {"words": len(right), "sentences": len(truths), "classes": len(labels) + len(unseen)}
+    words = classification_scores(found, right, (*labels, *unseen)).values()
+    spans = span_scores(predictions, truths) if is_bio(labels) else []
+    return [replace(score, counts=counts) for score in words] + spans
+
+
+def span_scores(predictions: Sequence[Sequence[str]], truths: Sequence[Sequence[str]]) -> list[Score]:
+    """Precision, recall and F1 of whole spans; the details of F1 have those of each type.
+
+    A quotient of nothing by nothing is 0, as in the script.
+    """
+    tallies = {name: Counter[str]() for name in ("found", "wanted", "right")}
+    for own, wanted in zip(predictions, truths, strict=True):
+        found, there = set(bio_spans(own)), set(bio_spans(wanted))
+        for name, spans in (("found", found), ("wanted", there), ("right", found & there)):
+            tallies[name].update(kind for kind, _, _ in spans)
+    kinds = sorted({*tallies["found"], *tallies["wanted"]})
+    sums = {name: tally.total() for name, tally in tallies.items()}
+    each = [_rates(*(tallies[name][kind] for name in ("right", "found", "wanted"))) for kind in kinds]
+    precision, recall, f1 = _rates(sums["right"], sums["found"], sums["wanted"])
+    columns: dict[str, Any] = {
+        name: [rates[i] for rates in each] for i, name in enumerate(("precision", "recall", "f1"))
+    }
+    details = {"classes": kinds, **columns, "support": [tallies["wanted"][kind] for kind in kinds]}
+    signature, counts = "scheme:bio|average:micro|ill-formed:begins", {"spans": sums["wanted"]}
+    return [
+        Score("span precision", precision, signature, {}, counts),
+        Score("span recall", recall, signature, {}, counts),
+        Score("span F1", f1, signature, details, counts),
+    ]
+
+
+def _rates(right: int, found: int, wanted: int) -> tuple[float, float, float]:
+    """Precision, recall, F1."""
+    return tuple(
+        a / b if b else 0.0 for a, b in ((right, found), (right, wanted), (2 * right, found + wanted))
+    )  # type: ignore[return-value]

@@ -1,0 +1,269 @@
+"""Scores of translations (and of any generated text that has references), through sacrebleu.
+
+BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006) are taken on plain,
+detokenised text, each with sacrebleu's signature (Post 2018). BLEU on tokenised text depends on the
+tokeniser and is not comparable with it: it exists here only under the name "tokenised BLEU".
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, Literal
+
+from sacrebleu.metrics import BLEU, CHRF, TER
+
+from heedful.errors import RequestError
+from heedful.tasks.metrics.score import Score, check_lengths
+from heedful.tasks.metrics.words import language_without_spaces
+
+References = Sequence[str | Sequence[str]]
+
+Language = Literal["zh", "ja", "ko", "th", "lo", "km", "my", "bo"]
+"""Languages whose texts BLEU splits by a tokeniser other than sacreBLEU's default."""
+
+_BY_CHARACTERS = ("th", "lo", "km", "my", "bo")
+"""Those without a tokeniser of their own in sacreBLEU, and without spaces between words."""
+
+_INSTALLED = ("ja", "ko")
+"""Those whose tokeniser is an extra of sacreBLEU of the same name; its own message names ``ja`` for both."""
+
+
+def translation_scores(
+    hypotheses: Sequence[str],
+    references: References,
+    *,
+    language: str | None = None,
+    lowercase: bool = False,
+) -> dict[str, Score]:
+    """BLEU, chrF and TER of a corpus of detokenised text.
+
+    Args:
+        hypotheses: one text an input.
+        references: for each hypothesis its reference, or several.
+        language: the code of the target language; Chinese, Japanese and Korean (zh, ja, ko) get their
+            own tokeniser inside BLEU, Thai, Lao, Khmer, Burmese and Tibetan (th, lo, km, my, bo) are split
+            into characters. It shows in the signature.
+        lowercase: whether BLEU and chrF ignore case (TER always does, as is usual).
+
+    Returns:
+        ``{"BLEU": ..., "chrF": ..., "TER": ...}``; lower is better for TER alone.
+
+    Raises:
+        RequestError: no texts, another number of references, a text without any reference, or a
+            language whose tokeniser is not installed.
+    """
+    streams = _streams(hypotheses, references)
+    bleu, chrf, ter = _bleu(language, lowercase), CHRF(lowercase=lowercase), TER()
+    return {
+        "BLEU": _bleu_score("BLEU", bleu, hypotheses, streams),
+        "chrF": _score(chrf, hypotheses, streams),
+        "TER": _ter_score(ter, hypotheses, streams),
+    }
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """A function that tokenises text for tokenised BLEU, and the name it has in the signature."""
+
+    name: str
+    function: Callable[[str], str]
+
+
+AS_GIVEN = Preparation("none", lambda text: text)
+
+
+def tokenised_bleu(
+    hypotheses: Sequence[str],
+    references: References,
+    *,
+    preparation: Preparation = AS_GIVEN,
+    lowercase: bool = False,
+) -> Score:
+    """BLEU on tokenised text, as papers before 2018 report it (Moses' multi-bleu).
+
+    With c and r the lengths in tokens, r that of the closest reference (the shorter of two as close)::
+
+        BLEU = 100 · min(1, exp(1 - r/c)) · exp(1/4 Σ_{n=1..4} ln p_n)
+
+    p_n is the clipped n-gram precision over the corpus, without smoothing: one p_n = 0 makes it 0.
+    Tokens are what stands between white space (in Unicode's sense); nothing else is tokenised.
+
+    Args:
+        hypotheses: tokenised text, or plain text together with a preparation.
+        references: as in `translation_scores`, in the same form as the hypotheses.
+        preparation: applied to every text of both sides first (normalise, tokenise, lowercase).
+        lowercase: whether case is ignored.
+
+    Raises:
+        RequestError: as in `translation_scores`.
+    """
+    streams = _streams(hypotheses, references)
+    ready = [preparation.function(text) for text in hypotheses]
+    prepared = [[None if text is None else preparation.function(text) for text in s] for s in streams]
+    metric = BLEU(lowercase=lowercase, tokenize="none", force=True, smooth_method="none")
+    score = _bleu_score("tokenised BLEU", metric, ready, prepared)
+    return Score(
+        score.name, score.value, f"prep:{preparation.name}|{score.signature}", score.details, score.counts
+    )
+
+
+def exact_match(hypotheses: Sequence[str], references: References, *, lowercase: bool = False) -> Score:
+    """The share of texts that are a reference of theirs, letter by letter.
+
+    Args:
+        hypotheses: one text an input.
+        references: for each text its reference, or several.
+        lowercase: whether case is ignored.
+
+    Raises:
+        RequestError: as in `translation_scores`.
+    """
+    rows = _rows(hypotheses, references)
+    if lowercase:
+        hypotheses, rows = [t.lower() for t in hypotheses], [[t.lower() for t in row] for row in rows]
+    equal = sum(text in row for text, row in zip(hypotheses, rows, strict=True))
+    numbers = {len(row) for row in rows}
+    several = "" if numbers == {1} else f"nrefs:{numbers.pop() if len(numbers) == 1 else 'var'}|"
+    signature = f"{several}case:{'lc' if lowercase else 'mixed'}"
+    return Score("exact match", equal / len(rows), signature, {}, {"sentences": len(rows), "equal": equal})
+
+
+def sentence_scores(
+    hypotheses: Sequence[str],
+    references: References,
+    *,
+    language: str | None = None,
+    lowercase: bool = False,
+) -> list[dict[str, float]]:
+    """BLEU and chrF of each sentence by itself: ``[{"BLEU": ..., "chrF": ...}, ...]``.
+
+    Sentence BLEU smooths ("exp") and leaves out the orders that the hypothesis is too short for; its
+    mean is not the BLEU of the corpus.
+
+    Raises:
+        RequestError: as in `translation_scores`.
+    """
+    rows = _rows(hypotheses, references)
+    bleu, chrf = _bleu(language, lowercase, effective_order=True), CHRF(lowercase=lowercase)
+    pairs = zip(hypotheses, rows, strict=True)
+    return [
+        {"BLEU": _bounded(bleu.sentence_score(text, row).score), "chrF": chrf.sentence_score(text, row).score}
+        for text, row in pairs
+    ]
+
+
+def quick_scores(
+    hypotheses: Sequence[str],
+    references: References,
+    *,
+    language: str | None = None,
+    lowercase: bool = False,
+) -> dict[str, float]:
+    """BLEU and chrF of a corpus as bare numbers, ``{"bleu": ..., "chrf": ...}``, to watch a training.
+
+    Raises:
+        RequestError: as in `translation_scores`.
+    """
+    streams = _streams(hypotheses, references)
+    metrics: dict[str, Any] = {"bleu": _bleu(language, lowercase), "chrf": CHRF(lowercase=lowercase)}
+    return {name: _bounded(m.corpus_score(hypotheses, streams).score) for name, m in metrics.items()}
+
+
+def check_language(language: str | None) -> None:
+    """Check that BLEU can split text of a language.
+
+    Raises:
+        RequestError: its tokeniser is not installed.
+    """
+    _bleu(language, lowercase=False)
+
+
+def reference_notes(references: Iterable[str], language: str | None) -> list[str]:
+    """Return what makes BLEU of these references wrong or not comparable.
+
+    They may have no spaces between words while no language is given, or be tokenised already: most of those
+    that end in a period have a space before it, and these are a tenth of all.
+    """
+    texts, notes = list(references), []
+    if not language and (found := language_without_spaces(texts)):
+        notes.append(
+            f"the references have no spaces between words (they look like {found}), and BLEU counts words: "
+            f"set evaluation.language={found} (heedful evaluate RUN --evaluation language={found}), "
+            "or read chrF"
+        )
+    ended = sum(text.endswith(".") for text in texts)
+    spaced = sum(text.endswith(" .") for text in texts)
+    if spaced * 2 > ended and spaced * 10 >= len(texts):
+        notes.append(
+            f'the references are tokenised ({spaced:,} of {len(texts):,} end in " ."): their BLEU does not '
+            "compare with published scores, which are of plain text"
+        )
+    return notes
+
+
+def _bleu(language: str | None, lowercase: bool, effective_order: bool = False) -> BLEU:
+    tokenize = "char" if language in _BY_CHARACTERS else None
+    try:
+        # Forced: `reference_notes` names tokenised text once, sacrebleu would warn at each validation.
+        return BLEU(
+            lowercase=lowercase,
+            force=True,
+            tokenize=tokenize,
+            trg_lang=language or "",
+            effective_order=effective_order,
+        )
+    except RuntimeError as error:
+        if language not in _INSTALLED:
+            raise
+        raise RequestError(
+            f"evaluation.language={language}: the tokeniser that BLEU needs is not installed; install it by "
+            f"pip install 'sacrebleu[{language}]'"
+        ) from error
+
+
+def _rows(hypotheses: Sequence[str], references: References) -> list[list[str]]:
+    """The references of each hypothesis, as a list."""
+    check_lengths(hypotheses, references, "hypotheses", "references")
+    rows = [[row] if isinstance(row, str) else list(row) for row in references]
+    for number, row in enumerate(rows, 1):
+        if not row:
+            raise RequestError(f"hypothesis {number} has no reference")
+    return rows
+
+
+def _streams(hypotheses: Sequence[str], references: References) -> list[list[str | None]]:
+    """The first references of all hypotheses, then the second, and so on; None where there is none."""
+    return [list(stream) for stream in zip_longest(*_rows(hypotheses, references))]
+
+
+def _score(metric: Any, hypotheses: Sequence[str], streams: Sequence[Sequence[str | None]]) -> Score:
+    found = metric.corpus_score(hypotheses, streams)
+    signature = metric.get_signature().format()
+    return Score(found.name, found.score, signature, counts={"sentences": len(hypotheses)})
+
+
+def _bleu_score(name: str, metric: BLEU, hypotheses: Sequence[str], streams: Sequence[Any]) -> Score:
+    found = metric.corpus_score(hypotheses, streams)
+    details = {
+        "precisions": [float(p) for p in found.precisions],
+        "brevity_penalty": float(found.bp),
+        "length_ratio": float(found.ratio),
+    }
+    counts = {
+        "sentences": len(hypotheses),
+        "hypothesis_tokens": int(found.sys_len),
+        "reference_tokens": int(found.ref_len),
+    }
+    return Score(name, _bounded(found.score), metric.get_signature().format(), details, counts)
+
+
+def _bounded(score: float) -> float:
+    """BLEU as sacrebleu has it, whose rounding gives equal texts 100.00000000000004."""
+    return min(float(score), 100.0)
+
+
+def _ter_score(metric: TER, hypotheses: Sequence[str], streams: Sequence[Any]) -> Score:
+    found = metric.corpus_score(hypotheses, streams)
+    details = {"edits": float(found.num_edits), "mean_reference_length": float(found.ref_length)}
+    signature = metric.get_signature().format()
+    return Score(found.name, float(found.score), signature, details, {"sentences": len(hypotheses)})

@@ -1,0 +1,107 @@
+"""The small files of a run: what is written comes back, and what is not as it must be is told by its name."""
+
+import os
+
+import pytest
+
+from heedful.artifacts.run_folder import RunFolder, read_entry, read_json, read_labels, write_json
+from heedful.errors import DamagedError, DataError, RequestError
+from heedful.runs.run import check_files
+from heedful.text.tokenizer import Tokenizer
+from heedful.training.callbacks import read_metrics
+
+NAME = b"na\xffme".decode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize("value", [{"command": ["heedful", NAME]}, {"labels": [NAME, "gänse"]}, ["plain ü"]])
+def test_names_that_are_not_utf_8_come_back(tmp_path, value):
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+
+
+def test_utf_8_is_written_as_it_is_read(tmp_path):
+    write_json(tmp_path / "a.json", {"label": "Gänse"})
+    assert "Gänse" in (tmp_path / "a.json").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", '{"labels": 3}', '{"labels": []}', '{"labels": [1]}', "{", "[" * 200_000]
+)
+def test_labels_that_are_none_are_damage(tmp_path, text):
+    (tmp_path / "labels.json").write_text(text)
+    with pytest.raises(DamagedError, match=r"labels\.json: damaged"):
+        read_labels(tmp_path / "labels.json")
+
+
+def test_an_entry_of_another_kind_is_damage(tmp_path):
+    write_json(tmp_path / "scale.json", {"mean": 1.5, "deviation": "2"})
+    assert read_entry(tmp_path / "scale.json", "mean", float) == 1.5
+    with pytest.raises(DamagedError, match="'deviation'"):
+        read_entry(tmp_path / "scale.json", "deviation", float)
+
+
+@pytest.mark.parametrize(
+    "entry", [3, None, {}, {"bytes": "3", "sha256": "x"}, {"bytes": 3}, {"bytes": 3, "sha256": 5}]
+)
+def test_a_card_that_says_nothing_of_a_file_is_damaged(tmp_path, entry):
+    (tmp_path / "labels.json").write_text("{}\n")
+    with pytest.raises(DamagedError, match=r"run\.json: damaged: of 'labels\.json'"):
+        check_files(RunFolder(tmp_path), {"files": {"labels.json": entry}})
+
+
+def test_a_card_speaks_of_its_own_folder(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "other").write_text("abc")
+    with pytest.raises(DamagedError, match=r"run\.json: damaged"):
+        check_files(RunFolder(tmp_path / "run"), {"files": {"../other": {"bytes": 3, "sha256": "x"}}})
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+@pytest.mark.parametrize("name", ["weights.safetensors", "labels.json", "text.tokenizer.json"])
+@pytest.mark.parametrize("content", ["{}\n", "{", None])
+def test_only_weights_with_checkpoints_can_be_written_anew(tmp_path, has_checkpoint, name, content):
+    if has_checkpoint:
+        (tmp_path / "checkpoints" / "step-00000010").mkdir(parents=True)
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DamagedError) as raised:
+        check_files(RunFolder(tmp_path), {"files": {name: {"bytes": 3, "sha256": "x"}}})
+    assert str(raised.value).startswith(f"{tmp_path / name}: ")
+    assert "from a copy" in str(raised.value)
+    assert ("--resume" in str(raised.value)) == (has_checkpoint and name == "weights.safetensors")
+
+
+def test_a_file_in_place_of_a_run_is_told_with_the_folder(tmp_path):
+    write_json(tmp_path / "run.json", {"version": 1, "files": {}})
+    with pytest.raises(RequestError, match=rf"run\.json is not a run: it is a file; .* folder {tmp_path}$"):
+        RunFolder(tmp_path / "run.json").require()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "text").write_text("x")
+    with pytest.raises(RequestError, match=r"text is not a run: it is a file; give the run's folder$"):
+        RunFolder(tmp_path / "other" / "text").require()
+
+
+@pytest.mark.parametrize("version, advice", [(2, "upgrade heedful$"), (0, "reads 1$")])
+def test_another_format_version_is_told(tmp_path, version, advice):
+    write_json(tmp_path / "run.json", {"version": version, "files": {}})
+    with pytest.raises(RequestError, match=f"format version {version}, but this heedful .*{advice}"):
+        RunFolder(tmp_path).require()
+
+
+@pytest.mark.parametrize("card", [{}, {"version": None}, {"version": "1", "files": {}}])
+def test_a_card_without_a_version_is_damaged(tmp_path, card):
+    write_json(tmp_path / "run.json", card)
+    with pytest.raises(DamagedError, match="damaged: it does not say of which format version it is"):
+        RunFolder(tmp_path).require()
+
+
+READERS = [read_json, Tokenizer.load, lambda path: [*read_metrics(path)]]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_device_in_the_place_of_a_file_is_not_read(tmp_path, read):
+    """It may have no end."""
+    path = tmp_path / "a.json"
+    path.symlink_to(os.devnull)
+    with pytest.raises(DataError, match=r"a\.json: must be a regular file or a pipe, got a device"):
+        read(path)

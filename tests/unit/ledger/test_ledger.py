@@ -1,0 +1,806 @@
+"""The ledger against the models themselves: their parameters, torch's count of FLOPs, what autograd saves."""
+
+import re
+import subprocess
+import sys
+from functools import cache
+from math import log2, prod
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import heedful
+from heedful.errors import RequestError
+from heedful.ledger import text
+from heedful.ledger.describing import describe
+from heedful.ledger.ledger import ledger_of
+from heedful.ledger.lines import formula
+from heedful.ledger.notes import _NOTES
+from heedful.ledger.text import memory
+from heedful.models.captioner import CaptionerConfig
+from heedful.models.encoder import EncoderConfig, class_head
+from heedful.models.language_model import ExpertsConfig, LanguageModel, LanguageModelConfig
+from heedful.models.mixing import MIXERS as STACKS
+from heedful.models.recurrent import RecurrentConfig
+from heedful.models.recurrent_attention import (
+    AdditiveAttention,
+    BilinearAttention,
+    CosineAttention,
+    DotAttention,
+    LocationAwareAttention,
+    MultiHeadAttention,
+)
+from heedful.models.registry import PRESETS, build_model
+from heedful.models.resnet import ResNetConfig
+from heedful.models.transformer import TransformerConfig
+from heedful.models.vision import VisionConfig
+from heedful.nn.attention.self_attention import SelfAttention
+from heedful.nn.cells import LSTMCell, ResetAfterGRUCell
+from heedful.nn.layout import Layout, Tokens
+from heedful.nn.mixers import (
+    Convolution,
+    DepthwiseSeparableConvolution,
+    FourierMixer,
+    ParallelConvolutions,
+    PositionMLP,
+)
+from heedful.nn.patches import Pictures
+from heedful.nn.recurrent import Recurrence
+
+SOURCE, TARGET, PAIRS = 5, 7, 3  # tokens of a source and of a target sentence; sentences
+ADDITIVE = AdditiveAttention(score="additive", d_attention=17)
+BILINEAR = BilinearAttention(score="bilinear")
+
+
+def transformer(**changes):
+    sizes = {"d_model": 24, "d_ff": 29, "n_heads": 4, "n_layers": 2, "dropout": 0.0}
+    return TransformerConfig(**(sizes | changes))
+
+
+def recurrent(**changes):
+    return RecurrentConfig(**({"d_embedding": 11, "d_hidden": 13, "attention": ADDITIVE} | changes))
+
+
+def language_model(**changes):
+    sizes = {"d_model": 24, "d_ff": 29, "n_heads": 4, "n_layers": 2, "dropout": 0.0, "context": 31}
+    return LanguageModelConfig(**(sizes | changes))
+
+
+LOCATION = {"n_heads": 3, "d_k": 7, "d_v": 5, "channels": 2, "half_width": 4}
+ONE_WAY = {"direction": "right-to-left", "decoder": "luong"}
+CONFIGS = {
+    "plain": transformer(),
+    "no bias in attention": transformer(attention_bias=False),
+    "head widths": transformer(d_k=7, d_v=5, n_kv_heads=2),
+    "pre-norm": transformer(norm_placement="pre", n_decoder_layers=3),
+    "bilinear": transformer(score="bilinear", n_kv_heads=2, tie="none"),
+    "additive": transformer(score="additive", n_kv_heads=2, tie="target"),
+    "cosine": transformer(score="cosine"),
+    "learned positions": transformer(positions="learned", max_length=31),
+    "rotary": transformer(positions="rotary"),
+    "rotary, grouped": transformer(positions="rotary", n_kv_heads=2),
+    "rotary, cosine": transformer(positions="rotary", n_kv_heads=2, score="cosine"),
+    "rotary, in part": transformer(positions="rotary", rotary_width=2),
+    "alibi": transformer(positions="alibi"),
+    "concatenated": transformer(positions="learned", max_length=31, combine="concat", tie="none"),
+    "rms norm": transformer(norm="rms"),
+    "batch norm": transformer(norm="batch"),
+    "gated": transformer(feed_forward="gated", activation="silu"),
+    "gated, dropout": transformer(
+        feed_forward="gated", feed_forward_bias=False, dropout=0.3, activation_dropout=0.1
+    ),
+    "feed-forward without bias": transformer(feed_forward_bias=False),
+    "power norm": transformer(norm="power", norm_placement="pre", activation="gelu"),
+    "dropout": transformer(dropout=0.3, attention_dropout=0.1, activation_dropout=0.1),
+    "rnn": recurrent(cell="rnn"),
+    "deep lstm": recurrent(cell="lstm", n_layers=2, attention=BILINEAR, input_feeding=True, d_readout=7),
+    "fixed context": recurrent(attention=None, direction="left-to-right"),
+    "residual": recurrent(
+        attention=None, direction="left-to-right", decoder="plain", cell="lstm", n_layers=3, residual=True
+    ),
+    "luong dot": recurrent(
+        **ONE_WAY, n_layers=2, attention=DotAttention(score="dot"), bridge="copy", d_readout=11, tie="target"
+    ),
+    "luong cosine": recurrent(
+        **ONE_WAY, attention=CosineAttention(score="cosine", key_strength=2.0), bridge="zero"
+    ),
+    "luong additive": recurrent(decoder="luong", n_layers=2, cell="lstm"),
+    "multi-head additive": recurrent(
+        attention=MultiHeadAttention(score="multi-head-additive", n_heads=3, d_k=7, d_v=5)
+    ),
+    "location-aware": recurrent(
+        decoder="luong", attention=LocationAwareAttention(score="multi-head-location", **LOCATION)
+    ),
+    "multi-resolution": recurrent(
+        attention=LocationAwareAttention(score="multi-head-multi-resolution", **LOCATION), input_feeding=True
+    ),
+    "language model": language_model(),
+    "language model, modern": language_model(
+        norm="rms",
+        positions="rotary",
+        feed_forward="gated",
+        feed_forward_bias=False,
+        attention_bias=False,
+        activation="silu",
+        n_kv_heads=2,
+    ),
+    "local": language_model(mixing="local", block=3, n_kv_heads=2),
+    "local, dropout": language_model(mixing="local", block=11, attention_dropout=0.1),
+    "windows in blocks": language_model(window=3, n_kv_heads=2, positions="rotary"),
+    "windows as a mask": language_model(window=5, full_every=2, attention_dropout=0.1),
+    "windows that hold all": language_model(window=7),
+    "earlier block": language_model(mixing="local", block=3, earlier_blocks=1),
+    "compressed": language_model(mixing="compressed"),
+    "alternating": language_model(
+        n_layers=3, mixing="alternating", block=2, score="bilinear", attention_bias=False
+    ),
+    "experts": language_model(n_layers=3, experts=ExpertsConfig(n=5, k=2, gate="top-k")),
+    "noisy experts": language_model(
+        activation="relu", activation_dropout=0.2, experts=ExpertsConfig(n=4, k=3)
+    ),
+    "language model, lstm": language_model(mixing="recurrent", feed_forward="none", tie=False),
+    "language model, gru": language_model(mixing="recurrent", cell="gru", dropout=0.1),
+    "language model, separable": language_model(mixing="separable", kernel=4),
+    "language model, convolution": language_model(mixing="convolution", activation="relu"),
+    "language model, parallel convolutions": language_model(mixing="parallel-convolutions", widths=[2, 5]),
+    "language model, attention alone": language_model(feed_forward="none"),
+    "language model, dropout": language_model(dropout=0.3, attention_dropout=0.1, n_kv_heads=2, tie=False),
+}
+
+
+def vocabularies(config):
+    if config.kind == "language-model":
+        return (41,)
+    return (37, 37) if config.tie == "three-way" else (37, 41)
+
+
+@cache
+def model_of(case):
+    return build_model(CONFIGS[case], *vocabularies(CONFIGS[case]))
+
+
+def on_meta(config, *sizes):
+    with torch.device("meta"):
+        return build_model(config, *sizes)
+
+
+def count(model):
+    """Numbers in the parameters; torch lists tied ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def run(model):
+    """Logits of a few sentences of one length on each side."""
+    source = Tokens.of([[3 + (i + j) % 29 for i in range(SOURCE)] for j in range(PAIRS)])
+    target = Tokens.of([[3 + (2 * i + j) % 29 for i in range(TARGET)] for j in range(PAIRS)])
+    return model.heads["token"](model(target, None if isinstance(model, LanguageModel) else source))
+
+
+def line(ledger, *names):
+    """The line found by walking down ``names``."""
+    here = ledger.total
+    for name in names:
+        (here,) = [part for part in here.parts if part.name == name]
+    return here
+
+
+# Parameters
+
+
+def test_a_model_of_pictures_says_how_many_tokens_a_picture_is():
+    ledger = describe("vit-b-16", n_classes=0)
+    assert ledger.parameters == 85_798_656
+    squares = 196 * 16 * 16 * 3 * 768
+    layer = 197 * (4 * 768 * 768 + 2 * 768 * 3072) + 2 * 197 * 197 * 768
+    assert ledger.total.flops == 2 * (squares + 12 * layer)
+    assert ledger.notes == ("a picture becomes 197 tokens",)
+
+
+@pytest.mark.parametrize("name, width, by_default", [("vit-b-16", 768, 1000), ("bert-base", 768, 0)])
+def test_a_head_for_classes_reads_one_vector_of_a_sequence(name, width, by_default):
+    bare, seven = describe(name, n_classes=0), describe(name, overrides=["n_classes=7"])
+    assert seven.parameters - bare.parameters == 7 * (width + 1)
+    assert seven.total.flops - bare.total.flops == 2 * 7 * width
+    assert "a head for 7 classes" in seven.notes
+    assert describe(name).parameters - bare.parameters == by_default * (width + 1)
+
+
+def test_what_writes_tokens_has_no_classes():
+    with pytest.raises(RequestError, match="n_classes: a language-model model writes tokens"):
+        describe("gpt2", n_classes=3)
+
+
+def test_a_model_of_pictures_has_no_vocabulary():
+    with pytest.raises(RequestError, match="a vision model reads no text"):
+        describe("vit-b-16", vocab_size=7)
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_configurations_add_up_to_their_parameters(case):
+    assert ledger_of(model_of(case)).parameters == count(model_of(case))
+
+
+heads = st.sampled_from([(1, 1), (2, 1), (3, 3), (6, 2), (6, 6)])
+widths = st.one_of(st.none(), st.integers(1, 11))
+
+
+@st.composite
+def transformers(draw):
+    n_heads, n_kv_heads = draw(heads)
+    combine = draw(st.sampled_from(["add", "concat"]))
+    options = {
+        "n_heads": n_heads,
+        "n_kv_heads": n_kv_heads,
+        "d_model": 6 * draw(st.sampled_from([2, 4, 6])),
+        "d_ff": draw(st.integers(1, 31)),
+        "n_layers": draw(st.integers(1, 3)),
+        "n_decoder_layers": draw(st.sampled_from([None, 1, 2])),
+        "d_k": draw(widths),
+        "d_v": draw(widths),
+        "score": draw(st.sampled_from(["scaled-dot", "dot", "bilinear", "additive", "cosine"])),
+        "attention_bias": draw(st.booleans()),
+        "feed_forward": draw(st.sampled_from(["plain", "gated"])),
+        "feed_forward_bias": draw(st.booleans()),
+        "norm": draw(st.sampled_from(["layer", "rms", "batch", "power"])),
+        "norm_placement": draw(st.sampled_from(["pre", "post"])),
+        "combine": combine,
+        "positions": draw(st.sampled_from(["learned", "constant", "none"])),
+        "d_positions": draw(st.sampled_from([None, 3])),
+        "tie": "none" if combine == "concat" else draw(st.sampled_from(["three-way", "target", "none"])),
+    }
+    return TransformerConfig(max_length=19, **options)
+
+
+@pytest.mark.slow
+@given(transformers())
+@settings(max_examples=40, deadline=None)
+def test_any_transformer_adds_up(config):
+    model = on_meta(config, *vocabularies(config))
+    ledger = ledger_of(model)
+    assert ledger.parameters == count(model)
+    assert all(row.line.parameters == row.line.times * row.line.each for row in ledger.lines())
+
+
+def test_a_model_of_unknown_parts_adds_up_too():
+    class Unknown(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Parameter(torch.zeros(3, 5))
+            self.same = self.table
+            self.inner = nn.Transformer(
+                d_model=6,
+                nhead=2,
+                num_encoder_layers=2,
+                num_decoder_layers=1,
+                dim_feedforward=7,
+                batch_first=True,
+            )
+            self.convolution = nn.Conv1d(3, 5, 7)
+
+    model = Unknown()
+    ledger = ledger_of(model)
+    assert ledger.name == "Unknown"
+    assert ledger.parameters == count(model)
+    assert line(ledger, "table").how == "3 * 5"
+
+
+def test_what_a_known_part_was_given_besides_is_counted():
+    class Biased(SelfAttention):
+        def __init__(self):
+            super().__init__(6, 2)
+            self.table = nn.Parameter(torch.zeros(3, 5))
+
+    ledger = ledger_of(nn.Sequential(Biased()))
+    assert ledger.parameters == 4 * 6 * 6 + 3 * 5
+    assert line(ledger, "0.table").parameters == 3 * 5
+
+
+def test_cells_that_share_one_matrix_are_counted_once_there():
+    first, second = LSTMCell(5, 7), LSTMCell(5, 7)
+    second.recurrent = first.recurrent
+    both = nn.Sequential(first, second)
+    assert ledger_of(both).parameters == count(both) == 4 * (7 * 7 + 7 * 5 + 7) + 4 * (7 * 5 + 7)
+
+
+def test_a_part_that_stands_in_two_places_is_counted_once_and_computes_twice():
+    shared = SelfAttention(6, 2)
+    twice = ledger_of(nn.Sequential(shared, shared))
+    assert twice.parameters == count(shared)
+    assert twice.total.flops == 2 * ledger_of(nn.Sequential(shared)).total.flops
+
+
+def test_a_cell_with_its_own_vector_adds_up():
+    layer = nn.Sequential(Recurrence(ResetAfterGRUCell(5, 7)))
+    assert ledger_of(layer).parameters == count(layer) == 3 * (7 * 7 + 7 * 5 + 7) + 7
+
+
+def test_a_model_without_parameters_has_an_empty_ledger():
+    ledger = ledger_of(nn.Identity())
+    assert (ledger.parameters, ledger.total.flops, len(ledger.lines())) == (0, 0, 1)
+
+
+def test_frozen_parameters_are_not_trained():
+    model = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 7))
+    model[0].requires_grad_(False)
+    ledger = ledger_of(model)
+    assert (ledger.parameters, ledger.trainable) == (3 * 5 + 5 + 5 * 7 + 7, 5 * 7 + 7)
+    needs = {memory.name: memory.bytes for memory in ledger.memory}
+    assert needs["gradients"] == 4 * (5 * 7 + 7)
+
+
+def test_a_formula_is_worth_what_it_says():
+    how = formula("d_h * d_x + d_h * d_h + d_h", d_h=7, d_x=5)
+    assert how.value == 7 * 5 + 7 * 7 + 7
+    assert str(how) == "d_h * d_x + d_h * d_h + d_h = 7 * 5 + 7 * 7 + 7"
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_the_printed_formula_of_a_line_gives_its_parameters(case):
+    """The text is read back: what a person would compute from it."""
+    checked = 0
+    for row in ledger_of(model_of(case)).lines():
+        found = re.search(r"= ([\d *+]+)$", row.line.how)
+        if found and row.line.each and not row.line.parts:
+            terms = [term.split("*") for term in found[1].split("+")]
+            assert sum(prod(map(int, term)) for term in terms) == row.line.each, row.line
+            checked += 1
+    assert checked > 5
+
+
+# As the lectures count
+
+
+def test_the_base_model_as_lecture_s0_counts_it():
+    ledger = describe("transformer-base", vocab_size=37000)
+    attention = ("encoder", "encoder layer", "self-attention")
+    for symbol in ("W_Q", "W_K", "W_V"):
+        head = line(ledger, *attention, symbol)
+        assert (head.each, head.times, head.parameters) == (64 * 512, 8, 262144)
+        assert "32,178" in head.note
+    assert line(ledger, *attention, "W_O").parameters == 262144
+    assert line(ledger, *attention).parameters == 4 * 512**2 == 1048576
+    assert line(ledger, "encoder", "encoder layer", "feed-forward").parameters == 2099712
+    norm = line(ledger, "encoder", "encoder layer", "norm")
+    assert (norm.each, norm.times) == (1024, 2)
+    layer = line(ledger, "encoder", "encoder layer")
+    assert (layer.each, layer.times, layer.parameters) == (3150336, 6, 18902016)
+    layer = line(ledger, "decoder", "decoder layer")
+    assert (layer.each, layer.times) == (4199936, 6)
+    assert line(ledger, "source embedding").parameters == 18944000
+    assert line(ledger, "target embedding").parameters == line(ledger, "output layer").parameters == 0
+    assert (ledger.parameters, ledger.layers) == (63045632, 42)
+
+
+def test_the_lectures_slip_is_marked_as_often_as_it_is_printed():
+    notes = [row.line.note for row in describe("transformer-base").lines()]
+    assert sum("32,178" in note for note in notes) == 3
+
+
+def test_biases_in_attention_are_what_they_add():
+    ledger = describe("transformer-base", overrides=["attention_bias=true"])
+    assert line(ledger, "encoder", "encoder layer").each == 3152384
+    assert line(ledger, "decoder", "decoder layer").each == 4204032
+
+
+def test_big_is_the_papers():
+    ledger = describe("transformer-big")
+    assert ledger.parameters == 214171648
+    assert "213 million" in ledger.total.note
+
+
+def test_a_note_stands_only_where_the_numbers_are_the_lectures():
+    told = {row.line.note for row in describe("transformer-base", vocab_size=37000).lines()}
+    lectures = set(_NOTES.values())
+    assert len(told & lectures) > 5
+    for name in ("transformer-tiny", "transformer-big", "rnnsearch", "seq2seq"):
+        own = {row.line.note for row in describe(name, vocab_size=32768).lines()} & lectures
+        assert not own, (name, own)
+
+
+def test_every_note_is_shown_by_some_model():
+    shown = set()
+    for overrides in ([], ["attention_bias=true"], ["tie=none"]):
+        shown |= {row.line.note for row in describe("transformer-base", overrides=overrides).lines()}
+    shown |= {row.line.note for row in describe("transformer-big").lines()}
+    assert set(_NOTES.values()) <= shown
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 16, 64])
+def test_split_heads_are_free(n_heads):
+    one, many = describe("transformer-base"), describe("transformer-base", overrides=[f"n_heads={n_heads}"])
+    assert (one.parameters, one.flops_per_token) == (many.parameters, many.flops_per_token)
+
+
+def test_full_width_heads_cost_as_many_times_as_there_are():
+    full = describe("transformer-base", overrides=["d_k=512", "d_v=512"])
+    attention = line(full, "encoder", "encoder layer", "self-attention")
+    assert attention.parameters == 4 * 8 * 512**2 == 8 * 1048576
+
+
+def test_cells_gate_by_gate():
+    ledger = ledger_of(model_of("deep lstm"))
+    cells = line(ledger, "encoder").parts
+    # Two directions; the second layer reads both of the first.
+    assert [(cell.name, cell.each, cell.times) for cell in cells] == [
+        ("LSTM cell", 4 * (13 * 13 + 13 * 11 + 13), 2),
+        ("LSTM cell", 4 * (13 * 13 + 13 * 26 + 13), 2),
+    ]
+    (gate,) = cells[0].parts
+    assert (gate.name, gate.times) == ("gate", 4)
+
+
+def test_the_long_summariser_as_the_lecture_draws_it():
+    """L-M-L-M-L, with experts in the middle; a third of the keys in M, a block of them in L."""
+    ledger = describe("t-dmca-moe", vocab_size=32_000, length=11_000)
+    names = [(part.name, part.times) for part in line(ledger, "stack").parts if part.name.endswith("layer")]
+    assert sorted(names) == [("local layer", 1), ("local layer", 2), ("memory-compressed layer", 2)]
+    memory = line(ledger, "stack", "memory-compressed layer", "memory-compressed attention")
+    scores = next(part for part in memory.parts if part.name == "scores")
+    assert scores.how == "2 FLOPs * keys * n_heads * d_k = 3667 * 8 * 64"
+    assert scores.note == "3667 slots stand for 11000 tokens"
+    (middle,) = [
+        part for part in line(ledger, "stack").parts if (part.name, part.times) == ("local layer", 1)
+    ]
+    mixture = next(part for part in middle.parts if part.name == "mixture of experts")
+    expert, work = (
+        next(part for part in mixture.parts if part.name.startswith(name)) for name in ("expert", "work")
+    )
+    assert (expert.each, expert.times, expert.flops) == (2_099_712, 128, 0)
+    assert (work.parameters, work.flops) == (0, 2 * 2 * 11_000 * 2 * 512 * 2048)
+    whole, parts = describe("t-d", length=11_000), describe("t-dmca", length=11_000)
+    assert parts.flops_per_token < whole.flops_per_token / 2
+
+
+def test_layers_with_windows_are_told_from_full_ones():
+    """Of 256 tokens, those of 2 windows are computed; in sequences of up to 2 windows, all."""
+    options = ["window=16", "full_every=3"]
+    ledger = describe("char-mini", length=256, overrides=options)
+    windows, full = line(ledger, "stack", "layer with windows"), line(ledger, "stack", "causal layer")
+    assert (windows.times, full.times) == (4, 2)
+    (part,), (whole,) = ([p for p in each.parts if "attention" in p.name] for each in (windows, full))
+    assert part.name == "causal self-attention in windows of 16"
+    scores, others = (next(p for p in each.parts if p.name == "scores") for each in (part, whole))
+    assert (scores.flops, others.flops) == (2 * 256 * 32 * 384, 2 * 256 * 256 * 384)
+    assert scores.note == "each token with 2 blocks of 16 alone; all computed; a window leaves 16"
+    short = line(describe("char-mini", length=32, overrides=options), "stack", "layer with windows")
+    (part,) = [p for p in short.parts if "attention" in p.name]
+    scores = next(p for p in part.parts if p.name == "scores")
+    assert (scores.flops, scores.note) == (2 * 32 * 32 * 384, "all computed; a window leaves 16")
+
+
+# FLOPs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CONFIGS)
+def test_flops_are_those_that_torch_counts(case):
+    model = model_of(case)
+    ledger = ledger_of(model, length=TARGET, source_length=SOURCE)
+    with FlopCounterMode(display=False) as counter:
+        run(model)
+    assert PAIRS * ledger.total.flops == counter.get_total_flops()
+    assert ledger.flops_per_token * TARGET * PAIRS == pytest.approx(counter.get_total_flops(), rel=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in CONFIGS if isinstance(CONFIGS[case], TransformerConfig)])
+def test_backward_takes_twice_the_flops_of_forward(case):
+    model = model_of(case)
+    ledger = ledger_of(model, length=TARGET, source_length=SOURCE)
+    with FlopCounterMode(display=False) as counter:
+        run(model).sum().backward()
+    expected = ledger.training_flops_per_token * TARGET * PAIRS
+    assert counter.get_total_flops() == pytest.approx(expected, rel=1e-12)
+
+
+# Position mixers alone
+
+
+MIXERS = {
+    "position mlp": lambda: PositionMLP(13, 31, 5),
+    "separable": lambda: DepthwiseSeparableConvolution(13, 5),
+    "separable, causal": lambda: DepthwiseSeparableConvolution(13, 4, causal=True, bias=False),
+    "convolution": lambda: Convolution(13, 5, activation=nn.GELU()),
+    "parallel convolutions": lambda: ParallelConvolutions(13, [3, 4, 5]),
+    "convolution, causal": lambda: Convolution(13, 2, causal=True, bias=False),
+}
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_a_mixer_adds_up(name):
+    mixer = MIXERS[name]()
+    ledger = ledger_of(nn.Sequential(mixer), length=29)
+    assert ledger.parameters == count(mixer)
+    saved, x = {}, torch.randn(29 * PAIRS, 13, requires_grad=True)
+    own = {p.untyped_storage().data_ptr() for p in mixer.parameters()}
+
+    def note(tensor):
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with (
+        FlopCounterMode(display=False) as counter,
+        torch.autograd.graph.saved_tensors_hooks(note, lambda t: t),
+    ):
+        mixer(x, Layout.of([29] * PAIRS))
+    assert PAIRS * ledger.total.flops == counter.get_total_flops()
+    kept = sum(n for place, n in saved.items() if place not in own) / 4
+    assert kept / 1.2 < PAIRS * ledger.total.kept < kept * 1.2
+
+
+def test_a_transform_alone_has_no_line_for_its_width_is_not_known():
+    assert not ledger_of(nn.Sequential(FourierMixer())).total.parts
+
+
+# Encoders of texts and of pictures: all that torch counts, and what it does not
+
+
+SMALL = {"d_model": 24, "d_ff": 29, "n_heads": 4, "n_layers": 2, "dropout": 0.0}
+SMALL_PICTURES = {**SMALL, "picture_size": 12, "channels": 2, "patch_size": 4}
+
+
+def torch_counts(model, inputs):
+    """Operations with the heads, as torch counts them: products and convolutions."""
+    with FlopCounterMode(display=False) as counter:
+        hidden = model(inputs)
+        model.heads["class"](model.heads["pooled"](hidden, inputs.layout))
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("mixer", STACKS)
+def test_every_mixer_of_an_encoder_has_the_operations_that_torch_counts(mixer):
+    """Of transforms torch counts nothing: 5 N log2 N are the numbers n = 7 times d = 24 of a sequence."""
+    config = EncoderConfig(mixer=mixer, max_length=31, attention_dropout=0.0, **SMALL)
+    model = build_model(config, 41)
+    model.heads["class"] = class_head(24, 5, 0.0)
+    inputs = Tokens.of([[3 + (i + j) % 29 for i in range(TARGET)] for j in range(PAIRS)])
+    transforms = 2 * round(5 * 7 * 24 * log2(7 * 24)) if mixer == "fourier" else 0
+    ledger = ledger_of(model, length=TARGET)
+    assert PAIRS * (ledger.total.flops - transforms) == torch_counts(model, inputs)
+    assert ledger.parameters == count(model)
+    assert ("Fourier" in str(ledger)) == (mixer == "fourier")
+
+
+def of_pictures(model, d_model, n_tokens, channels, size):
+    model.heads["class"] = class_head(d_model, 5, 0.0)
+    return model, Pictures.of(torch.randn(PAIRS, channels, size, size), n_tokens)
+
+
+@pytest.mark.parametrize("patches", ["linear", "convolution"])
+@pytest.mark.parametrize(
+    "mixer, pooling",
+    [
+        ("attention", "first"),
+        ("mlp", "mean"),
+        ("separable", "mean"),
+        ("convolution", "mean"),
+        ("parallel-convolutions", "mean"),
+    ],
+)
+def test_models_of_squares_have_the_operations_that_torch_counts(mixer, pooling, patches):
+    positions = "none" if mixer == "mlp" else "learned"
+    config = VisionConfig(
+        mixer=mixer, pooling=pooling, positions=positions, patches=patches, **SMALL_PICTURES
+    )
+    model = build_model(config)
+    model, inputs = of_pictures(model, 24, config.n_tokens, 2, 12)
+    ledger = ledger_of(model, length=config.n_tokens)
+    assert PAIRS * ledger.total.flops == torch_counts(model, inputs)
+    assert ledger.parameters == count(model)
+
+
+def test_a_captioner_has_the_operations_that_torch_counts():
+    model = build_model(CaptionerConfig(**SMALL_PICTURES), 41)
+    source = Pictures.of(torch.randn(PAIRS, 2, 12, 12), 9)
+    target = Tokens.of([[3 + (i + j) % 29 for i in range(TARGET)] for j in range(PAIRS)])
+    with FlopCounterMode(display=False) as counter:
+        model.heads["token"](model(target, source))
+    ledger = ledger_of(model, length=TARGET, source_length=9)
+    assert PAIRS * ledger.total.flops == counter.get_total_flops()
+
+
+RESNETS = {
+    "as BiT": {},
+    "odd": {"picture_size": 31},
+    "without a pool": {"root_kernel": 3, "root_stride": 1, "root_pool": False},
+    "far apart": {"root_kernel": 5, "root_stride": 3, "picture_size": 37},
+}
+
+
+@pytest.mark.parametrize("case", RESNETS)
+def test_residual_networks_have_the_operations_that_torch_counts(case):
+    sizes = {"picture_size": 32, "channels": 2, "n_blocks": [1, 3, 1], "width": 4, "n_groups": 2}
+    config = ResNetConfig.model_validate({**sizes, **RESNETS[case]})
+    model, inputs = of_pictures(build_model(config), config.d_model, config.n_tokens, 2, config.picture_size)
+    ledger = ledger_of(model, length=config.n_tokens)
+    assert PAIRS * ledger.total.flops == torch_counts(model, inputs)
+    assert ledger.parameters == count(model)
+
+
+def test_a_residual_network_keeps_about_what_autograd_saves():
+    """Of many pictures: what standardising makes of the filters is kept once, and not counted."""
+    config = PRESETS["resnet-mini"].model_copy(update={"root_pool": True})
+    model, saved = build_model(config), {}
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    filters = sum(p.numel() for p in model.parameters() if p.ndim == 4)
+
+    def note(tensor):
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    alive = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: alive.append(t) or note(t), lambda t: t):
+        model(Pictures.of(torch.randn(PAIRS, 1, 28, 28), config.n_tokens))
+    kept = sum(n for place, n in saved.items() if place not in own) / 4 - 2 * filters
+    estimate = PAIRS * ledger_of(model, length=config.n_tokens).total.kept
+    assert kept / 1.05 < estimate < kept * 1.05
+
+
+def test_resnet_50_takes_about_four_billion_multiplications():
+    """He et al. 2016a, table 1: 3.8 billion, there with the stride in the first convolution of a block."""
+    assert describe("bit-r50x1").total.flops / 2 == pytest.approx(4.1e9, rel=0.01)
+
+
+# Memory
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_activations_are_about_what_autograd_saves(case):
+    """Within a twentieth for Transformers, a fifth for recurrent models, where small states matter more."""
+    within = 1.05 if isinstance(CONFIGS[case], TransformerConfig) else 1.2
+    model = model_of(case)
+    state = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    alive, sizes = [], {}
+
+    def note(saved):
+        storage = saved.untyped_storage()
+        if storage.data_ptr() not in state:
+            alive.append(saved)
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+        run(model)
+    ledger = ledger_of(model, length=TARGET, source_length=SOURCE, tokens=PAIRS * TARGET)
+    estimate = next(memory.bytes for memory in ledger.memory if memory.name == "activations")
+    assert sum(sizes.values()) / within < estimate < sum(sizes.values()) * within
+
+
+def test_weights_gradients_and_moments_are_what_training_holds():
+    model = build_model(CONFIGS["plain"], 37, 37)
+    optimizer = torch.optim.Adam(model.parameters())
+    run(model).sum().backward()
+    optimizer.step()
+    needs = {memory.name: memory.bytes for memory in ledger_of(model).memory}
+    assert needs["weights"] == sum(p.nbytes for p in model.parameters())
+    assert needs["gradients"] == sum(p.grad.nbytes for p in model.parameters())
+    moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    assert needs["optimizer"] == sum(moment.nbytes for moment in moments)
+
+
+def test_logits_exist_for_one_chunk():
+    needs = {}
+    for tokens in (7, 1024, 4096):
+        memory = ledger_of(model_of("plain"), tokens=tokens, chunk=1024).memory
+        needs[tokens] = {part.name: part.bytes for part in memory}["loss"]
+        rows = min(tokens, 1024)
+        assert needs[tokens] == 4 * (rows * 37 + 37 * 24 + tokens * 24)
+
+
+def test_activations_grow_with_the_batch():
+    small, large = (
+        {part.name: part.bytes for part in ledger_of(model_of("plain"), tokens=tokens).memory}
+        for tokens in (320, 3200)
+    )
+    assert large["activations"] == 10 * small["activations"]
+    assert large["weights"] == small["weights"]
+
+
+# What is asked for
+
+
+def test_text_has_every_line_and_its_note():
+    ledger = describe("transformer-base")
+    text = str(ledger)
+    for row in ledger.lines():
+        assert f"{row.line.parameters:,}" in text
+        assert row.line.note in text
+    assert "42 layers" in text
+    assert "V = 37,000" in text
+
+
+def test_vocabularies_of_each_side():
+    ledger = describe("reverse-rnn", vocab_size=101, target_vocab=103)
+    assert line(ledger, "source embedding").how == "V * d_model = 101 * 16"
+    assert line(ledger, "target embedding").how == "V * d_model = 103 * 16"
+    assert ledger.notes == ("V = 101 (source) and 103 (target)",)
+
+
+def test_a_configuration_and_a_module_give_the_same_lines():
+    config = CONFIGS["head widths"]
+    assert describe(config, vocab_size=37).total == describe(model_of("head widths")).total
+
+
+def test_a_module_takes_no_overrides():
+    with pytest.raises(ValueError, match="as it is"):
+        describe(model_of("plain"), vocab_size=37)
+
+
+@pytest.mark.parametrize(
+    "what, overrides, message",
+    [
+        ("transformer-bas", [], "transformer-base"),
+        ("transformer-base", ["n_haeds=4"], "n_heads"),
+        ("transformer-base", ["n_heads=7"], "divisible"),
+        ("transformer-base", ["target_vocab=5", "source_vocab=7"], "three-way"),
+        ("transformer-base", ["vocab_size=many"], "vocab_size=many"),
+        ("transformer-base", ["vocab_size=0"], "at least 1"),
+        ("no/such.yaml", [], "no such file"),
+    ],
+)
+def test_wrong_requests_name_the_right_ones(what, overrides, message):
+    with pytest.raises(RequestError, match=re.escape(message)):
+        describe(what, overrides=overrides)
+
+
+# Of the package
+
+
+def test_build_gives_a_plain_module():
+    model = heedful.build("transformer-tiny", vocab_size=101, n_layers=1, d_ff=31)
+    assert isinstance(model, nn.Module)
+    assert count(model) == heedful.describe(model).parameters
+    assert len(model.encoder.blocks) == 1
+    assert model.encoder.blocks[0].feed_forward.part.up.out_features == 31
+
+
+def test_build_is_a_function_of_the_seed():
+    torch.manual_seed(7)
+    first = heedful.build("reverse-rnn", source_vocab=11, target_vocab=13).state_dict()
+    torch.manual_seed(7)
+    second = heedful.build("reverse-rnn", source_vocab=11, target_vocab=13).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    "model, options, message",
+    [
+        ("transformer-tiny", {}, "vocab_size"),
+        ("transformer-tiny", {"source_vocab": 5}, "target_vocab"),
+        ("transformer-tiny", {"vocab_size": 5, "n_layer": 2}, "n_layers"),
+        ("transformer-tin", {"vocab_size": 5}, "transformer-tiny"),
+        ("transformer-tiny", {"source_vocab": 5, "target_vocab": 7}, "three-way"),
+    ],
+)
+def test_build_refuses_what_it_cannot_build(model, options, message):
+    with pytest.raises(RequestError, match=message):
+        heedful.build(model, **options)
+
+
+def test_the_package_has_its_functions_and_no_others():
+    assert {"build", "describe", "load"} <= set(dir(heedful))
+    assert heedful.load.__module__ == "heedful.runs.run"
+    with pytest.raises(AttributeError, match="no attribute 'biuld'"):
+        _ = heedful.biuld
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, heedful; heedful.__version__; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_sum_that_is_more_than_the_machine_has_says_so(monkeypatch):
+    ledger = describe("gpt2")
+    whole = sum(part.bytes for part in ledger.memory)
+    for there, told in (
+        (whole, ""),
+        (None, ""),
+        (whole - 1, f"more than this machine's {whole / 2**30:,.1f} GiB"),
+    ):
+        monkeypatch.setattr(text, "machine_memory", lambda there=there: there)
+        assert memory(ledger)[-1][2] == told
+        assert ("more than this machine" in str(ledger)) == bool(told)

@@ -1,0 +1,79 @@
+import json
+import math
+
+import pytest
+
+from heedful.errors import RequestError
+from heedful.tasks.metrics.score import Score, check_comparable, check_lengths, comparable, differences
+
+CASED = Score(
+    "BLEU", 34.567, "nrefs:1|case:mixed|tok:13a", {"precisions": [60.0, 4.5], "bp": 1.0}, {"sentences": 7}
+)
+
+
+def other(name="BLEU", signature="nrefs:1|case:mixed|tok:13a"):
+    return Score(name, 1.0, signature)
+
+
+def test_equal_names_and_signatures_compare():
+    assert comparable(CASED, other())
+    check_comparable(CASED, other())
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (other(signature="nrefs:1|case:lc|tok:13a"), ["case is mixed in one and lc in the other"]),
+        (
+            other(signature="nrefs:2|case:mixed|tok:intl"),
+            ["nrefs is 1 in one and 2 in the other", "tok is 13a in one and intl in the other"],
+        ),
+        (other(signature="nrefs:1|case:mixed"), ["tok is 13a in one and not set in the other"]),
+        (other(name="tokenised BLEU"), ["one is BLEU, the other tokenised BLEU"]),
+        (other(signature="case:mixed|nrefs:1|tok:13a"), ["their signatures have another order"]),
+    ],
+)
+def test_what_differs_is_named(second, told):
+    assert differences(CASED, second) == told
+    assert not comparable(CASED, second)
+    assert not comparable(second, CASED)
+    with pytest.raises(RequestError) as caught:
+        check_comparable(CASED, second)
+    assert str(caught.value) == f"these BLEU scores cannot be compared: {'; '.join(told)}"
+
+
+def test_to_dict_is_ready_for_json():
+    plain = CASED.to_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert Score(**plain) == CASED
+
+
+def test_what_is_not_finite_becomes_null():
+    assert [Score("perplexity", value, "").to_dict()["value"] for value in (math.inf, math.nan)] == [
+        None,
+        None,
+    ]
+
+
+def test_lines_for_reading():
+    assert CASED.lines() == [
+        "BLEU 34.57",
+        "  signature: nrefs:1|case:mixed|tok:13a",
+        "  counts: 7 sentences",
+        "  precisions: 60.00/4.5000",
+        "  bp: 1.0000",
+    ]
+
+
+def test_tables_are_not_printed_and_the_undefined_is_named():
+    score = Score(
+        "accuracy", 0.5, "classes:2", {"confusion": [[1, 2], [3, 4]], "recall": None, "support": [3, 7]}
+    )
+    assert score.lines()[2:] == ["  recall: undefined", "  support: 3/7"]
+
+
+def test_unequal_and_empty_sets_are_refused():
+    with pytest.raises(RequestError, match=r"^2 hypotheses but 3 references: each needs its own$"):
+        check_lengths(["a", "b"], ["a", "b", "c"], "hypotheses", "references")
+    with pytest.raises(RequestError, match="nothing to score"):
+        check_lengths([], [], "hypotheses", "references")
