@@ -52,11 +52,11 @@ def encoder(folder: Path, shape: dict[str, int]) -> Path:
 
     from heedful.artifacts.run_folder import RunFolder, write_json, write_text
     from heedful.data.sources import LocatedRow, Location
+    from heedful.recipes.trees import Mark, Tree
+    from heedful.recipes.yaml import dump_yaml
     from heedful.runs.kinds import kind_of
     from heedful.runs.reading import recipe_from
     from heedful.runs.train import seal
-    from heedful.runs.trees import Mark, Tree
-    from heedful.runs.yaml import dump_yaml
 
     rows = [{"text": " ".join(WORDS), "label": label} for label in ("yes", "no")]
     source = {"kind": "jsonl", "paths": "x", "columns": {"text": "x", "label": "x"}}

@@ -51,11 +51,11 @@ def _run(folder: Path, recipe: Mapping[str, Any], rows: Sequence[Mapping[str, st
     """A run as training leaves it, with random weights far from their first ones."""
     from heedful.artifacts.run_folder import RunFolder, write_json, write_text
     from heedful.data.sources import LocatedRow, Location
+    from heedful.recipes.trees import Mark, Tree
+    from heedful.recipes.yaml import dump_yaml
     from heedful.runs.kinds import kind_of
     from heedful.runs.reading import recipe_from
     from heedful.runs.train import seal
-    from heedful.runs.trees import Mark, Tree
-    from heedful.runs.yaml import dump_yaml
 
     columns = dict.fromkeys(rows[0], "x")
     data = {part: {"kind": "jsonl", "paths": "x", "columns": columns} for part in ("train", "valid")}

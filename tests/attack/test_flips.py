@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import HeedfulError
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs import train as training
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.trees import Mark, Tree
 
 TEXTS = ["a b c", "c c a", "b", "a a b b", ""]
 MODEL = {"d_model": 8, "d_ff": 11, "n_heads": 2, "n_layers": 1}

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from heedful.models.registry import BUILDERS, SIZES, AnyConfig
 from heedful.nn.layout import Layout, Tokens
 from heedful.nn.patches import Pictures
-from heedful.runs.yaml import dump_yaml
+from heedful.recipes.yaml import dump_yaml
 
 SMALL = {
     "d_model": (3, 4, 6, 8, 9, 12),

@@ -14,12 +14,12 @@ from PIL import Image
 
 from heedful.errors import HeedfulError, RequestError
 from heedful.models.registry import BUILDERS, READERS
+from heedful.recipes.yaml import dump_yaml
 from heedful.runs.kinds import KINDS
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import read_recipe
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.yaml import dump_yaml
 from heedful.training.events import Updated
 
 SENTENCES = ["a red dog runs", "the blue cat", "green birds eat", "dog", "a cat sleeps here", "red red bird"]

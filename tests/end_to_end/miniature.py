@@ -20,10 +20,10 @@ from typing import Any
 from torch import nn
 
 from heedful.models.registry import SIZES
+from heedful.recipes.schema import Recipe
 from heedful.runs.building import on_device
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe
-from heedful.runs.recipe import Recipe
 
 N_ROWS = 24
 PICTURE = "picture.png"

@@ -12,8 +12,8 @@ from tiers import sampled
 
 from heedful.files import sha256
 from heedful.interop.formats import FORMATS
+from heedful.recipes.resolve import shipped_recipes
 from heedful.runs.reading import read_recipe
-from heedful.runs.resolve import shipped_recipes
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 # Verbs that are not about a run, or are swept by tests of their own.

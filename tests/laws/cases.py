@@ -61,9 +61,9 @@ from heedful.nn.state import KeyValueCache
 from heedful.objectives.classification import SequenceClass
 from heedful.objectives.cross_entropy import NextToken
 from heedful.objectives.masked import MaskedToken, Several, SpanBoundary
+from heedful.recipes.schema import ClassObjectiveConfig, ObjectiveConfig, TokenObjectiveConfig
 from heedful.runs.masked_language_modelling.recipe import ObjectiveConfig as MaskedTokenObjectiveConfig
 from heedful.runs.question_answering.recipe import ObjectiveConfig as AnswerObjectiveConfig
-from heedful.runs.recipe import ClassObjectiveConfig, ObjectiveConfig, TokenObjectiveConfig
 from heedful.runs.regression.recipe import ObjectiveConfig as NumberObjectiveConfig
 from heedful.runs.tagging.recipe import ObjectiveConfig as TagObjectiveConfig
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from heedful.engine import building
+from heedful.engine import native_build
 from heedful.engine import native_library as native
 from heedful.engine.engine import Engine, compiled
 from heedful.engine.running import Room, Rows, Runner
@@ -244,8 +244,8 @@ def main() -> None:
     """See above."""
     flags, n, seed = json.loads(sys.argv[1])
     try:
-        library = native.Library(building.build(flags))
-    except building.UnavailableError as error:
+        library = native.Library(native_build.build(flags))
+    except native_build.UnavailableError as error:
         print(json.dumps({"unavailable": str(error)}))
         return
     print(json.dumps(sweep(library, n, seed)), flush=True)

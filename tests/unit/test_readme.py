@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.runs.resolve import shipped_recipes
+from heedful.recipes.resolve import shipped_recipes
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/results.md", "docs/interop.md"]

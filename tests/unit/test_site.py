@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from heedful.runs.resolve import shipped_recipes
+from heedful.recipes.resolve import shipped_recipes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

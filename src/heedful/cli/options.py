@@ -53,9 +53,9 @@ def changed_decoding(base: Any, overrides: list[str] | None) -> Any:
 
     if base is None:
         raise RequestError(f"--decoding {overrides[0]}: this run writes nothing, so nothing is decoded")
+    from heedful.recipes.resolve import overrides_tree
+    from heedful.recipes.trees import COMMAND_LINE, Mark, Tree, merge
     from heedful.runs.questions import decoding_from
-    from heedful.runs.resolve import overrides_tree
-    from heedful.runs.trees import COMMAND_LINE, Mark, Tree, merge
 
     own = Tree.of({"decoding": base.model_dump(mode="json")}, Mark("the run's recipe"))
     over = overrides_tree([f"decoding.{text}" for text in overrides])

@@ -24,7 +24,7 @@ def recipes(
 ) -> None:
     """List the shipped recipes: what each trains, on what, how large, how long, and what it should reach."""
     from heedful.errors import RequestError, nearest
-    from heedful.runs.resolve import shipped_recipes
+    from heedful.recipes.resolve import shipped_recipes
 
     shipped = shipped_recipes()
     if name is not None:
@@ -51,7 +51,7 @@ def recipes(
 
 def _row(name: str) -> dict[str, Any]:
     """A recipe as ``docs/schemas/recipes.schema.json`` has it; presets are not needed for that."""
-    from heedful.runs.resolve import resolve
+    from heedful.recipes.resolve import resolve
 
     plain = resolve(name, presets=lambda section, preset: {}).data
     expected = plain.get("expected", {})

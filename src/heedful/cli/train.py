@@ -11,7 +11,7 @@ from heedful.cli.streams import OutputClosedError
 from heedful.errors import RequestError
 
 if TYPE_CHECKING:
-    from heedful.runs.recipe import Recipe
+    from heedful.recipes.schema import Recipe
     from heedful.training.loop import TrainingResult
     from heedful.training.settings import TrainingConfig
 
@@ -51,8 +51,8 @@ def train(
 ) -> None:
     """Train a model as a recipe says."""
     from heedful.artifacts.run_folder import RunFolder
+    from heedful.recipes.yaml import dump_yaml
     from heedful.runs.reading import read_recipe
-    from heedful.runs.yaml import dump_yaml
 
     if print_recipe and as_json:
         raise RequestError("--json: is of what a training comes to; --print prints the recipe, which is YAML")
@@ -75,7 +75,7 @@ def train(
 
 def _refuse_no_run(what: str) -> None:
     """Refuse what is to be resumed and is neither a run's folder nor a recipe."""
-    from heedful.runs.resolve import SUFFIXES, shipped_recipes
+    from heedful.recipes.resolve import SUFFIXES, shipped_recipes
 
     if not (what.endswith(SUFFIXES) or Path(what).exists() or what in shipped_recipes()):
         raise RequestError(f"{what}: no such run")
@@ -83,10 +83,10 @@ def _refuse_no_run(what: str) -> None:
 
 def _resumed(folder: Path, overrides: list[str]) -> "Recipe":
     """The recipe that a run was made from, with changes."""
+    from heedful.recipes.resolve import overrides_tree
+    from heedful.recipes.trees import merge
     from heedful.runs.reading import recipe_from
-    from heedful.runs.resolve import overrides_tree
     from heedful.runs.saved import saved_tree
-    from heedful.runs.trees import merge
 
     return recipe_from(merge(saved_tree(folder), overrides_tree(overrides)))
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from heedful.interop.checkpoint import Checkpoint, Settings
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import recipe_from
-from heedful.runs.trees import Mark, Tree
 
 _NOT_TRAINED = "It was not trained on these data: whoever trains such a model anew puts their own here."
 

@@ -17,12 +17,12 @@ from heedful.files import is_unicode
 from heedful.interop.checkpoint import CONFIG, Checkpoint
 from heedful.interop.formats import format_of
 from heedful.memory import room_for
+from heedful.recipes.trees import Mark, Tree
+from heedful.recipes.yaml import dump_yaml
 from heedful.runs.kind import Log
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.train import seal
-from heedful.runs.trees import Mark, Tree
-from heedful.runs.yaml import dump_yaml
 
 
 def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFolder:

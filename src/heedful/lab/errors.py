@@ -12,8 +12,8 @@ from pydantic import Field
 
 from heedful.config import Config
 from heedful.lab.lectures import Code, Text
-from heedful.runs.problems import validate
-from heedful.runs.yaml import read_yaml
+from heedful.recipes.problems import validate
+from heedful.recipes.yaml import read_yaml
 
 
 class Correction(Config):

@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 
 from heedful.config import Config
 from heedful.errors import RequestError
-from heedful.runs.problems import validate
-from heedful.runs.yaml import read_yaml
+from heedful.recipes.problems import validate
+from heedful.recipes.yaml import read_yaml
 
 Code = Literal["S0", "S1", "S2", "S3", "S4"]
 Text = Annotated[str, Field(min_length=1)]

@@ -13,10 +13,10 @@ from heedful.errors import RequestError, nearest
 from heedful.models.captioner import CaptionerConfig
 from heedful.models.encoder import class_head
 from heedful.models.registry import CLASSES, PRESETS, SIZES, VOCABULARIES
+from heedful.recipes.resolve import SUFFIXES, overrides_tree, parse_override, shipped_recipes
+from heedful.recipes.schema import Recipe
 from heedful.runs.building import Vocabularies, assemble, configured, on_device
 from heedful.runs.reading import read_recipe, recipe_from
-from heedful.runs.recipe import Recipe
-from heedful.runs.resolve import SUFFIXES, overrides_tree, parse_override, shipped_recipes
 from heedful.text.specials import SPECIALS
 
 VOCABULARY = 37_000  # of the paper's English-German base model
@@ -252,9 +252,9 @@ def _beside(measured: int, model: nn.Module) -> Iterator[str]:
 
 
 def _of_run(path: Path, asked: RequestedSizes, overrides: Sequence[str]) -> DescribedModel:
+    from heedful.recipes.trees import merge
     from heedful.runs.kinds import kind_of
     from heedful.runs.saved import saved_tree
-    from heedful.runs.trees import merge
 
     folder = RunFolder(path)
     recipe = recipe_from(merge(saved_tree(path), overrides_tree(overrides)))

@@ -12,8 +12,8 @@ from heedful.config import Config
 from heedful.errors import RequestError
 from heedful.memory import room_for
 from heedful.models.registry import SIZES, ModelConfig, build_model, preset
-from heedful.runs.problems import validate
-from heedful.runs.trees import Mark, Tree, merge
+from heedful.recipes.problems import validate
+from heedful.recipes.trees import Mark, Tree, merge
 
 
 @dataclass(frozen=True)

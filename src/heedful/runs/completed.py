@@ -4,7 +4,7 @@ from typing import Any
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import DamagedError, RequestError
-from heedful.runs.recipe import Recipe
+from heedful.recipes.schema import Recipe
 from heedful.runs.run import check_files
 from heedful.runs.saved import saved_recipe
 from heedful.training import checkpoints

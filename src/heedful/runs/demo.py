@@ -11,10 +11,10 @@ from heedful.data.corpora.baselines import monotone, word_by_word
 from heedful.data.corpora.grammar import Pair
 from heedful.data.corpora.phrasebook import LECTURE_SENTENCE, Language, phrasebook
 from heedful.errors import RequestError
+from heedful.recipes.schema import Recipe
 from heedful.runs.evaluate import evaluate
 from heedful.runs.kind import Scoring
 from heedful.runs.reading import read_recipe
-from heedful.runs.recipe import Recipe
 from heedful.runs.run import Run
 from heedful.runs.saved import saved_recipe
 from heedful.runs.train import Trained, train_run

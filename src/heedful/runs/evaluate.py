@@ -7,12 +7,12 @@ from typing import Any
 
 from heedful.data.sources import SourceConfig
 from heedful.errors import RequestError, nearest
+from heedful.recipes.resolve import overrides_tree
+from heedful.recipes.trees import Mark, Tree, merge
 from heedful.runs.kind import Evaluation, OwnData, Scoring
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
-from heedful.runs.resolve import overrides_tree
 from heedful.runs.run import Run
-from heedful.runs.trees import Mark, Tree, merge
 
 AS_THE_RECIPE_SAYS = Scoring()
 

@@ -22,8 +22,8 @@ from heedful.data.store import TokenStore
 from heedful.engine.choosing import Inference
 from heedful.models.registry import build_model
 from heedful.objectives.terms import AuxiliaryLoss, Objective
-from heedful.runs.recipe import Recipe
-from heedful.runs.trees import Tree
+from heedful.recipes.schema import Recipe
+from heedful.recipes.trees import Tree
 from heedful.runs.warm_start import MappedWeights, MapWeights
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction

@@ -1,5 +1,6 @@
 """Every kind of run by the name of its task: one line here makes a task known to all verbs."""
 
+from heedful.recipes.schema import Recipe
 from heedful.runs.captioning.kind import Captioning
 from heedful.runs.classification.kind import Classification
 from heedful.runs.kind import Kind
@@ -7,7 +8,6 @@ from heedful.runs.language_modelling.kind import LanguageModelling
 from heedful.runs.masked_language_modelling.kind import MaskedLanguageModelling
 from heedful.runs.picture_classification.kind import PictureClassification
 from heedful.runs.question_answering.kind import QuestionAnswering
-from heedful.runs.recipe import Recipe
 from heedful.runs.regression.kind import Regression
 from heedful.runs.summarisation.kind import Summarisation
 from heedful.runs.tagging.kind import Tagging

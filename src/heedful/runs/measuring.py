@@ -12,7 +12,7 @@ from heedful.data.plan import Lengths, in_order
 from heedful.data.report import Tally
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
-from heedful.runs.recipe import Recipe
+from heedful.recipes.schema import Recipe
 from heedful.tasks.prediction import Prediction
 from heedful.training import distribution
 from heedful.training.step import Step

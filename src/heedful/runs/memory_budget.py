@@ -10,8 +10,8 @@ from heedful.data.report import Longest
 from heedful.errors import RequestError
 from heedful.memory import gibibytes, machine_memory, room_for
 from heedful.models.registry import SIZES
+from heedful.recipes.schema import Recipe
 from heedful.runs.kinds import kind_of
-from heedful.runs.recipe import Recipe
 from heedful.runs.vectors import check_vectors
 from heedful.runs.warm_start import freeze, rate_shares
 from heedful.text.specials import SPECIALS

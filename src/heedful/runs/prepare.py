@@ -12,9 +12,9 @@ from heedful.data.pictures import opened
 from heedful.data.sources import LocatedRow, Row, SourceConfig, kept_lists, open_source
 from heedful.data.store import TokenStore
 from heedful.errors import DataError, RequestError
+from heedful.recipes.schema import Recipe
 from heedful.runs.kind import Kind, Log, Prepared
 from heedful.runs.kinds import kind_of
-from heedful.runs.recipe import Recipe
 
 _OF_FILES = {
     "files",

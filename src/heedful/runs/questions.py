@@ -11,9 +11,9 @@ from heedful.config import Config
 from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig, check_streaming
 from heedful.errors import RequestError
 from heedful.files import is_unicode
+from heedful.recipes.problems import validate
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.kind import Kind, Predictor
-from heedful.runs.problems import validate
-from heedful.runs.trees import Mark, Tree
 from heedful.tasks.streaming import Streaming
 
 THE_REQUEST = Mark("the request")

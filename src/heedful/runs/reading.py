@@ -11,14 +11,14 @@ from heedful.data.lines import expand as expand_path
 from heedful.errors import DataError, RequestError, nearest
 from heedful.files import is_unicode
 from heedful.models.registry import preset_trees
+from heedful.recipes.problems import kinds_of, validate
+from heedful.recipes.resolve import overrides_tree, resolve
+from heedful.recipes.schema import Recipe
+from heedful.recipes.trees import COMMAND_LINE, Part, Tree, dotted, expand, merge, preset_table
+from heedful.recipes.trees import Path as KeyPath
+from heedful.recipes.yaml import read_yaml
 from heedful.runs.kind import Kind
 from heedful.runs.kinds import KINDS
-from heedful.runs.problems import kinds_of, validate
-from heedful.runs.recipe import Recipe
-from heedful.runs.resolve import overrides_tree, resolve
-from heedful.runs.trees import COMMAND_LINE, Part, Tree, dotted, expand, merge, preset_table
-from heedful.runs.trees import Path as KeyPath
-from heedful.runs.yaml import read_yaml
 from heedful.tasks.registry import TaskConfig
 
 

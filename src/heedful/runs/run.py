@@ -16,10 +16,10 @@ from heedful.engine.choosing import Inference
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_intact, sha256
 from heedful.memory import room_for
+from heedful.recipes.schema import Recipe
 from heedful.runs.kind import Kind, Predictor
 from heedful.runs.kinds import kind_of
 from heedful.runs.questions import at_least_one, decoding_of, inputs_of, streaming, with_beam
-from heedful.runs.recipe import Recipe
 from heedful.runs.saved import saved_recipe
 from heedful.tasks.prediction import Prediction
 from heedful.tasks.streaming import Pieces

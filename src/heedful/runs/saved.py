@@ -5,9 +5,9 @@ from typing import Any
 
 from heedful.artifacts.run_folder import RunFolder, read_text
 from heedful.errors import RequestError
+from heedful.recipes.trees import Tree
+from heedful.recipes.yaml import read_yaml
 from heedful.runs.reading import recipe_from
-from heedful.runs.trees import Tree
-from heedful.runs.yaml import read_yaml
 
 
 def saved_tree(path: Path | str) -> Tree:

@@ -26,11 +26,11 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.data.batch import Batch
 from heedful.errors import DataError, RequestError
 from heedful.memory import keep_freed_memory
+from heedful.recipes.schema import Recipe
 from heedful.runs.kind import Prepared
 from heedful.runs.kinds import kind_of
 from heedful.runs.memory_budget import rehearse, too_wide
 from heedful.runs.prepare import prepare
-from heedful.runs.recipe import Recipe
 from heedful.runs.train import choose_fast_way, new_step
 from heedful.runs.warm_start import rate_shares
 from heedful.training.feed import PlannedData

@@ -19,18 +19,18 @@ from heedful.artifacts.weights import fit, save_weights
 from heedful.errors import DamagedError, RequestError
 from heedful.files import is_temporary, remove_temporaries
 from heedful.memory import keep_freed_memory, room_for
+from heedful.recipes.schema import Recipe
+from heedful.recipes.yaml import dump_yaml
 from heedful.runs.completed import at_its_end
 from heedful.runs.kind import Log
 from heedful.runs.kinds import kind_of
 from heedful.runs.memory_budget import TOO_LARGE, WAY_OUT, check_model, rehearse, require_room, too_wide
 from heedful.runs.prepare import prepare
-from heedful.runs.recipe import Recipe
 from heedful.runs.run import check_files, check_started
 from heedful.runs.saved import saved_recipe
 from heedful.runs.vectors import frozen_tables
 from heedful.runs.warm_start import freeze, rate_shares, take_weights
 from heedful.runs.warm_up import check_warm_up, log_warm_up
-from heedful.runs.yaml import dump_yaml
 from heedful.training import checkpoints, distribution
 from heedful.training.averaging import average, final_weights
 from heedful.training.companions import choose_processes, companions

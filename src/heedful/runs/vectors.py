@@ -15,7 +15,7 @@ from torch import nn
 
 from heedful.data.vectors import fill_embedding, read_vectors, width_of_vectors
 from heedful.errors import DataError, RequestError
-from heedful.runs.recipe import ALWAYS, Recipe
+from heedful.recipes.schema import ALWAYS, Recipe
 from heedful.text.tokenizer import Tokenizer
 
 _EMBEDDINGS = {

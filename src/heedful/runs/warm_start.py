@@ -13,9 +13,9 @@ from heedful.artifacts.weights import named_tensors, read_tensors
 from heedful.errors import RequestError
 from heedful.nn.blocks import DecoderStack, EncoderStack
 from heedful.nn.patches import PatchEmbedding, grid_of, resize_positions
-from heedful.runs.recipe import Recipe
+from heedful.recipes.schema import Recipe
+from heedful.recipes.yaml import read_yaml
 from heedful.runs.vectors import frozen_tables
-from heedful.runs.yaml import read_yaml
 from heedful.tasks.pictures import PictureReader
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.training import train_tokenizer

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from heedful.cli import describe
 from heedful.errors import RequestError
+from heedful.recipes.resolve import shipped_recipes
 from heedful.runs import timing
 from heedful.runs.reading import read_recipe
-from heedful.runs.resolve import shipped_recipes
 from heedful.text.specials import SPECIALS
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "ledger.schema.json"

@@ -131,7 +131,7 @@ def test_answers_do_not_steer_a_terminal(make_run, tmp_path, at_terminal):
 
 
 def test_the_name_of_a_described_recipe_does_not_steer_a_terminal(at_terminal, tmp_path):
-    from heedful.runs.resolve import shipped_recipes
+    from heedful.recipes.resolve import shipped_recipes
 
     path = tmp_path / "na\x1b]0;owned\x07\u202eme[red].yaml"
     path.write_bytes(shipped_recipes()["phrasebook-tags"].read_bytes())

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from heedful.cli import recipes
 from heedful.errors import RequestError
-from heedful.runs.resolve import shipped_recipes
-from heedful.runs.yaml import read_yaml
+from heedful.recipes.resolve import shipped_recipes
+from heedful.recipes.yaml import read_yaml
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "recipes.schema.json"
 NAMES = list(shipped_recipes())

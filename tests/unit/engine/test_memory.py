@@ -303,8 +303,8 @@ def test_hostile_calls_neither_read_nor_write_outside_their_memory(sanitized, am
 TESTS = """
 import sys
 import pytest
-from heedful.engine import building
-building._ATTEMPTS = [sys.argv[1].split()]
+from heedful.engine import native_build
+native_build._ATTEMPTS = [sys.argv[1].split()]
 sys.exit(pytest.main([*sys.argv[2:], "-q", "-x", "-p", "no:cacheprovider", "-k", "not avx2 and not sse"]))
 """
 

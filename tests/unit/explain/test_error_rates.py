@@ -19,11 +19,11 @@ from heedful.explain.error_rates import (
     most_accurate,
     rated,
 )
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.trees import Mark, Tree
 from heedful.tasks.metrics.alignment import Alignment
 from heedful.tasks.sequence_formats import EncoderDecoderFormat
 from heedful.text.configuration import PreprocessingConfig

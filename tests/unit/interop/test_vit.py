@@ -15,12 +15,12 @@ from heedful.interop.names import take
 from heedful.interop.vit import table
 from heedful.models.registry import build_model
 from heedful.models.vision import PRESETS, VisionConfig
+from heedful.recipes.trees import Mark, Tree
+from heedful.recipes.yaml import dump_yaml
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import seal
-from heedful.runs.trees import Mark, Tree
-from heedful.runs.yaml import dump_yaml
 from heedful.tasks.picture_classification import PictureProcessor
 from heedful.tasks.pictures import PictureReader
 

@@ -12,7 +12,7 @@ from heedful.lab.lectures import read
 from heedful.lab.lectures_page import place_of
 from heedful.lab.registry import experiments
 from heedful.models.registry import PRESETS
-from heedful.runs.resolve import shipped_recipes
+from heedful.recipes.resolve import shipped_recipes
 
 ROOT = Path(__file__).parents[3]
 INDEX = read(ROOT / "docs" / "lectures.yaml")

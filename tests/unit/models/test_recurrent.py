@@ -12,7 +12,7 @@ from heedful.models.recurrent_attention import Attention
 from heedful.models.registry import preset_trees
 from heedful.nn.layout import Tokens
 from heedful.nn.taps import recording
-from heedful.runs.trees import Mark, Tree, merge
+from heedful.recipes.trees import Mark, Tree, merge
 
 V_S, V_T = 31, 37
 SOURCES = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]

@@ -19,6 +19,7 @@ from heedful.data.sources import CaptionedFolderSource, JsonlSource, LocatedRow,
 from heedful.decoding.config import GreedyConfig
 from heedful.errors import DataError, RequestError
 from heedful.ledger.describing import describe
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.captioning.scoring import by_picture
 from heedful.runs.evaluate import chosen_splits, evaluate
@@ -28,7 +29,6 @@ from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import Run, load
 from heedful.runs.train import build_step, train_run
-from heedful.runs.trees import Mark, Tree
 from heedful.tasks.prediction import Prediction
 from heedful.training.callbacks import JsonLines, read_metrics
 

@@ -8,12 +8,12 @@ import torch
 
 from heedful.data.sources import JsonlSource, TsvSource
 from heedful.errors import DataError, RequestError
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.trees import Mark, Tree
 from heedful.training.callbacks import JsonLines, read_metrics
 
 WORDS = {"sweet": ["sugar", "honey", "cake"], "sour": ["lemon", "vinegar", "lime"], "salt": ["sea", "ham"]}

@@ -10,13 +10,13 @@ from PIL import Image
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import DataError
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.kinds import KINDS
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.trees import Mark, Tree
 
 N, LONG = 11, (2, 5, 7)
 """Rows of each file, and the numbers of the lines that are too long."""

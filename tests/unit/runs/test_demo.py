@@ -7,6 +7,7 @@ import pytest
 from heedful.artifacts.run_folder import FORMAT
 from heedful.data.corpora.phrasebook import phrasebook
 from heedful.errors import RequestError
+from heedful.recipes.yaml import dump_yaml
 from heedful.runs.demo import (
     NAMES,
     Comparison,
@@ -17,7 +18,6 @@ from heedful.runs.demo import (
     recipe_of,
 )
 from heedful.runs.translation.scoring import Evaluation
-from heedful.runs.yaml import dump_yaml
 from heedful.tasks.metrics.score import Score
 from heedful.tasks.prediction import Prediction
 

@@ -8,6 +8,7 @@ import torch
 from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import DataError, RequestError
 from heedful.objectives.guided import Guidance
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.kind import Scoring
 from heedful.runs.kinds import kind_of
@@ -16,7 +17,6 @@ from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import new_step, train_run
 from heedful.runs.translation.guidance import GuidedConfig
-from heedful.runs.trees import Mark, Tree
 from heedful.tasks.linking import ALIGNMENT
 from heedful.training.callbacks import JsonLines
 

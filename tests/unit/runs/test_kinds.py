@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from heedful.models.registry import PRESETS
+from heedful.recipes.resolve import shipped_recipes
+from heedful.recipes.schema import Recipe
 from heedful.runs.evaluate import as_options
 from heedful.runs.kind import Kind
 from heedful.runs.kinds import KINDS, kind_of
 from heedful.runs.reading import read_recipe
-from heedful.runs.recipe import Recipe
-from heedful.runs.resolve import shipped_recipes
 from heedful.tasks.registry import TaskConfig
 
 

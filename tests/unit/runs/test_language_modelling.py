@@ -11,13 +11,13 @@ from heedful.data.text import TextSource
 from heedful.decoding.config import BeamConfig, GreedyConfig, MaxLength
 from heedful.errors import DataError, RequestError
 from heedful.nn.layout import Tokens
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.kind import Scoring
 from heedful.runs.language_modelling.recipe import LanguageModellingRecipe
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.trees import Mark, Tree
 from heedful.training.callbacks import JsonLines, read_metrics
 from heedful.training.checkpoints import paths
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from heedful.errors import DataError, RequestError
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.masked_language_modelling.kind import maskings
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.trees import Mark, Tree
 from heedful.text.specials import SPECIALS
 from heedful.training.callbacks import JsonLines
 

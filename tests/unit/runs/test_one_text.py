@@ -8,12 +8,12 @@ import pytest
 from heedful import describe
 from heedful.errors import RequestError
 from heedful.nn.layout import Tokens
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
 from heedful.runs.translation import scoring
-from heedful.runs.trees import Mark, Tree
 from heedful.tasks.forced import forced
 from heedful.text.specials import SPECIALS
 

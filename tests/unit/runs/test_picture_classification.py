@@ -10,12 +10,12 @@ from PIL import Image
 from heedful.data.sources import FolderSource, TsvSource
 from heedful.errors import DataError, RequestError
 from heedful.ledger.describing import describe
+from heedful.recipes.trees import Mark, Tree
+from heedful.recipes.yaml import dump_yaml
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.trees import Mark, Tree
-from heedful.runs.yaml import dump_yaml
 from heedful.training.callbacks import JsonLines, read_metrics
 
 LABELS = ["across", "down", "flat"]

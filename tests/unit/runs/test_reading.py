@@ -3,9 +3,9 @@
 import pytest
 
 from heedful.errors import RequestError
+from heedful.recipes.resolve import overrides_tree
+from heedful.recipes.trees import merge
 from heedful.runs.reading import read_recipe, recipe_from
-from heedful.runs.resolve import overrides_tree
-from heedful.runs.trees import merge
 
 RECIPE = """\
 task: {kind: translation}

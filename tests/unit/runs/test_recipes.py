@@ -22,14 +22,14 @@ from heedful.data.sources import (
 from heedful.errors import RequestError
 from heedful.models.registry import PRESETS, SIZES, build_model
 from heedful.nn.attention.recurrent_heads import resolutions
+from heedful.recipes.resolve import shipped_recipes
+from heedful.recipes.schema import Recipe
+from heedful.recipes.trees import Mark, Tree
+from heedful.recipes.yaml import dump_yaml, read_yaml
 from heedful.runs.building import on_device
 from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import read_recipe, recipe_from
-from heedful.runs.recipe import Recipe
-from heedful.runs.resolve import shipped_recipes
-from heedful.runs.trees import Mark, Tree
-from heedful.runs.yaml import dump_yaml, read_yaml
 
 NAMES = list(shipped_recipes())
 OWN = [

@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 from heedful.errors import DataError
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.trees import Mark, Tree
 from heedful.training.callbacks import JsonLines, read_metrics
 
 VALUES = {"one": 1000.0, "two": 1002.0, "five": 1005.0}

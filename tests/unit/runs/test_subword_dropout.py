@@ -4,11 +4,11 @@ import pytest
 
 from heedful.artifacts.run_folder import RunFolder
 from heedful.errors import RequestError
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
 from heedful.runs.train import train_run
-from heedful.runs.trees import Mark, Tree
 
 TEXTS = ["the lower the newer", "lower and wider", "newest of the lowest", "the wider the lower"] * 4
 MODEL = {"kind": "transformer", "d_model": 12, "d_ff": 17, "n_heads": 3, "n_layers": 1, "dropout": 0.0}

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from heedful.errors import DataError, RequestError
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import chosen_splits, evaluate
 from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import rows_of
 from heedful.runs.reading import recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.trees import Mark, Tree
 from heedful.tasks.tagging import words_and_tags
 from heedful.training.callbacks import JsonLines, read_metrics
 

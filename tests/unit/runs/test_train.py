@@ -15,12 +15,13 @@ from heedful.cli.train import nothing_to_do, train_into
 from heedful.data.lines import Location
 from heedful.data.report import Longest
 from heedful.errors import DamagedError, DataError, RequestError, WorkError
+from heedful.recipes.resolve import overrides_tree
+from heedful.recipes.trees import merge
 from heedful.runs import train as module
 from heedful.runs.evaluate import evaluate, with_evaluation
 from heedful.runs.kind import Prepared
 from heedful.runs.pairs import Validator
 from heedful.runs.reading import recipe_from
-from heedful.runs.resolve import overrides_tree
 from heedful.runs.run import load
 from heedful.runs.saved import saved_tree
 from heedful.runs.train import train_run
@@ -31,7 +32,6 @@ from heedful.runs.translation.recipe import (
     TranslationRecipe,
     ValidationConfig,
 )
-from heedful.runs.trees import merge
 from heedful.tasks.metrics import translation
 from heedful.tasks.metrics.translation import sentence_scores
 from heedful.text.configuration import WordConfig

@@ -12,13 +12,13 @@ from heedful.artifacts.run_folder import RunFolder
 from heedful.artifacts.weights import read_tensors
 from heedful.errors import DataError, RequestError
 from heedful.nn.layout import Tokens
+from heedful.recipes.schema import TextVectorsConfig
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.kinds import kind_of
 from heedful.runs.prepare import prepare
 from heedful.runs.reading import recipe_from
-from heedful.runs.recipe import TextVectorsConfig
 from heedful.runs.run import load
 from heedful.runs.train import build_step, train_run
-from heedful.runs.trees import Mark, Tree
 from heedful.training.checkpoints import path_of
 from heedful.training.optimizers import AdamWConfig, MuonConfig, SGDConfig
 

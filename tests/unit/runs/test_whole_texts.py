@@ -12,12 +12,12 @@ from heedful.interop.exporting import export_run
 from heedful.interop.importing import import_run
 from heedful.ledger.describing import describe
 from heedful.models.language_model import build
+from heedful.recipes.trees import Mark, Tree
 from heedful.runs.evaluate import evaluate
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import read_recipe, recipe_from
 from heedful.runs.run import load
 from heedful.runs.train import train_run
-from heedful.runs.trees import Mark, Tree
 from heedful.training.callbacks import JsonLines, read_metrics
 
 MODEL = {

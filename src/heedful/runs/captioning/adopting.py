@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from heedful.models.patches import SquaresConfig
-from heedful.runs.trees import Tree
+from heedful.recipes.trees import Tree
 from heedful.runs.warm_start import HEADS, MappedWeights
 from heedful.tasks.pictures import PictureReader
 

@@ -19,15 +19,15 @@ from heedful.decoding.config import DecodingConfig
 from heedful.engine.choosing import Inference
 from heedful.errors import RequestError
 from heedful.objectives.terms import Objective
+from heedful.recipes.schema import Recipe
+from heedful.recipes.trees import Tree
 from heedful.runs.captioning.adopting import VISION, encoder_weights, model_section
 from heedful.runs.captioning.augmenting import augmenting
 from heedful.runs.captioning.recipe import CaptioningRecipe
 from heedful.runs.captioning.scoring import Evaluation, by_picture, scored
 from heedful.runs.kind import Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.pairs import Validator, planned, require_language, validation_notes
-from heedful.runs.recipe import Recipe
 from heedful.runs.references import REFERENCES
-from heedful.runs.trees import Tree
 from heedful.runs.vectors import fill_vectors
 from heedful.runs.warm_start import MappedWeights, MapWeights, own_tokenizer, reader_of, starting_model
 from heedful.tasks.captioning import CAPTION, COLUMNS, Captioner, CaptionProcessor

@@ -8,7 +8,7 @@ from heedful.data.augmentation import Augmentation
 from heedful.data.report import Filter
 from heedful.decoding.config import BeamConfig, DecodingConfig
 from heedful.models.captioner import CaptionerConfig
-from heedful.runs import recipe
+from heedful.recipes import schema as recipe
 from heedful.runs.translation.recipe import LanguageConfig, ValidationConfig
 from heedful.tasks.captioning import CAPTION, PictureAndCaption
 from heedful.tasks.pictures import PictureReader

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
+from heedful.recipes.schema import ClassObjectiveConfig
 from heedful.runs.encoders.recipe import WholeTextRecipe
-from heedful.runs.recipe import ClassObjectiveConfig
 from heedful.tasks.registry import ClassificationTask
 
 

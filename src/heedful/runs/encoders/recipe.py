@@ -8,7 +8,7 @@ from heedful.config import Config
 from heedful.data.report import Filter
 from heedful.models.encoder import EncoderConfig
 from heedful.models.language_model import LanguageModelConfig
-from heedful.runs import recipe
+from heedful.recipes import schema as recipe
 from heedful.tasks.texts import AS_DOCUMENTS, BARE, WITH_CLASS, Template
 
 AnyReader = Annotated[EncoderConfig | LanguageModelConfig, Field(discriminator="kind")]

@@ -8,7 +8,7 @@ from heedful.config import Config
 from heedful.decoding.config import DecodingConfig, SampleConfig
 from heedful.errors import RequestError
 from heedful.models.language_model import LanguageModelConfig
-from heedful.runs import recipe
+from heedful.recipes import schema as recipe
 from heedful.tasks.language_modelling import Limits, refuse_source
 from heedful.tasks.registry import LanguageModellingTask
 

@@ -8,7 +8,7 @@ from heedful.config import Config
 from heedful.data.masking import SpanLengths
 from heedful.models.encoder import EncoderConfig
 from heedful.objectives.registry import MASKED_TOKEN, Losses
-from heedful.runs import recipe
+from heedful.recipes import schema as recipe
 from heedful.runs.language_modelling.recipe import Tokenization
 from heedful.tasks.masking import WITHOUT_WORDS
 from heedful.tasks.registry import MaskedLanguageModellingTask

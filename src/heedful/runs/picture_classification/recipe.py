@@ -8,7 +8,7 @@ from heedful.config import Config
 from heedful.data.augmentation import Augmentation
 from heedful.models.resnet import ResNetConfig
 from heedful.models.vision import VisionConfig
-from heedful.runs import recipe
+from heedful.recipes import schema as recipe
 from heedful.tasks.registry import PictureClassificationTask
 
 

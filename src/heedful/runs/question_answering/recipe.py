@@ -6,7 +6,7 @@ from pydantic import PositiveInt, model_validator
 
 from heedful.config import Config
 from heedful.objectives.registry import ANSWER, Losses
-from heedful.runs import recipe
+from heedful.recipes import schema as recipe
 from heedful.runs.encoders.recipe import EncoderRecipe, WholeDataConfig
 from heedful.tasks.answering import N_SPECIALS, Windows
 from heedful.tasks.registry import QuestionAnsweringTask

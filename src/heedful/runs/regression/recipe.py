@@ -5,7 +5,7 @@ from typing import ClassVar
 from pydantic import PositiveFloat
 
 from heedful.objectives.registry import NUMBER, Losses
-from heedful.runs import recipe
+from heedful.recipes import schema as recipe
 from heedful.runs.encoders.recipe import WholeTextRecipe
 from heedful.tasks.registry import RegressionTask
 

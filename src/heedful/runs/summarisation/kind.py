@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from heedful.data.sources import LocatedRow, Row
 from heedful.errors import DataError
+from heedful.recipes.schema import Recipe
 from heedful.runs import kind
 from heedful.runs.kind import Scoring, Trained
 from heedful.runs.measuring import cut_notes
-from heedful.runs.recipe import Recipe
 from heedful.runs.references import REFERENCES, references_of, shown
 from heedful.runs.summarisation.recipe import SummarisationRecipe
 from heedful.runs.translation.kind import Translation

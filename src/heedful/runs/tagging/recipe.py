@@ -6,7 +6,7 @@ from pydantic import Field
 
 from heedful.models.language_model import LanguageModelConfig
 from heedful.objectives.registry import TAG, Losses
-from heedful.runs import recipe
+from heedful.recipes import schema as recipe
 from heedful.runs.encoders.recipe import AnyReader, ReadingRecipe, WholeDataConfig
 from heedful.tasks.registry import TaggingTask
 from heedful.tasks.tagging import BY_FIRST, BY_LAST, WordTemplate

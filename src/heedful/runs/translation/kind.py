@@ -20,14 +20,14 @@ from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.objectives.guided import Guidance
 from heedful.objectives.terms import AuxiliaryLoss, Objective
+from heedful.recipes.schema import Recipe
+from heedful.recipes.trees import Tree
 from heedful.runs import kind
 from heedful.runs.kind import Kind, Log, Prepared, Rows, Scoring, Trained
 from heedful.runs.pairs import Validator, planned, require_language, validation_notes
-from heedful.runs.recipe import Recipe
 from heedful.runs.translation.recipe import TranslationRecipe
 from heedful.runs.translation.recutting import recutting
 from heedful.runs.translation.scoring import scored
-from heedful.runs.trees import Tree
 from heedful.runs.vectors import fill_vectors
 from heedful.runs.warm_start import tokenizer_of
 from heedful.tasks.linking import ALIGNMENT, cut_links, encode_linked

@@ -10,7 +10,7 @@ from heedful.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
 from heedful.models.language_model import LanguageModelConfig
 from heedful.models.recurrent import RecurrentConfig
 from heedful.models.transformer import TransformerConfig
-from heedful.runs import recipe
+from heedful.recipes import schema as recipe
 from heedful.runs.translation.guidance import GuidedConfig
 from heedful.tasks.metrics.translation import Language
 from heedful.tasks.registry import TranslationTask

@@ -6,10 +6,10 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from heedful.config import Config
 from heedful.errors import RequestError
-from heedful.runs.problems import explain_errors, validate
-from heedful.runs.resolve import overrides_tree
-from heedful.runs.trees import Mark, Tree, merge
-from heedful.runs.yaml import read_yaml
+from heedful.recipes.problems import explain_errors, validate
+from heedful.recipes.resolve import overrides_tree
+from heedful.recipes.trees import Mark, Tree, merge
+from heedful.recipes.yaml import read_yaml
 
 
 class Transformer(Config):

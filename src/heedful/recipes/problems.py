@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from heedful.errors import RequestError, nearest
-from heedful.runs.trees import COMMAND_LINE, Mark, Path, Tree, dotted
-from heedful.runs.yaml import describe, show
+from heedful.recipes.trees import COMMAND_LINE, Mark, Path, Tree, dotted
+from heedful.recipes.yaml import describe, show
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from ruamel.yaml.events import (
 
 from heedful.errors import RequestError
 from heedful.files import is_unicode
-from heedful.runs.trees import COMMAND_LINE, Mark, Tree
+from heedful.recipes.trees import COMMAND_LINE, Mark, Tree
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000

@@ -3,7 +3,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import RequestError
-from heedful.runs.trees import COMMAND_LINE, Mark, Tree, check_indices, combine, expand, merge, preset_table
+from heedful.recipes.trees import (
+    COMMAND_LINE,
+    Mark,
+    Tree,
+    check_indices,
+    combine,
+    expand,
+    merge,
+    preset_table,
+)
 
 
 def tree(data, source="r.yaml"):

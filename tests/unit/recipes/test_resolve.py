@@ -4,9 +4,9 @@ import sys
 import pytest
 
 from heedful.errors import RequestError
-from heedful.runs.resolve import overrides_tree, parse_override, resolve, shipped_recipes
-from heedful.runs.trees import preset_table
-from heedful.runs.yaml import dump_yaml, read_yaml
+from heedful.recipes.resolve import overrides_tree, parse_override, resolve, shipped_recipes
+from heedful.recipes.trees import preset_table
+from heedful.recipes.yaml import dump_yaml, read_yaml
 
 PRESETS = preset_table(
     {
@@ -229,7 +229,7 @@ def test_shipped_recipes_can_all_be_read():
 
 
 def test_reading_recipes_needs_no_torch():
-    code = "import sys, heedful.runs.resolve, heedful.runs.problems; sys.exit('torch' in sys.modules)"
+    code = "import sys, heedful.recipes.resolve, heedful.recipes.problems; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import RequestError
-from heedful.runs.trees import Tree
-from heedful.runs.yaml import MAX_DEPTH, dump_yaml, plain_scalar, read_value, read_yaml
+from heedful.recipes.trees import Tree
+from heedful.recipes.yaml import MAX_DEPTH, dump_yaml, plain_scalar, read_value, read_yaml
 
 NUMBERS = {
     "5e-4": 5e-4, "1e-9": 1e-9, ".5": 0.5, ".5e3": 500.0, "1.": 1.0, "1.e3": 1000.0, "1e5": 1e5, "1E+3": 1e3,

@@ -12,9 +12,9 @@ from typing import Any
 from heedful.data.lines import looks_like_utf16
 from heedful.errors import RequestError, nearest
 from heedful.files import is_unicode
-from heedful.runs import trees
-from heedful.runs.trees import COMMAND_LINE, Mark, Presets, Tree, check_indices, combine, expand, merge
-from heedful.runs.yaml import describe, read_value, read_yaml
+from heedful.recipes import trees
+from heedful.recipes.trees import COMMAND_LINE, Mark, Presets, Tree, check_indices, combine, expand, merge
+from heedful.recipes.yaml import describe, read_value, read_yaml
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -76,7 +76,7 @@ def resolve(
     """One tree from a recipe and everything it builds on.
 
     Layers, lowest first: the recipe's ``base`` (and that one's base, and so on), the recipe, the
-    overrides as one layer. Each is merged by the law of `heedful.runs.trees`, and its presets are put
+    overrides as one layer. Each is merged by the law of `heedful.recipes.trees`, and its presets are put
     in at once, below the layer that names them.
 
     Args:
