@@ -105,7 +105,7 @@ WRONG = [
     ([*DATA, "--alignments", "none.gold"], "none.gold: no such file"),
     ([*DATA, "--alignments", "src"], "src:1: "),
     ([*DATA, "--alignments", "short"], "short: has 2 lines, but there are 17 sentence pairs"),
-    ([*DATA, "--alignments", "far"], "far, pair 1: the link 99-0 points outside"),
+    ([*DATA, "--alignments", "far"], "far, pair 1: link 99-0 is outside"),
     ([*DATA, "--alignments", "one", "--dev", "17"], "--dev 17: leaves no sentence pair to report on"),
     ([*DATA, "--alignments", "one", "--head", "2.1"], "--head: there is no layer 2"),
     ([*DATA, "--alignments", "one", "--head", "1.3"], "--head: there is no head 3: a layer has 2"),

@@ -154,7 +154,7 @@ def test_runs_and_recipes_are_described(heedful, folder):
         (["train", "recipe.yaml", "data.filter.unreadable=error", "--out", "x"], "pictures/red/notes.txt"),
         (["train", "recipe.yaml", "model.patch_size=3", "--out", "x"], "patch_size=3 does not divide"),
         (["train", "recipe.yaml", "data.train.path=petz", "--out", "x"], "data.train: "),
-        (["train", "recipe.yaml", "data.train.skip=99", "--out", "x"], "skip: 99 leaves nothing"),
+        (["train", "recipe.yaml", "data.train.skip=99", "--out", "x"], "skip: 99 leaves no rows"),
         (["predict", "run", "--beam", "3"], "writes nothing"),
         (["predict", "run", "--jsonl", "--alignment"], "no alignment"),
         (["evaluate", "run", "--folder", "none"], "none"),

@@ -1,7 +1,7 @@
-"""Pictures that are changed a little in every epoch, so that a model does not learn them by heart.
+"""Image augmentation: change images slightly in every epoch, against overfitting.
 
-What happens to a picture is a function of (seed, epoch, sample) alone: no generator is kept, and no other
-picture of the batch matters. All pictures of a batch are changed at once.
+The change of an image depends only on (seed, epoch, sample): there is no generator state, and the other
+images of the batch do not matter. All images of a batch are augmented at once.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 from heedful.config import Config
 
 PICTURES, CROPS = 3, 4
-"""Tell these random numbers from those of plans, windows and masks, of the same seed and epoch."""
+"""Separate these random streams from those of plans, windows and masks with the same seed and epoch."""
 
 AREA, ASPECT = (0.02, 0.33), (0.3, 1 / 0.3)
-"""Between which an erased rectangle's share of the picture lies, and its height over its width."""
+"""Ranges of an erased rectangle's share of the image area, and of its height divided by its width."""
 
 _NUMBERS = 8
 
@@ -25,16 +25,16 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Crop(Config):
-    """A piece of random size, shape and place that takes the place of the whole picture.
+    """Random resized crop.
 
-    Sizes are drawn evenly, shapes evenly on a logarithmic scale, among those that fit into the picture. The
-    piece is cut from the picture as the model reads it and is brought back to its size, bilinearly: so a
-    small piece is blurred. Source: Szegedy et al. 2015, "Going deeper with convolutions", section 6, which
-    names the bounds.
+    The area is drawn uniformly and the aspect ratio uniformly on a logarithmic scale, among those that fit
+    into the image. The crop is taken from the image at the model's input size and resized bilinearly to that
+    size, so a small crop is blurred. Source: Szegedy et al. 2015, "Going deeper with convolutions",
+    section 6, which gives the ranges.
 
     Args:
-        area: between which the piece's share of the picture lies.
-        aspect: between which its width over its height lies.
+        area: the range of the crop's share of the image area.
+        aspect: the range of the crop's width divided by its height.
     """
 
     area: Annotated[list[Share], Field(min_length=2, max_length=2)] = [0.08, 1.0]  # noqa: RUF012
@@ -44,28 +44,28 @@ class Crop(Config):
     def _fits(self) -> "Crop":
         for name, (least, greatest) in (("area", self.area), ("aspect", self.aspect)):
             if least > greatest:
-                raise ValueError(f"{name}=[{least:g}, {greatest:g}]: give the smaller number first")
+                raise ValueError(f"{name}=[{least:g}, {greatest:g}]: the smaller number must come first")
         most = self.area[1]
         if self.aspect[0] * most > 1 or self.aspect[1] < most:
             raise ValueError(
-                f"no piece with a share of {most:g} fits into a square picture in a shape of "
-                f"{self.aspect[0]:g} to {self.aspect[1]:g}: lower area, or let aspect come nearer to 1"
+                f"a crop of area {most:g} and aspect {self.aspect[0]:g} to {self.aspect[1]:g} does not fit "
+                "into a square image; lower area, or set aspect closer to 1"
             )
         return self
 
 
 class Augmentation(Config):
-    """What is done to training pictures; nothing, by default.
+    """Augmentation of training images; none by default.
 
     Args:
-        crop: a piece in place of the whole, for photographs of objects; null: the whole. It is done first.
-        shift: move by at most this many pixels in each direction, all steps alike; the picture's edge fills
-            the place that becomes free (Krizhevsky et al. 2012 cut pieces out, which moves as well).
-        flip: exchange left and right in half of the cases; wrong where they mean something, as in digits, or
-            are named in captions.
-        erase: how probable it is that a rectangle is overwritten, by the mean of all pictures, or a
-            captioner's by grey (Zhong et al. 2020, "Random erasing": its share of the picture 0.02 to 0.33,
-            its shape 0.3 to 3.3; what would not fit is cut, not drawn again).
+        crop: random resized crop, for photographs of objects, applied first; null: the whole image.
+        shift: the maximum shift in pixels in each direction, drawn uniformly; edge pixels are repeated to
+            fill the gap (Krizhevsky et al. 2012 take crops, which also shifts).
+        flip: flip horizontally with probability 0.5; wrong if left and right matter, as in digits, or if
+            captions name them.
+        erase: the probability of overwriting a rectangle with the mean of all images, or with grey in
+            captioning (Zhong et al. 2020, "Random erasing": area 0.02 to 0.33 of the image, aspect ratio 0.3
+            to 3.3; a rectangle that does not fit is clipped, not drawn again).
     """
 
     crop: Crop | None = None
@@ -83,15 +83,15 @@ def augmented(
     epoch: int,
     fill: UInt8[np.ndarray, " C"],
 ) -> UInt8[np.ndarray, "B C H W"]:
-    """The pictures, changed.
+    """Augment images.
 
     Args:
-        pixels: as they are; not written to.
-        samples: of each its number.
-        how: what is done.
-        seed: decides, with epoch and number, what becomes of each.
+        pixels: the images; not modified.
+        samples: the sample number of each image.
+        how: the augmentation.
+        seed: determines each image's augmentation together with epoch and sample number.
         epoch: see ``seed``.
-        fill: what is written over an erased rectangle, in each channel.
+        fill: the value of each channel in an erased rectangle.
     """
     if how.crop is not None:
         pixels = cut(pixels, *pieces(uniforms(seed, epoch, samples, 4, CROPS), how.crop))
@@ -106,11 +106,11 @@ def augmented(
 def uniforms(
     seed: int, epoch: int, samples: Sequence[int], n: int, of: int = PICTURES
 ) -> Float[np.ndarray, "B n"]:
-    """``n`` numbers in [0, 1) for each sample: places of one SplitMix64 sequence for each seed and epoch.
+    """Draw ``n`` numbers in [0, 1) for each sample, from one SplitMix64 sequence for each seed and epoch.
 
-    What they are drawn for, ``of``, has a sequence of its own: an option leaves the numbers of others alone.
-    A generator for each sample would take longer than all that is done with its numbers. Source: Steele, Lea
-    and Flood 2014, "Fast splittable pseudorandom number generators", figure 17 (the mixing of Java 8).
+    Each purpose ``of`` has its own sequence, so that one option does not change the numbers of another. A
+    generator for each sample would take longer than the augmentation itself. Source: Steele, Lea and Flood
+    2014, "Fast splittable pseudorandom number generators", figure 17 (the mixing function of Java 8).
     """
     key = np.random.SeedSequence([seed, epoch], spawn_key=(of,)).generate_state(1, np.uint64)
     places = np.asarray(samples, dtype=np.uint64)[:, None] * np.uint64(n) + np.arange(
@@ -129,9 +129,9 @@ def _mixed(z: UInt64[np.ndarray, "B n"]) -> UInt64[np.ndarray, "B n"]:
 def pieces(
     draw: Float[np.ndarray, "B 4"], how: Crop
 ) -> tuple[Float[np.ndarray, "B 2"], Float[np.ndarray, "B 2"]]:
-    """Where pieces begin, and how long their sides are, down and across; the picture's own sides are 1."""
+    """Return the top left corners and the heights and widths of crops, relative to the image's sides."""
     area = how.area[0] + draw[:, 0] * (how.area[1] - how.area[0])
-    # Neither side, √(area / aspect) and √(area · aspect), is longer than the picture's.
+    # Neither side, √(area / aspect) and √(area · aspect), is longer than the image's.
     least, greatest = np.maximum(how.aspect[0], area), np.minimum(how.aspect[1], 1 / area)
     aspect = least * (greatest / least) ** draw[:, 1]
     sides = np.minimum(np.sqrt(np.stack([area / aspect, area * aspect], axis=1)), 1.0)
@@ -141,20 +141,20 @@ def pieces(
 def cut(
     pixels: UInt8[np.ndarray, "B C H W"], begins: Float[np.ndarray, "B 2"], sides: Float[np.ndarray, "B 2"]
 ) -> UInt8[np.ndarray, "B C H W"]:
-    """Pieces of pictures, brought to the pictures' size: y = R x Cᵀ, of each channel.
+    """Crop images and resize the crops to the image size: y = R x Cᵀ for each channel.
 
-    Row i of R mixes the two rows of pixels that are nearest to its place. Nothing becomes smaller, so there
-    is nothing to be smoothed against aliasing.
+    Row i of R interpolates the two nearest rows of pixels. Crops are only enlarged, so no smoothing against
+    aliasing is needed.
     """
-    rows, columns = (_between(begins[:, axis], sides[:, axis], pixels.shape[2 + axis]) for axis in (0, 1))
+    rows, columns = (_weights(begins[:, axis], sides[:, axis], pixels.shape[2 + axis]) for axis in (0, 1))
     y = rows[:, None] @ pixels.astype(np.float32) @ columns[:, None].swapaxes(2, 3)
     return np.rint(y).astype(np.uint8)
 
 
-def _between(
+def _weights(
     begins: Float[np.ndarray, " B"], sides: Float[np.ndarray, " B"], n: int
 ) -> Float[np.ndarray, "B n n"]:
-    """How much of each of n pixels a new one takes: ``max(0, 1 - |x - p_i|)``, p_i its place among them."""
+    """Return the weight of each of n pixels x in a new pixel at position p_i: ``max(0, 1 - |x - p_i|)``."""
     places = n * begins[:, None] + (np.arange(n) + 0.5) * sides[:, None] - 0.5
     distances = np.abs(np.arange(n) - np.clip(places, 0, n - 1)[:, :, None])
     return np.maximum(0, 1 - distances).astype(np.float32)
@@ -163,7 +163,7 @@ def _between(
 def _moved(
     pixels: UInt8[np.ndarray, "B C H W"], draw: Float[np.ndarray, "B 3"], how: Augmentation
 ) -> UInt8[np.ndarray, "B C H W"]:
-    """Shifted and flipped, by reading every pixel from another place."""
+    """Shift and flip images by gathering pixels."""
     n, channels, height, width = pixels.shape
     steps = np.floor(draw[:, :2] * (2 * how.shift + 1)).astype(np.int64) - how.shift
     rows = np.clip(np.arange(height) + steps[:, :1], 0, height - 1)
@@ -181,7 +181,7 @@ def _erased(
     probability: float,
     fill: UInt8[np.ndarray, " C"],
 ) -> UInt8[np.ndarray, "B C H W"]:
-    """With a rectangle overwritten in some of them."""
+    """Overwrite a rectangle in some of the images."""
     size = np.array(pixels.shape[2:])
     area = size.prod() * (AREA[0] + draw[:, 1] * (AREA[1] - AREA[0]))
     aspect = np.exp(np.log(ASPECT[0]) + draw[:, 2] * np.log(ASPECT[1] / ASPECT[0]))

@@ -1,4 +1,4 @@
-"""A batch: the one place that owns the shift between inputs and targets, the layout and the counts."""
+"""Batches: the only place that defines the shift between inputs and targets, the layout and the counts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from heedful.nn.patches import Pictures
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """For each wanted token the span that it is in.
+    """The span of each target token.
 
     Args:
-        before: the place in ``[T]`` of the last token before the span.
-        after: of the first one after it.
-        within: the token's number in the span, from 0.
+        before: the position in ``[T]`` of the last token before the span.
+        after: the position in ``[T]`` of the first token after the span.
+        within: the token's position in the span, from 0.
     """
 
     before: Int[Tensor, " R"]
@@ -28,20 +28,20 @@ class Spans:
     within: Int[Tensor, " R"]
 
     def to(self, device: torch.device | str) -> "Spans":
-        """The same on another device."""
+        """Move to another device."""
         return Spans(*(each.to(device) for each in (self.before, self.after, self.within)))
 
 
 @dataclass(frozen=True, eq=False)
 class TokenLinks:
-    """Which source tokens target tokens stand for, link by link.
+    """Word alignment between source and target tokens, one entry for each link.
 
     Args:
-        sequence: of each link, the number of its pair in the batch.
-        query: the place in its sequence of inputs where the target token is foretold.
-        key: the place of the source token in its sequence.
-        share: one over the number of links of the target token.
-        n_tokens: target tokens with a link.
+        sequence: the index of the link's sentence pair in the batch.
+        query: the position in its sequence of inputs at which the target token is predicted.
+        key: the position of the source token in its sequence.
+        share: one divided by the number of links of the target token.
+        n_tokens: the number of target tokens with a link.
     """
 
     sequence: Int[Tensor, " N"]
@@ -51,7 +51,7 @@ class TokenLinks:
     n_tokens: int
 
     def to(self, device: torch.device | str) -> "TokenLinks":
-        """The same on another device."""
+        """Move to another device."""
         return TokenLinks(
             self.sequence.to(device, non_blocking=True),
             self.query.to(device, non_blocking=True),
@@ -66,17 +66,17 @@ class Batch:
     """Packed sequences for one forward pass.
 
     Args:
-        inputs: what the model (its decoder) reads: for teacher forcing, ``<s> y_1 ... y_n``; or pictures.
-        targets: what it should answer at each of those places: ``y_1 ... y_n </s>``.
-        source: what the encoder reads, tokens or pictures, or None.
-        samples: the numbers of the corpus rows it was made of.
-        rows: the places of the inputs at which an answer is wanted, in their order; None: all.
-        ragged: whether lengths may differ, also if they happen to agree.
-        classes: of each sequence the number of its class, where it has one.
-        spans: where each wanted token's span lies, where spans were hidden.
-        values: of each sequence its number, where it has one.
-        answers: of each sequence the places in ``[T]`` where its answer begins and ends, where it has one.
-        links: between tokens of inputs and source, where they are known.
+        inputs: the inputs of the model (of its decoder): for teacher forcing, ``<s> y_1 ... y_n``; or images.
+        targets: the expected output at each of these positions: ``y_1 ... y_n </s>``.
+        source: the inputs of the encoder, tokens or images, or None.
+        samples: the row numbers of the corpus that the batch consists of.
+        rows: the input positions that have a target, in order; None: all.
+        ragged: whether lengths may differ, even if they happen to be equal.
+        classes: the class index of each sequence, for classification.
+        spans: the span of each target token, if spans were masked.
+        values: the target value of each sequence, for regression.
+        answers: the first and last position in ``[T]`` of each sequence's answer, for question answering.
+        links: the word alignment of inputs and source, if known.
     """
 
     inputs: Tokens | Pictures
@@ -101,9 +101,9 @@ class Batch:
         end: int,
         samples: Sequence[int] = (),
     ) -> "Batch":
-        """Teacher forcing (lecture S0): inputs ``<s> y``, targets ``y </s>``; sources end in ``</s>``.
+        """Build a batch for teacher forcing (lecture S0): inputs ``<s> y``, targets ``y </s>``.
 
-        ``sources`` is None for a model that reads none.
+        Sources end in ``</s>``; ``sources`` is None for a model without an encoder.
         """
         first, last = np.array([start]), np.array([end])
         source = None if sources is None else Tokens.of([np.concatenate([s, last]) for s in sources])
@@ -113,7 +113,9 @@ class Batch:
 
     @classmethod
     def windows(cls, rows: Int[np.ndarray, "n window"], samples: Sequence[int] = ()) -> "Batch":
-        """Stretches of running text: of each row, all but the last id are read, all but the first wanted."""
+        """Build a batch from windows of text: each row's inputs are all ids but the last, targets all but
+        the first.
+        """
         n, length = len(rows), rows.shape[1] - 1
         ids, wanted = (torch.from_numpy(part.reshape(-1)) for part in (rows[:, :-1], rows[:, 1:]))
         return cls(Tokens(ids, Layout.of([length] * n)), wanted, None, tuple(samples), ragged=False)
@@ -130,18 +132,18 @@ class Batch:
         answers_only: bool = True,
         samples: Sequence[int] = (),
     ) -> "Batch":
-        """Source and target in one text, ``<s> x <sep> y </s>``, for a model that reads no source.
+        """Concatenate source and target, ``<s> x <sep> y </s>``, for a decoder-only model.
 
         Lecture S1 writes a summary after its article in this way (Liu et al. 2018, section 4.2.2).
 
         Args:
             sources: x.
             targets: y.
-            start: the id that begins a text.
-            separate: the id between both.
-            end: the id that ends a text.
-            answers_only: whether only y and the end are wanted, or x and the separator too.
-            samples: the numbers of the samples.
+            start: the id of the start token.
+            separate: the id of the separator token.
+            end: the id of the end token.
+            answers_only: whether only y and the end token are targets, or also x and the separator.
+            samples: the sample numbers.
         """
         first, middle, last = (np.array([i]) for i in (start, separate, end))
         texts = [np.concatenate([first, x, middle, y, last]) for x, y in zip(sources, targets, strict=True)]
@@ -161,22 +163,22 @@ class Batch:
         separate: int,
         samples: Sequence[int] = (),
     ) -> "Batch":
-        """``<cls> a <sep>``, or of pairs ``<cls> a <sep> b <sep>`` with segments 0 and 1; no answer yet.
+        """Build ``<cls> a <sep>``, or ``<cls> a <sep> b <sep>`` with segments 0 and 1 for pairs; no targets.
 
         Source: Devlin et al. 2019, figure 2.
 
         Args:
-            parts: for each sample its one or two texts.
-            classify: the id of the token that stands first.
-            separate: the id of the token that ends each text.
-            samples: the numbers of the samples.
+            parts: the one or two texts of each sample.
+            classify: the id of the first token (``<cls>``).
+            separate: the id of the token that ends each text (``<sep>``).
+            samples: the sample numbers.
         """
         first, last = np.array([classify]), np.array([separate])
         tokens = Tokens.of(
             [np.concatenate([first, *(x for part in texts for x in (part, last))]) for texts in parts]
         )
         if any(len(texts) > 1 for texts in parts):
-            # Of a pair, the first text takes the class token and its own separator.
+            # Segment 0 of a pair includes the class token and the first separator.
             counts = [[len(text) + 1 + (i == 0) for i, text in enumerate(texts)] for texts in parts]
             numbers = [np.repeat(np.arange(len(lengths)), lengths) for lengths in counts]
             tokens = replace(tokens, segments=torch.from_numpy(np.concatenate(numbers)))
@@ -185,7 +187,7 @@ class Batch:
 
     @classmethod
     def bare(cls, texts: Sequence[Ids], samples: Sequence[int] = ()) -> "Batch":
-        """Texts of which none is empty, with nothing around them; no answer yet."""
+        """Build a batch of non-empty texts without special tokens or targets."""
         nothing = torch.zeros(0, dtype=torch.int64)
         return cls(Tokens.of(texts), nothing, None, tuple(samples), nothing)
 
@@ -199,15 +201,15 @@ class Batch:
         separate: int,
         samples: Sequence[int] = (),
     ) -> "Batch":
-        """Texts or pairs (`framed`), each with its class."""
+        """Build a batch of texts or pairs (`framed`) with their classes."""
         batch = cls.framed(parts, classify=classify, separate=separate, samples=samples)
         return replace(batch, classes=torch.tensor(list(labels), dtype=torch.int64))
 
     def tagged(self, marks: Sequence[Ids]) -> "Batch":
-        """`framed` texts of which some tokens have a tag, which is wanted there.
+        """Add tags as targets of some tokens of `framed` texts.
 
         Args:
-            marks: for each id of each text, 0, or the number of its tag plus 1.
+            marks: for each id of each text, 0 for no tag, or the tag index plus 1.
         """
         around = np.zeros(1, dtype=np.int64)
         flat = np.concatenate(
@@ -217,26 +219,26 @@ class Batch:
         return replace(self, rows=torch.from_numpy(rows), targets=torch.from_numpy(flat[rows] - 1))
 
     def answered(self, answers: Sequence[tuple[int, int] | None]) -> "Batch":
-        """`framed` sequences, each with the first and the last token of its answer.
+        """Add the first and last token of each answer to `framed` sequences.
 
         Args:
-            answers: numbers of tokens in the sequence; None: the class token stands for no answer.
+            answers: token positions in the sequence; None: no answer, represented by the class token.
         """
         offsets = self.inputs.layout.offsets[:-1]
         within = torch.tensor([answer or (0, 0) for answer in answers], dtype=torch.int64)
         return replace(self, answers=offsets[:, None] + within.view(-1, 2))
 
     def linked(self, links: Sequence[Ids]) -> "Batch":
-        """Pairs (`forced`) of which it is known which tokens stand for which.
+        """Add word alignments to sentence pairs (`forced`).
 
         Args:
-            links: of each pair, the places of target and source token of every link in turn, from 0, special
-                tokens not counted; none twice.
+            links: for each pair, alternating positions of the target and source token of every link, from 0,
+                special tokens not counted, without duplicates.
         """
         rows = [np.asarray(own, dtype=np.int64).reshape(-1, 2) for own in links]
         sequence = np.repeat(np.arange(len(rows)), np.array([len(own) for own in rows], dtype=np.int64))
         places = np.concatenate([np.zeros((0, 2), dtype=np.int64), *rows])
-        # The start token stands first, so y_t is foretold at place t; the source has none.
+        # The inputs begin with the start token, so y_t is predicted at position t; the source has none.
         token = self.inputs.layout.offsets[sequence].numpy() + places[:, 0]
         _, own_token, n_links = np.unique(token, return_inverse=True, return_counts=True)
         share = torch.from_numpy(1.0 / n_links[own_token]).float()
@@ -245,7 +247,7 @@ class Batch:
 
     @classmethod
     def of_pictures(cls, pictures: Pictures, classes: Sequence[int], samples: Sequence[int] = ()) -> "Batch":
-        """Pictures of which each has a class; nothing is wanted of single tokens."""
+        """Build a batch of images with their classes; no token has a target."""
         nothing, rows = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
         numbers = torch.as_tensor(classes, dtype=torch.int64)
         return cls(pictures, nothing, None, tuple(samples), rows, ragged=False, classes=numbers)
@@ -260,14 +262,14 @@ class Batch:
         classes: Sequence[int] | None = None,
         samples: Sequence[int] = (),
     ) -> "Batch":
-        """Sequences of which some tokens are hidden, and asked for.
+        """Build a batch for masked language modelling: the masked tokens are the targets.
 
         Args:
-            sequences: as they were, special tokens included.
-            hidden: what was done to each.
-            segments: of each token.
-            classes: of each sequence.
-            samples: the numbers of the samples.
+            sequences: the original sequences, special tokens included.
+            hidden: the masked sequences.
+            segments: the segment of each token.
+            classes: the class of each sequence.
+            samples: the sample numbers.
         """
         inputs = Tokens.of([each.ids for each in hidden])
         if segments is not None:
@@ -292,29 +294,29 @@ class Batch:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens the model reads, both sides."""
+        """The number of input tokens, source included."""
         return self.inputs.layout.n_tokens + (self.source.layout.n_tokens if self.source else 0)
 
     def prepare(self) -> None:
-        """Make ready for a compiled model: see `Layout.prepare`."""
+        """Prepare the layouts for a compiled model: see `Layout.prepare`."""
         for side in (self.inputs, self.source):
             if side is not None:
                 side.layout.prepare(ragged=self.ragged)
 
     def picked(self, hidden: Float[Tensor, "T d"]) -> Float[Tensor, "R d"]:
-        """The hidden states at which an answer is wanted."""
+        """Select the hidden states at positions that have a target."""
         return hidden if self.rows is None else hidden[self.rows]
 
     @property
     def n_answers(self) -> tuple[int, ...]:
-        """How many answers are wanted in each sequence, where they are tokens."""
+        """The number of target tokens in each sequence."""
         layout = self.inputs.layout
         if self.rows is None:
             return layout.lengths
         return tuple(torch.bincount(layout.sequence[self.rows], minlength=layout.n_sequences).tolist())
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on another device."""
+        """Move the batch to another device."""
         return replace(
             self,
             inputs=self.inputs.to(device),

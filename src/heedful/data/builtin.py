@@ -1,4 +1,4 @@
-"""The corpora that come with the package, as a source."""
+"""Data source for the corpora that are included in the package."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +13,14 @@ from heedful.errors import DataError, RequestError, nearest
 
 
 class BuiltInSource(Ranged):
-    """A corpus that comes with the package: no download, always the same.
+    """A corpus that is included in the package: no download, always the same.
 
     Args:
-        name: see `heedful.data.corpora.CORPORA`.
+        name: the corpus, a key of `heedful.data.corpora.CORPORA`.
         split: ``train``, ``valid`` or ``test``.
-        seed: which of the possible corpora; 0 is the one that published scores refer to.
-        columns: for each column, the corpus's own: ``{text: source}`` takes one side of a translation.
-            Empty: all of the corpus's, under their own names.
+        seed: the seed of a generated corpus; published scores refer to 0.
+        columns: maps each column to one of the corpus: ``{text: source}`` takes one side of a translation
+            corpus. Empty: all columns of the corpus under their own names.
     """
 
     kind: Literal["built-in"] = "built-in"
@@ -40,21 +40,21 @@ class BuiltInSource(Ranged):
 
 
 def open_built_in(config: BuiltInSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """The rows, with numbers for lines.
+    """Yield the rows, located by row number.
 
     Raises:
-        DataError: the corpus has no such column.
-        RequestError: there is no such corpus.
+        DataError: if the corpus has no such column.
+        RequestError: if there is no such corpus.
     """
     label = f"{config.name}/{config.split}"
     rows = open_corpus(config.name, config.split, seed=config.seed)
     return (
-        LocatedRow(_chosen(row, config.columns, label), Location(label, n)) for n, row in enumerate(rows, 1)
+        LocatedRow(_select(row, config.columns, label), Location(label, n)) for n, row in enumerate(rows, 1)
     )
 
 
-def _chosen(row: Row, columns: dict[str, str], label: str) -> Row:
+def _select(row: Row, columns: dict[str, str], label: str) -> Row:
     for column in columns.values():
         if column not in row:
-            raise DataError(f"{label}: there is no column {column!r}{nearest(column, row)}")
+            raise DataError(f"{label}: no column {column!r}{nearest(column, row)}")
     return {name: row[column] for name, column in columns.items()} if columns else row

@@ -1,4 +1,4 @@
-"""A folder of pictures with captions, in one table or in a file beside each picture."""
+"""A folder of images with captions, in one table or in a text file for each image."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -17,27 +17,27 @@ CAPTION = "caption"
 
 METADATA, TABLE, BESIDE = "metadata.jsonl", "captions.txt", ".txt"
 FILE, TEXTS = "file_name", ("text", "caption")
-"""Fields of `METADATA`: of the picture, and of its caption or captions."""
+"""Fields of `METADATA`: the image, and its caption or captions."""
 
-NAMED, SAID = {"image", "picture", "file", "file_name", "filename"}, {"caption", "text"}
-"""What a header of `TABLE` calls its two fields."""
+FILE_HEADERS, TEXT_HEADERS = {"image", "picture", "file", "file_name", "filename"}, {"caption", "text"}
+"""Accepted names of the two fields in the header of `TABLE`."""
 
 TABBED = TsvSource(paths=TABLE, columns={PICTURE: 0, CAPTION: 1})
 COMMAS = TABBED.model_copy(update={"separator": ",", "quotes": True})
 
 
 class CaptionedFolderSource(Ranged):
-    """A row for each caption of each picture in a folder, or in folders in it.
+    """A row for each caption of each image in a folder and its subfolders.
 
-    The captions are looked for in this order. ``metadata.jsonl`` has an object a line, with a ``file_name``
-    and a ``text`` or ``caption``, which may be a list of several: the layout of the datasets library's
-    imagefolder. ``captions.txt`` has a line for each caption, the picture, a tab and the caption; or, below a
-    header ``image,caption``, a comma between both, and double quotes around a caption that has one itself,
-    as Flickr8k's. Or ``NAME.jpg`` has a ``NAME.txt`` beside it, with a caption a line.
+    Captions are read from the first of these that exists. ``metadata.jsonl`` has one object a line, with a
+    ``file_name`` and a ``text`` or ``caption``, which may be a list: the layout of the datasets library's
+    imagefolder. ``captions.txt`` has a line for each caption: the image, a tab and the caption; or, below a
+    header ``image,caption``, comma-separated values with double quotes around a caption that contains a
+    comma, as in Flickr8k. Otherwise ``NAME.txt`` next to ``NAME.jpg`` has one caption a line.
 
-    Pictures come by the names of their files in order, and each with its captions in theirs; ``limit`` and
-    ``skip`` count pictures. A picture without a caption is a row with an empty one. Files whose names begin
-    with a dot are not looked at.
+    Images are sorted by file name, and the captions of an image keep their order; ``limit`` and ``skip``
+    count images. An image without a caption is a row with an empty caption. Files whose names begin with a
+    dot are ignored.
 
     Args:
         path: the folder.
@@ -50,7 +50,7 @@ class CaptionedFolderSource(Ranged):
 
 
 class Captioned(NamedTuple):
-    """A caption: the name of its picture's file, its text and its place."""
+    """A caption: the name of its image file, its text and its location."""
 
     file: str
     text: str
@@ -58,11 +58,11 @@ class Captioned(NamedTuple):
 
 
 def open_captioned_folder(config: CaptionedFolderSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Rows with a ``picture`` and a ``caption``. Pictures are not opened here.
+    """Yield rows with a ``picture`` and a ``caption``. Images are not opened yet.
 
     Raises:
-        DataError: there is no such folder, or it has no captions (at once); or something else stands where
-            they should (when reached).
+        DataError: if there is no such folder, or it has no captions (at once); or if captions are malformed
+            (when reached).
     """
     folder, name = find_folder(config.path, root)
     files = files_in(folder)
@@ -71,7 +71,7 @@ def open_captioned_folder(config: CaptionedFolderSource, root: Path) -> Iterator
 
 
 def _captions(files: list[Path], pictures: list[Path], folder: Path, name: str) -> Iterator[Captioned]:
-    """Those of the first form that is there; the files are looked for at once."""
+    """Read the captions in the first format that exists; missing files are reported at once."""
     for table, read in ((METADATA, _of_metadata), (TABLE, _of_table)):
         if folder / table in files:
             return read(TextFile(folder / table, str(Path(name) / table)))
@@ -83,8 +83,8 @@ def _captions(files: list[Path], pictures: list[Path], folder: Path, name: str) 
 
 def _no_captions(files: list[Path], folder: Path) -> str:
     below = next((path for path in files if path.name in (METADATA, TABLE)), None)
-    hint = "" if below is None else f"; there is {below}: did you mean its folder?"
-    return f"{folder}: there is no {METADATA}, no {TABLE}, and no picture with a {BESIDE} beside it{hint}"
+    hint = "" if below is None else f"; found {below}: did you mean its folder?"
+    return f"{folder}: no {METADATA}, no {TABLE}, and no image with a {BESIDE} file of the same name{hint}"
 
 
 def _rows(
@@ -93,7 +93,7 @@ def _rows(
     found: dict[str, list[Captioned]] = {str(path.relative_to(folder)): [] for path in pictures}
     for caption in captions:
         if not caption.file:
-            raise DataError(f"{caption.where}: an empty name is no picture's")
+            raise DataError(f"{caption.where}: the image name is empty")
         found.setdefault(os.path.relpath(folder / caption.file, folder), []).append(caption)
     for file in sorted(found, key=Path):
         shown = str(Path(name) / file)
@@ -109,12 +109,12 @@ def _of_metadata(file: TextFile) -> Iterator[Captioned]:
         fields = [field for field in TEXTS if field in record]
         if len(fields) != 1:
             raise DataError(
-                f"{where}: {'two fields' if fields else 'no field'} of {' and '.join(TEXTS)}, of which one "
-                "holds the caption; a source of the kind jsonl reads any other"
+                f"{where}: expected exactly one of the fields {' and '.join(TEXTS)}, got "
+                f"{'both' if fields else 'neither'}; for other fields use a source with kind=jsonl"
             )
         name = field_at(record, FILE, where)
         if not isinstance(name, str):
-            raise DataError(f"{where}: field {FILE!r} holds a list: one picture is wanted")
+            raise DataError(f"{where}: field {FILE!r} must name one image, got a list")
         for text in texts_at(record, fields[0], where) or [""]:
             yield Captioned(name, text, where)
 
@@ -124,37 +124,35 @@ def _of_table(file: TextFile) -> Iterator[Captioned]:
     tabbed = "\t" in first
     if not tabbed and not _is_header(first):
         raise DataError(
-            f"{file.name}:1: neither a picture, a tab and a caption, nor the header 'image,caption' of a "
-            "table whose fields are separated by commas"
+            f"{file.name}:1: expected an image, a tab and a caption, or the header 'image,caption' of a "
+            "comma-separated table"
         )
     for where, record in islice(records_of(file, TABBED if tabbed else COMMAS), 0 if tabbed else 1, None):
         if len(record) != 2:
-            raise DataError(_other_fields(where, len(record), tabbed))
+            raise DataError(_wrong_field_count(where, len(record), tabbed))
         picture, caption = record
         yield Captioned(picture, caption, where)
 
 
 def _is_header(line: str) -> bool:
     words = [word.strip().strip('"').lower() for word in line.split(",")]
-    return len(words) == 2 and words[0] in NAMED and words[1] in SAID
+    return len(words) == 2 and words[0] in FILE_HEADERS and words[1] in TEXT_HEADERS
 
 
-def _other_fields(where: Location, n: int, tabbed: bool) -> str:
+def _wrong_field_count(where: Location, n: int, tabbed: bool) -> str:
     separator = "tab" if tabbed else "comma"
-    quotes = "" if tabbed else "; a caption that has a comma stands in double quotes"
-    return (
-        f"{where}: {n} field{'s' * (n != 1)}, but a picture, a {separator} and a caption are wanted{quotes}"
-    )
+    quotes = "" if tabbed else "; put a caption that contains a comma in double quotes"
+    return f"{where}: expected an image, a {separator} and a caption, got {n} field{'s' * (n != 1)}{quotes}"
 
 
 def _of_neighbours(texts: list[Path], pictures: list[Path], folder: Path, name: str) -> Iterator[Captioned]:
-    """A file without its picture is one of a picture that is missing, and is told as such."""
-    of: dict[Path, list[Path]] = {}
+    """Read captions from text files; one without an image is reported as a missing image."""
+    by_stem: dict[Path, list[Path]] = {}
     for path in pictures:
-        of.setdefault(path.with_suffix(""), []).append(path)
+        by_stem.setdefault(path.with_suffix(""), []).append(path)
     for path in texts:
         file, stem = TextFile(path, str(Path(name) / path.relative_to(folder))), path.with_suffix("")
-        written = list(lines(file)) if path.stat().st_size else []
-        for picture in of.get(stem, [stem]):
-            for number, line in enumerate(written, start=1):
+        captions = list(lines(file)) if path.stat().st_size else []
+        for picture in by_stem.get(stem, [stem]):
+            for number, line in enumerate(captions, start=1):
                 yield Captioned(str(picture.relative_to(folder)), line, Location(file.name, number))

@@ -1,4 +1,4 @@
-"""Sentences with a word a line, in the form of CoNLL's shared tasks and of Universal Dependencies."""
+"""Sentences with one word a line, in the formats of the CoNLL shared tasks and Universal Dependencies."""
 
 import re
 from collections.abc import Iterator
@@ -14,22 +14,22 @@ from heedful.data.tables import Index, too_few
 from heedful.errors import DataError
 
 DOCUMENT = "-DOCSTART-"
-"""The first field of a line that only says where a document begins."""
+"""The first field of a line that only marks the beginning of a document."""
 
 NO_WORD = re.compile(r"\d+[-.]\d+")
-"""In CoNLL-U the first field of what is no word: several words that are written as one, or an empty node."""
+"""First field of CoNLL-U lines that are not words: ranges (multiword tokens) and empty nodes."""
 
 
 class ConllSource(Ranged):
-    """A word a line with its tags in fields, a blank line between sentences; a row for each sentence.
+    """One word a line with its tags in fields, blank lines between sentences; a row for each sentence.
 
     Args:
         paths: one file or several, read one after another; plain or ``.gz``.
-        columns: for each column the number of its field, from 0: ``{words: 0, tags: 3}`` for CoNLL-2003,
+        columns: the field number of each column, from 0: ``{words: 0, tags: 3}`` for CoNLL-2003,
             ``{words: 1, tags: 3}`` for the parts of speech of CoNLL-U.
-        universal: CoNLL-U: tabs between fields, lines that begin with ``#`` are comments, and ranges
-            (``1-2``) and empty nodes (``1.1``) are no words. Otherwise fields are separated by tabs or
-            blanks, and lines of ``-DOCSTART-`` are left out.
+        universal: CoNLL-U format: fields are separated by tabs, lines that begin with ``#`` are comments, and
+            ranges (``1-2``) and empty nodes (``1.1``) are skipped. Otherwise fields are separated by tabs or
+            spaces, and ``-DOCSTART-`` lines are skipped.
     """
 
     kind: Literal["conll"] = "conll"
@@ -39,10 +39,10 @@ class ConllSource(Ranged):
 
 
 def open_conll(config: ConllSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Rows that hold a list of texts, one for each word, in each column. A row is located by its first word.
+    """Yield rows with a list of texts, one for each word, in each column, located by their first word.
 
     Raises:
-        DataError: a file is missing (at once) or unreadable, or a line has too few fields.
+        DataError: if a file is missing (at once) or unreadable, or a line has too few fields.
     """
     return in_turn(config.paths, root, lambda file: _sentences(file, config))
 
@@ -60,7 +60,7 @@ def _sentences(file: TextFile, config: ConllSource) -> Iterator[LocatedRow[Row]]
 
 
 def _word(line: str, where: Location, config: ConllSource) -> Iterator[LocatedRow[Row]]:
-    """The fields of a line, if it is a word's."""
+    """Yield the fields of a line if it is a word."""
     fields = line.split("\t") if config.universal else line.split()
     if config.universal and (line.startswith("#") or NO_WORD.fullmatch(fields[0])):
         return

@@ -1,4 +1,4 @@
-"""The position in the data, and the endless stream of updates from there on."""
+"""The position in the data, and the infinite stream of updates from there."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from heedful.errors import RequestError
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of an epoch under one budget: how many samples it used."""
+    """A part of an epoch with one token budget, and how many samples it used."""
 
     tokens_per_update: int
     samples: int
@@ -20,10 +20,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Cursor:
-    """What of an epoch has been used: counts of samples, under the budgets that ordered them.
+    """The position in an epoch: how many samples were used under each token budget.
 
-    It does not depend on the budget or the number of ranks of the run that goes on from it. A
-    finished epoch is the start of the next one.
+    It does not depend on the budget or the number of ranks of the run that resumes from it. The end of an
+    epoch is the start of the next.
     """
 
     epoch: int = 0
@@ -31,17 +31,17 @@ class Cursor:
 
     @property
     def samples(self) -> int:
-        """Samples used in this epoch."""
+        """The number of samples used in this epoch."""
         return sum(segment.samples for segment in self.segments)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; `from_dict` is the inverse."""
+        """Convert to JSON values; `from_dict` is the inverse."""
         return {"epoch": self.epoch, "segments": [dict(vars(segment)) for segment in self.segments]}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> "Cursor":
-        """From what `to_dict` made."""
-        # Those of older checkpoints have a further key, of a bound that was never set.
+        """Restore a cursor from the result of `to_dict`."""
+        # Segments of older checkpoints have one more key, for a limit that was never set.
         segments = (Segment(each["tokens_per_update"], each["samples"]) for each in record["segments"])
         return cls(record["epoch"], tuple(segments))
 
@@ -49,15 +49,15 @@ class Cursor:
 def updates(
     lengths: Lengths, cursor: Cursor, tokens_per_update: int, seed: int
 ) -> Iterator[tuple[Samples, Cursor]]:
-    """Updates without end, each with the position after it; arguments as for `plan`.
+    """Yield updates endlessly, each with the position after it; arguments as for `plan`.
 
-    Going on from any position gives what would have come without the stop. When the budget has
-    changed, what the epoch has used is worked out under the old budgets, and the rest of the epoch
-    is planned anew: no sample is repeated or lost. Lengths and seed must be the same.
+    Resuming from any position yields the same updates as an uninterrupted run. If the budget has changed,
+    the samples already used are derived from the old budgets and the rest of the epoch is planned anew, so
+    that no sample is repeated or lost. Lengths and seed must be the same.
 
     Raises:
-        RequestError: the position does not fit these lengths and seed.
-        ValueError: there are no samples.
+        RequestError: if the position does not fit these lengths and seed.
+        ValueError: if there are no samples.
     """
     if len(lengths) == 0:
         raise ValueError("no samples to plan updates from")
@@ -73,7 +73,7 @@ def updates(
 def _resume(
     lengths: Lengths, cursor: Cursor, tokens_per_update: int, seed: int
 ) -> tuple[list[Samples], tuple[Segment, ...], int]:
-    """The updates left in the epoch, the segments closed before them, and the use of the open one."""
+    """Return the remaining updates of the epoch, the completed segments, and the use of the open one."""
 
     def planned(tokens: int, remaining: Samples) -> list[Samples]:
         return plan(lengths, tokens_per_update=tokens, seed=seed, epoch=cursor.epoch, remaining=remaining)
@@ -90,12 +90,12 @@ def _resume(
 
 
 def _after(whole: list[Samples], used: int) -> list[Samples]:
-    """The updates that follow the first ``used`` samples."""
+    """Return the updates after the first ``used`` samples."""
     ends = np.cumsum([0, *(len(samples) for samples in whole)])
     position = int(np.searchsorted(ends, used))
     if position == len(ends) or ends[position] != used:
         raise RequestError(
             f"the saved position in the data ({used} samples) does not fit this corpus: "
-            "the data, its filter or tokenizer, or the seed has changed since; start a new run"
+            "the data, its filter, the tokenizer or the seed has changed; start a new run"
         )
     return whole[position:]

@@ -1,4 +1,4 @@
-"""A hash of the rows themselves, so that a run can say what it was trained on."""
+"""A hash of the rows, so that a run can record its training data."""
 
 import hashlib
 import json
@@ -8,20 +8,20 @@ from typing import Any
 from heedful.data.lines import LocatedRow, Row
 
 _PICTURE, _LIST = 1 << 63, 1 << 62
-"""Added to the length of a picture, and to that of a list of texts."""
+"""Added to the length of an image, and to the length of a list of texts."""
 
 
 class RowDigest:
-    """SHA-256 over a stream of rows: their order, their columns and every character count.
+    """SHA-256 over a stream of rows: row order, column names and every character affect it.
 
-    How the rows were stored (files, compression, line ends) does not; of a picture's file, every byte does.
+    How rows are stored (files, compression, line ends) does not. For images, every byte of the file does.
     """
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def update(self, row: Row) -> None:
-        """Take in one row. The order in which its columns are listed does not matter."""
+        """Add one row. The order of its columns does not matter."""
         parts = [len(row).to_bytes(8, "little")]
         for column in sorted(row):
             content, mark = _content(row[column])
@@ -31,18 +31,18 @@ class RowDigest:
         self._hash.update(b"".join(parts))
 
     def through(self, rows: Iterable[LocatedRow[Row]]) -> Iterator[LocatedRow[Row]]:
-        """Pass rows on, taking in each of them."""
+        """Add each row and pass it on."""
         for located in rows:
             self.update(located.row)
             yield located
 
     def hexdigest(self) -> str:
-        """The hash of the rows so far, 64 hexadecimal digits."""
+        """Return the hash of the rows so far as 64 hexadecimal digits."""
         return self._hash.hexdigest()
 
 
 def _content(value: Any) -> tuple[bytes, int]:
-    """The bytes of a column, and what tells its type: a picture is no text of the same bytes."""
+    """Return the bytes of a value and a type mark, so that an image never equals a text of the same bytes."""
     if isinstance(value, str):
         return _utf8(value), 0
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Line-aligned plain text: each column in a file of its own."""
+"""Line-aligned plain text: each column in a separate file."""
 
 from collections.abc import Callable, Iterator
 from itertools import chain, zip_longest
@@ -18,7 +18,7 @@ class FilesSource(Ranged):
     """Line n of every column belongs to row n.
 
     Args:
-        columns: for each column, a path or several that are read one after another; plain or ``.gz``.
+        columns: for each column, one path or several, read one after another; plain or ``.gz``.
     """
 
     kind: Literal["files"] = "files"
@@ -26,24 +26,24 @@ class FilesSource(Ranged):
 
 
 def find_all(paths: Paths, root: Path) -> list[TextFile]:
-    """Each of one or several paths, found (see `lines.find`)."""
+    """Find one or several files (see `lines.find`)."""
     return [find(path, root) for path in ([paths] if isinstance(paths, str) else paths)]
 
 
 def in_turn(
     paths: Paths, root: Path, read: Callable[[TextFile], Iterator[LocatedRow[Row]]]
 ) -> Iterator[LocatedRow[Row]]:
-    """The rows of each of one or several files, which are found at once and read when reached."""
+    """Yield the rows of one or several files, which are found at once and read when reached."""
     return chain.from_iterable(map(read, find_all(paths, root)))
 
 
 def open_files(config: FilesSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """The rows of line-aligned files. Missing files are reported at once, all else when reached.
+    """Yield the rows of line-aligned files. Missing files are reported at once, other errors when reached.
 
     A row is located by the line of its first column.
 
     Raises:
-        DataError: a file is missing or unreadable, or the columns differ in their number of lines.
+        DataError: if a file is missing or unreadable, or the columns have different numbers of lines.
     """
     return _rows({column: find_all(paths, root) for column, paths in config.columns.items()})
 

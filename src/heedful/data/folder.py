@@ -1,4 +1,4 @@
-"""A folder of pictures, with one folder inside for each class."""
+"""A folder of images with one subfolder for each class."""
 
 from collections.abc import Iterator
 from itertools import chain, zip_longest
@@ -15,14 +15,14 @@ LABEL = "label"
 
 
 class FolderSource(Ranged):
-    """Every file in a class's folder, and in folders in it, is a picture of that class.
+    """Every file in a class's folder and its subfolders is an image of that class.
 
-    Rows come from all classes in turn, of each class by the names of its files in order. So where the classes
-    are of one size, ``limit`` and ``skip`` take equal parts of all. Files whose names begin with a dot are
-    not looked at.
+    Rows alternate between classes, and the images of a class are sorted by file name. So if all classes have
+    the same size, ``limit`` and ``skip`` take equal parts of each. Files whose names begin with a dot are
+    ignored.
 
     Args:
-        path: the folder; the names of the folders in it are the labels.
+        path: the folder; the names of its subfolders are the labels.
     """
 
     kind: Literal["folder"] = "folder"
@@ -30,38 +30,38 @@ class FolderSource(Ranged):
 
 
 def open_folder(config: FolderSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """Rows with a ``picture`` and a ``label``. Files are not opened here.
+    """Yield rows with a ``picture`` and a ``label``. Files are not opened yet.
 
     Raises:
-        DataError: there is no such folder, it has no folder of a class, or one of them has no file; or a
-            picture lies beside them.
+        DataError: if there is no such folder, it has no class folder, a class folder has no file, or an
+            image is outside the class folders.
     """
     folder, name = find_folder(config.path, root)
     return _rows(_classes(folder), folder, name)
 
 
 def find_folder(written: str, root: Path) -> tuple[Path, str]:
-    """The folder that a recipe calls ``written``, and the name by which messages call it.
+    """Find the folder ``written`` in a recipe; return it with its name for messages.
 
     Raises:
-        DataError: there is no such folder; the message names the nearest one.
+        DataError: if there is no such folder; the message suggests the nearest name.
     """
     name = expand(written)
     folder = root / name
     if not folder.is_dir():
-        beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
-        raise DataError(f"{folder}: no such folder{nearest(folder.name, (path.name for path in beside))}")
+        siblings = folder.parent.iterdir() if folder.parent.is_dir() else ()
+        raise DataError(f"{folder}: no such folder{nearest(folder.name, (path.name for path in siblings))}")
     return folder, name
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The files of a folder and of folders in it, by their names in order, but for those with a dot first."""
+    """Return the files of a folder and its subfolders sorted by name, hidden ones (``.name``) excluded."""
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     return [path for path in found if not any(x.startswith(".") for x in path.relative_to(folder).parts)]
 
 
 def is_picture(path: Path) -> bool:
-    """Whether a file is taken for a picture by its name."""
+    """Whether a file is an image, judged by its suffix."""
     return path.suffix.lower() in SUFFIXES
 
 
@@ -69,16 +69,14 @@ def _classes(folder: Path) -> dict[str, list[Path]]:
     seen = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     classes = {path.name: files_in(path) for path in seen if path.is_dir()}
     if not classes:
-        raise DataError(f"{folder}: there is no folder in it; every class needs one, named by its label")
+        raise DataError(f"{folder}: has no subfolders; expected one for each class, named by its label")
     for path in seen:
         if path.is_file() and is_picture(path):
-            raise DataError(f"{path}: lies beside the folders of the classes; put it into one, or elsewhere")
-    if strange := [label for label in classes if not is_unicode(label)]:
-        raise DataError(f"{folder / strange[0]}: the name of a class is not UTF-8; rename the folder")
+            raise DataError(f"{path}: image outside the class folders; move it into one, or elsewhere")
+    if invalid := [label for label in classes if not is_unicode(label)]:
+        raise DataError(f"{folder / invalid[0]}: the class name is not UTF-8; rename the folder")
     if empty := [label for label, files in classes.items() if not files]:
-        raise DataError(
-            f"{folder / empty[0]}: there is no picture of this class; add some, or remove the folder"
-        )
+        raise DataError(f"{folder / empty[0]}: the class has no images; add some, or remove the folder")
     return classes
 
 

@@ -1,4 +1,4 @@
-"""Anything that the Hugging Face ``datasets`` library loads: by name, from files, or saved to disk."""
+"""Data sets of the Hugging Face ``datasets`` library: by name, from files, or saved to disk."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,12 +23,12 @@ class DatasetsSource(Ranged):
     Args:
         path: a name on the hub, a folder (of data files, or written by ``save_to_disk``), or a reader:
             ``json``, ``csv``, ``parquet``, ``text``.
-        name: the configuration, where the data set has several.
-        split: which part.
-        columns: for each column, the field: ``text``, or dotted, ``translation.en``. Class labels
-            are given by their names, images as pictures.
+        name: the configuration, if the data set has several.
+        split: the split.
+        columns: the field of each column: ``text``, or a dotted path, ``translation.en``. Class labels become
+            their names, images become pictures.
         data_files: the files for a reader.
-        streaming: read while downloading, and keep nothing on disk.
+        streaming: whether to read while downloading, without storing anything on disk.
     """
 
     kind: Literal["datasets"] = "datasets"
@@ -42,15 +42,15 @@ class DatasetsSource(Ranged):
     @model_validator(mode="after")
     def _readers_need_files(self) -> "DatasetsSource":
         if self.path in _READERS and self.data_files is None:  # it would read the working directory
-            raise ValueError(f"the reader {self.path!r} needs `data_files`")
+            raise ValueError(f"path={self.path!r} is a reader and requires `data_files`")
         return self
 
 
 def open_datasets(config: DatasetsSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """The rows of a data set, loaded at once and read one by one; rows count from 1.
+    """Yield the rows of a data set, which is loaded at once; rows are numbered from 1.
 
     Raises:
-        DataError: whatever the library reports, with its message; or a field is missing.
+        DataError: if the library fails (with its message), or a field is missing.
     """
     folder = _folder(config, root)
     files = None if config.data_files is None else find_all(config.data_files, root)
@@ -59,13 +59,13 @@ def open_datasets(config: DatasetsSource, root: Path) -> Iterator[LocatedRow[Row
         dataset = _load(config, folder, names)
     except DataError:
         raise
-    except Exception as error:  # the library raises errors of many kinds, its own and its readers'
+    except Exception as error:  # the library raises many types of errors, its own and its readers'
         raise DataError(_failed(config, error)) from error
     return _rows(config, dataset)
 
 
 def _folder(config: DatasetsSource, root: Path) -> Path | None:
-    """The local folder that ``path`` names, if any; a path that can only be local must exist."""
+    """Return the local folder named by ``path``, or None; a path that can only be local must exist."""
     written = expand(config.path)
     path = root / written
     if path.is_dir():
@@ -93,23 +93,22 @@ def _saved(loaded: Any, config: DatasetsSource) -> Any:
     if not isinstance(loaded, dict):
         return loaded
     if config.split not in loaded:
-        have = ", ".join(loaded)
-        raise DataError(f"datasets: {config.path} has no split {config.split!r}, but {have}")
+        raise DataError(f"datasets: {config.path} has no split {config.split!r}; it has {', '.join(loaded)}")
     return loaded[config.split]
 
 
 def _failed(config: DatasetsSource, error: BaseException) -> str:
-    """The library's own words, from its innermost error, where the file and the reason stand."""
+    """Return a message with the library's innermost error, which names the file and the reason."""
     while error.__cause__ is not None:
         error = error.__cause__
-    said = " ".join(str(error).split()) or type(error).__name__
+    reason = " ".join(str(error).split()) or type(error).__name__
     files = config.data_files or []
     source = " ".join([config.path, *([files] if isinstance(files, str) else files)])
-    return f"datasets: {source} (split {config.split}) cannot be loaded: {said[:500]}"
+    return f"datasets: cannot load {source} (split {config.split}): {reason[:500]}"
 
 
 def _rows(config: DatasetsSource, dataset: Any) -> Iterator[LocatedRow[Row]]:
-    dataset, labels = _wanted(config, dataset)
+    dataset, labels = _select(config, dataset)
     images = _images(config, dataset)
     name = f"{config.path}[{config.split}]"
     try:
@@ -124,12 +123,12 @@ def _rows(config: DatasetsSource, dataset: Any) -> Iterator[LocatedRow[Row]]:
             yield LocatedRow(row, where)
     except DataError:
         raise
-    except Exception as error:  # while streaming, the library reads and fails here
+    except Exception as error:  # with streaming, the library reads (and fails) here
         raise DataError(_failed(config, error)) from error
 
 
-def _wanted(config: DatasetsSource, dataset: Any) -> tuple[Any, dict[str, Any]]:
-    """Only the fields asked for, so that nothing else is decoded; and which of them are class labels."""
+def _select(config: DatasetsSource, dataset: Any) -> tuple[Any, dict[str, Any]]:
+    """Select the requested fields, so that no others are decoded, and find the class labels among them."""
     features = dataset.features
     if features is None:
         return dataset, {}
@@ -148,19 +147,19 @@ def _wanted(config: DatasetsSource, dataset: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _names(feature: Any) -> Any:
-    """What names the numbers of class labels, or of lists of them; None for other features."""
+    """Return the feature that maps class indices (or lists of them) to names; None for other features."""
     own = getattr(feature, "feature", feature)
     return own if hasattr(own, "int2str") else None
 
 
 def _images(config: DatasetsSource, dataset: Any) -> set[str]:
-    """The fields that hold images."""
+    """Return the fields that contain images."""
     features = dataset.features or {}
     return {f for f in config.columns.values() if type(features.get(f)).__name__ == "Image"}
 
 
 def _picture(stored: Any, where: Location) -> Picture:
-    """An image as it is stored: the bytes of a file, or the path of one, or nothing."""
+    """Return a stored image: the bytes of a file, a path, or nothing."""
     content, path = (stored["bytes"], stored["path"]) if stored else (None, None)
     if content is None and path is not None:
         content = Path(path)
@@ -178,6 +177,6 @@ def _text(record: Any, field: str, label: Any, where: Location) -> str | list[st
 
 def _label(value: Any, field: str, label: Any, where: Location) -> str:
     if value is None or not 0 <= value < label.num_classes:
-        raise DataError(f"{where}: field {field!r} holds no label ({value})")
+        raise DataError(f"{where}: field {field!r} is not a label ({value})")
     name: str = label.int2str(value)
     return name

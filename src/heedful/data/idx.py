@@ -1,9 +1,9 @@
-"""IDX files, in which MNIST and its kin are published: arrays of bytes behind a short header.
+"""IDX files, the format of MNIST and similar data sets: arrays of bytes after a short header.
 
-    two zero bytes, the type of the numbers (8: unsigned bytes), how many axes, the axes' sizes (4 bytes each,
-    the highest first), the numbers
+    two zero bytes, the data type (8: unsigned bytes), the number of axes, the size of each axis (4 bytes,
+    big-endian), the data
 
-Source: LeCun's page of MNIST.
+Source: LeCun's MNIST page.
 """
 
 import math
@@ -28,9 +28,9 @@ class IdxSource(Ranged):
     """Item n of every file belongs to row n.
 
     Args:
-        columns: for each column, a file; plain or ``.gz``. One of three axes holds pictures, one of one
-            axis labels.
-        names: the labels' names, in the order of their numbers; without, the numbers are the names.
+        columns: the file of each column; plain or ``.gz``. A file with three axes contains images, one with
+            one axis labels.
+        names: the label names, in the order of their indices; null: the indices are the names.
     """
 
     kind: Literal["idx"] = "idx"
@@ -39,38 +39,36 @@ class IdxSource(Ranged):
 
 
 def open_idx(config: IdxSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """The rows of IDX files. Missing files are reported at once, all else when reached.
+    """Yield the rows of IDX files. Missing files are reported at once, other errors when reached.
 
     Raises:
-        DataError: a file is missing, damaged or no IDX file, the files differ in their number of items, or a
-            label has no name.
+        DataError: if a file is missing, damaged or not an IDX file, the files have different numbers of
+            items, or a label has no name.
     """
     return _rows({column: find(path, root) for column, path in config.columns.items()}, config.names)
 
 
 def read_idx(file: TextFile) -> UInt8[np.ndarray, "..."]:
-    """The numbers of a file.
+    """Read the array of a file.
 
     Raises:
-        DataError: it is no IDX file of unsigned bytes, or not as long as its header says.
+        DataError: if it is not an IDX file of unsigned bytes, or its length does not match its header.
     """
     content = read_bytes(file)
     if len(content) < 4 or content[:2] != b"\0\0":
-        raise DataError(
-            f"{file.name}: is not an IDX file: it begins with {content[:4].hex(' ') or 'nothing'}"
-        )
+        raise DataError(f"{file.name}: not an IDX file: it begins with {content[:4].hex(' ') or 'nothing'}")
     kind, n_axes = content[2], content[3]
     if kind != UNSIGNED_BYTES or n_axes not in N_AXES:
         raise DataError(
-            f"{file.name}: holds numbers of type {kind:#04x} on {n_axes} axes; what can be read are unsigned "
-            "bytes (0x08) on one axis (labels) or three (pictures)"
+            f"{file.name}: must contain unsigned bytes (0x08) with one axis (labels) or three (images), got "
+            f"type {kind:#04x} with {n_axes} axes"
         )
     start = 4 + 4 * n_axes
     shape = tuple(np.frombuffer(content[4:start].ljust(start - 4, b"\0"), dtype=">u4").tolist())
     found, wanted = max(0, len(content) - start), math.prod(shape)
     if found != wanted or len(content) < start:
         raise DataError(
-            f"{file.name}: has {found:,} numbers, and its header says {wanted:,}: it is cut off or damaged"
+            f"{file.name}: its header announces {wanted:,} values, got {found:,}; it is truncated or damaged"
         )
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
@@ -79,7 +77,7 @@ def _rows(files: dict[str, TextFile], names: list[str] | None) -> Iterator[Locat
     held = {column: read_idx(file) for column, file in files.items()}
     if len({len(items) for items in held.values()}) > 1:
         counts = ", ".join(f"{files[column].name} has {len(items):,}" for column, items in held.items())
-        raise DataError(f"the files do not hold equally many items: {counts}")
+        raise DataError(f"the files must have the same number of items: {counts}")
     first = next(iter(files.values())).name
     for number, items in enumerate(zip(*held.values(), strict=True), 1):
         where = Location(first, number)
@@ -93,5 +91,5 @@ def _item(item: Any, names: list[str] | None, where: Location) -> Picture | str:
     if names is None:
         return str(item)
     if item >= len(names):
-        raise DataError(f"{where}: the label {item} has no name: `names` has {len(names)}")
+        raise DataError(f"{where}: label {item} has no name: `names` has {len(names)}")
     return names[item]

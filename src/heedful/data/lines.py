@@ -1,8 +1,8 @@
-r"""Lines of text files, plain or gzip, each with the place it came from.
+r"""Lines of text files, plain or gzip, each with its location.
 
-A line ends at ``\n`` and nowhere else: U+2028, U+0085, vertical tabs and form feeds are text, so files
-that are line-aligned for other tools stay aligned here. One ``\r`` before the ``\n`` and a byte order
-mark at the start of a file are dropped.
+A line ends only at ``\n``: U+2028, U+0085, vertical tabs and form feeds are text, so that files that are
+line-aligned for other tools stay aligned. One ``\r`` before the ``\n`` and a byte order mark at the start of
+a file are dropped.
 """
 
 import gzip
@@ -17,7 +17,7 @@ from heedful.errors import DataError, nearest
 from heedful.files import require_end
 
 Row = dict[str, Any]
-"""By column: a text, a list of texts, or where the task reads pictures a `heedful.data.pictures.Picture`."""
+"""The value of each column: a text, a list of texts, or a `heedful.data.pictures.Picture`."""
 
 RowT = TypeVar("RowT", bound=Mapping)
 
@@ -25,7 +25,7 @@ _VARIABLE = re.compile(r"\$(?:HEEDFUL_DATA\b|\{HEEDFUL_DATA\})")
 
 
 class Location(NamedTuple):
-    """A place in a corpus; ``str`` of it reads ``train.en:17``. Lines count from 1; 0 is the whole file."""
+    """A location in a corpus, as a string ``train.en:17``. Lines count from 1; 0 is the whole file."""
 
     name: str
     line: int = 0
@@ -35,14 +35,14 @@ class Location(NamedTuple):
 
 
 class LocatedRow(NamedTuple, Generic[RowT]):
-    """A row and the place it came from."""
+    """A row and its location."""
 
     row: RowT
     where: Location
 
 
 class TextFile(NamedTuple):
-    """A file that exists: its path, and the name by which messages call it."""
+    """An existing file: its path, and its name in messages."""
 
     path: Path
     name: str
@@ -52,22 +52,22 @@ def expand(written: str) -> str:
     """Replace ``$HEEDFUL_DATA``, ``${HEEDFUL_DATA}`` and a leading ``~`` in a path.
 
     Raises:
-        DataError: the path names the variable and it is not set.
+        DataError: if the path contains the variable and it is not set.
     """
     folder = os.environ.get("HEEDFUL_DATA", "")
     if _VARIABLE.search(written) and not folder:
         raise DataError(
             f"{written}: the environment variable HEEDFUL_DATA is not set; "
-            "it must point to the folder that holds the corpora"
+            "set it to the folder that contains the corpora"
         )
     return os.path.expanduser(_VARIABLE.sub(lambda _: folder, written))
 
 
 def find(written: str, root: Path) -> TextFile:
-    """The file that a recipe calls ``written``; a relative path starts at ``root``.
+    """Find the file ``written`` in a recipe; a relative path is resolved against ``root``.
 
     Raises:
-        DataError: there is no such file, and the message names the nearest one in its folder; or it is
+        DataError: if there is no such file (the message suggests the nearest name in its folder), or it is
             neither a regular file nor a pipe.
     """
     name = expand(written)
@@ -83,15 +83,15 @@ def find(written: str, root: Path) -> TextFile:
 def _missing(path: Path) -> str:
     folder = path.parent
     if not folder.is_dir():
-        return f"{path}: no such file (there is no folder {folder})"
+        return f"{path}: no such file (no folder {folder})"
     return f"{path}: no such file{nearest(path.name, (entry.name for entry in folder.iterdir()))}"
 
 
 def lines(file: TextFile) -> Iterator[str]:
-    """The lines of one UTF-8 file; a name that ends in ``.gz`` is read through gzip.
+    """Yield the lines of a UTF-8 file; a file whose name ends in ``.gz`` is decompressed.
 
     Raises:
-        DataError: the file is empty, cannot be read, is not UTF-8, or is not the gzip it claims to be.
+        DataError: if the file is empty, cannot be read, is not UTF-8, or is named ``.gz`` and is not gzip.
     """
     number = 0
     for number, raw in enumerate(raw_lines(file), start=1):
@@ -101,10 +101,10 @@ def lines(file: TextFile) -> Iterator[str]:
 
 
 def decoded(raw: bytes, where: Location) -> str:
-    """A line without its end.
+    """Decode a line and strip its end.
 
     Raises:
-        DataError: it is not UTF-8.
+        DataError: if it is not UTF-8.
     """
     try:
         line = raw.decode("utf-8")
@@ -115,7 +115,7 @@ def decoded(raw: bytes, where: Location) -> str:
 
 
 def read_text(file: TextFile) -> str:
-    """All of one UTF-8 file; its lines end in a bare newline, and a byte order mark is dropped.
+    r"""Read a whole UTF-8 file; line ends become ``\n``, and a byte order mark is dropped.
 
     Raises:
         DataError: as for `lines`.
@@ -133,24 +133,24 @@ def read_text(file: TextFile) -> str:
 
 
 def read_bytes(file: TextFile) -> bytes:
-    """All of one file, whatever it holds; a name that ends in ``.gz`` is read through gzip.
+    """Read a whole file as bytes; a file whose name ends in ``.gz`` is decompressed.
 
     Raises:
-        DataError: it cannot be read, or is not the gzip that it claims to be.
+        DataError: if it cannot be read, or is named ``.gz`` and is not gzip.
     """
     return b"".join(raw_lines(file))
 
 
 def count_lines(file: TextFile) -> int:
-    """How many lines `lines` would give."""
+    """Return the number of lines that `lines` yields."""
     return sum(1 for _ in raw_lines(file))
 
 
 def raw_lines(file: TextFile) -> Iterator[bytes]:
-    """The lines as they stand in the file, with their ends; a name that ends in ``.gz`` is read through gzip.
+    """Yield undecoded lines with their ends; a file whose name ends in ``.gz`` is decompressed.
 
     Raises:
-        DataError: the file cannot be read, or is not the gzip it claims to be.
+        DataError: if the file cannot be read, or is named ``.gz`` and is not gzip.
     """
     try:
         if file.path.suffix != ".gz":
@@ -161,7 +161,7 @@ def raw_lines(file: TextFile) -> Iterator[bytes]:
             with gzip.open(file.path, "rb") as stream:
                 yield from stream
     except EOFError:
-        raise DataError(f"{file.name}: the gzip file is cut off before its end") from None
+        raise DataError(f"{file.name}: the gzip file is truncated") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{file.name}: the gzip file is damaged ({error})") from None
     except OSError as error:
@@ -172,11 +172,11 @@ def _check_magic(file: TextFile) -> None:
     with file.path.open("rb") as stream:
         magic = stream.read(2)
     if magic and magic != b"\x1f\x8b":
-        raise DataError(f"{file.name}: is named .gz but is not a gzip file; compress it or rename it")
+        raise DataError(f"{file.name}: named .gz but not a gzip file; compress it or rename it")
 
 
 def looks_like_utf16(raw: bytes) -> bool:
-    """Whether the beginning of a file is the byte order mark of UTF-16, which other systems write."""
+    """Whether a file begins with a UTF-16 byte order mark."""
     return raw.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 

@@ -1,8 +1,8 @@
-"""Hiding tokens for a model to find again: single ones, whole words or spans of words.
+"""Masking for masked language models: single tokens, whole words or spans of words.
 
-Of the tokens that are chosen, 80 % become the mask, 10 % any token, 10 % stay (Devlin et al. 2019, section
-3.1; spans: Joshi et al. 2020, section 3.1). What is chosen is a function of the numbers that a `Draw` is made
-from, and of nothing else.
+Of the selected tokens, 80 % are replaced by the mask token, 10 % by a random token and 10 % stay unchanged
+(Devlin et al. 2019, section 3.1; spans: Joshi et al. 2020, section 3.1). The selection depends only on the
+key of the `Draw`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,25 +16,25 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int64]
 
 MASKS = 2
-"""Tells these random numbers from those of plans and windows, which come from the same seed and epoch."""
+"""Separates this random stream from those of plans and windows with the same seed and epoch."""
 
 
 class Draw:
-    """Random numbers that depend on the given numbers alone, from a stream that numpy keeps stable."""
+    """Random numbers that depend only on the key, from a stream that numpy keeps stable."""
 
     def __init__(self, *key: int) -> None:
         self._bits = np.random.Philox(np.random.SeedSequence(list(key), spawn_key=(MASKS,)))
 
     def floats(self, n: int) -> NDArray[np.float64]:
-        """``n`` numbers in [0, 1)."""
+        """Draw ``n`` numbers in [0, 1)."""
         return (self._bits.random_raw(n) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def below(self, size: int) -> int:
-        """A whole number from 0 to ``size`` - 1."""
+        """Draw an integer from 0 to ``size`` - 1."""
         return int(self.floats(1)[0] * size)
 
     def permutation(self, n: int) -> Ids:
-        """The numbers from 0 to ``n`` - 1 in random order."""
+        """Return the integers from 0 to ``n`` - 1 in random order."""
         return np.argsort(self._bits.random_raw(n), kind="stable") if n else np.zeros(0, dtype=np.int64)
 
 
@@ -42,7 +42,7 @@ class Draw:
 class SpanLengths:
     """``P(n) = p (1 - p)^(n-1) / (1 - (1 - p)^longest)`` for n = 1 .. longest.
 
-    The geometric law, renormalised, not clipped: with 0.2 and 10 its mean is 3.8 (clipped: 4.46).
+    The geometric distribution, renormalised, not clipped: with 0.2 and 10 its mean is 3.8 (clipped: 4.46).
     Source: Joshi et al. 2020, section 3.1.
     """
 
@@ -51,35 +51,35 @@ class SpanLengths:
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
-        """``[longest]``."""
+        """``[longest]``, the probability of each length from 1."""
         weights = self.p * (1 - self.p) ** np.arange(self.longest)
         return weights / weights.sum()
 
     @property
     def mean(self) -> float:
-        """Of the lengths."""
+        """The mean length."""
         return float(self.probabilities @ np.arange(1, self.longest + 1))
 
     @property
     def overshoot(self) -> float:
-        """``E[n^2] / (2 E[n])``: how far lengths that are summed up go beyond a limit, on average."""
+        """``E[n^2] / (2 E[n])``: by how much a running sum of lengths exceeds a limit, on average."""
         squares = self.probabilities @ np.arange(1, self.longest + 1) ** 2
         return float(squares) / (2 * self.mean)
 
     def draw(self, draw: Draw) -> int:
-        """A length."""
+        """Draw a length."""
         return 1 + int(np.searchsorted(self.probabilities.cumsum()[:-1], draw.floats(1)[0], side="right"))
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """A sequence of which some tokens are hidden.
+    """A sequence with masked tokens.
 
     Args:
-        ids: as the model reads it.
-        places: ``[n]``, those that it is to find again, rising.
-        before, after: ``[n]``, for each the last place before its run and the first after it.
-        within: ``[n]``, its number in its run, from 0.
+        ids: the model's inputs.
+        places: ``[n]``, the positions to predict, ascending.
+        before, after: ``[n]``, the last position before and the first position after each one's span.
+        within: ``[n]``, the index of each position in its span, from 0.
     """
 
     ids: Ids
@@ -91,16 +91,16 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Masking:
-    """How tokens are hidden.
+    """The masking strategy.
 
     Args:
-        mask: the id that stands for a hidden token.
+        mask: the id of the mask token.
         first, last: random replacements are drawn from the ids ``first`` to ``last`` - 1.
-        rate: the share of tokens that is chosen, on average: exactly, and nearly so of words and spans. A
-            text that is short beside a span has one all the same.
-        masked, random: shares of the chosen ones that become the mask, and any token.
-        begins_word: for each id whether it begins a word; None: single tokens are chosen, not whole words.
-        spans: choose runs of words of such lengths, which then share their fate; None: words or tokens.
+        rate: the average share of tokens to select: exact for tokens, approximate for words and spans. At
+            least one token, word or span is selected, however short the text.
+        masked, random: the shares of selected tokens replaced by the mask and by a random token.
+        begins_word: for each id whether it begins a word; None: select single tokens, not whole words.
+        spans: select spans of words of these lengths, each replaced in the same way; None: words or tokens.
     """
 
     mask: int
@@ -113,18 +113,20 @@ class Masking:
     spans: SpanLengths | None = None
 
     def hide(self, ids: Ids, draw: Draw) -> Hidden:
-        """Hide some tokens of a sequence; specials (ids below ``first``) are left alone."""
+        """Mask some tokens of a sequence; special tokens (ids below ``first``) are never masked."""
         runs = sorted(self._runs(ids, draw))
         places = np.array([place for begin, end in runs for place in range(begin, end)], dtype=np.int64)
         sizes = [end - begin for begin, end in runs]
-        # In spans, all tokens have the same fate; elsewhere each has its own.
-        fates = draw.floats(len(sizes) if self.spans else len(places))
-        fates = np.repeat(fates, sizes) if self.spans else fates
-        others = self.first + (draw.floats(len(places)) * (self.last - self.first)).astype(np.int64)
-        shown = np.where(fates < self.masked, self.mask, ids[places])
-        shown = np.where((fates >= self.masked) & (fates < self.masked + self.random), others, shown)
+        # All tokens of a span are replaced in the same way; otherwise each is drawn separately.
+        draws = draw.floats(len(sizes) if self.spans else len(places))
+        draws = np.repeat(draws, sizes) if self.spans else draws
+        random_ids = self.first + (draw.floats(len(places)) * (self.last - self.first)).astype(np.int64)
+        replaced = np.where(draws < self.masked, self.mask, ids[places])
+        replaced = np.where(
+            (draws >= self.masked) & (draws < self.masked + self.random), random_ids, replaced
+        )
         changed = ids.copy()
-        changed[places] = shown
+        changed[places] = replaced
         return Hidden(
             changed,
             places,
@@ -134,23 +136,23 @@ class Masking:
         )
 
     def _runs(self, ids: Ids, draw: Draw) -> Iterator[tuple[int, int]]:
-        """What is chosen, as runs of places ``[begin, end)``."""
+        """Select runs of positions ``[begin, end)``."""
         words = self._words(ids)
         n_tokens = sum(end - begin for begin, end in words)
         if not n_tokens:
             return iter(())
-        # Rounded up or down by chance, so that the rate is right on average.
+        # Rounded up or down at random, so that the rate is correct on average.
         budget = int(self.rate * n_tokens + draw.floats(1)[0])
         if self.spans is not None:
             return self._spans(words, self.spans, budget, n_tokens, draw)
         return self._units(words, max(1, budget), draw)
 
     def _words(self, ids: Ids) -> list[tuple[int, int]]:
-        """Runs of places that are chosen together or not at all."""
+        """Return the runs of positions that are selected together or not at all."""
         ordinary = ids >= self.first
         if self.begins_word is None:
             return [(place, place + 1) for place in np.flatnonzero(ordinary).tolist()]
-        # A word begins where its token says so, and after a special.
+        # A word begins at a token that begins words, and after a special token.
         begins = ordinary & (self.begins_word[ids] | ~np.concatenate([[False], ordinary[:-1]]))
         starts = np.flatnonzero(begins)
         stops = np.flatnonzero(begins | ~ordinary)
@@ -159,7 +161,7 @@ class Masking:
         return [(int(start), int(ends[i])) for start, i in zip(starts, following, strict=True)]
 
     def _units(self, words: Sequence[tuple[int, int]], budget: int, draw: Draw) -> Iterator[tuple[int, int]]:
-        """Words in random order, as long as they fit; at least one."""
+        """Select words in random order while they fit the budget; at least one."""
         left, found = budget, False
         for number in draw.permutation(len(words)).tolist():
             size = words[number][1] - words[number][0]
@@ -177,7 +179,7 @@ class Masking:
         n_tokens: int,
         draw: Draw,
     ) -> Iterator[tuple[int, int]]:
-        """Spans of words at random free places; how long one is never decides whether it is taken."""
+        """Select spans of words at random free positions; acceptance never depends on a span's length."""
         enough = budget - lengths.overshoot * n_tokens / len(words)
         free, done, found = np.ones(len(words), dtype=bool), 0, False
         while done < enough or not found:
@@ -185,9 +187,9 @@ class Masking:
             while not len(places := _starts(words, free, length)):
                 if found:
                     return
-                length -= 1  # a text too short for the first one gets a shorter one
+                length -= 1  # shorten the first span if the text is too short for it
             start = int(places[draw.below(len(places))])
-            # Neighbouring spans would look like one: the word before and the word after stay free.
+            # Keep a word between spans, since adjacent spans would look like one.
             free[max(0, start - 1) : start + length + 1] = False
             begin, end = words[start][0], words[start + length - 1][1]
             yield begin, end
@@ -195,7 +197,7 @@ class Masking:
 
 
 def _starts(words: Sequence[tuple[int, int]], free: NDArray[np.bool_], length: int) -> Ids:
-    """The words with which ``length`` free ones begin that follow one another."""
+    """Return the first words of all runs of ``length`` consecutive free words."""
     if length > len(words):
         return np.zeros(0, dtype=np.int64)
     joined = [before[1] == after[0] for before, after in pairwise(words)]

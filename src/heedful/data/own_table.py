@@ -1,4 +1,4 @@
-"""What a user's own file is read by: the form of the run's own data, or a table that names its columns."""
+"""Choose the source for a user's file: the format of the run's own data, or a table with a header."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,21 +10,21 @@ from heedful.data.tables import JsonlSource, TsvSource, records_of
 from heedful.errors import DataError
 
 COMMAS = {"separator": ",", "quotes": True}
-"""How most programs write tables."""
+"""The CSV format of most programs."""
 
 OwnTable = TsvSource | JsonlSource | ConllSource | SquadSource
-"""What a user's own file can be read by."""
+"""The sources that can read a user's file."""
 
 
 def own_table(path: Path, columns: Sequence[str], like: object = None) -> OwnTable:
-    """A user's file with the columns under their own names: JSON lines, or fields with a header.
+    """Return the source for a user's file: JSON lines, or a table whose header names the columns.
 
     Args:
-        path: of the file.
-        columns: that are wanted.
-        like: where it is a `TsvSource`, fields are read as it reads them: by the names of such a header if
-            there is one, else by its own; unless they stand under such a header between tabs, or between
-            commas, with quotes. Where it is a `ConllSource` or `SquadSource`, so is the file.
+        path: the file.
+        columns: the required columns.
+        like: the source of the run's data. If it is a `ConllSource` or `SquadSource`, the file has the same
+            format. If it is a `TsvSource`, these are tried in order: its separator with a header that names
+            the columns; tabs, then commas with quotes, with such a header; its own format.
     """
     where, named = str(path.resolve()), {column: column for column in columns}
     if path.name.removesuffix(".gz").endswith(".jsonl"):
@@ -39,22 +39,22 @@ def own_table(path: Path, columns: Sequence[str], like: object = None) -> OwnTab
         forms = [own.model_copy(update={"columns": named, "header": True}), *forms]
     if not path.is_file():
         return forms[0]
-    found = next((form for form in forms if _heads(path, form, columns)), own)
+    found = next((form for form in forms if _has_header(path, form, columns)), own)
     if found is None:
         names = " and ".join(columns)
         raise DataError(
-            f"{path}:1: a table begins with a line of names, {names} among them, with tabs or commas between "
-            "them; or give JSON lines (.jsonl)"
+            f"{path}:1: expected a header with the columns {names}, separated by tabs or commas; "
+            "add one, or use JSON lines (.jsonl)"
         )
     return found
 
 
-def _heads(path: Path, like: TsvSource, columns: Sequence[str]) -> bool:
+def _has_header(path: Path, like: TsvSource, columns: Sequence[str]) -> bool:
     """Whether the first line of a file names the columns."""
     try:
         _, first = next(records_of(TextFile(path, path.name), like))
     except DataError:
         if not like.quotes:
             raise
-        return False  # perhaps a quote is text there
+        return False  # a quote may be text in this file
     return set(columns) <= set(first)

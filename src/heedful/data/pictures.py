@@ -1,7 +1,7 @@
-"""Pictures: what a row holds of one, and the numbers that a model reads of it.
+"""Images in rows, and their pixels as model inputs.
 
-A `Picture` is opened when its pixels are asked for, so rows with pictures are as light as rows of text. Files
-may have any of `FORMATS`, whatever their names, and at most `MAX_PIXELS`. Only `_open_file` opens them.
+A `Picture` is opened only when its pixels are read, so rows with images are as small as rows of text. Files
+may have any of the `FORMATS`, whatever their names, and at most `MAX_PIXELS`. Only `_open_file` opens them.
 """
 
 import io
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 PICTURE = "picture"
-"""The column of the picture, in every task that reads one."""
+"""The image column in every task that reads images."""
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
-"""By which a file is taken for a picture before it is opened; where one is asked for, any name will do."""
+"""Suffixes of image files in folders; a file that is named explicitly may have any name."""
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")
-"""What is read. Pillow knows more formats, and starts other programs for some of them."""
+"""Supported formats. Pillow supports more, but starts other programs for some of them."""
 
 MAX_PIXELS = 2**26
-"""The most pixels of a file, 8,192 x 8,192, which is checked before any is decoded.
+"""Maximum number of pixels of a file (8,192 x 8,192), checked before decoding.
 
-Reading a file takes up to 20 bytes of memory for each of its pixels, 1.25 GiB at the limit.
+Reading a file takes up to 20 bytes of memory for each pixel, 1.25 GiB at the limit.
 """
 
 MODES = {1: "L", 3: "RGB"}
-"""What Pillow calls pixels of so many numbers: grey, and red, green and blue."""
+"""Pillow's mode by number of channels: grey, and RGB."""
 
-_STRIP = 2**20  # pixels whose transparency is worked on at once
+_STRIP = 2**20  # number of pixels whose transparency is processed at once
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A picture that has not been opened yet.
+    """An image that has not been opened yet.
 
     Args:
-        content: the path of its file, the bytes of one, or its numbers: ``[H, W]``, or ``[H, W, C]`` with one
-            or three channels, from 0 (black) to 255.
-        name: what messages call it.
+        content: the path of its file, the bytes of a file, or its pixels: ``[H, W]``, or ``[H, W, C]`` with
+            one or three channels, from 0 (black) to 255.
+        name: its name in messages.
     """
 
     content: Path | bytes | UInt8[np.ndarray, "..."]
@@ -58,17 +58,17 @@ class Picture:
 
     @classmethod
     def of(cls, given: Any, name: str = "a picture") -> "Picture":
-        """Whatever a caller has in hand: a path, bytes of a file, an array or a picture of Pillow's.
+        """Make a picture from a path, the bytes of a file, an array or a Pillow image.
 
         Raises:
-            DataError: it is nothing of these, an array of another type or shape, or a picture of Pillow's
-                that cannot be read.
+            DataError: if it is none of these, an array of another type or shape, or a Pillow image that
+                cannot be read.
         """
         if isinstance(given, cls):
             return given
         if isinstance(given, str | Path):
             if not str(given):
-                raise DataError("an empty line names no picture")
+                raise DataError("the path of an image is empty")
             return cls(Path(given), str(given))
         if isinstance(given, bytes):
             return cls(given, name)
@@ -76,29 +76,29 @@ class Picture:
             given = _pixels_of(given, name)
         if given.dtype != np.uint8 or given.ndim not in {2, 3} or given.shape[2:] not in {(), (1,), (3,)}:
             raise DataError(
-                f"{name}: an array of {given.dtype} and shape {given.shape} is no picture; give uint8, "
-                "[H, W] or [H, W, 3]"
+                f"{name}: an image array must be uint8 of shape [H, W] or [H, W, 3], got {given.dtype} of "
+                f"shape {given.shape}"
             )
         return cls(given, name)
 
     @classmethod
     def missing(cls, where: Location) -> "Picture":
-        """What stands for a picture that a row should have and has not; it cannot be read."""
+        """Return a placeholder for an image that is missing from a row; reading it fails."""
         return cls(b"", str(where))
 
     def pixels(self, size: int, channels: int) -> UInt8[np.ndarray, "C H W"]:
-        """The picture as a model reads it, ``[channels, size, size]``, 0 to 255.
+        """Return the image as model input, ``[channels, size, size]``, 0 to 255.
 
-        It is turned as its EXIF orientation says, laid on white where it is transparent, brought to grey or
-        to colours, and cut to its middle square, which is brought to the size (so the shorter side fills
-        it); bilinearly, smoothed where it becomes smaller. Of several frames, the first is read.
+        The EXIF orientation is applied, transparent pixels are blended with white, the image is converted to
+        grey or RGB, and its centre square is resized to ``size`` (bilinear, antialiased when shrinking). Of
+        several frames, the first is read.
 
         Args:
-            size: pixels along each side.
-            channels: 1 for grey (0.299 red + 0.587 green + 0.114 blue), 3 for red, green and blue.
+            size: the number of pixels along each side.
+            channels: 1 for grey (0.299 red + 0.587 green + 0.114 blue), 3 for RGB.
 
         Raises:
-            DataError: it cannot be read, or has more than `MAX_PIXELS`; the message names it.
+            DataError: if it cannot be read, or has more than `MAX_PIXELS` pixels; the message names it.
         """
         ready = self._ready(size, channels)
         if ready is not None:
@@ -108,32 +108,32 @@ class Picture:
 
     @property
     def kind(self) -> str:
-        """Its size and whether it has colours, for people; as it is stored, before it is turned.
+        """The size and colour mode for display, as stored, before the EXIF orientation is applied.
 
         Raises:
-            DataError: it cannot be read.
+            DataError: if it cannot be read.
         """
         (width, height), mode = self._read(lambda image: (image.size, image.mode))
         grey = mode in {"1", "L", "LA", "La"} or mode.startswith("I")
         return f"{width} x {height} pixels in {'grey' if grey else 'colours'}"
 
     def encoded(self) -> bytes:
-        """Bytes that are alike for the same picture alone: for hashes. None where there is no file."""
+        """Return bytes that identify the image, for hashes; no bytes if there is no file."""
         if isinstance(self.content, bytes):
             return self.content
         if isinstance(self.content, Path):
             try:
                 require_end(self.content)
                 return self.content.read_bytes()
-            except (OSError, DataError):  # for whoever reads its pixels to report
+            except (OSError, DataError):  # reported when its pixels are read
                 return b""
         return f"{self.content.shape}".encode() + self.content.tobytes()
 
     @property
     def identity(self) -> Path | bytes:
-        """Alike for the same picture alone: the path of its file, or a hash where there is none.
+        """A key that identifies the image: the path of its file, or a hash if there is none.
 
-        Two missing pictures are not the same.
+        Two missing images have different keys.
         """
         if isinstance(self.content, Path):
             return self.content
@@ -143,34 +143,34 @@ class Picture:
         return self.name
 
     def _ready(self, size: int, channels: int) -> UInt8[np.ndarray, "C H W"] | None:
-        """The numbers, where nothing has to be done to them."""
-        held = self.content
-        if not isinstance(held, np.ndarray) or held.shape[:2] != (size, size):
+        """Return the pixels if no conversion is needed."""
+        content = self.content
+        if not isinstance(content, np.ndarray) or content.shape[:2] != (size, size):
             return None
-        planes = held[None] if held.ndim == 2 else held.transpose(2, 0, 1)
+        planes = content[None] if content.ndim == 2 else content.transpose(2, 0, 1)
         return planes if len(planes) == channels else None
 
     def _read(self, use: "Callable[[Image], Any]") -> Any:
         from PIL import Image
 
-        held = self.content
-        if isinstance(held, bytes) and not held:
-            raise DataError(f"{self.name}: there is no picture")
-        with _telling(self.name):
-            if isinstance(held, Path):
-                require_end(held)
-            if isinstance(held, np.ndarray):
-                return use(Image.fromarray(held[..., 0] if held.shape[2:] == (1,) else held))
-            with _open_file(held) as image:
+        content = self.content
+        if isinstance(content, bytes) and not content:
+            raise DataError(f"{self.name}: the image is missing")
+        with _as_data_errors(self.name):
+            if isinstance(content, Path):
+                require_end(content)
+            if isinstance(content, np.ndarray):
+                return use(Image.fromarray(content[..., 0] if content.shape[2:] == (1,) else content))
+            with _open_file(content) as image:
                 return use(image)
 
 
 def _open_file(content: Path | bytes) -> "Image":
-    """A picture of a file, or of the bytes of one, of which no pixel is decoded yet.
+    """Open an image file, or the bytes of one, without decoding any pixel.
 
     Raises:
-        OSError: it cannot be opened, or is not in one of `FORMATS`.
-        ValueError: it has too many pixels.
+        OSError: if it cannot be opened, or is not in one of the `FORMATS`.
+        ValueError: if it has too many pixels.
     """
     from PIL import Image
 
@@ -179,7 +179,7 @@ def _open_file(content: Path | bytes) -> "Image":
     try:
         image = Image.open(io.BytesIO(content) if isinstance(content, bytes) else content, formats=FORMATS)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise ValueError(f"it has more than {MAX_PIXELS:,} pixels; make it smaller") from None
+        raise ValueError(f"more than {MAX_PIXELS:,} pixels; reduce its size") from None
     _refuse_large(image)
     return image
 
@@ -187,15 +187,15 @@ def _open_file(content: Path | bytes) -> "Image":
 def _refuse_large(image: "Image") -> None:
     width, height = image.size
     if width * height > MAX_PIXELS:
-        raise ValueError(f"its {width:,} x {height:,} pixels are more than {MAX_PIXELS:,}; make it smaller")
+        raise ValueError(f"{width:,} x {height:,} pixels, more than {MAX_PIXELS:,}; reduce its size")
 
 
 @contextmanager
-def _telling(name: str) -> Iterator[None]:
-    """Where a picture is read: each of Pillow's readers fails in its own way, all are told alike.
+def _as_data_errors(name: str) -> Iterator[None]:
+    """Convert all errors of Pillow's readers, which raise many types, to `DataError`.
 
     Raises:
-        DataError: in place of whatever was raised.
+        DataError: in place of any other error.
     """
     try:
         yield
@@ -209,24 +209,24 @@ def _unreadable(name: str, error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return f"{name}: no such file"
     if type(error).__name__ == "UnidentifiedImageError":
-        return f"{name}: is not a picture of a known format ({', '.join(FORMATS)})"
-    why = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
-    return f"{name}: cannot be read as a picture ({why})"
+        return f"{name}: not an image of a supported format ({', '.join(FORMATS)})"
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+    return f"{name}: cannot be read as an image ({reason})"
 
 
 def _pixels_of(given: Any, name: str) -> UInt8[np.ndarray, "H W C"]:
-    """The numbers of a picture of Pillow's."""
+    """Return the pixels of a Pillow image."""
     from PIL import Image, ImageOps
 
     if not isinstance(given, Image.Image):
-        raise DataError(f"{name}: a {type(given).__name__} is no picture: give a path, an array or an image")
-    with _telling(name):
+        raise DataError(f"{name}: expected a path, an array or an image, got {type(given).__name__}")
+    with _as_data_errors(name):
         _refuse_large(given)
         return np.asarray(_on_white(ImageOps.exif_transpose(given), "RGB"))
 
 
 def _fitted(image: "Image", size: int, mode: str) -> "Image":
-    """The middle square of a picture, in grey or in colours, of so many pixels along each side."""
+    """Convert an image to grey or RGB and resize its centre square to ``size``."""
     from PIL import Image, ImageOps
 
     ImageOps.exif_transpose(image, in_place=True)
@@ -234,17 +234,17 @@ def _fitted(image: "Image", size: int, mode: str) -> "Image":
 
 
 def _on_white(image: "Image", mode: str) -> "Image":
-    """The picture in grey ("L") or in colours ("RGB"), its transparent places white.
+    """Convert an image to grey ("L") or "RGB", with transparent pixels blended with white.
 
-    It is made in strips, so that there is only one copy of the whole picture.
+    It works in strips, so that there is only one copy of the whole image.
     """
     from PIL import Image
 
     width, height = image.size
     if 0 in image.size:
-        raise ValueError("it has no pixels")
+        raise ValueError("the image has no pixels")
     if image.mode in {"I", "F"}:
-        raise ValueError("its pixels are numbers of 32 bits; save it with 8 or 16")
+        raise ValueError("32-bit pixels are not supported; save it with 8 or 16 bits")
     whole, rows = Image.new(mode, image.size), max(1, _STRIP // width)
     for top in range(0, height, rows):
         strip = image.crop((0, top, width, min(top + rows, height)))
@@ -253,9 +253,9 @@ def _on_white(image: "Image", mode: str) -> "Image":
 
 
 def _strip_on_white(image: "Image") -> "Image":
-    """The picture in 8 bits and without transparency.
+    """Convert an image to 8 bits without transparency.
 
-    Pillow itself would show what lies hidden there, and cut 16 bits off at 255.
+    Pillow itself would drop the alpha channel, and clip 16-bit values at 255.
     """
     from PIL import Image
 
@@ -268,14 +268,14 @@ def _strip_on_white(image: "Image") -> "Image":
 
 
 def opened(row: LocatedRow[Row], columns: Sequence[str], root: Path) -> LocatedRow[Row]:
-    """The row with a `Picture` where it had a path; without one, the picture is missing.
+    """Replace the image paths of a row by `Picture` objects; an empty path is a missing image.
 
-    A relative path in a table starts at the table's folder.
+    A relative path in a table is resolved against the table's folder.
 
     Args:
-        row: as its source gives it.
-        columns: those that hold pictures.
-        root: where the paths of the recipe start.
+        row: a row of a source.
+        columns: the image columns.
+        root: the folder that the paths of the recipe are relative to.
     """
     written = {column: row.row[column] for column in columns if isinstance(row.row.get(column), str)}
     if not written:

@@ -1,4 +1,4 @@
-"""Which samples make which update: a pure function of lengths, budget, seed and epoch.
+"""Assign samples to updates: a pure function of lengths, budget, seed and epoch.
 
 All ranks and all restarts compute the same plan, so a position in the data is a count of samples
 (`cursor.Cursor`) and not a count of batches. Randomness comes from raw Philox output, whose stream
@@ -12,12 +12,12 @@ Lengths = NDArray[np.integer]
 Samples = NDArray[np.int64]
 
 POOL_UPDATES = 1024
-"""Updates in a pool that is sorted by length.
+"""The number of updates in a pool that is sorted by length.
 
-The share of real tokens in the rectangles of both sides, at 4096 target tokens an update. Drawn pairs
+Measured share of non-padding tokens if both sides are padded, at 4096 target tokens an update. Random pairs
 (log-normal lengths, mean 25, the sides differing by a factor of standard deviation 0.18): 0.927 with
-93 updates in the pool, 0.944 with 184, 0.981 with 1043; one column alone: 0.980, 0.988, 0.998.
-Multi30k, English to German, 86 updates: 0.966, and 0.987 once each is split in four.
+93 updates in the pool, 0.944 with 184, 0.981 with 1043; a single column: 0.980, 0.988, 0.998.
+Multi30k, English to German, 86 updates: 0.966, and 0.987 when each is split into four.
 """
 
 
@@ -29,24 +29,24 @@ def plan(
     epoch: int,
     remaining: Samples | None = None,
 ) -> list[Samples]:
-    """Cut an epoch into updates of neighbours in length; each sample is in exactly one.
+    """Split an epoch into updates of samples with similar lengths; each sample is in exactly one.
 
-    The samples are shuffled and dealt into pools, each pool is sorted by length (equal lengths stay
-    in random order), the sorted pools are cut greedily, and the updates are put in random order.
+    The samples are shuffled and split into pools, each pool is sorted by length (equal lengths stay
+    in random order), the sorted pools are cut greedily, and the updates are shuffled.
 
     Args:
-        lengths: ``[N]`` or ``[N, columns]``, tokens of each sample on each side.
-        tokens_per_update: the most tokens that an update may have in the last column. A sample that alone
-            has more gets an update of its own.
-        seed: with ``epoch``, determines all randomness; both at least 0.
+        lengths: ``[N]`` or ``[N, columns]``, the number of tokens of each sample on each side.
+        tokens_per_update: the maximum number of tokens of an update in the last column. A longer sample gets
+            its own update.
+        seed: determines all randomness together with ``epoch``; both at least 0.
         epoch: see ``seed``.
-        remaining: the samples still to be used, by default all of them.
+        remaining: the samples that are left in the epoch, by default all.
 
     Raises:
-        ValueError: a budget below 1.
+        ValueError: if the budget is below 1.
     """
     if tokens_per_update < 1:
-        raise ValueError(f"tokens_per_update must be at least 1, not {tokens_per_update}")
+        raise ValueError(f"tokens_per_update must be at least 1, got {tokens_per_update}")
     table = _as_table(lengths)
     samples = np.arange(len(table)) if remaining is None else np.asarray(remaining, dtype=np.int64)
     draw = _Draw(seed, epoch)
@@ -58,45 +58,46 @@ def plan(
 
 
 def in_order(lengths: Lengths, tokens_per_batch: int) -> list[Samples]:
-    """Cut a corpus into batches of rising length, for evaluation; lengths and budget as for `plan`."""
+    """Split a corpus into batches of increasing length, for evaluation; lengths and budget as for `plan`."""
     table = _as_table(lengths)
     return _cut(_by_length(np.arange(len(table)), table, flip=0), table, tokens_per_batch)
 
 
 def split(samples: Samples, lengths: Lengths, n_parts: int) -> list[Samples]:
-    """Divide an update into micro-batches, for ranks times accumulation.
+    """Split an update into micro-batches, one for each rank and accumulation step.
 
-    The samples are sorted by length and cut into runs of about as many tokens, of all sides: no run has more
-    than an equal share plus one sample. A part is empty only when there are fewer samples than parts.
+    The samples are sorted by length and cut into parts of about equal numbers of tokens (of all sides): no
+    part has more than an equal share plus one sample. A part is empty only if there are fewer samples than
+    parts.
 
     Args:
         samples: the sample numbers of one update.
         lengths: ``[N]`` or ``[N, columns]`` of the whole corpus.
-        n_parts: how many parts.
+        n_parts: the number of parts.
 
     Raises:
-        ValueError: fewer parts than one.
+        ValueError: if there is less than one part.
     """
     if n_parts < 1:
-        raise ValueError(f"{n_parts} parts")
+        raise ValueError(f"n_parts must be at least 1, got {n_parts}")
     table = _as_table(lengths)
     ordered = _by_length(np.sort(samples), table, flip=0)
     taken = table[ordered].sum(axis=1).astype(np.int64)
     ends = np.cumsum(taken)
-    # A sample belongs to the part in which its middle lies; all doubled and times n_parts, in integers.
+    # A sample belongs to the part that contains its middle; scaled by 2 n_parts to stay in integers.
     middles = (2 * ends - taken) * n_parts
     bounds = np.searchsorted(middles, 2 * taken.sum() * np.arange(1, n_parts))
     return np.split(ordered, _keep_apart(bounds, len(ordered), n_parts))
 
 
 def _as_table(lengths: Lengths) -> Lengths:
-    """``[N, columns]``."""
+    """Return lengths as ``[N, columns]``."""
     table = np.asarray(lengths)
     return table[:, None] if table.ndim == 1 else table
 
 
 class _Draw:
-    """Random numbers that depend on the seed and the epoch alone."""
+    """Random numbers that depend only on the seed and the epoch."""
 
     def __init__(self, seed: int, epoch: int) -> None:
         self._bits = np.random.Philox(np.random.SeedSequence([seed, epoch]))
@@ -113,7 +114,7 @@ def _n_pools(total: int, tokens_per_update: int) -> int:
 
 
 def _sort_pools(samples: Samples, table: Lengths, n_pools: int, flips: Samples) -> Samples:
-    """Sort every pool, rising and falling in turn, so that a cut across two pools joins equal lengths."""
+    """Sort pools alternately up and down, so that an update across two pools has similar lengths."""
     pools = []
     for number, pool in enumerate(np.array_split(samples, n_pools)):
         ordered = _by_length(pool, table, flip=int(flips[number]))
@@ -124,8 +125,9 @@ def _sort_pools(samples: Samples, table: Lengths, n_pools: int, flips: Samples) 
 def _by_length(samples: Samples, table: Lengths, *, flip: int) -> Samples:
     """Sort by the longest side, then by how much longer the first side is than the last.
 
-    The second key rises at one longest side and falls at the next (``flip`` says where), so that
-    neighbours are alike on both sides, also where the first key steps. Ties keep their order.
+    The second key alternately ascends and descends from one longest side to the next (``flip`` selects the
+    order of the first), so that neighbours are similar on both sides even where the first key changes. Ties
+    keep their order.
     """
     longest = table[samples].max(axis=1)
     excess = table[samples, 0].astype(np.int64) - table[samples, -1]
@@ -133,7 +135,7 @@ def _by_length(samples: Samples, table: Lengths, *, flip: int) -> Samples:
 
 
 def _cut(order: Samples, table: Lengths, budget: int) -> list[Samples]:
-    """Greedy runs of ``order``, each as long as its budget allows and at least one sample."""
+    """Cut ``order`` greedily into runs, each as long as the budget allows and at least one sample."""
     ends = np.cumsum(table[order, -1], dtype=np.int64)
     updates, start = [], 0
     while start < len(order):
@@ -145,9 +147,9 @@ def _cut(order: Samples, table: Lengths, budget: int) -> list[Samples]:
 
 
 def _keep_apart(bounds: Samples, n_samples: int, n_parts: int) -> Samples:
-    """Move bounds so that every part gets a sample, or the first parts do where there are too few."""
+    """Move bounds so that every part gets a sample, or only the first parts if there are too few."""
     parts = np.arange(1, n_parts)
     if n_samples < n_parts:
         return np.minimum(parts, n_samples)
-    apart = np.maximum.accumulate(bounds - parts) + parts  # strictly rising
+    apart = np.maximum.accumulate(bounds - parts) + parts  # strictly increasing
     return np.minimum(np.maximum(apart, parts), n_samples - n_parts + parts)

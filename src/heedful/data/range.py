@@ -1,4 +1,4 @@
-"""A part of the rows of a source: some left out at its beginning, and no more than so many."""
+"""Select a range of the rows of a source with ``skip`` and ``limit``."""
 
 from collections.abc import Iterator
 from itertools import chain, groupby, islice
@@ -14,25 +14,25 @@ T = TypeVar("T")
 
 
 class Ranged(Config):
-    """What every source can be told.
+    """Settings of every source.
 
     Args:
-        skip: leave out this many rows, from the first on.
-        limit: give at most this many rows, after those.
+        skip: the number of rows to skip at the beginning.
+        limit: the maximum number of rows after those.
     """
 
     together: ClassVar[str | None] = None
-    """A column: neighbours that hold the same thing there are counted as one, and are never parted."""
+    """A column: consecutive rows with the same value in it count as one and are never separated."""
 
     skip: NonNegativeInt = 0
     limit: PositiveInt | None = None
 
 
 def ranged(rows: Iterator[LocatedRow[Row]], config: Ranged) -> Iterator[LocatedRow[Row]]:
-    """The rows that ``config`` leaves.
+    """Yield the rows within the range of ``config``.
 
     Raises:
-        DataError: ``skip`` leaves none, though there were some.
+        DataError: if ``skip`` skips all rows.
     """
     column = config.together
     if column is None:
@@ -49,7 +49,7 @@ def _after(parts: Iterator[T], n: int, unit: str) -> Iterator[T]:
     skipped = sum(1 for _ in islice(parts, n))
     first = next(parts, None)
     if first is None and skipped:
-        raise DataError(f"skip: {n} leaves nothing: there are {skipped:,} {unit}")
+        raise DataError(f"skip: {n} leaves no rows: there are only {skipped:,} {unit}")
     if first is not None:
         yield first
     yield from parts

@@ -1,4 +1,4 @@
-"""What became of the rows: kept, dropped and truncated, by reason, with the lines to look at."""
+"""Filter rows and report how many were kept, dropped and truncated, by reason, with example lines."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,30 +21,30 @@ PERCENTILES = (50, 90, 99)
 
 
 class Limit(Protocol):
-    """A bound on the length of a row's columns: of the filter, or of what the model reads."""
+    """A limit on the length of a row's columns, set by the filter or by the model's inputs."""
 
     @property
     def reason(self) -> str:
-        """What reports call a row that is over the limit: "source longer than 30"."""
+        """The reason in reports for a row that exceeds the limit: "source longer than 30"."""
         ...
 
     def over(self, row: EncodedRow) -> str | None:
-        """By how much the row is over the limit, for an error message; None if it is not."""
+        """Describe by how much the row exceeds the limit, for an error message; None if it does not."""
         ...
 
     def cut(self, row: EncodedRow) -> EncodedRow:
-        """The row, cut to the limit."""
+        """Truncate the row to the limit."""
         ...
 
 
 @dataclass(frozen=True)
 class ColumnLimit:
-    """The most ids that a column may have. A `Limit`.
+    """The maximum number of ids of a column. A `Limit`.
 
     Args:
-        column: its name.
-        most: how many.
-        key: the setting that says so.
+        column: the name of the column.
+        most: the maximum.
+        key: the setting that defines it.
     """
 
     column: str
@@ -64,21 +64,21 @@ class ColumnLimit:
         return f"{self.column} has {length} tokens, more than {self.key} {self.most}"
 
     def cut(self, row: EncodedRow) -> EncodedRow:
-        """The first ids."""
+        """Keep the first ids."""
         return {**row, self.column: row[self.column][: self.most]}
 
 
 class Filter(Config):
-    """What to do with rows that cannot be used as they are.
+    """Handling of empty and long rows.
 
     Args:
-        max_length: the most ids a column may have, for all columns or by column; the special ids
+        max_length: the maximum number of ids of a column, for all columns or by column; special tokens
             that a task adds are not counted. null: no limit.
-        too_long: what to do with a row that is over this limit, or over what the model reads: cut it, drop
-            it, or stop.
-        empty: drop a row with an empty column, or stop.
-        max_ratio: drop a row whose longest column is more than this many times its shortest, as
-            they were before cutting.
+        too_long: what to do with a row that exceeds this limit or the model's maximum length: truncate it,
+            drop it, or stop with an error.
+        empty: what to do with a row that has an empty column: drop it, or stop with an error.
+        max_ratio: drop a row if its longest column is more than this many times as long as its shortest,
+            before truncation.
     """
 
     max_length: PositiveInt | dict[str, PositiveInt] | None = None
@@ -87,56 +87,56 @@ class Filter(Config):
     max_ratio: float | None = Field(default=None, ge=1)
 
     def limit(self, column: str) -> int | None:
-        """The most ids that ``column`` may have."""
+        """Return the maximum number of ids of ``column``."""
         if isinstance(self.max_length, dict):
             return self.max_length.get(column)
         return self.max_length
 
     def limits(self, columns: Iterable[str]) -> list[Limit]:
-        """Those of some columns."""
-        of = {column: self.limit(column) for column in columns}
-        return [ColumnLimit(column, most) for column, most in of.items() if most is not None]
+        """Return the limits of some columns."""
+        lengths = {column: self.limit(column) for column in columns}
+        return [ColumnLimit(column, most) for column, most in lengths.items() if most is not None]
 
 
 @dataclass
 class Tally:
-    """A count, and the first places that were counted."""
+    """A count, and the first locations that were counted."""
 
     count: int = 0
     examples: list[Location] = field(default_factory=list)
 
     def add(self, where: Location) -> None:
-        """Count one more."""
+        """Count a location."""
         self.count += 1
         if len(self.examples) < N_EXAMPLES:
             self.examples.append(where)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to JSON values."""
         return {"count": self.count, "examples": [str(where) for where in self.examples]}
 
     def line(self, what: str, reason: str) -> str:
-        """For people."""
+        """Format as a line of text."""
         more = ", ..." if self.count > len(self.examples) else ""
         return f"{what}, {reason}: {self.count:,} ({', '.join(map(str, self.examples))}{more})"
 
 
 @dataclass(frozen=True)
 class Longest:
-    """The row that has the most ids in a column, the first of several."""
+    """The row with the most ids in a column, the first if several are equal."""
 
     column: str
     tokens: int
     where: Location
 
     def __str__(self) -> str:
-        """For people."""
+        """Format as text."""
         return f"longest {self.column}: {self.where}, {self.tokens:,} tokens"
 
 
 @dataclass
 class ColumnCounts:
-    """Lengths and unknown ids of the kept rows in one column (as cut), and the longest of them."""
+    """Lengths (after truncation) and unknown ids of the kept rows in one column, and the longest row."""
 
     lengths: Counter[int] = field(default_factory=Counter)
     unknown: int = 0
@@ -144,16 +144,16 @@ class ColumnCounts:
 
     @property
     def tokens(self) -> int:
-        """Ids in all."""
+        """The total number of ids."""
         return sum(length * count for length, count in self.lengths.items())
 
     @property
     def unknown_rate(self) -> float:
-        """The share of ids that are the unknown one."""
+        """The share of unknown ids."""
         return self.unknown / self.tokens if self.tokens else 0.0
 
     def percentile(self, percent: float) -> int:
-        """The shortest length that at least ``percent`` of the rows do not exceed (nearest rank)."""
+        """Return the smallest length that at least ``percent`` of the rows do not exceed (nearest rank)."""
         needed, seen = percent / 100 * self.lengths.total(), 0
         for length in sorted(self.lengths):
             seen += self.lengths[length]
@@ -162,7 +162,7 @@ class ColumnCounts:
         return 0
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to JSON values."""
         rows = self.lengths.total()
         return {
             "tokens": self.tokens,
@@ -179,10 +179,10 @@ class ColumnCounts:
 
 @dataclass
 class DataReport:
-    """Counts that `keep` fills while rows go by.
+    """Statistics that `keep` collects while rows are read.
 
     Args:
-        unknown: for each column, the id of the unknown token; columns without one are left out.
+        unknown: the id of the unknown token of each column; columns without one are omitted.
     """
 
     unknown: Mapping[str, int] = field(default_factory=dict)
@@ -192,20 +192,20 @@ class DataReport:
     truncated: dict[str, Tally] = field(default_factory=dict)
     columns: dict[str, ColumnCounts] = field(default_factory=dict)
     classes: Counter[str] = field(default_factory=Counter)
-    """How many rows of each class were kept, where classes are counted."""
+    """The number of kept rows of each class, if classes are counted."""
     noted: dict[str, Tally] = field(default_factory=dict)
-    """What was found in rows that is no reason to drop them."""
+    """Findings in rows that are not a reason to drop them."""
 
     def drop(self, reason: str, where: Location) -> None:
-        """Take in that a row is left out."""
+        """Record a dropped row."""
         self.dropped.setdefault(reason, Tally()).add(where)
 
     def note(self, what: str, where: Location) -> None:
-        """Take in what was found in a row."""
+        """Record a finding in a row."""
         self.noted.setdefault(what, Tally()).add(where)
 
     def count(self, located: Encoded) -> None:
-        """Take in a row that is kept."""
+        """Record a kept row."""
         self.kept += 1
         for column, ids in located.row.items():
             counts = self.columns.setdefault(column, ColumnCounts())
@@ -217,12 +217,12 @@ class DataReport:
 
     @property
     def longest(self) -> Longest | None:
-        """The longest of all columns, where rows were counted."""
+        """The longest row over all columns; None if no rows were counted."""
         found = [counts.longest for counts in self.columns.values() if counts.longest is not None]
         return max(found, key=lambda longest: longest.tokens, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: counts, first examples as ``file:line``, lengths and unknown rates."""
+        """Convert to JSON values: counts, first examples as ``file:line``, lengths and unknown rates."""
         return {
             "rows": self.rows,
             "kept": self.kept,
@@ -234,7 +234,7 @@ class DataReport:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Format as lines of text."""
         n_dropped = sum(tally.count for tally in self.dropped.values())
         head = f"rows: {self.rows:,} read, {self.kept:,} kept, {n_dropped:,} dropped"
         return [
@@ -247,7 +247,7 @@ class DataReport:
         ]
 
     def _class_line(self) -> str:
-        """The classes, the largest first."""
+        """Format the classes, the largest first."""
         largest = self.classes.most_common(N_CLASSES)
         more = f", and {len(self.classes) - N_CLASSES:,} more" if len(self.classes) > N_CLASSES else ""
         return f"  classes: {', '.join(f'{name} {count:,}' for name, count in largest)}{more}"
@@ -270,19 +270,19 @@ def keep(
     beside: Collection[str] = (),
     limits: Sequence[Limit] = (),
 ) -> Iterator[Encoded]:
-    """Pass on the rows that can be used, cut where that is asked for, and fill the report.
+    """Yield the rows that pass the filter, truncated if the filter says so, and fill the report.
 
     A row that fails for several reasons counts for the first: empty, length ratio, too long.
 
     Args:
         rows: ids by column.
-        filter: what can be used.
-        report: is filled.
-        beside: columns that are passed on as they are and not looked at.
-        limits: besides those of the filter; they count after those.
+        filter: the filter.
+        report: the report to fill.
+        beside: columns that are passed through unchecked.
+        limits: further limits, applied after those of the filter.
 
     Raises:
-        DataError: a row that is to stop the work, with its file and line; or no row is left.
+        DataError: if the filter stops at a row (with its file and line), or no row is left.
     """
     for whole in rows:
         report.rows += 1
@@ -297,7 +297,7 @@ def keep(
         report.count(cut)
         yield LocatedRow({**cut.row, **aside}, cut.where)
     if report.kept == 0:
-        raise DataError("\n  ".join(["no row can be used", *report.lines()]))
+        raise DataError("\n  ".join(["no rows left after filtering", *report.lines()]))
 
 
 def _reason_to_drop(located: Encoded, filter: Filter, limits: Sequence[Limit]) -> str | None:
@@ -306,7 +306,7 @@ def _reason_to_drop(located: Encoded, filter: Filter, limits: Sequence[Limit]) -
     for column, length in lengths.items():
         if length == 0:
             if filter.empty == "error":
-                raise DataError(f"{where}: {column} is empty (`empty: drop` leaves such rows out)")
+                raise DataError(f"{where}: {column} is empty (set `empty: drop` to drop such rows)")
             return f"empty {column}"
     if filter.max_ratio is not None and max(lengths.values()) > filter.max_ratio * min(lengths.values()):
         return f"length ratio above {filter.max_ratio:g}"
@@ -315,8 +315,8 @@ def _reason_to_drop(located: Encoded, filter: Filter, limits: Sequence[Limit]) -
     for limit in limits:
         if (excess := limit.over(row)) is not None:
             if filter.too_long == "error":
-                ways = "`too_long: truncate` cuts such rows, `too_long: drop` leaves them out"
-                raise DataError(f"{where}: {excess} ({ways})")
+                remedy = "set `too_long: truncate` or `too_long: drop` to truncate or drop such rows"
+                raise DataError(f"{where}: {excess} ({remedy})")
             return limit.reason
     return None
 

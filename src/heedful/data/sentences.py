@@ -1,4 +1,4 @@
-"""Where sentences and documents begin in a stream of tokens that is a ring (see `heedful.data.windows`)."""
+"""Find where sentences and documents begin in a circular token stream (see `heedful.data.windows`)."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from heedful.text.specials import SPECIALS
 
 
 class Sentences:
-    """Beginnings of sentences and documents in a stream, both as places that rise.
+    """Beginnings of sentences and documents in a stream, both as ascending positions.
 
-    A document's first token begins a sentence. An end token belongs to the document before it and begins
-    none; so a document of nothing but its end token is part of the one before.
+    The first token of a document begins a sentence. An end token belongs to the preceding document and never
+    begins one, so an empty document is part of the one before it.
 
     Args:
-        ids: ``[L]``, the stream, each document with its end token.
-        signs: of the vocabulary.
+        ids: ``[L]``, the stream, each document followed by its end token.
+        signs: the sentence-boundary properties of the vocabulary.
     """
 
     def __init__(self, ids: NDArray[Any], signs: SentenceSigns) -> None:
@@ -28,18 +28,18 @@ class Sentences:
         self._is_document = np.isin(self.places, self.documents, assume_unique=True)
 
     def forward(self, place: int) -> int:
-        """How far it is from a place to where the next sentence begins; 0 where one begins there."""
+        """Return the distance from a position to the next sentence beginning; 0 if one begins there."""
         following = self.places[np.searchsorted(self.places, place) % len(self.places)]
         return int(following - place) % self.size
 
     def back(self, place: int) -> int:
-        """Where the sentence begins that a place lies in."""
+        """Return the beginning of the sentence that contains a position."""
         return int(self.places[np.searchsorted(self.places, place, side="right") - 1])
 
     def inside(self, start: int, length: int) -> Ids:
-        """Where sentences begin in a stretch of the ring, after its first token and counted from it.
+        """Return the sentence beginnings in a section of the ring, after and relative to its first token.
 
-        Beginnings of documents are among them only where there are no others.
+        Beginnings of documents are included only if there are no others.
         """
         first = np.searchsorted(self.places, start, side="right")
         turns, rest = divmod(start + length, self.size)
@@ -49,34 +49,34 @@ class Sentences:
         return (self.places[within if len(within) else numbers] - start) % self.size
 
     def elsewhere(self, place: int, draw: Draw) -> int:
-        """A sentence of another document than that of ``place``.
+        """Draw a sentence from a document other than that of ``place``.
 
-        A token is drawn, each of the other documents' with equal probability, and its sentence is taken.
-        Where there is only one document, the token is one of that.
+        A token of the other documents is drawn uniformly, and its sentence is returned. If there is only one
+        document, the token is drawn from it.
         """
         own = np.searchsorted(self.documents, place, side="right") - 1
         begin, end = self.documents[own], self.documents[(own + 1) % len(self.documents)]
-        # 0 where the document ends where it begins: there is only one.
+        # 0 if the document ends where it begins, because there is only one.
         size = int(end - begin) % self.size
         return self.back((int(end) + draw.below(self.size - size)) % self.size)
 
 
 def document_beginnings(ids: NDArray[Any]) -> Ids:
-    """``[documents]``: the first token of each that has any; of none, the stream's first."""
-    written = ids != SPECIALS.end
-    first = written & ~np.concatenate([[False], written[:-1]])
+    """Return the first token of each non-empty document, ``[documents]``; if there is none, position 0."""
+    is_text = ids != SPECIALS.end
+    first = is_text & ~np.concatenate([[False], is_text[:-1]])
     return np.flatnonzero(first) if first.any() else np.zeros(1, dtype=np.int64)
 
 
 def sentence_beginnings(ids: NDArray[Any], signs: SentenceSigns, documents: Ids) -> Ids:
-    """``[sentences]``: the first token of each."""
-    # Whether a word begins: white space stands before it, in its own piece or in that before.
+    """Return the first token of each sentence, ``[sentences]``."""
+    # Whether a word begins: white space precedes it, in its own piece or in the previous one.
     apart = signs.spaced[ids] | np.roll(signs.spacing[ids], 1)
     passed = signs.passed[ids] | (signs.quotes[ids] & ~apart)
     ends_of_passed = np.flatnonzero(passed & ~np.append(passed[1:], False))
 
     def reached(places: Ids) -> Ids:
-        """The first tokens from ``places`` on that are not passed over."""
+        """Return the first token at or after each position that is not passed over."""
         places = places[places < len(ids)]
         behind = passed[places]
         places[behind] = ends_of_passed[np.searchsorted(ends_of_passed, places[behind])] + 1
@@ -86,5 +86,5 @@ def sentence_beginnings(ids: NDArray[Any], signs: SentenceSigns, documents: Ids)
     after_breaks = reached(np.flatnonzero(signs.breaks[ids]) + 1)
     found = np.union1d(after_stops[apart[after_stops]], after_breaks)
     found = found[ids[found] != SPECIALS.end]
-    # What stands before a document's first sign belongs to its first sentence.
+    # Tokens that are passed over at the start of a document belong to its first sentence.
     return np.union1d(np.setdiff1d(found, reached(documents)), documents)

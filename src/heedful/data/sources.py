@@ -1,4 +1,4 @@
-"""Where rows come from: one configuration and one function for each kind of source."""
+"""Data sources: one configuration and one function for each kind."""
 
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -59,10 +59,10 @@ _OneSource = (
 
 
 class BesideSource(Ranged):
-    """Row n of every source belongs to row n: for columns that do not stand in one file.
+    """Join row n of every source into one row, for columns that are in different files.
 
     Args:
-        sources: each with columns of its own.
+        sources: the sources, each with its own columns.
     """
 
     kind: Literal["beside"] = "beside"
@@ -70,19 +70,19 @@ class BesideSource(Ranged):
 
 
 def open_beside(config: BesideSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """The rows of the sources side by side, where the first one says.
+    """Yield the joined rows of the sources, located by the first source.
 
     Raises:
-        DataError: two sources have a column of the same name, or they have not as many rows.
+        DataError: if two sources have a column of the same name, or different numbers of rows.
     """
     return put_beside([(source.kind, open_source(source, root)) for source in config.sources])
 
 
 class ChainSource(Ranged):
-    """The rows of one source after those of another: corpora that are learned from together.
+    """Concatenate the rows of several sources, to train on several corpora.
 
     Args:
-        sources: each with the columns of the task, and a ``limit`` of its own where it has too much.
+        sources: the sources, each with the columns of the task and its own ``skip`` and ``limit``.
     """
 
     kind: Literal["chain"] = "chain"
@@ -90,7 +90,7 @@ class ChainSource(Ranged):
 
 
 def open_chain(config: ChainSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """The rows of the sources in their order; every source's files are looked for at once."""
+    """Yield the rows of the sources in order; missing files of any source are reported at once."""
     return chain.from_iterable([open_source(source, root) for source in config.sources])
 
 
@@ -114,21 +114,21 @@ OPENERS: dict[str, Callable[[Any, Path], Iterator[LocatedRow[Row]]]] = {
 
 
 def kept_lists(config: Any) -> Iterator[str]:
-    """The columns of a source, or of those in it, whose lists stay lists (`JsonlSource`)."""
+    """Yield the columns of a source, or of its sources, whose lists are kept as lists (`JsonlSource`)."""
     yield from getattr(config, "lists", ())
     for source in getattr(config, "sources", ()):
         yield from kept_lists(source)
 
 
 def open_source(config: Ranged, root: Path) -> Iterator[LocatedRow[Row]]:
-    """The rows that ``config`` (one of `SourceConfig`) describes, as a stream.
+    """Yield the rows of a source.
 
     Args:
-        config: which source; its ``kind`` chooses the function.
-        root: where relative paths start, the folder of the recipe.
+        config: one of `SourceConfig`; its ``kind`` selects the function.
+        root: the folder that relative paths are resolved against, that of the recipe.
 
     Raises:
-        DataError: a file is missing (at once), or its content is not what was said (when reached).
+        DataError: if a file is missing (at once), or its content is not as configured (when reached).
     """
     rows = OPENERS[config.kind](config, root)  # type: ignore[attr-defined]
     return ranged(rows, config)

@@ -1,4 +1,4 @@
-"""Questions about passages in the form of SQuAD (Rajpurkar et al. 2016 and 2018): one JSON object a file."""
+"""Questions about passages in SQuAD format (Rajpurkar et al. 2016 and 2018): one JSON object a file."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -15,8 +15,8 @@ from heedful.errors import DataError
 class SquadSource(Ranged):
     """A row for each question: ``question``, ``passage``, and the lists ``answer`` and ``start``.
 
-    Questions stand below their paragraphs, and these below articles, as in the published files; there may be
-    several right answers, or none (``is_impossible``), which is an empty list.
+    Questions are nested in paragraphs and paragraphs in articles, as in the published files. A question may
+    have several correct answers, or none (``is_impossible``), which gives empty lists.
 
     Args:
         paths: one file or several, read one after another; plain or ``.gz``.
@@ -27,10 +27,10 @@ class SquadSource(Ranged):
 
 
 def open_squad(config: SquadSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """The questions of files, each located by its number in its file.
+    """Yield the questions of the files, located by their number in the file.
 
     Raises:
-        DataError: a file is missing (at once), or is not such a file (when reached).
+        DataError: if a file is missing (at once), or is not in SQuAD format (when reached).
     """
     return in_turn(config.paths, root, _rows)
 
@@ -39,19 +39,19 @@ def _rows(file: TextFile) -> Iterator[LocatedRow[Row]]:
     try:
         whole = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{file.name}: not JSON that can be read ({error})") from None
+        raise DataError(f"{file.name}: invalid JSON ({error})") from None
     number = 0
     for article in _entries(whole, "data", file.name):
         for paragraph in _entries(article, "paragraphs", file.name):
-            for asked in _entries(paragraph, "qas", file.name):
+            for question in _entries(paragraph, "qas", file.name):
                 number += 1
-                yield _row(paragraph, asked, Location(f"{file.name}, question {number}"))
+                yield _row(paragraph, question, Location(f"{file.name}, question {number}"))
 
 
-def _row(paragraph: Any, asked: Any, where: Location) -> LocatedRow[Row]:
-    answers = [] if asked.get("is_impossible") else [*_entries(asked, "answers", str(where))]
+def _row(paragraph: Any, question: Any, where: Location) -> LocatedRow[Row]:
+    answers = [] if question.get("is_impossible") else [*_entries(question, "answers", str(where))]
     row = {
-        "question": field_at(asked, "question", where),
+        "question": field_at(question, "question", where),
         "passage": field_at(paragraph, "context", where),
         "answer": [text for answer in answers for text in texts_at(answer, "text", where)],
         "start": [place for answer in answers for place in texts_at(answer, "answer_start", where)],
@@ -60,12 +60,14 @@ def _row(paragraph: Any, asked: Any, where: Location) -> LocatedRow[Row]:
 
 
 def _entries(record: Any, field: str, name: str) -> Iterable[Any]:
-    """The objects in a list of an object.
+    """Return the objects in a list field of an object.
 
     Raises:
-        DataError: there is no such list.
+        DataError: if there is no such list.
     """
     found = record.get(field) if isinstance(record, dict) else None
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise DataError(f"{name}: no list {field!r} of objects, as SQuAD's files have: data, paragraphs, qas")
+        raise DataError(
+            f"{name}: expected a list {field!r} of objects; SQuAD files nest the lists data, paragraphs, qas"
+        )
     return found

@@ -1,8 +1,8 @@
 """A tokenised corpus for random access, in memory or in a folder that may be larger than memory.
 
-A folder holds ``header.json`` and, for each column, its ids one row after another (little-endian,
-1 or 2 bytes where the vocabulary allows, else 4) and ``rows + 1`` offsets (8 bytes). It is written under
-another name, synced and renamed, so that a folder under its own name is whole.
+A folder contains ``header.json`` and, for each column, the concatenated ids of all rows (little-endian,
+1 or 2 bytes if the vocabulary is small enough, else 4) and ``rows + 1`` offsets (8 bytes). It is written
+under a temporary name, synced and renamed, so that a folder under its final name is complete.
 """
 
 from array import array
@@ -19,11 +19,11 @@ Ids = NDArray[np.int64]
 EncodedRow = Mapping[str, Sequence[int] | np.ndarray]
 
 _FLUSH = 1 << 18
-"""Ids of a column held back before they are written."""
+"""The number of buffered ids at which a column is written."""
 
 
 class TokenStore:
-    """Rows of ids, by number. Make one with `build` or `open`."""
+    """Rows of ids by row number. Use `build` or `open` to create one."""
 
     def __init__(self, ids: Mapping[str, np.ndarray], offsets: Mapping[str, Ids]) -> None:
         self._ids = dict(ids)
@@ -40,23 +40,23 @@ class TokenStore:
         *,
         n_ids: int | Mapping[str, int] = 2**31,
     ) -> "TokenStore":
-        """Take in a stream of rows.
+        """Build a store from a stream of rows.
 
         Args:
-            rows: each with an entry for every column; read once, never held together.
-            columns: which entries to keep.
+            rows: the rows, each with an entry for every column; read once and not kept in memory.
+            columns: the entries to store.
             path: the folder to write, replacing an older store there; None keeps everything in memory.
-            key: says what the ids were made from and with (data and tokenizer, say); see `open`.
-            n_ids: ids are 0 to ``n_ids - 1``, in all columns or by column; up to 256 they take 1 byte
-                each, up to 65536 they take 2.
+            key: identifies what the ids were made from (for example data and tokenizer); see `open`.
+            n_ids: the number of distinct ids, 0 to ``n_ids - 1``, for all columns or by column; up to 256
+                they take 1 byte each, up to 65536 they take 2.
 
         Raises:
-            WorkError: the folder cannot be written (a full disk, say); nothing of it is left.
-            RequestError: ``path`` is taken by something that is not a store.
-            ValueError: an id outside the range, or no columns.
+            WorkError: if the folder cannot be written (for example a full disk); it is removed.
+            RequestError: if ``path`` exists and is not a store.
+            ValueError: if an id is out of range, or there are no columns.
         """
         if not columns:
-            raise ValueError("a store needs at least one column")
+            raise ValueError("a store must have at least one column")
         ranges = {column: n_ids if isinstance(n_ids, int) else n_ids[column] for column in columns}
         if path is None:
             chunks = {column: [np.zeros(0, _type(n))] for column, n in ranges.items()}
@@ -69,17 +69,17 @@ class TokenStore:
 
     @classmethod
     def open(cls, path: Path, key: str = "") -> "TokenStore":
-        """Open a folder that `build` wrote; ids stay on disk until they are asked for.
+        """Open a folder written by `build`; ids stay on disk until they are read.
 
         Raises:
-            RequestError: there is no store, it was built with another ``key``, or by another version.
-            DamagedError: a file is missing or not what was written (every hash is checked).
+            RequestError: if there is no store, or it was built with another ``key`` or by another version.
+            DamagedError: if a file is missing or does not match its hash (all are checked).
         """
         header = store_folder.read_header(path)
         if header.key != key:
             raise RequestError(
-                f"{path}: was made from other data or with another tokenizer; build it anew "
-                f"(its key is {header.key!r}, wanted is {key!r})"
+                f"{path}: built from other data or with another tokenizer (expected key {key!r}, got "
+                f"{header.key!r}); rebuild it"
             )
         columns = list(enumerate(header.columns))
         return cls(
@@ -93,28 +93,28 @@ class TokenStore:
         return tuple(self._ids)
 
     def __len__(self) -> int:
-        """Rows."""
+        """Return the number of rows."""
         return self._n_rows
 
     def __getitem__(self, row: int) -> dict[str, Ids]:
-        """The ids of one row, copied, as int64."""
+        """Return a copy of the ids of one row, as int64."""
         if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
+            raise IndexError(f"row {row} is out of range for a store of {len(self)} rows")
         return {column: self._read(column, int(row) % len(self)) for column in self._ids}
 
     def gather(self, rows: Iterable[int]) -> dict[str, list[Ids]]:
-        """For each column, the ids of some rows, in the order asked for."""
+        """Return the ids of some rows for each column, in the given order."""
         gathered = [self[row] for row in rows]
         return {column: [row[column] for row in gathered] for column in self._ids}
 
     def stream(self, column: str) -> np.ndarray:
-        """``[tokens]``, the ids of all rows in ``column``, one row after another; not to be written to."""
+        """Return the concatenated ids of all rows in ``column``, ``[tokens]``, as a read-only view."""
         ids = self._ids[column].view()
         ids.flags.writeable = False
         return ids
 
     def lengths(self, column: str) -> Ids:
-        """``[rows]``, how many ids each row has in ``column``."""
+        """Return the number of ids of each row in ``column``, ``[rows]``."""
         return np.diff(self._offsets[column])
 
     def _read(self, column: str, row: int) -> Ids:
@@ -129,38 +129,38 @@ def _type(n_ids: int) -> np.dtype:
 def _stream(
     rows: Iterable[EncodedRow], ranges: Mapping[str, int], write: Callable[[str, np.ndarray], None]
 ) -> dict[str, Ids]:
-    """Hand the ids on in large pieces; return the offsets."""
-    held = {column: _Held(n_ids) for column, n_ids in ranges.items()}
+    """Write the ids in large chunks; return the offsets."""
+    buffers = {column: _Buffer(n_ids) for column, n_ids in ranges.items()}
     lengths = {column: array("q") for column in ranges}
     for row in rows:
-        for column, ids in held.items():
-            lengths[column].append(ids.take(row[column]))
-            if ids.count >= _FLUSH:
-                write(column, ids.give())
-    for column, ids in held.items():
-        write(column, ids.give())
+        for column, buffer in buffers.items():
+            lengths[column].append(buffer.append(row[column]))
+            if buffer.count >= _FLUSH:
+                write(column, buffer.flush())
+    for column, buffer in buffers.items():
+        write(column, buffer.flush())
     return {column: _offsets(counts) for column, counts in lengths.items()}
 
 
-class _Held:
+class _Buffer:
     """Ids of one column that are not written yet."""
 
     def __init__(self, n_ids: int) -> None:
         self.n_ids, self.count = n_ids, 0
         self._parts: list[np.ndarray] = []
 
-    def take(self, ids: Sequence[int] | np.ndarray) -> int:
-        """Hold the ids of one more row; how many they are."""
+    def append(self, ids: Sequence[int] | np.ndarray) -> int:
+        """Add the ids of a row; return their number."""
         part = ids if isinstance(ids, np.ndarray) else np.array(ids, dtype=np.int64)
         self._parts.append(part)
         self.count += len(part)
         return len(part)
 
-    def give(self) -> np.ndarray:
-        """All that were held, checked, in the type that they are kept in."""
+    def flush(self) -> np.ndarray:
+        """Return all buffered ids, checked, in the type that they are stored in."""
         values = np.concatenate([np.zeros(0, _type(self.n_ids)), *self._parts])
         if len(values) and not (values.min() >= 0 and values.max() < self.n_ids):
-            raise ValueError(f"ids {values.min()} to {values.max()}, but they must be 0 to {self.n_ids - 1}")
+            raise ValueError(f"ids must be 0 to {self.n_ids - 1}, got {values.min()} to {values.max()}")
         self._parts, self.count = [], 0
         return values.astype(_type(self.n_ids), copy=False)
 

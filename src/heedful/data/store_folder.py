@@ -1,4 +1,4 @@
-"""The folder of a `store.TokenStore`: written whole or not at all, and checked when it is opened."""
+"""The folder of a `store.TokenStore`: written atomically, and verified when opened."""
 
 import glob
 import hashlib
@@ -24,7 +24,7 @@ OFFSET_TYPE = np.dtype("<i8")
 
 
 class Column(Config):
-    """One column: column n keeps its ids in ``n.ids`` and its offsets in ``n.offsets``."""
+    """One column: column n has its ids in ``n.ids`` and its offsets in ``n.offsets``."""
 
     name: str
     dtype: str = Field(pattern=r"^(\|u1|<u2|<i4)$")
@@ -34,7 +34,7 @@ class Column(Config):
 
 
 class Header(Config):
-    """What ``header.json`` says of a folder."""
+    """The content of ``header.json``."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -44,7 +44,7 @@ class Header(Config):
 
 
 class HashedFile:
-    """A file that is written from start to end, and the hash of what was written."""
+    """A file that is written sequentially, and the hash of its content."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -57,7 +57,7 @@ class HashedFile:
         self._stream.write(content)
 
     def finish(self) -> str:
-        """Bring everything to the disk; return the SHA-256."""
+        """Sync the file to disk and close it; return the SHA-256."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._stream.close()
@@ -65,7 +65,7 @@ class HashedFile:
 
 
 class FolderWriter:
-    """A folder under a name of its own, until `publish`."""
+    """Writes a folder under a temporary name until `publish`."""
 
     def __init__(self, path: Path, types: Mapping[str, np.dtype], key: str) -> None:
         self.path, self._columns, self._types, self._key = path, list(types), types, key
@@ -74,11 +74,11 @@ class FolderWriter:
         self._ids: dict[str, HashedFile] = {}
 
     def start(self) -> None:
-        """Make the folder and the files of ids."""
+        """Create the folder and the files of ids."""
         with reporting(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            for left in self.path.parent.glob(f".{glob.escape(self.path.name)}.*"):  # by one that was killed
-                shutil.rmtree(left, ignore_errors=True)
+            for stale in self.path.parent.glob(f".{glob.escape(self.path.name)}.*"):  # of a killed process
+                shutil.rmtree(stale, ignore_errors=True)
             self._folder.mkdir()
             self._ids = {name: self._open(f"{number}.ids") for number, name in enumerate(self._columns)}
 
@@ -88,7 +88,7 @@ class FolderWriter:
             self._ids[column].append(ids)
 
     def publish(self, offsets: dict[str, np.ndarray]) -> None:
-        """Write the offsets and the header, and give the folder its name."""
+        """Write the offsets and the header, and move the folder to its final name."""
         with reporting(self.path):
             columns = [self._finish(number, offsets[name]) for number, name in enumerate(self._columns)]
             rows = len(offsets[self._columns[0]]) - 1
@@ -97,11 +97,11 @@ class FolderWriter:
             file.append(np.frombuffer(header.model_dump_json(indent=1).encode(), dtype=np.uint8))
             file.finish()
             sync(self._folder)
-            self._take_name()
+            self._move_to_path()
 
     def discard(self) -> None:
-        """Leave nothing behind (nothing to do after `publish`)."""
-        with suppress(OSError):  # what cannot be written cannot be flushed either
+        """Remove the temporary folder (no effect after `publish`)."""
+        with suppress(OSError):  # closing fails too if the files cannot be written
             self._streams.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -110,17 +110,17 @@ class FolderWriter:
 
     def _finish(self, number: int, offsets: np.ndarray) -> Column:
         name = self._columns[number]
-        places = self._open(f"{number}.offsets")
-        places.append(offsets.astype(OFFSET_TYPE))
+        file = self._open(f"{number}.offsets")
+        file.append(offsets.astype(OFFSET_TYPE))
         return Column(
             name=name,
             dtype=self._types[name].str,
             tokens=int(offsets[-1]),
             ids_sha256=self._ids[name].finish(),
-            offsets_sha256=places.finish(),
+            offsets_sha256=file.finish(),
         )
 
-    def _take_name(self) -> None:
+    def _move_to_path(self) -> None:
         former = self._folder.with_name(self._folder.name + ".former")
         if self.path.exists():
             self.path.rename(former)
@@ -131,20 +131,20 @@ class FolderWriter:
 
 @contextmanager
 def writing(path: Path, types: Mapping[str, np.dtype], key: str) -> Iterator[FolderWriter]:
-    """A writer whose files vanish unless it comes to `FolderWriter.publish`.
+    """Open a writer whose files are removed unless `FolderWriter.publish` is reached.
 
     Args:
         path: the folder.
-        types: of the ids, by column.
+        types: the type of the ids of each column.
         key: see `heedful.data.store.TokenStore.open`.
 
     Raises:
-        RequestError: ``path`` is there and is not a store.
-        WorkError: it cannot be written.
+        RequestError: if ``path`` exists and is not a store.
+        WorkError: if it cannot be written.
     """
-    taken = path.exists() and not (path / HEADER).is_file()
-    if taken and (not path.is_dir() or any(path.iterdir())):
-        raise RequestError(f"{path}: is there already and is not a token store; name another folder")
+    is_other = path.exists() and not (path / HEADER).is_file()
+    if is_other and (not path.is_dir() or any(path.iterdir())):
+        raise RequestError(f"{path}: already exists and is not a token store; use another folder")
     writer = FolderWriter(path, types, key)
     try:
         writer.start()
@@ -155,7 +155,7 @@ def writing(path: Path, types: Mapping[str, np.dtype], key: str) -> Iterator[Fol
 
 @contextmanager
 def reporting(path: Path) -> Iterator[None]:
-    """Report what the operating system refuses, a full disk above all, as the failure it is."""
+    """Convert errors of the operating system, such as a full disk, to `WorkError`."""
     try:
         yield
     except OSError as error:
@@ -163,29 +163,31 @@ def reporting(path: Path) -> Iterator[None]:
 
 
 def read_header(path: Path) -> Header:
-    """The header of a folder.
+    """Read the header of a folder.
 
     Raises:
-        RequestError: it is no store, or one of a later version.
-        DamagedError: the header cannot be read.
+        RequestError: if it is not a store, or of another version.
+        DamagedError: if the header cannot be read.
     """
     if not (path / HEADER).is_file():
-        raise RequestError(f"{path}: is not a token store (it has no {HEADER})")
+        raise RequestError(f"{path}: not a token store (no {HEADER})")
     try:
         content = (path / HEADER).read_bytes()
         record = parse_json(content)
         if isinstance(record, dict) and record.get("version", VERSION) != VERSION:
-            raise RequestError(f"{path}: is of version {record['version']}, this program reads {VERSION}")
+            raise RequestError(
+                f"{path}: unsupported token store version {record['version']}; expected version {VERSION}"
+            )
         header = Header.model_validate_json(content)
     except (OSError, ValueError, ValidationError) as error:
-        raise DamagedError(f"{path / HEADER}: is damaged; delete the folder and build it anew") from error
+        raise DamagedError(f"{path / HEADER}: is damaged; delete the folder and rebuild the store") from error
     if header.format != FORMAT:
-        raise RequestError(f"{path}: is not a token store but {header.format!r}")
+        raise RequestError(f"{path}: not a token store: its format is {header.format!r}")
     return header
 
 
 def read_ids(path: Path, number: int, column: Column) -> np.ndarray:
-    """The ids of a column, left on disk."""
+    """Map the ids of a column into memory, without loading them."""
     dtype = np.dtype(column.dtype)
     file = path / f"{number}.ids"
     _check(file, column.tokens * dtype.itemsize, column.ids_sha256)
@@ -193,7 +195,7 @@ def read_ids(path: Path, number: int, column: Column) -> np.ndarray:
 
 
 def read_offsets(path: Path, number: int, column: Column, rows: int) -> np.ndarray:
-    """The offsets of a column, in memory."""
+    """Load the offsets of a column."""
     file = path / f"{number}.offsets"
     _check(file, (rows + 1) * OFFSET_TYPE.itemsize, column.offsets_sha256)
     return np.fromfile(file, dtype=OFFSET_TYPE).astype(np.int64, copy=False)
@@ -205,8 +207,8 @@ def _check(file: Path, size: int, sha256: str) -> None:
         with file.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest() if found == size else ""
     except OSError as error:
-        raise DamagedError(f"{file}: cannot be read ({error.strerror}); build the store anew") from None
+        raise DamagedError(f"{file}: cannot be read ({error.strerror}); rebuild the store") from None
     if found != size:
-        raise DamagedError(f"{file}: has {found} bytes, not {size}; build the store anew")
+        raise DamagedError(f"{file}: expected {size} bytes, got {found}; rebuild the store")
     if digest != sha256:
-        raise DamagedError(f"{file}: its content is not what was written; build the store anew")
+        raise DamagedError(f"{file}: its content does not match its SHA-256; rebuild the store")

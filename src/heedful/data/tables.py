@@ -1,4 +1,4 @@
-"""Several columns in one file: tab-separated values and JSON lines."""
+"""Several columns in one file: separated values (TSV, CSV) and JSON lines."""
 
 import csv
 import json
@@ -18,21 +18,21 @@ from heedful.files import parse_json
 Index = Annotated[int, Field(ge=0)]
 
 SEPARATORS = ("\t", ",", ";", "|")
-"""Those in use, for messages."""
+"""Common separators, for hints in messages."""
 
 LONGEST_FIELD = 2**31 - 1
-"""Characters: an article may be one field, and Python's own limit is 131,072."""
+"""Maximum field length in characters: an article may be one field, and Python's default is 131,072."""
 
 
 class TsvSource(Ranged):
-    """Lines of fields.
+    """Lines of separated fields (TSV, CSV).
 
     Args:
         paths: one file or several, read one after another; plain or ``.gz``.
-        columns: for each column, the number of its field (from 0) or, with ``header``, its name.
+        columns: the field of each column: its number (from 0) or, with ``header``, its name.
         header: whether the first line of every file names the fields.
-        separator: the one character between fields.
-        quotes: whether fields may stand in double quotes, as in CSV; otherwise a quote is text.
+        separator: the single character between fields.
+        quotes: whether fields may be in double quotes, as in CSV; otherwise quotes are text.
     """
 
     kind: Literal["tsv"] = "tsv"
@@ -46,7 +46,10 @@ class TsvSource(Ranged):
     def _names_need_a_header(self) -> "TsvSource":
         named = [name for name in self.columns.values() if isinstance(name, str)]
         if named and not self.header:
-            raise ValueError(f"field {named[0]!r} is given by name: set `header: true`, or give its number")
+            raise ValueError(
+                f"columns: field {named[0]!r} is a name, which requires a header; set `header: true`, or use "
+                "its number"
+            )
         return self
 
 
@@ -55,9 +58,9 @@ class JsonlSource(Ranged):
 
     Args:
         paths: one file or several, read one after another; plain or ``.gz``.
-        columns: for each column, the field: ``text``, or dotted, ``translation.en``, ``answers.0``. A list
-            of texts is joined by spaces, one of words or of tags stays as it is.
-        lists: columns whose field holds a list of texts that stays one: several references, say.
+        columns: the field of each column: ``text``, or a dotted path, ``translation.en``, ``answers.0``. A
+            list of texts is joined with spaces; a list of words or tags stays a list.
+        lists: columns whose list of texts stays a list, for example several references.
     """
 
     kind: Literal["jsonl"] = "jsonl"
@@ -67,26 +70,26 @@ class JsonlSource(Ranged):
 
     @model_validator(mode="after")
     def _once(self) -> "JsonlSource":
-        if twice := self.columns.keys() & self.lists.keys():
-            raise ValueError(f"the column {min(twice)!r} stands under columns and under lists")
+        if duplicates := self.columns.keys() & self.lists.keys():
+            raise ValueError(f"column {min(duplicates)!r} must be in either columns or lists, got both")
         return self
 
 
 def open_tsv(config: TsvSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """The rows of files of separated fields.
+    """Yield the rows of files of separated fields.
 
     Raises:
-        DataError: a file is missing or unreadable, a line has too few fields, or one that the header does not
-            name, or the header lacks one.
+        DataError: if a file is missing or unreadable, a line has too few fields or more than the header
+            names, or the header lacks a field.
     """
     return in_turn(config.paths, root, lambda file: _tsv_rows(file, config))
 
 
 def open_jsonl(config: JsonlSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """The rows of files of JSON lines.
+    """Yield the rows of files of JSON lines.
 
     Raises:
-        DataError: a file is missing or unreadable, or a line is not an object with the fields wanted.
+        DataError: if a file is missing or unreadable, or a line is not an object with the required fields.
     """
     return in_turn(config.paths, root, lambda file: _jsonl_rows(file, config))
 
@@ -98,18 +101,19 @@ def _tsv_rows(file: TextFile, config: TsvSource) -> Iterator[LocatedRow[Row]]:
     needed = max(fields.values()) + 1
     for where, record in records:
         if len(record) < needed:
-            hint = _other_separator(record, config) or _quotes(record, config)
+            hint = _separator_hint(record, config) or _quotes_hint(record, config)
             raise DataError(too_few(where, record, needed - 1) + hint)
         if config.header and any(field.strip() for field in record[len(header) :]):
-            named = f"{len(record)} fields, but the header names {len(header)}"
-            raise DataError(f"{where}: {named}{_quotes(record, config)}")
+            counts = f"the header names {len(header)} fields, got {len(record)}"
+            raise DataError(f"{where}: {counts}{_quotes_hint(record, config)}")
         yield LocatedRow({column: record[number] for column, number in fields.items()}, where)
 
 
 def too_few(where: Location, record: Sequence[str], number: int) -> str:
-    """What is wrong with a record that has no field of this number."""
+    """Return the message for a record that has no field of this number."""
     return (
-        f"{where}: {len(record)} field{'s' * (len(record) > 1)}, but field number {number} (from 0) is wanted"
+        f"{where}: field number {number} (from 0) is required, got {len(record)} "
+        f"field{'s' * (len(record) > 1)}"
     )
 
 
@@ -119,38 +123,36 @@ def _number(field: int | str, header: list[str], file: TextFile, config: TsvSour
     if field not in header:
         raise DataError(
             f"{file.name}:1: the header has no field {field!r}"
-            f"{nearest(field, header) or _other_separator(header, config)}"
+            f"{nearest(field, header) or _separator_hint(header, config)}"
         )
     if header.count(field) > 1:
         raise DataError(
             f"{file.name}:1: the header has the field {field!r} {header.count(field)} times; "
-            "give the number of the one that is meant (from 0), or another name"
+            "use the number of the intended one (from 0), or rename it"
         )
     return header.index(field)
 
 
-def _other_separator(record: list[str], config: TsvSource) -> str:
-    """A hint where nothing was split, since something else stands between the fields."""
+def _separator_hint(record: list[str], config: TsvSource) -> str:
+    """Return a hint if the line was not split and contains another common separator."""
     other = next((sign for sign in SEPARATORS if sign in record[0]), None) if len(record) == 1 else None
     if other is None:
         return ""
-    between = f"; the separator is {config.separator!r}: where {other!r} stands between fields"
-    return f"{between}, set `separator` to it"
+    return f"; the separator is {config.separator!r}; if fields are separated by {other!r}, set `separator`"
 
 
-def _quotes(record: list[str], config: TsvSource) -> str:
-    """A hint where quotes may have held together what was split."""
+def _quotes_hint(record: list[str], config: TsvSource) -> str:
+    """Return a hint if a quoted field may have been split."""
     if config.quotes or not any(field.startswith('"') for field in record):
         return ""
-    held = f"a field with {config.separator!r} or a line end in it"
-    return f"; where {held} stands in quotes, set `quotes: true`"
+    return f"; if fields that contain {config.separator!r} or a line end are in quotes, set `quotes: true`"
 
 
 def records_of(file: TextFile, config: TsvSource) -> Iterator[tuple[Location, list[str]]]:
-    """The fields of each line of a file, a header's too, split as ``config`` says.
+    """Yield the fields of each line of a file, the header included, split according to ``config``.
 
     Raises:
-        DataError: the file is unreadable, or quotes do not match.
+        DataError: if the file is unreadable, or quotes do not match.
     """
     if config.quotes:
         yield from _quoted_records(file, config.separator)
@@ -160,7 +162,7 @@ def records_of(file: TextFile, config: TsvSource) -> Iterator[tuple[Location, li
 
 
 def _quoted_records(file: TextFile, separator: str) -> Iterator[tuple[Location, list[str]]]:
-    """A record may run over several lines; it is located by its first."""
+    """Yield quoted records; one may span several lines and is located by its first."""
     csv.field_size_limit(LONGEST_FIELD)
     reader = csv.reader((line + "\n" for line in lines(file)), delimiter=separator, strict=True)
     first = 1
@@ -182,29 +184,29 @@ def _jsonl_rows(file: TextFile, config: JsonlSource) -> Iterator[LocatedRow[Row]
 
 
 def record_of(line: str, where: Location) -> dict[str, Any]:
-    """The JSON object of a line.
+    """Parse the JSON object of a line.
 
     Raises:
-        DataError: there is none.
+        DataError: if the line is not a JSON object.
     """
     try:
         record = parse_json(line)
     except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not JSON: {error.msg} at column {error.colno}") from None
+        raise DataError(f"{where}: invalid JSON: {error.msg} at column {error.colno}") from None
     except ValueError as error:
-        raise DataError(f"{where}: not JSON that can be read ({error})") from None
+        raise DataError(f"{where}: invalid JSON ({error})") from None
     if not isinstance(record, dict):
         raise DataError(f"{where}: not a JSON object")
     return record
 
 
 def field_at(record: Any, path: str, where: Location) -> str | list[str]:
-    """The text of the field ``path``, or the texts of a list (the words or the sentences of a document, say).
+    """Return the text of the field ``path``, or the texts of a list (for example words or sentences).
 
-    Numbers and booleans are written as in JSON; NaN and what is infinite are none.
+    Numbers and booleans are converted as in JSON; NaN and infinite numbers are errors.
 
     Raises:
-        DataError: there is no such field, or something in it is no text.
+        DataError: if there is no such field, or a value is not text.
     """
     value = _value_at(record, path, where)
     if isinstance(value, list):
@@ -216,25 +218,24 @@ def _text(value: Any, path: str, where: Location) -> str:
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     if not isinstance(value, str):
-        raise DataError(f"{where}: field {path!r} holds {_found(value)}")
+        raise DataError(f"{where}: field {path!r} must be text, got {_described(value)}")
     if not value.isascii():
         _check_unicode(value, path, where)
     return value
 
 
-def _found(value: Any) -> str:
-    """What there is in place of a text; NaN is how some programs write that there is nothing."""
+def _described(value: Any) -> str:
+    """Describe a value that is not text; some programs write NaN for a missing value."""
     if value is None or isinstance(value, float):
-        return f"{json.dumps(value)}, not text: leave such rows out"
-    name = "an object" if isinstance(value, dict) else f"a {type(value).__name__}"
-    return f"{name}, not text"
+        return f"{json.dumps(value)}; remove such rows"
+    return "an object" if isinstance(value, dict) else f"a {type(value).__name__}"
 
 
 def texts_at(record: Any, path: str, where: Location) -> list[str]:
-    """The texts of the field ``path``, a list of them, or one that is a list of itself alone.
+    """Return the texts of the field ``path`` as a list, of one entry if it is a single text.
 
     Raises:
-        DataError: there is no such field, or something in it is no text.
+        DataError: if there is no such field, or a value is not text.
     """
     found = field_at(record, path, where)
     return found if isinstance(found, list) else [found]
@@ -259,10 +260,10 @@ def _nearest_field(name: str, value: Any) -> str:
 
 
 def _check_unicode(text: str, path: str, where: Location) -> None:
-    """Half of a surrogate pair can be written in JSON, but it is no text."""
+    """Refuse lone surrogates, which JSON can contain."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{where}: field {path!r} holds half of a surrogate pair at character {error.start + 1}"
+            f"{where}: field {path!r} contains half of a surrogate pair at character {error.start + 1}"
         ) from None

@@ -1,4 +1,4 @@
-"""Running text: files that are read whole, cut into documents as asked."""
+"""Running text: files that are split into documents."""
 
 import re
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ class TextSource(Ranged):
     """Files of text, each document a row with the column ``text``.
 
     Args:
-        paths: a file or folder, or several, read one after another; files are plain or ``.gz``. Of a
-            folder, all files below it are read that end in one of ``suffixes``, by their names in order,
-            but for those whose name, or a folder of theirs, begins with a dot.
-        documents: what is one document: a whole ``file``, a ``line``, or what stands between
-            ``blank-lines``. The line ends (and blank lines) that separate documents are not part of them.
-        begins: with ``documents: file``, cuts files into documents: a regular expression (of Python's) for
-            what each begins with. It is held against the file at the beginning of each line, and may reach
-            into the lines that follow. What stands before the first is a document too, or if it is blank,
-            part of the first; nothing is left out.
-        suffixes: of the files to read in folders, with or without ``.gz`` behind them.
+        paths: a file or folder, or several, read one after another; files are plain or ``.gz``. In a folder,
+            all files that end in one of ``suffixes`` are read, including subfolders, sorted by name; hidden
+            files and folders (``.name``) are ignored.
+        documents: what a document is: a whole ``file``, a ``line``, or the text between ``blank-lines``. The
+            line ends (and blank lines) that separate documents are not part of them.
+        begins: with ``documents: file``, splits files into documents: a Python regular expression for the
+            beginning of a document. It is matched at the beginning of each line, and may match across lines.
+            Text before the first match is a document too or, if it is blank, part of the first; no text is
+            dropped.
+        suffixes: the suffixes of the files to read in folders, optionally followed by ``.gz``.
     """
 
     kind: Literal["text"] = "text"
@@ -44,23 +44,21 @@ class TextSource(Ranged):
         try:
             re.compile(begins or "", re.MULTILINE)
         except re.error as error:
-            raise ValueError(f"{begins!r} is no regular expression: {error}") from None
+            raise ValueError(f"{begins!r} is not a valid regular expression: {error}") from None
         return begins
 
     @model_validator(mode="after")
     def _begins_in_files(self) -> "TextSource":
         if self.begins is not None and self.documents != "file":
-            raise ValueError(
-                f"begins cuts files into documents: it needs documents=file, not {self.documents}"
-            )
+            raise ValueError(f"begins requires documents=file, got documents={self.documents}")
         return self
 
 
 def open_text(config: TextSource, root: Path) -> Iterator[LocatedRow[Row]]:
-    """The documents of files of text. Missing files are reported at once, all else when reached.
+    """Yield the documents of text files. Missing files are reported at once, other errors when reached.
 
     Raises:
-        DataError: a file is missing, empty or unreadable, or a folder has no file to read.
+        DataError: if a file is missing, empty or unreadable, or a folder has no matching file.
     """
     written = [config.paths] if isinstance(config.paths, str) else config.paths
     found = [file for path in written for file in _files(path, root, tuple(config.suffixes))]
@@ -68,25 +66,25 @@ def open_text(config: TextSource, root: Path) -> Iterator[LocatedRow[Row]]:
 
 
 def _files(written: str, root: Path, suffixes: tuple[str, ...]) -> list[TextFile]:
-    """The file, or those in the folder, that a recipe calls ``written``."""
+    """Find the file, or the files in the folder, ``written`` in a recipe."""
     name = expand(written)
     folder = root / name
     if not folder.is_dir():
         return [find(written, root)]
     found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    # What a dot hides (environments, copies that editors keep) is no text of the user's.
+    # Hidden files (environments, editor backups) are not the user's text.
     paths = [
         path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
     kept = [path for path in paths if path.name.removesuffix(".gz").endswith(suffixes)]
     if not kept:
         known = " or ".join(suffixes)
-        raise DataError(f"{folder}: there is no file that ends in {known} in this folder; set `suffixes`")
+        raise DataError(f"{folder}: no file in this folder ends in {known}; set `suffixes`")
     return [TextFile(path, str(Path(name) / path.relative_to(folder))) for path in kept]
 
 
 def _documents(file: TextFile, config: TextSource) -> Iterator[LocatedRow[Row]]:
-    """The documents of one file, each with the place of its first line."""
+    """Yield the documents of one file, located by their first line."""
     if config.begins is not None:
         yield from _chapters(file, re.compile(config.begins, re.MULTILINE))
     elif config.documents == "file":
@@ -99,18 +97,18 @@ def _documents(file: TextFile, config: TextSource) -> Iterator[LocatedRow[Row]]:
 
 
 def _chapters(file: TextFile, begins: re.Pattern[str]) -> Iterator[LocatedRow[Row]]:
-    """The file, cut before every line at which ``begins`` matches."""
+    """Split the file before every line at which ``begins`` matches."""
     text = read_text(file)
-    held, number = 0, 1
+    begin, number = 0, 1
     for line, start in enumerate(_line_starts(text), 1):
-        if begins.match(text, start) and text[held:start].strip():
-            yield LocatedRow({TEXT: text[held:start]}, Location(file.name, number))
-            held, number = start, line
-    yield LocatedRow({TEXT: text[held:]}, Location(file.name, number))
+        if begins.match(text, start) and text[begin:start].strip():
+            yield LocatedRow({TEXT: text[begin:start]}, Location(file.name, number))
+            begin, number = start, line
+    yield LocatedRow({TEXT: text[begin:]}, Location(file.name, number))
 
 
 def _line_starts(text: str) -> Iterator[int]:
-    """Where lines begin; none begins at the end of the text."""
+    """Yield where lines begin; none begins at the end of the text."""
     start = 0
     while start < len(text):
         yield start
@@ -118,14 +116,14 @@ def _line_starts(text: str) -> Iterator[int]:
 
 
 def _paragraphs(file: TextFile) -> Iterator[LocatedRow[Row]]:
-    held: list[str] = []
+    paragraph: list[str] = []
     first = 1
     for number, line in enumerate(lines(file), 1):
         if line.strip():
-            first = first if held else number
-            held.append(line)
-        elif held:
-            yield LocatedRow({TEXT: "\n".join(held)}, Location(file.name, first))
-            held = []
-    if held:
-        yield LocatedRow({TEXT: "\n".join(held)}, Location(file.name, first))
+            first = first if paragraph else number
+            paragraph.append(line)
+        elif paragraph:
+            yield LocatedRow({TEXT: "\n".join(paragraph)}, Location(file.name, first))
+            paragraph = []
+    if paragraph:
+        yield LocatedRow({TEXT: "\n".join(paragraph)}, Location(file.name, first))

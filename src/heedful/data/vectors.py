@@ -1,11 +1,11 @@
-"""Word vectors from elsewhere: word2vec's text and binary files, and GloVe's text files.
+"""Pretrained word vectors: word2vec text and binary files, and GloVe text files.
 
 Text: one word a line, followed by its numbers, separated by single spaces; word2vec (and fastText)
-put a line "words width" before them, GloVe does not. Binary: that line, then for each word its bytes,
+begin with a line "words width", GloVe does not. Binary: that line, then for each word its bytes,
 a space and its numbers as little-endian 32-bit floats; a newline may follow. All may be gzipped.
-What a file is shows in its content, not in its name: after a header, a file is binary if the records
-that the header announces fill it exactly. Files are read as a stream, and numbers are parsed for the
-words asked for alone.
+The format is detected from the content, not the name: after a header, a file is binary if the records
+that the header announces fill it exactly. Files are read as a stream, and numbers are parsed only for
+the requested words.
 """
 
 import codecs
@@ -29,19 +29,19 @@ from heedful.errors import DataError
 from heedful.files import require_end
 
 _CHUNK = 1 << 20
-_WIDEST = 100_000  # no vectors are wider; a header that says so is damaged
+_WIDEST = 100_000  # a header with a larger width is damaged
 _LONGEST_WORD = 1 << 12  # bytes; a longer "word" in a binary file means that the file is damaged
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Vectors for some of the words that were asked for.
+    """Vectors for those of the requested words that a file contains.
 
     Args:
         matrix: the vectors, one row for each word found.
         ids: the id of each row's word.
-        found: the words of the rows, in the same order (that of the request).
-        missing: the words that the file does not have, in the order of the request.
+        found: the words of the rows, in the order of the request.
+        missing: the words that are not in the file, in the order of the request.
     """
 
     matrix: Float[Tensor, "n d"]
@@ -51,13 +51,13 @@ class Vectors:
 
     @property
     def d(self) -> int:
-        """Width of the vectors."""
+        """The width of the vectors."""
         return self.matrix.shape[1]
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many words received a vector, and which did not."""
+    """How many words have a vector, and which do not."""
 
     n_words: int
     n_found: int
@@ -71,13 +71,13 @@ class Coverage:
 def read_vectors(path: str | Path, words: Mapping[str, int]) -> Vectors:
     """Read the vectors of ``words`` (word to id) from a word2vec or GloVe file.
 
-    Words are compared as they are, letter case included. If a file has a word twice, the first counts.
+    Words are compared exactly, including case. If a word occurs twice, its first vector is used.
 
     Raises:
-        DataError: the file is missing or damaged, or it is no file of vectors.
+        DataError: if the file is missing or damaged, or not a file of vectors.
     """
     with _readable(path), _opened(path) as stream:
-        source = _recognised(stream, str(path))
+        source = _detect_format(stream, str(path))
         rows = _wanted_rows(source, words)
     found = tuple(word for word in words if word in rows)
     matrix = np.stack([rows[word] for word in found]) if found else np.zeros((0, source.d), np.float32)
@@ -90,18 +90,18 @@ def read_vectors(path: str | Path, words: Mapping[str, int]) -> Vectors:
 
 
 def width_of_vectors(path: str | Path) -> int:
-    """The width of the vectors of a file, which its beginning shows.
+    """Return the width of the vectors of a file from its first line.
 
     Raises:
-        DataError: the file is missing, or it is no file of vectors.
+        DataError: if the file is missing, or not a file of vectors.
     """
     with _readable(path), _opened(path) as stream:
-        return _recognised(stream, str(path)).d
+        return _detect_format(stream, str(path)).d
 
 
 @contextmanager
 def _readable(path: str | Path) -> Iterator[None]:
-    """Raise a `DataError` where a file cannot be read."""
+    """Raise a `DataError` if a file cannot be read."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
@@ -109,26 +109,26 @@ def _readable(path: str | Path) -> Iterator[None]:
 
 
 def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors, scale: float = 1.0) -> Coverage:
-    """Write the vectors into the rows of ``weight`` that their ids name; leave the others as they are.
+    """Copy the vectors into the rows of ``weight`` given by their ids; leave the other rows unchanged.
 
     Args:
-        weight: the embedding's table.
-        vectors: for some of its rows.
-        scale: what the embedding multiplies rows by; the vectors are divided by it, so that the model reads
-            them at their own size.
+        weight: the weight of the embedding.
+        vectors: the vectors for some of its rows.
+        scale: the factor by which the embedding multiplies its rows; the vectors are divided by it, so that
+            the model reads them at their original scale.
 
     Raises:
-        DataError: the vectors have another width than the embedding.
-        ValueError: an id lies outside the embedding.
+        DataError: if the width of the vectors differs from that of the embedding.
+        ValueError: if an id is outside the embedding.
     """
     n_rows, d = weight.shape
     if vectors.d != d:
         raise DataError(
-            f"the pretrained vectors have width {vectors.d}, the embedding {d}: "
+            f"the pretrained vectors have width {vectors.d}, the embedding {d}; "
             f"use vectors of width {d}, or an embedding of width {vectors.d}"
         )
     if vectors.ids.numel() and not 0 <= int(vectors.ids.min()) <= int(vectors.ids.max()) < n_rows:
-        raise ValueError(f"an id lies outside the {n_rows} rows of the embedding")
+        raise ValueError(f"an id is outside the {n_rows} rows of the embedding")
     with torch.no_grad():
         weight[vectors.ids.to(weight.device)] = (vectors.matrix / scale).to(weight)
     n_found = len(vectors.found)
@@ -136,7 +136,7 @@ def fill_embedding(weight: Float[Tensor, "V d"], vectors: Vectors, scale: float 
 
 
 class _Record(NamedTuple):
-    """A word and its numbers, not parsed yet; ``place`` names them in messages."""
+    """A word and its unparsed numbers; ``place`` is their location for messages."""
 
     word: bytes
     numbers: bytes
@@ -144,7 +144,7 @@ class _Record(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """A file whose format is known: the width, the records, and how to parse their numbers."""
+    """A file of known format: the width, the records, and the parser of their numbers."""
 
     d: int
     records: Iterator[_Record]
@@ -152,7 +152,7 @@ class _Source(NamedTuple):
 
 
 def _opened(path: str | Path) -> io.BufferedReader:
-    """The content as a buffered stream, unpacked if it is gzip."""
+    """Open the content as a buffered stream, decompressed if it is gzip."""
     require_end(Path(path))
     plain: io.BufferedReader = io.BufferedReader(io.FileIO(path), _CHUNK)
     if plain.peek(2)[:2] != b"\x1f\x8b":
@@ -161,22 +161,22 @@ def _opened(path: str | Path) -> io.BufferedReader:
     return io.BufferedReader(gzip.open(path), _CHUNK)  # type: ignore[arg-type]
 
 
-def _recognised(stream: io.BufferedReader, path: str) -> _Source:
-    """Tell the three formats apart by their beginning."""
+def _detect_format(stream: io.BufferedReader, path: str) -> _Source:
+    """Detect which of the three formats a file has."""
     first = stream.readline(_CHUNK)
     fields = first.split()
     if len(fields) == 2 and all(field.isdigit() and len(field) < 12 for field in fields):
         n, d = int(fields[0]), int(fields[1])
         if not 0 < d <= _WIDEST:
-            raise DataError(f"{path}:1: no vectors have the width {d} that the first line gives")
+            raise DataError(f"{path}:1: the width of the vectors must be 1 to {_WIDEST}, got {d}")
         if _is_binary(stream.peek(4 * d), n, d, path):
             return _Source(d, _binary_records(stream, n, d, path), _floats_of_bytes)
         return _Source(d, _counted(_text_records(stream, 2, d, path), n, path), _floats_of_text)
     d = len(fields) - 1
     if d < 1 or not all(map(_is_number, fields[1:])):
         raise DataError(
-            f"{path}:1: neither two counts (word2vec) nor a word and its numbers (GloVe), "
-            f"but {first[:60].decode(errors='replace').strip()!r}"
+            f"{path}:1: expected two counts (word2vec) or a word and its numbers (GloVe), "
+            f"got {first[:60].decode(errors='replace').strip()!r}"
         )
     return _Source(d, _text_records(chain([first], stream), 1, d, path), _floats_of_text)
 
@@ -184,21 +184,21 @@ def _recognised(stream: io.BufferedReader, path: str) -> _Source:
 def _is_binary(ahead: bytes, n: int, d: int, path: str) -> bool:
     """Whether a file with the header ``n d`` is binary.
 
-    Four bytes of a number may be letters and signs, so bytes alone do not show that a file is text: it is
-    binary if n records of 4 d bytes of numbers fill it. Text in which every number takes four bytes ("0.1 ")
-    fills such records too; it is text throughout, which no binary file is.
+    The four bytes of a float may all be printable, so they do not show that a file is text: it is binary if n
+    records with 4 d bytes of numbers fill it exactly. Text in which every number takes four bytes ("0.1 ")
+    fills such records too, but it parses as text throughout, which no binary file does.
 
     Args:
-        ahead: how the file goes on after the header.
-        n: words.
-        d: width.
-        path: of the file.
+        ahead: the beginning of the content after the header.
+        n: the number of words.
+        d: the width.
+        path: the path of the file.
     """
     if not _may_be_text(ahead, d):
         return True
     with _opened(path) as stream:
         stream.readline(_CHUNK)
-        # No word of a binary file has a line break in it: this ends the reading of most texts early.
+        # Words of a binary file contain no line break: this stops reading most text files early.
         if not _all(_binary_records(stream, n, d, path), lambda record: b"\n" not in record.word):
             return False
     with _opened(path) as stream:
@@ -207,7 +207,7 @@ def _is_binary(ahead: bytes, n: int, d: int, path: str) -> bool:
 
 
 def _may_be_text(ahead: bytes, d: int) -> bool:
-    """Whether what follows the first word is UTF-8 without control characters."""
+    """Whether the bytes after the first word are UTF-8 without control characters."""
     sample = ahead.partition(b" ")[2][: 4 * d]
     if any(byte < 32 and byte not in b"\t\n\r" for byte in sample):
         return False
@@ -219,7 +219,7 @@ def _may_be_text(ahead: bytes, d: int) -> bool:
 
 
 def _all(records: Iterable[_Record], holds: Callable[[_Record], bool]) -> bool:
-    """Whether the records can be read, and something holds for each."""
+    """Whether the records can be read, and the predicate holds for each."""
     try:
         return all(map(holds, records))
     except DataError:
@@ -240,23 +240,23 @@ def _text_records(lines: Iterable[bytes], first: int, d: int, path: str) -> Iter
         line = line.rstrip(b" \r\n")
         extra = line.count(b" ") - d
         if extra < 0:
-            raise DataError(f"{place}: expected a word and {d} numbers, found {extra + d + 1} fields")
-        # Some of GloVe's words contain spaces; a number within such a word is damage, though.
+            raise DataError(f"{place}: expected a word and {d} numbers, got {extra + d + 1} fields")
+        # Some of GloVe's words contain spaces, but a number within such a word means damage.
         word, *_ = line.split(b" ", 1) if extra == 0 else line.rsplit(b" ", d)
         if extra and any(map(_is_number, word.split(b" ")[1:])):
-            raise DataError(f"{place}: expected a word and {d} numbers, found more numbers")
+            raise DataError(f"{place}: expected a word and {d} numbers, got more numbers")
         yield _Record(word, line[len(word) + 1 :], place)
 
 
 def _counted(records: Iterator[_Record], n: int, path: str) -> Iterator[_Record]:
-    """Pass the records on; fail unless there are n."""
+    """Yield the records; raise an error unless there are n."""
     seen = 0
     for seen, record in enumerate(records, 1):
         if seen > n:
-            raise DataError(f"{record.place}: the first line promises {n} words, and there are more")
+            raise DataError(f"{record.place}: the first line announces {n} words, but there are more")
         yield record
     if seen < n:
-        raise DataError(f"{path}: ends after {seen} of the {n} words that the first line promises")
+        raise DataError(f"{path}: ends after {seen} of the {n} words that the first line announces")
 
 
 def _binary_records(stream: io.BufferedReader, n: int, d: int, path: str) -> Iterator[_Record]:
@@ -268,18 +268,18 @@ def _binary_records(stream: io.BufferedReader, n: int, d: int, path: str) -> Ite
                 raise DataError(f"{path}: damaged: no word ends where word {row} of {n} should")
             more = stream.read(_CHUNK)
             if not more:
-                raise DataError(f"{path}: ends within word {row} of the {n} that the first line promises")
+                raise DataError(f"{path}: ends within word {row} of the {n} that the first line announces")
             held, at = held[at:] + more, 0
             space = held.find(b" ")
         end = space + 1 + size
         yield _Record(held[at:space].lstrip(b"\n"), held[space + 1 : end], f"{path}: word {row}")
         at = end
     if (held[at:] + stream.read(_CHUNK)).strip():
-        raise DataError(f"{path}: goes on after the {n} words that the first line promises")
+        raise DataError(f"{path}: has more content after the {n} words that the first line announces")
 
 
 def _wanted_rows(source: _Source, words: Iterable[str]) -> dict[str, np.ndarray]:
-    """The parsed vectors of those of ``words`` that occur; the whole file is read and checked."""
+    """Parse the vectors of those of ``words`` that occur; the whole file is read and checked."""
     wanted = {word.encode(errors="surrogatepass"): word for word in words}
     rows: dict[str, np.ndarray] = {}
     for record in source.records:
@@ -295,7 +295,7 @@ def _parsed(record: _Record, parse: Callable[[bytes], np.ndarray]) -> np.ndarray
     except ValueError as error:
         raise DataError(f"{record.place}: {error}") from error
     if not np.isfinite(vector).all():
-        raise DataError(f"{record.place}: a number is infinite or not a number")
+        raise DataError(f"{record.place}: a number is infinite or NaN")
     return vector
 
 

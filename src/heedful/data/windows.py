@@ -1,8 +1,8 @@
-"""A long stream of tokens, cut into windows of one length for training, and into spans for scoring.
+"""Split a long token stream into windows of equal length for training, and into spans for scoring.
 
-Documents lie one after another in the stream, each followed by an end token. The stream is a ring: what
-comes before its first token is its last, an end token. So every token is foretold from what precedes it,
-the first of each document from an end token, and no window is shorter than others.
+The stream is the concatenation of all documents, each followed by an end token. It is circular: its first
+token is preceded by its last, an end token. So every token is predicted from the tokens before it, the first
+of each document from an end token, and all windows have the same length.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 from heedful.data.plan import Lengths
 
 OFFSETS = 1
-"""Tells the random numbers of offsets from those of the plan, which come from the same seed and epoch."""
+"""Separates the random stream of offsets from that of the plan, with the same seed and epoch."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of a ring of tokens; those of an epoch do not overlap.
+    """Windows of a circular token stream; those of an epoch do not overlap.
 
-    Each epoch begins at a random place, so the same token is met at another position in its window. Of
-    ``len(ids)`` tokens, the last few that fill no window are left out; every epoch leaves out others.
+    Each epoch begins at a random offset, so that tokens change their positions in the windows. The last
+    tokens that do not fill a window are dropped, different ones in every epoch.
 
     Args:
         ids: ``[L]``, the stream, at least one token.
-        context: tokens that are read at once; a shorter stream makes one window of all of it.
-        seed: with the epoch, determines where it begins.
+        context: the number of input tokens of a window; a shorter stream is one window.
+        seed: determines the offset together with the epoch.
     """
 
     ids: np.ndarray
@@ -37,40 +37,40 @@ class Windows:
 
     @property
     def length(self) -> int:
-        """Tokens of a window, which are also those it foretells."""
+        """The number of input tokens of a window, equal to the number of predicted tokens."""
         return min(self.context, len(self.ids))
 
     @property
     def lengths(self) -> Lengths:
-        """``[N]``, that of each window: there are as many as fit into the stream."""
+        """``[N]``, the length of each of the windows that fit into the stream."""
         return np.full(len(self.ids) // self.length, self.length)
 
     def start(self, epoch: int) -> int:
-        """Where the first window of an epoch begins."""
+        """Return the offset of the first window of an epoch."""
         bits = np.random.Philox(np.random.SeedSequence([self.seed, epoch], spawn_key=(OFFSETS,)))
         return int(bits.random_raw(1)[0]) % len(self.ids)
 
     def starts(self, samples: Sequence[int], epoch: int) -> NDArray[np.int64]:
-        """``[n]``: where the windows begin."""
+        """Return the offsets of windows, ``[n]``."""
         starts = self.start(epoch) + np.asarray(samples, dtype=np.int64) * self.length
         return np.asarray(starts % len(self.ids))
 
     def rows(self, samples: Sequence[int], epoch: int) -> NDArray[np.int64]:
-        """``[n, length + 1]``: the tokens that the windows read, and the one that follows the last."""
+        """Return the input tokens of windows and the token after the last, ``[n, length + 1]``."""
         return ring(self.ids, self.starts(samples, epoch), self.length + 1)
 
 
 def ring(ids: np.ndarray, starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """``[n, length]``: stretches of the ring that begin at ``starts``."""
+    """Return the sections of the circular stream that begin at ``starts``, ``[n, length]``."""
     places = (starts[:, None] + np.arange(length)) % len(ids)
     return np.asarray(ids[places], dtype=np.int64)
 
 
 class Span(NamedTuple):
-    """Tokens to be scored, with those before them that are read for it.
+    """Tokens to score, with the tokens before them that are their context.
 
-    Token t of the stream is foretold at place t - 1. The tokens from ``begin`` to ``end`` - 1 are foretold
-    in one go, and those from ``scored`` on count.
+    Token t of the stream is predicted at position t - 1. The tokens from ``begin`` to ``end`` - 1 are
+    predicted in one forward pass, and those from ``scored`` on are scored.
     """
 
     begin: int
@@ -79,17 +79,17 @@ class Span(NamedTuple):
 
 
 def spans(n: int, context: int, stride: int) -> Iterator[Span]:
-    """Spans in which each of ``n`` tokens counts once; none foretells more than ``context`` tokens.
+    """Yield spans that score each of ``n`` tokens once; none predicts more than ``context`` tokens.
 
-    After the first span, each scores the ``stride`` tokens that follow the last one's, and reads as far
-    back as the context allows: at least ``context - stride`` tokens stand before what counts. With a
-    stride of the whole context, spans do not overlap, and the last may be shorter.
+    After the first span, each scores the next ``stride`` tokens and uses as many tokens before them as the
+    context allows, at least ``context - stride``. With a stride equal to the context, spans do not overlap,
+    and the last may be shorter.
 
     Raises:
-        ValueError: a stride that is not within 1 and ``context``.
+        ValueError: if the stride is not within 1 and ``context``.
     """
     if not 1 <= stride <= context:
-        raise ValueError(f"a stride of {stride} does not lie within 1 and the context of {context}")
+        raise ValueError(f"stride must be within 1 and the context {context}, got {stride}")
     done = 0
     while done < n:
         end = min(done + (stride if done else context), n)

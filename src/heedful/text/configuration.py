@@ -1,7 +1,7 @@
-"""What is done to a side's text, and what kind of subword model to train (told apart by ``kind``).
+"""Configuration of pre-processing and of subword models (discriminated by ``kind``).
 
-Every ``vocab_size`` is the whole size, the special tokens included. Where the text does not give that
-many entries the vocabulary is smaller; it is never larger.
+Every ``vocab_size`` includes the special tokens. The vocabulary is smaller if the text does not yield
+that many entries, and never larger.
 """
 
 from typing import Annotated, Literal
@@ -15,20 +15,20 @@ from heedful.text.normalisation import Form, Preprocessing, require_rules
 Language = Annotated[str, Field(pattern="^[a-z]{2,3}$")]
 Count = Annotated[int, Field(gt=0)]
 Split = Literal["class", "space"]
-"""Where words end. ``class``: between letters, digits and other signs. ``space``: at white space only
-(subword-nmt's way, for text that was tokenised before)."""
+"""Where words end. ``class``: between letters, digits and other characters. ``space``: only at white space
+(as in subword-nmt, for text that is already tokenised)."""
 ByteSplit = Literal["class", "space", "gpt2"]
-"""``gpt2``: as GPT-2 does, English contractions apart and no space put before the first word."""
+"""``gpt2``: split as GPT-2 does, with English contractions split off and no space before the first word."""
 
 
 class PreprocessingConfig(Config):
-    """What a text goes through before subwords are cut, in this order: form, case, Moses.
+    """Text pre-processing before subword segmentation, in this order: Unicode form, case, Moses.
 
     Args:
-        lowercase: whether all letters become small.
-        moses: the language (``de``) by whose rules the Moses scripts cut tokens; null: none.
-        normalization: the Unicode form that characters are brought into.
-        aggressive_hyphens: whether Moses also cuts at hyphens: ``a-b`` becomes ``a @-@ b``.
+        lowercase: whether to lowercase the text.
+        moses: the language (``de``) of the Moses tokenizer's rules; null: no Moses tokenization.
+        normalization: the Unicode normalization form.
+        aggressive_hyphens: whether Moses also splits at hyphens: ``a-b`` becomes ``a @-@ b``.
     """
 
     lowercase: bool = False
@@ -47,19 +47,19 @@ class PreprocessingConfig(Config):
         return language
 
     def build(self) -> Preprocessing:
-        """The object that does it."""
+        """Build the pre-processing."""
         return Preprocessing(self.lowercase, self.moses, self.normalization, self.aggressive_hyphens)
 
 
 class _Merging(Config):
-    """The settings of byte-pair encoding (Sennrich 2016, section 3.2).
+    """Settings of byte-pair encoding (Sennrich 2016, section 3.2).
 
     Exactly one of ``vocab_size`` and ``merges`` must be given.
 
     Args:
-        vocab_size: entries in all, special ones included.
-        merges: how many merges are learned; the vocabulary is as large as that makes it.
-        min_frequency: how often a pair must occur to be merged.
+        vocab_size: the vocabulary size, special tokens included.
+        merges: the number of merges to learn; it determines the vocabulary size.
+        min_frequency: the minimum count of a pair to be merged.
     """
 
     vocab_size: Count | None = None
@@ -69,22 +69,22 @@ class _Merging(Config):
     @model_validator(mode="after")
     def _one_size(self) -> "_Merging":
         if (self.vocab_size is None) == (self.merges is None):
-            raise ValueError("give either vocab_size or merges, and not both")
+            raise ValueError("exactly one of vocab_size and merges must be given")
         return self
 
 
 class BpeConfig(_Merging):
     """Byte-pair encoding of characters.
 
-    The ``alphabet`` most frequent characters that occur ``min_frequency`` times get an entry of their
-    own. Others are spelt with the 256 entries of the bytes, or become ``<unk>`` without
-    ``byte_fallback``.
+    The ``alphabet`` most frequent characters that occur at least ``min_frequency`` times get their own
+    entry. All others are encoded as bytes (256 entries), or as ``<unk>`` without ``byte_fallback``.
 
     Args:
-        min_frequency: how often a character must occur to get an entry, and a pair to be merged.
-        split: where words end: between letters, digits and other signs (``class``), or at white space only.
-        alphabet: the most characters that get entries.
-        byte_fallback: whether other characters are spelt in bytes.
+        min_frequency: the minimum count of a character to get an entry, and of a pair to be merged.
+        split: where words end: between letters, digits and other characters (``class``), or only at white
+            space (``space``).
+        alphabet: the maximum number of characters that get their own entry.
+        byte_fallback: whether to encode other characters as bytes.
     """
 
     kind: Literal["bpe"]
@@ -97,7 +97,7 @@ class ByteBpeConfig(_Merging):
     """Byte-pair encoding of UTF-8 bytes (Radford 2019, section 2.2).
 
     Args:
-        split: where words end; ``gpt2`` also takes English contractions apart.
+        split: where words end; ``gpt2`` also splits off English contractions.
     """
 
     kind: Literal["byte-bpe"]
@@ -105,14 +105,15 @@ class ByteBpeConfig(_Merging):
 
 
 class UnigramConfig(Config):
-    """The unigram language model of subwords (Kudo 2018, section 3.2).
+    """Unigram language model of subwords (Kudo 2018, section 3.2).
 
     Args:
-        vocab_size: entries in all, special ones included.
-        min_frequency: how often a character must occur to get an entry.
-        split: where words end: between letters, digits and other signs (``class``), or at white space only.
-        alphabet: the most characters that get entries.
-        byte_fallback: whether other characters are spelt in bytes.
+        vocab_size: the vocabulary size, special tokens included.
+        min_frequency: the minimum count of a character to get an entry.
+        split: where words end: between letters, digits and other characters (``class``), or only at white
+            space (``space``).
+        alphabet: the maximum number of characters that get their own entry.
+        byte_fallback: whether to encode other characters as bytes.
     """
 
     kind: Literal["unigram"]
@@ -124,14 +125,14 @@ class UnigramConfig(Config):
 
 
 class CleaningConfig(Config):
-    """What BERT does to text before words are cut (Devlin 2019, released code), in this order; nothing
-    of it by default.
+    """BERT's text cleaning before words are split (Devlin 2019, released code), in this order; all off by
+    default.
 
     Args:
-        clean: control characters are left out, and all white space becomes spaces.
-        chinese: every Chinese character is a word of its own.
-        strip_accents: letters lose their accents (NFD, without its nonspacing marks).
-        lowercase: character by character, so that every sigma is the same.
+        clean: whether to remove control characters and replace all white space by spaces.
+        chinese: whether every Chinese character is a separate word.
+        strip_accents: whether to strip accents (NFD, nonspacing marks removed).
+        lowercase: whether to lowercase character by character (a final sigma becomes an ordinary one).
     """
 
     clean: bool = False
@@ -143,13 +144,13 @@ class CleaningConfig(Config):
 class WordPieceConfig(Config):
     """BERT's greedy longest match (Devlin 2019, section 3), learned by merging the most frequent pair.
 
-    White space is not kept, and a word with a character outside the alphabet becomes ``<unk>``.
+    White space is lost, and a word with a character outside the alphabet becomes ``<unk>``.
 
     Args:
-        vocab_size: entries in all, special ones included.
-        min_frequency: how often a character must occur to get an entry, and a pair to be merged.
-        alphabet: the most characters that get entries.
-        cleaning: what is done to the text first.
+        vocab_size: the vocabulary size, special tokens included.
+        min_frequency: the minimum count of a character to get an entry, and of a pair to be merged.
+        alphabet: the maximum number of characters that get their own entry.
+        cleaning: the text cleaning that is applied first.
     """
 
     kind: Literal["wordpiece"]
@@ -160,12 +161,13 @@ class WordPieceConfig(Config):
 
 
 class WordConfig(Config):
-    """Whole words, the most frequent first; others become ``<unk>`` and white space is not kept.
+    """Whole words, the most frequent first; other words become ``<unk>`` and white space is lost.
 
     Args:
-        vocab_size: the most entries, special ones included; null: no limit.
-        min_frequency: how often a word must occur to get an entry.
-        split: where words end: between letters, digits and other signs (``class``), or at white space only.
+        vocab_size: the maximum vocabulary size, special tokens included; null: no limit.
+        min_frequency: the minimum count of a word to get an entry.
+        split: where words end: between letters, digits and other characters (``class``), or only at white
+            space (``space``).
     """
 
     kind: Literal["word"]
@@ -175,12 +177,12 @@ class WordConfig(Config):
 
 
 class CharacterConfig(Config):
-    """Single code points, the most frequent kept; others become bytes, or else ``<unk>``.
+    """Single code points, the most frequent first; others are encoded as bytes or as ``<unk>``.
 
     Args:
-        vocab_size: the most entries, special ones included; null: no limit.
-        min_frequency: how often a character must occur to get an entry.
-        byte_fallback: whether other characters are spelt in bytes.
+        vocab_size: the maximum vocabulary size, special tokens included; null: no limit.
+        min_frequency: the minimum count of a character to get an entry.
+        byte_fallback: whether to encode other characters as bytes.
     """
 
     kind: Literal["character"]
@@ -196,7 +198,7 @@ class ByteConfig(Config):
 
 
 class SentencePieceConfig(Config):
-    """A model of the sentencepiece library, taken over as it is (``heedful import``); nothing is learned."""
+    """An imported model of the sentencepiece library (``heedful import``); nothing is learned."""
 
     kind: Literal["sentencepiece"]
 

@@ -1,10 +1,10 @@
-"""Counting words and characters in one pass over a stream, with bounded memory."""
+"""Count words and characters in one pass over a stream, with bounded memory."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 MAX_WORDS = 4_000_000
-"""Different words held at once; at some 150 bytes each, 600 MB at most."""
+"""Maximum number of distinct words in memory; about 150 bytes each, so at most 600 MB."""
 
 
 def count_words(
@@ -12,9 +12,9 @@ def count_words(
 ) -> Counter[str]:
     """Count the words of all lines.
 
-    When more than ``max_words`` different ones are held, those seen least are forgotten (first those
-    seen once, the next time twice, and so on), which loses only what is rare. The same lines in the
-    same order give the same counts.
+    When there are more than ``max_words`` distinct words, the rarest are dropped (first those with count
+    1, the next time those with count 2, and so on). The same lines in the same order give the same
+    counts.
     """
     counts: Counter[str] = Counter()
     floor = 0
@@ -27,7 +27,7 @@ def count_words(
 
 
 def count_characters(words: Counter[str]) -> Counter[str]:
-    """Count the characters of counted words."""
+    """Count characters, weighted by the counts of their words."""
     counts: Counter[str] = Counter()
     for word, n in words.items():
         for letter in word:
@@ -36,13 +36,13 @@ def count_characters(words: Counter[str]) -> Counter[str]:
 
 
 def most_frequent(counts: Counter[str], at_most: int | None, min_frequency: int) -> list[str]:
-    """The keys that occur ``min_frequency`` times, the most frequent first, ties in code-point order."""
+    """Return the keys counted at least ``min_frequency`` times, by frequency, ties in code-point order."""
     frequent = [key for key, n in counts.items() if n >= min_frequency]
     return sorted(frequent, key=lambda key: (-counts[key], key))[:at_most]
 
 
 def restricted(words: Counter[str], alphabet: Iterable[str]) -> Counter[str]:
-    """The words cut at every character outside the alphabet."""
+    """Split the words at every character outside the alphabet."""
     letters = frozenset(alphabet)
     counts: Counter[str] = Counter()
     for word, n in words.items():
@@ -56,7 +56,7 @@ def _runs(word: str, letters: frozenset[str]) -> list[str]:
 
 
 def repeated(words: Counter[str], chunk: int = 1000) -> Iterator[list[str]]:
-    """Every word as often as it was counted, in code-point order, for trainers that count again."""
+    """Yield every word as often as it was counted, in code-point order, for trainers that count again."""
     for word in sorted(words):
         whole, rest = divmod(words[word] if word else 0, chunk)
         yield from ([word] * chunk for _ in range(whole))

@@ -1,4 +1,4 @@
-"""Texts beside their ids, so that they are encoded once, whoever asks for either."""
+"""Texts together with their token ids, so that each text is encoded only once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from heedful.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Encoded:
-    """One side of some texts.
+    """Texts of one side (source or target) and their token ids.
 
     Args:
-        tokenizer: of the side.
-        texts: in order.
-        ids: of each text.
+        tokenizer: the tokenizer of this side.
+        texts: the texts.
+        ids: the token ids of each text.
     """
 
     tokenizer: Tokenizer
@@ -23,5 +23,5 @@ class Encoded:
 
     @classmethod
     def by(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> Self:
-        """The texts, encoded."""
+        """Encode the texts."""
         return cls(tokenizer, texts, tokenizer.encode_batch(texts))

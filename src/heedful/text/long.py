@@ -1,4 +1,4 @@
-"""Long texts, a piece at a time: the same tokens as of the whole, in bounded memory."""
+"""Encode long texts in chunks: the same tokens as for the whole text, in bounded memory."""
 
 import re
 from collections.abc import Iterator
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from heedful.text.tokenizer import Tokenizer
 
 PIECE = 100_000
-"""Characters of a piece, about."""
+"""Approximate number of characters per chunk."""
 
-# A single space between two letters or digits: words of every kind end there, whatever comes before.
+# A single space between two letters or digits is a word boundary for every kind, whatever precedes it.
 _BETWEEN = re.compile(r"(?<=[^\W_]) (?=[^\W_])")
 
 
 def cut(text: str, size: int = PIECE) -> Iterator[str]:
-    """Cut a text into pieces of ``size`` characters or a little more, before spaces between words.
+    """Split a text into chunks of ``size`` characters or slightly more, before spaces between words.
 
-    All pieces but the first begin with the space. Where no such space follows, the rest is one piece.
+    All chunks but the first begin with the space. If no such space follows, the rest is one chunk.
     """
     start = 0
     while found := _BETWEEN.search(text, start + size):
@@ -25,12 +25,12 @@ def cut(text: str, size: int = PIECE) -> Iterator[str]:
 
 
 def encode_long(tokenizer: Tokenizer, text: str, size: int = PIECE) -> Iterator[list[int]]:
-    """The ids of a text, in pieces; together they are ``tokenizer.encode(text)``.
+    """Encode a text in chunks; concatenated, they equal ``tokenizer.encode(text)``.
 
-    (Where the tokenizer has no pre-processing, that is: Unicode's normalisation and lower-casing look at
-    neighbouring characters, but not across such spaces.)
+    This holds if the tokenizer has no pre-processing, or only normalization and lowercasing, which do not
+    look across such spaces.
     """
-    # A model that puts a space before every text would have two of them there.
+    # A model that prepends a space to every text would see two of them.
     space = tokenizer.model.space
-    for number, piece in enumerate(cut(text, size)):
-        yield tokenizer.encode(piece.removeprefix(space) if number else piece)
+    for number, chunk in enumerate(cut(text, size)):
+        yield tokenizer.encode(chunk.removeprefix(space) if number else chunk)

@@ -1,7 +1,7 @@
-"""BPE-dropout: a text is cut into other pieces each time that a model learns from it.
+"""BPE-dropout: segment a text differently each time that a model trains on it.
 
-A model that always meets a word as one piece learns nothing about its parts. Here each merge that could be
-made is left out with probability p, so that the same word comes as ``▁man``, as ``▁m an``, as ``▁ m a n``.
+A model that always sees a word as one piece learns nothing about its parts. BPE-dropout skips each possible
+merge with probability p, so that the same word appears as ``▁man``, ``▁m an`` or ``▁ m a n``.
 
 Source: Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword Regularization", algorithm 1.
 """
@@ -18,70 +18,69 @@ Draw = Callable[[], float]
 
 
 class MergeDropout:
-    """Cuts what a byte-pair model has cut once more, with some of its merges left out.
+    """Segment encoded text again with some merges of a byte-pair model skipped at random.
 
-    Where p is 0 the ids come back as they are. Specials stay, and so does what is no UTF-8 (a text that was
-    cut off within a character).
+    With p = 0 the ids are unchanged. Special tokens are kept, and so are ids that are not valid UTF-8 (a text
+    truncated within a character).
 
     Args:
-        model: byte-pair encoding, of characters or of bytes.
-        p: how probable it is that a merge is left out, each time that it could be made.
+        model: a byte-pair encoding of characters or bytes.
+        p: the probability that a possible merge is skipped.
 
     Raises:
-        RequestError: the model has no merges.
+        RequestError: if the model has no merges.
     """
 
     def __init__(self, model: SubwordModel, p: float) -> None:
         if model.config.kind not in ("bpe", "byte-bpe"):
             raise RequestError(
-                f"BPE-dropout leaves out merges, and subwords.kind={model.config.kind} has none; "
-                "take bpe or byte-bpe, or leave it away"
+                f"subwords.kind={model.config.kind} has no merges for BPE-dropout to skip; "
+                "use bpe or byte-bpe, or disable BPE-dropout"
             )
         self.p, self.pieces = p, model.pieces
         learned = model.data["model"]
         self.ids: dict[str, int] = learned["vocab"]
         self.merged = [self.ids[left + right] for left, right in learned["merges"]]
-        # Of two merges of one pair the first is the one that is made.
+        # If a pair has two merges, only the first one applies.
         self.ranks: dict[tuple[int, int], int] = {}
         for rank, (left, right) in enumerate(learned["merges"]):
             self.ranks.setdefault((self.ids[left], self.ids[right]), rank)
         self.words = pre_tokenizer(model.config)
 
     def __call__(self, ids: Sequence[int], seed: str) -> list[int]:
-        """The ids of the same text, cut anew.
+        """Return the ids of a new segmentation of the same text.
 
         Args:
-            ids: of a text, as the model cuts it.
+            ids: the ids of a text, as encoded by the model.
             seed: the same seed gives the same ids.
         """
         draw, found = random.Random(seed).random, []
         for special, run in groupby(map(int, ids), key=lambda i: i < len(SPECIALS)):
-            held = list(run)
-            found += held if special else self._again(held, draw)
+            span = list(run)
+            found += span if special else self._resegment(span, draw)
         return found
 
-    def _again(self, ids: list[int], draw: Draw) -> list[int]:
+    def _resegment(self, ids: list[int], draw: Draw) -> list[int]:
         try:
             text = b"".join(self.pieces[i] for i in ids).decode()
         except UnicodeDecodeError:
             return ids
-        return [i for word, _ in self.words.pre_tokenize_str(text) for i in self._cut(word, draw)]
+        return [i for word, _ in self.words.pre_tokenize_str(text) for i in self._segment(word, draw)]
 
-    def _cut(self, word: str, draw: Draw) -> list[int]:
-        """From letters on, the first merge that is not left out, as long as there is one."""
+    def _segment(self, word: str, draw: Draw) -> list[int]:
+        """Start from characters and apply the first merge that is not skipped until none is left."""
         pieces = list(self._letters(word))
         while True:
-            able = {
+            candidates = {
                 place: self.ranks[pair]
                 for place, pair in enumerate(pairwise(pieces))
                 if pair in self.ranks and draw() >= self.p
             }
-            if not able:
+            if not candidates:
                 return pieces
-            best = min(able.values())
-            pieces = list(
-                _joined(pieces, {place for place in able if able[place] == best}, self.merged[best])
-            )
+            best = min(candidates.values())
+            places = {place for place, rank in candidates.items() if rank == best}
+            pieces = list(_merge(pieces, places, self.merged[best]))
 
     def _letters(self, word: str) -> Iterator[int]:
         for letter in word:
@@ -91,8 +90,8 @@ class MergeDropout:
                 yield from (self.ids[BYTE_PIECES[byte]] for byte in letter.encode())
 
 
-def _joined(pieces: Sequence[int], places: set[int], merged: int) -> Iterator[int]:
-    """The pieces, with each pair that begins at one of the places as one; of two that overlap, the first."""
+def _merge(pieces: Sequence[int], places: set[int], merged: int) -> Iterator[int]:
+    """Merge each pair that begins at one of the places; of two overlapping pairs, only the first."""
     place = 0
     while place < len(pieces):
         yield merged if place in places else pieces[place]

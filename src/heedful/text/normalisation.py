@@ -1,4 +1,4 @@
-"""What is done to the text of one side before subwords are cut, and undone after they are joined."""
+"""Pre-process the text of one side before subword segmentation, and undo it after decoding."""
 
 import re
 import unicodedata
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 Form = Literal["none", "nfc", "nfkc"]
 
 HYPHEN = "@-@"
-"""How Moses writes a hyphen at which it cut a word."""
+"""Moses' marker for a hyphen at which it split a word."""
 
 
 @dataclass(frozen=True)
 class Moses:
     """The Moses scripts for one language (Koehn 2007), as ported by sacremoses.
 
-    XML signs are not escaped: the tokens are shown to people, and escaping changes no BLEU.
+    XML characters are not escaped: the tokens are shown to users, and escaping does not change BLEU.
     """
 
     normaliser: "MosesPunctNormalizer"
@@ -31,7 +31,7 @@ class Moses:
     detokenizer: "MosesDetokenizer"
 
     def tokenise(self, text: str, aggressive_hyphens: bool = False) -> str:
-        """Normalise punctuation, then put one space between tokens.
+        """Normalise punctuation, then separate tokens by single spaces.
 
         With ``aggressive_hyphens``, ``a-b`` becomes ``a @-@ b``.
         """
@@ -39,14 +39,15 @@ class Moses:
         return " ".join(self.tokenizer.tokenize(text, aggressive_hyphens, escape=False))
 
     def detokenise(self, text: str) -> str:
-        """Join tokens to natural text; punctuation that was normalised stays so."""
+        """Join tokens to natural text; punctuation stays normalised."""
         return str(self.detokenizer.detokenize(text.split(), unescape=False))
 
     def certain(self, text: str) -> str:
-        """The beginning of ``detokenise(text + more)`` that is the same whatever more is.
+        """Return the prefix of ``detokenise(text + more)`` that does not depend on ``more``.
 
-        The last token may go on, and ``@-@`` makes one of both its neighbours. What stands before them has
-        its form from what stands before it; but Czech is joined otherwise where a text ends in a number.
+        The last token may be incomplete, and ``@-@`` joins its two neighbours. The form of all earlier tokens
+        depends only on what precedes them, except in Czech, where a number at the end of a text changes how
+        tokens are joined.
         """
         if self.detokenizer.lang == "cs":
             return ""
@@ -59,12 +60,12 @@ class Moses:
 
 @lru_cache(maxsize=16)
 def moses(language: str) -> Moses:
-    """The scripts of a language, made once.
+    """Return the cached Moses scripts of a language.
 
     Raises:
-        RequestError: Moses has no rules for the language (it would take the English ones).
+        RequestError: if Moses has no rules for the language (it would silently use English rules).
     """
-    # Imported on first use: it costs more than everything else in this package.
+    # Imported on first use: it is slower to import than the rest of this package.
     from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
     require_rules(language)
@@ -72,10 +73,10 @@ def moses(language: str) -> Moses:
 
 
 def require_rules(language: str) -> None:
-    """Refuse a language that Moses has no rules for.
+    """Raise an error if Moses has no rules for a language.
 
     Raises:
-        RequestError: with the languages that it has rules for.
+        RequestError: lists the supported languages.
     """
     from sacremoses.corpus import NonbreakingPrefixes
 
@@ -89,14 +90,14 @@ def require_rules(language: str) -> None:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What one side's text goes through, in this order.
+    """Pre-processing of one side's text, in this order.
 
-    1. ``normalization``: Unicode's NFC or NFKC, or nothing;
+    1. ``normalization``: Unicode NFC or NFKC, or none;
     2. ``lowercase``;
-    3. ``moses``: the punctuation and tokens of a language (``de``), with ``aggressive_hyphens`` or not.
+    3. ``moses``: Moses tokenization for a language (``de``), optionally with ``aggressive_hyphens``.
 
-    Lower-casing before tokenising is the order in which the published Multi30k text was made; Moses
-    then misses abbreviations that it knows in capitals (``Dr.`` is one token, ``dr.`` may be two).
+    Lowercasing precedes tokenization as in the published Multi30k text; Moses then misses abbreviations
+    that it only knows capitalised (``Dr.`` is one token, ``dr.`` may be two).
     """
 
     lowercase: bool = False
@@ -106,23 +107,23 @@ class Preprocessing:
 
     @property
     def is_faithful(self) -> bool:
-        """Whether `apply` changes no text at all."""
+        """Whether `apply` returns every text unchanged."""
         return not self.lowercase and self.moses is None and self.normalization == "none"
 
     def apply(self, text: str) -> str:
-        """The text as the subword model sees it."""
+        """Return the text as the subword model receives it."""
         text = self._normalise(text)
         if self.lowercase:
-            # Lower-casing can leave a sequence that has a composed form.
+            # Lowercasing can leave a sequence that has a composed form.
             text = self._normalise(text.lower())
         return moses(self.moses).tokenise(text, self.aggressive_hyphens) if self.moses else text
 
     def undo(self, text: str) -> str:
-        """Natural text again: tokens are joined; case and normalisation are not brought back."""
+        """Join tokens to natural text; case and Unicode form are not restored."""
         return moses(self.moses).detokenise(text) if self.moses else text
 
     def certain(self, text: str) -> str:
-        """The beginning of ``undo(text + more)`` that is the same whatever more is."""
+        """Return the prefix of ``undo(text + more)`` that does not depend on ``more``."""
         return moses(self.moses).certain(text) if self.moses else text
 
     def _normalise(self, text: str) -> str:
@@ -130,19 +131,19 @@ class Preprocessing:
 
 
 _MARKS = re.compile(r"(?:[^\w\s\x00-\x7f]|[\uff9e\uff9f]){32,}")
-"""Runs that may be of combining marks: no letters, but for two that compatibility makes marks of."""
+"""Runs of possible combining marks: no letters, except two that NFKD decomposes to marks."""
 
 
 def normalised(text: str, form: Literal["nfc", "nfkc"]) -> str:
-    """The text in a Unicode normalization form, as `unicodedata.normalize` gives it, in linear time.
+    """Normalise a text as `unicodedata.normalize` does, but in linear time.
 
-    Python's function orders combining marks by insertion, which is quadratic in the length of a run of
-    them. Long runs are ordered here first (Unicode Standard Annex #15: "Canonical Ordering Algorithm"),
-    which leaves it nothing to move.
+    Python's function orders combining marks by insertion sort, which is quadratic in the length of a run.
+    Long runs are sorted here first (Unicode Standard Annex #15: "Canonical Ordering Algorithm"), so that
+    it has nothing to move.
     """
     composed: Literal["NFC", "NFKC"] = "NFC" if form == "nfc" else "NFKC"
     decomposed: Literal["NFD", "NFKD"] = "NFD" if form == "nfc" else "NFKD"
-    # Fast, and linear: of text whose marks are out of order, it says so at the first of them.
+    # Fast and linear: the check stops at the first mark that is out of order.
     if unicodedata.is_normalized(composed, text):
         return text
     ordered = _MARKS.sub(lambda run: _in_order(run.group(), decomposed), text)
@@ -150,7 +151,7 @@ def normalised(text: str, form: Literal["nfc", "nfkc"]) -> str:
 
 
 def _in_order(run: str, form: Literal["NFD", "NFKD"]) -> str:
-    """The decomposed characters, with the marks that follow one another ordered by their classes."""
+    """Decompose the characters and sort consecutive marks by combining class."""
     signs = (part for sign in run for part in unicodedata.normalize(form, sign))
     ordered: list[str] = []
     for are_marks, group in groupby(signs, lambda sign: unicodedata.combining(sign) > 0):
@@ -168,17 +169,17 @@ def _in_order(run: str, form: Literal["NFD", "NFKD"]) -> str:
 def tokenise_for_bleu(
     text: str, language: str, lowercase: bool = True, aggressive_hyphens: bool = False
 ) -> str:
-    """One line as tokenised BLEU counts it: lower case, normalised punctuation, Moses tokens.
+    """Prepare one line for tokenised BLEU: lowercase, normalised punctuation, Moses tokens.
 
-    This is the pre-processing of the published Multi30k text. Report such a score only under its own
-    name, never as sacreBLEU's.
+    This is the pre-processing of the published Multi30k text. Report such scores under their own name,
+    never as sacreBLEU.
     """
     chosen = Preprocessing(lowercase=lowercase, moses=language, aggressive_hyphens=aggressive_hyphens)
     return chosen.apply(text)
 
 
 def refuse_surrogates(text: str, place: str = "the text") -> None:
-    """Refuse a text that has no UTF-8 form (JSON can hold one).
+    """Raise an error if a text cannot be encoded as UTF-8 (JSON can contain lone surrogates).
 
     Raises:
         DataError: names the place and the first lone surrogate.
@@ -187,6 +188,6 @@ def refuse_surrogates(text: str, place: str = "the text") -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{place} cannot be written as UTF-8: character {error.start + 1} is the lone surrogate "
+            f"{place} cannot be encoded as UTF-8: character {error.start + 1} is the lone surrogate "
             f"U+{ord(text[error.start]):04X}"
         ) from None

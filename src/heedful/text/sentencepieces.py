@@ -1,9 +1,9 @@
-"""A model of the sentencepiece library (Kudo and Richardson 2018), taken over as it is.
+"""Imported models of the sentencepiece library (Kudo and Richardson 2018).
 
-How it normalises text and which pieces it chooses stands in its own file, which is kept whole; it is not
-trained here. The vocabulary is a list of its own beside the file, for models that share one between two
-languages, as Marian's translators do. A text may begin with a code of the vocabulary, such as ``>>fra<<``,
-that says which language is wanted; the code is a token, and no text to the model.
+The model file, which defines normalization and segmentation, is stored unchanged; heedful does not train such
+models. The vocabulary is a separate list, because models such as Marian's translators share one between two
+languages. A text may begin with a language code of the vocabulary, such as ``>>fra<<``, which is encoded as
+one token and not passed to the sentencepiece model.
 """
 
 import base64
@@ -22,11 +22,12 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of another library's model, and which of them are heedful's specials.
+    """The tokens of an imported model, and which of them are heedful's special tokens.
 
     Args:
-        names: in the order of their ids.
-        specials: the id of each of heedful's specials, in their order; None where there is no such token.
+        names: the tokens, in the order of their ids.
+        specials: the id of each of heedful's special tokens, in heedful's order; None if there is no such
+            token.
     """
 
     names: tuple[str, ...]
@@ -34,23 +35,23 @@ class Vocabulary:
 
     @cached_property
     def theirs(self) -> tuple[int | None, ...]:
-        """Their id, by ours: the specials', then all others in their order."""
+        """The imported model's id for each of heedful's ids: special tokens first, then the others."""
         taken = {*self.specials}
         return (*self.specials, *(i for i in range(len(self.names)) if i not in taken))
 
     @property
     def learned(self) -> list[str]:
-        """The tokens that are not special, in the order of our ids."""
+        """The tokens that are not special, in the order of heedful's ids."""
         return [self.names[i] for i in self.theirs[len(SPECIALS) :] if i is not None]
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "Vocabulary":
-        """As a tokenizer keeps it."""
+        """Read the vocabulary from the data that `kept` returned."""
         return cls(tuple(data["names"]), tuple(data["specials"]))
 
 
 def kept(model: bytes, vocabulary: Vocabulary) -> dict[str, Any]:
-    """A model's file and its vocabulary as plain JSON values, for `heedful.text.subwords.build`."""
+    """Return a model file and its vocabulary as plain JSON values, for `heedful.text.subwords.build`."""
     return {
         "model": base64.b64encode(model).decode("ascii"),
         "names": list(vocabulary.names),
@@ -59,12 +60,12 @@ def kept(model: bytes, vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def model_file(data: dict[str, Any]) -> bytes:
-    """The library's file, of what `kept` made."""
+    """Return the sentencepiece model file from the data that `kept` returned."""
     return base64.b64decode(data["model"], validate=True)
 
 
 def spelled_pieces(names: Sequence[str]) -> list[bytes]:
-    """The bytes that each token adds to a text."""
+    """Return the bytes that each token adds to a text."""
     return [bytes.fromhex(m[1]) if (m := _BYTE.fullmatch(n)) else _plain(n) for n in names]
 
 
@@ -73,12 +74,12 @@ def _plain(name: str) -> bytes:
 
 
 def encoder(data: dict[str, Any]) -> Callable[[Sequence[str]], list[list[int]]]:
-    """From texts to ids.
+    """Return a function from texts to ids.
 
     Raises:
-        RuntimeError: the library cannot read its file.
+        RuntimeError: if the library cannot read the model file.
     """
-    # The library is needed for such tokenizers alone.
+    # Imported here because only such tokenizers need the library.
     from sentencepiece import SentencePieceProcessor
 
     processor: Any = SentencePieceProcessor(model_proto=model_file(data))

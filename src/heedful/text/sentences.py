@@ -1,10 +1,10 @@
-"""Where sentences begin and end, as far as single pieces tell: tables over a vocabulary.
+"""Sentence boundaries as far as single pieces show them: tables over a vocabulary.
 
-A sentence ends in . ! ? or …, whatever closing quotes and brackets follow, and the next begins with the next
-word; or it ends in 。！？, which no space follows; or its line ends. No abbreviation is known: after "Dr." a
-sentence begins. Pieces of whole words and of WordPiece keep no white space: there every piece that does not
-go on with a word begins one, so a number's point ends a sentence too, and line ends are not seen. Of what
-is spelt in single bytes, only the signs of ASCII are.
+A sentence ends with . ! ? or …, optionally followed by closing quotes and brackets, and the next one begins
+with the next word; or it ends with 。！？, after which no space is needed; or at the end of a line.
+Abbreviations are not recognised: a sentence begins after "Dr.". Word and WordPiece vocabularies lose white
+space: there every piece that does not continue a word begins one, so a decimal point also ends a sentence,
+and line ends are not seen. Of characters that are encoded as bytes, only ASCII is recognised.
 """
 
 from collections.abc import Iterable
@@ -19,23 +19,23 @@ from heedful.text.tokenizer import Tokenizer
 STOPS = ".!?…"
 WIDE_STOPS = "。！？"
 BRACKETS = ")]}»”’›」』）】》〉"
-"""What closes, and never opens."""
+"""Characters that only close."""
 QUOTES = "\"'“«"
-"""What also opens: it closes where no white space stands before it."""
+"""Characters that open or close: they close if no white space precedes them."""
 
 
 @dataclass(frozen=True)
 class SentenceSigns:
-    """Of each id, what its piece tells of sentences; each ``[V]``.
+    """Sentence-boundary properties of the piece of each id; each ``[V]``.
 
     Args:
-        stops: it ends in `STOPS`, but for what closes: a sentence begins with the next word.
-        breaks: it ends in `WIDE_STOPS`, but for what closes, or holds a line end: a sentence begins with what
-            follows.
-        passed: it is white space, closing brackets or stops: it goes with what is before it.
-        quotes: it is quotes alone.
-        spaced: white space stands at its beginning, or it is said to begin a word.
-        spacing: white space stands at its end: what follows begins a word.
+        stops: the piece ends in `STOPS`, closing characters ignored: a sentence begins with the next word.
+        breaks: the piece ends in `WIDE_STOPS`, closing characters ignored, or contains a line end: a sentence
+            begins with the next piece.
+        passed: the piece is white space, closing brackets or stops, and belongs to what precedes it.
+        quotes: the piece consists of quotes only.
+        spaced: the piece begins with white space, or begins a word.
+        spacing: the piece ends with white space: the next piece begins a word.
     """
 
     stops: NDArray[np.bool_]
@@ -47,7 +47,7 @@ class SentenceSigns:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "SentenceSigns":
-        """Those of a tokenizer's pieces."""
+        """Compute the properties of a tokenizer's pieces."""
         pieces = [piece.decode("utf-8", "replace") for piece in tokenizer.model.pieces]
         bodies = [piece.strip() for piece in pieces]
         ends = [body.rstrip(BRACKETS + QUOTES + " ")[-1:] for body in bodies]
@@ -55,7 +55,7 @@ class SentenceSigns:
         quotes = _each(body != "" and not body.strip(QUOTES) for body in bodies)
         passed = _each(not body.strip(STOPS + WIDE_STOPS + BRACKETS + QUOTES) for body in bodies)
         spaced, spacing = _each(p[:1].isspace() for p in pieces), _each(p[-1:].isspace() for p in pieces)
-        # An unknown word is one; an unknown character may stand inside a word.
+        # <unk> is a whole word for these kinds; for the others it may be a character within a word.
         spaced[SPECIALS.unknown] = tokenizer.model.config.kind in {"word", "wordpiece"}
         spacing[SPECIALS.end] = True
         return cls(
@@ -71,7 +71,7 @@ class SentenceSigns:
 
     @classmethod
     def made_up(cls, vocab_size: int) -> "SentenceSigns":
-        """Those of a vocabulary of words of which every twentieth ends a sentence."""
+        """Return the properties of a made-up vocabulary in which every twentieth word ends a sentence."""
         stops, none = np.arange(vocab_size) % 20 == 0, np.zeros(vocab_size, dtype=bool)
         return cls(stops=stops, breaks=none, passed=none, quotes=none, spaced=~none, spacing=none)
 

@@ -1,7 +1,7 @@
-"""The special tokens: heedful owns them, gives them the first ids and inserts those itself.
+"""Special tokens: heedful gives them the first ids and inserts them itself.
 
-They have no spelling that text could hit. A user who writes ``</s>`` gets the four or so tokens that
-spell it, and the same text back.
+No text is encoded to them. ``</s>`` in a text becomes the tokens that spell it (about four), and decodes
+to the same text.
 """
 
 from dataclasses import dataclass, fields
@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 class Specials:
     """The ids of the special tokens, the same in every vocabulary.
 
-    ``pad`` fills rectangles that leave heedful, ``start`` and ``end`` bound a sequence, ``unknown``
-    stands for what the vocabulary cannot spell, ``classify``, ``separate`` and ``mask`` are BERT's.
+    ``pad`` pads batches that leave heedful, ``start`` and ``end`` delimit a sequence, ``unknown`` replaces
+    text that the vocabulary cannot encode, and ``classify``, ``separate`` and ``mask`` are BERT's.
     """
 
     pad: int = 0
@@ -25,12 +25,12 @@ class Specials:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """How the specials are shown, in the order of their ids."""
+        """The display names of the special tokens, in the order of their ids."""
         return ("<pad>", "<s>", "</s>", "<unk>", "<cls>", "<sep>", "<mask>")
 
     @property
     def never_written(self) -> tuple[int, ...]:
-        """The specials that no output may hold: all but the end."""
+        """The special tokens that are never generated: all but ``end``."""
         return tuple(i for i in range(len(self)) if i != self.end)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""A tokenizer as one JSON file: format, version, SHA-256 and content."""
+"""Store a tokenizer as one JSON file: format, version, SHA-256 and content."""
 
 import json
 from pathlib import Path
@@ -13,26 +13,28 @@ VERSION = 1
 
 
 def write_content(path: Path, content: dict[str, Any]) -> None:
-    """Write the content with its hash, all or nothing.
+    """Write the content with its hash atomically.
 
     Raises:
-        WorkError: the file cannot be written.
+        WorkError: if the file cannot be written.
     """
     record = {"format": FORMAT, "version": VERSION, "sha256": sha256(content), "content": content}
     write_text(path, json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def read_content(path: Path) -> dict[str, Any]:
-    """Read what `write_content` wrote.
+    """Read content written by `write_content`.
 
     Raises:
-        RequestError: there is no such file, or it is not a tokenizer of a known version.
-        DamagedError: the content is not what was written.
+        RequestError: if the file is missing, or is not a tokenizer of a supported version.
+        DamagedError: if the content does not match its hash.
     """
     record = _record(path)
     content = record.get("content")
     if not isinstance(content, dict) or sha256(content) != record.get("sha256"):
-        raise DamagedError(f"{path}: the tokenizer is damaged, its SHA-256 is not the one in the file")
+        raise DamagedError(
+            f"{path}: the tokenizer is damaged: its SHA-256 does not match the one in the file"
+        )
     return content
 
 
@@ -47,11 +49,11 @@ def _record(path: Path) -> dict[str, Any]:
     except ValueError as error:
         if FORMAT.encode() in raw[:100]:
             raise DamagedError(f"{path}: the tokenizer is damaged: {error}") from error
-        raise RequestError(f"{path}: not a tokenizer of heedful (not JSON)") from error
+        raise RequestError(f"{path}: not a heedful tokenizer (not JSON)") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise RequestError(f"{path}: not a tokenizer of heedful")
+        raise RequestError(f"{path}: not a heedful tokenizer")
     if record.get("version") != VERSION:
         raise RequestError(
-            f"{path}: a tokenizer of version {record.get('version')!r}; this heedful reads version {VERSION}"
+            f"{path}: unsupported tokenizer version {record.get('version')!r}; expected version {VERSION}"
         )
     return record

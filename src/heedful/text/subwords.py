@@ -1,13 +1,13 @@
-"""A subword model: text to ids and ids to bytes, without specials and without pre-processing.
+"""Subword models: text to ids and ids to bytes, without special tokens and pre-processing.
 
-The ids of the specials come first (`heedful.text.specials`), then the 256 bytes where the kind has
-them, then what was learned. So that no text can hit a special, its entry in the library's vocabulary
-ends in a space, which no word does; and no word contains ``<0x``, so none can hit the entry of a byte.
+The ids of the special tokens come first (`heedful.text.specials`), then the 256 bytes if the kind has
+them, then the learned entries. So that no text is encoded to a special token, its entry in the library's
+vocabulary ends in a space, which no word does; and no word contains ``<0x``, so none matches a byte entry.
 
-Byte-pair and unigram models keep white space inside the pieces (`` dog``). One space is put before
-every text and one is taken away in decoding, so that the first word is no exception; this is exact for
-any text. (Words that are cut as GPT-2's are make that exception.) Decoding joins the bytes of the
-pieces: the library's decoders lose spaces.
+Byte-pair and unigram models keep white space inside the pieces (`` dog``). Encoding prepends one space to
+every text and decoding removes it, so that the first word is treated like any other; this is exact for
+any text. (The ``gpt2`` split does not prepend a space.) Decoding joins the bytes of the pieces, because
+the library's decoders lose spaces.
 """
 
 import json
@@ -37,24 +37,24 @@ PLACEHOLDERS = tuple(f"{name} " for name in SPECIALS.names)
 UNKNOWN = PLACEHOLDERS[SPECIALS.unknown]
 BYTE_PIECES = tuple(f"<0x{value:02X}>" for value in range(256))
 CONTINUES = "##"
-# What the library would do to ids after encoding. It adds and repeats some, even outside the vocabulary.
-_NEVER = ("padding", "truncation", "post_processor")
+# Post-processing by the library would add and repeat ids, even ids outside the vocabulary.
+_FORBIDDEN_STEPS = ("padding", "truncation", "post_processor")
 _WORDS: dict[str, str] = {
     "class": r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+",
     "space": r" ?\S+|\s+(?!\S)|\s+",
 }
 
-# The library's threads do not survive a fork: use them here, and not in forked processes. A process may
-# inherit "true" from the one that started it, so the value does not say who set it.
+# The library's threads do not survive a fork: enable them in this process and disable them in forked ones.
+# The value may be inherited from the parent process, so it does not show who set it.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
 
 
 def byte_letters() -> list[str]:
-    """The letter that stands for each byte in byte-level BPE (Radford 2019).
+    """Return the character that represents each byte in byte-level BPE (Radford 2019).
 
-    Printable Latin-1 signs stand for themselves, the other bytes for the code points from 256 on.
+    Printable Latin-1 characters represent themselves; other bytes map to the code points from 256 on.
     """
     plain = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
@@ -62,14 +62,14 @@ def byte_letters() -> list[str]:
 
 
 def pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:
-    """How text is cut into words before a model of this kind sees it."""
+    """Return the pre-tokenizer that splits text into words for this kind of model."""
     if config.kind == "wordpiece":
         return pre_tokenizers.BertPreTokenizer()
     if config.kind == "word":
         spaces = config.split == "space"
         return pre_tokenizers.WhitespaceSplit() if spaces else pre_tokenizers.Whitespace()
     if config.kind not in ("bpe", "byte-bpe", "unigram"):
-        raise ValueError(f"kind {config.kind} has no words")
+        raise ValueError(f"kind {config.kind} does not split text into words")
     if config.split == "gpt2":
         return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     steps: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Split(Regex(_WORDS[config.split]), "isolated")]
@@ -81,14 +81,14 @@ def pre_tokenizer(config: TokenizerConfig) -> pre_tokenizers.PreTokenizer:
 
 
 def words_of(config: TokenizerConfig, text: str) -> list[str]:
-    """The words of a text: of a vocabulary of words its own, of any other what stands between white space."""
+    """Split a text into words: with the pre-tokenizer for kind ``word``, at white space for any other."""
     if config.kind != "word":
         return text.split()
     return [word for word, _ in pre_tokenizer(config).pre_tokenize_str(text)]
 
 
 def normalizer(config: TokenizerConfig) -> normalizers.Normalizer | None:
-    """What is done to text before it is cut into words; None where that is nothing."""
+    """Return the normalizer that is applied before text is split into words; None if there is none."""
     cleaning = getattr(config, "cleaning", CleaningConfig())
     if cleaning == CleaningConfig():
         return None
@@ -101,25 +101,25 @@ def normalizer(config: TokenizerConfig) -> normalizers.Normalizer | None:
 
 
 CARRY_SPACES = ("bpe", "byte-bpe", "unigram")
-"""Kinds whose pieces hold the space before a word, as they find it."""
+"""Kinds whose pieces include the space before a word."""
 
 
 def first_space(config: TokenizerConfig) -> str:
-    """What is put before every text, so that the first word is no exception."""
+    """Return the prefix of every text, a space or nothing, that makes the first word like any other."""
     return " " if config.kind in CARRY_SPACES and getattr(config, "split", None) != "gpt2" else ""
 
 
 @dataclass(frozen=True, eq=False)
 class SubwordModel:
-    """A trained model of one kind. Made by `build`, never directly.
+    """A trained subword model. Use `build` to create one.
 
     Args:
         config: the kind and its settings.
-        data: what was learned, as plain JSON values.
-        pieces: the bytes that each id adds to a decoded text; none for a special.
-        labels: how each id is shown to people.
-        space: what is put before a text and taken away again: one space, or nothing.
-        encode: texts to ids.
+        data: the learned parameters, as plain JSON values.
+        pieces: the bytes that each id adds to a decoded text; empty for a special token.
+        labels: the display form of each id.
+        space: the prefix that decoding removes from a text: one space, or nothing.
+        encode: a function from texts to ids.
     """
 
     config: TokenizerConfig
@@ -131,27 +131,27 @@ class SubwordModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of the configuration and of what was learned, in hexadecimal."""
+        """The SHA-256 of the configuration and the learned parameters, in hexadecimal."""
         return sha256(self.content)
 
     @property
     def content(self) -> dict[str, Any]:
-        """All that `build` needs, as plain JSON values."""
+        """The arguments of `build`, as plain JSON values."""
         return {"config": self.config.model_dump(mode="json"), "data": self.data}
 
     @property
     def is_faithful(self) -> bool:
-        """Whether decoding gives back any text that was encoded."""
+        """Whether decoding restores any encoded text exactly."""
         if self.config.kind in ("wordpiece", "word", "sentencepiece"):
             return False
         return getattr(self.config, "byte_fallback", True)
 
 
 def build(config: TokenizerConfig, data: dict[str, Any]) -> SubwordModel:
-    """Make the model from what was learned: just trained, or read from a file.
+    """Build a subword model from learned parameters (just trained, or read from a file).
 
     Raises:
-        ValueError: what was learned is no model of this kind, or changes the ids of texts afterwards.
+        ValueError: if the parameters do not define a model of this kind, or post-process ids.
     """
     if isinstance(config, ByteConfig):
         return _make(config, data, [bytes([value]) for value in range(256)], "", _encode_bytes)
@@ -164,21 +164,21 @@ def build(config: TokenizerConfig, data: dict[str, Any]) -> SubwordModel:
     spelled = sorted(library.get_vocab().items(), key=lambda entry: entry[1])
     names = [name for name, _ in spelled]
     if [i for _, i in spelled] != list(range(len(spelled))) or tuple(names[: len(SPECIALS)]) != PLACEHOLDERS:
-        raise ValueError("the vocabulary does not begin with the specials, or has gaps")
+        raise ValueError("the vocabulary must begin with the special tokens and have no gaps")
     learned = list(_spell(config, names[len(SPECIALS) :]))
-    # Pieces of the kinds that lose white space are spelt with a space, which their texts have not.
+    # Pieces of kinds that lose white space are decoded with a leading space that the text did not have.
     space = " " if config.kind in ("wordpiece", "word") else first_space(config)
     return _make(config, data, learned, space, _library_encoder(library, first_space(config)))
 
 
 def _library(data: dict[str, Any]) -> Library:
-    for name in _NEVER:
+    for name in _FORBIDDEN_STEPS:
         if data.get(name) is not None:
-            raise ValueError(f"{name} must be null: ids are those of the model alone")
+            raise ValueError(f"{name} must be null: ids must not change after encoding")
     try:
         return Library.from_str(json.dumps(data))
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # a failed assertion of the library; no Exception
+        if type(error).__name__ != "PanicException":  # a failed assertion of the library; not an Exception
             raise
         raise ValueError(f"the tokenizers library cannot read it: {error}") from None
 
@@ -192,7 +192,7 @@ def _make(
 
 
 def _spell(config: TokenizerConfig, names: list[str]) -> Iterator[bytes]:
-    """The bytes of every learned entry of a library's vocabulary."""
+    """Yield the bytes of every learned entry of the library's vocabulary."""
     if config.kind == "byte-bpe":
         values = {letter: value for value, letter in enumerate(byte_letters())}
         yield from (bytes(values[letter] for letter in name) for name in names)
@@ -209,7 +209,7 @@ def _spell(config: TokenizerConfig, names: list[str]) -> Iterator[bytes]:
 
 
 def _label(config: TokenizerConfig, piece: bytes) -> str:
-    """A piece for people: a space is ``▁``, and what cannot be printed is ``<0x..>``."""
+    """Return the display form of a piece: a space is ``▁``, an unprintable character ``<0x..>``."""
     if config.kind in ("wordpiece", "word"):
         is_start = piece.startswith(b" ")
         return piece[1:].decode() if is_start else CONTINUES + piece.decode()
@@ -252,7 +252,7 @@ def _build_characters(config: CharacterConfig, data: dict[str, Any]) -> SubwordM
 
 
 def library_data(config: TokenizerConfig, model: models.Model) -> dict[str, Any]:
-    """A library's model with the words of this kind, as plain JSON values."""
+    """Return a library model with the pre-tokenizer and normalizer of this kind, as plain JSON values."""
     library = Library(model)
     library.pre_tokenizer = pre_tokenizer(config)
     if (cleaned := normalizer(config)) is not None:
@@ -262,10 +262,10 @@ def library_data(config: TokenizerConfig, model: models.Model) -> dict[str, Any]
 
 
 def reserved(byte_fallback: bool) -> list[str]:
-    """The first entries of a library's vocabulary: the specials, and the bytes where it has them."""
+    """Return the first entries of the library's vocabulary: special tokens, then bytes if it has them."""
     return [*PLACEHOLDERS, *(BYTE_PIECES if byte_fallback else ())]
 
 
 def as_vocabulary(names: Iterable[str]) -> dict[str, int]:
-    """Number the names in their order; one that comes twice keeps its first number."""
+    """Number the names in order; a duplicate keeps its first number."""
     return {name: i for i, name in enumerate(dict.fromkeys(names))}

@@ -1,4 +1,4 @@
-"""The tokenizer: text to ids and back, one side's pre-processing around a subword model."""
+"""The tokenizer: text to ids and back, with one side's pre-processing and a subword model."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -21,9 +21,9 @@ _CONFIG: TypeAdapter[TokenizerConfig] = TypeAdapter(TokenizerConfig)
 class Tokenizer:
     """Pre-processing and a subword model. It never adds special tokens: `heedful.data` does.
 
-    ``decode(encode(x)) == x`` for any text x where `promises_round_trip` says so. Encoding is not a
-    homomorphism: ``encode(a) + encode(b)`` is not ``encode(a + b)``. To get the text that ids add to
-    a prompt, decode both and compare.
+    ``decode(encode(x)) == x`` for any text x if `promises_round_trip` is true. In general
+    ``encode(a) + encode(b) != encode(a + b)``. To get the text that ids add to a prompt, decode the prompt
+    with and without them and compare.
     """
 
     specials: Specials = SPECIALS
@@ -35,37 +35,37 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """V, the special tokens included. Ids run from 0 to V - 1."""
+        """The vocabulary size V, special tokens included. Ids run from 0 to V - 1."""
         return len(self.model.pieces)
 
     @property
     def promises_round_trip(self) -> bool:
-        """Whether ``decode(encode(x)) == x`` for any text (one without lone surrogates)."""
+        """Whether ``decode(encode(x)) == x`` for any text without lone surrogates."""
         return self.model.is_faithful and self._text.is_faithful
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; none for the empty text.
+        """Encode a text as ids; the empty text has none.
 
         Raises:
-            DataError: the text holds a lone surrogate, so it has no UTF-8 form.
+            DataError: if the text contains a lone surrogate, so it cannot be encoded as UTF-8.
         """
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, in order.
+        """Encode each text as ids.
 
         Raises:
-            DataError: a text holds a lone surrogate, so it has no UTF-8 form.
+            DataError: if a text contains a lone surrogate, so it cannot be encoded as UTF-8.
         """
         for text in texts:
             refuse_surrogates(text)
         return self.model.encode([self._text.apply(text) for text in texts])
 
     def encode_parts(self, parts: Sequence[str], between: str) -> list[list[int]]:
-        """The ids of the parts of one text, with ``between`` before all but the first.
+        """Encode the parts of one text, with ``between`` before all but the first.
 
         Raises:
-            DataError: a part holds a lone surrogate, so it has no UTF-8 form.
+            DataError: if a part contains a lone surrogate, so it cannot be encoded as UTF-8.
         """
         for part in parts:
             refuse_surrogates(part)
@@ -74,48 +74,50 @@ class Tokenizer:
 
     @property
     def spells_what_it_knows(self) -> bool:
-        """Whether ids without a single ``<unk>`` give back the very text that they were made of."""
-        changing = {"word", "wordpiece", "sentencepiece"}
-        return self.model.config.kind not in changing and self._text.is_faithful
+        """Whether ids without ``<unk>`` decode to exactly the text that was encoded."""
+        lossy = {"word", "wordpiece", "sentencepiece"}
+        return self.model.config.kind not in lossy and self._text.is_faithful
 
     def spells(self, batch: Sequence[Sequence[int]]) -> bool:
-        """Whether the ids of some texts give back the very same texts."""
+        """Whether the ids of a batch of texts decode to exactly these texts."""
         return self.spells_what_it_knows and not any(self.specials.unknown in ids for ids in batch)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids, as a person would write it. Specials add nothing.
+        """Decode ids to natural text. Special tokens add nothing.
 
-        Bytes that are not UTF-8, which only a model can produce, become U+FFFD.
+        Invalid UTF-8, which only a model's output can contain, becomes U+FFFD.
         """
         return self._text.undo(self.surface(ids))
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each list of ids, in order."""
+        """Decode each list of ids."""
         return [self.decode(ids) for ids in batch]
 
     def surface(self, ids: Sequence[int]) -> str:
-        """The text of the ids before pre-processing is undone: Moses tokens are still apart.
+        """Decode ids without undoing pre-processing: Moses tokens stay separate.
 
-        The words that `words` counts are ``surface(ids).split()``.
+        The words that `words` numbers are ``surface(ids).split()``.
         """
         return b"".join(self._pieces(ids)).decode("utf-8", "replace")
 
     def spelled(self, ids: Sequence[int], *, begun: bool) -> list[bytes]:
-        """The bytes that each id adds to a text, before pre-processing is undone; specials add none.
+        """Return the bytes that each id adds to a text, without undoing pre-processing.
+
+        Special tokens add none.
 
         Args:
             ids: the ids.
-            begun: whether they follow others. If not, they are those of a whole text, which has no space
-                before its first word.
+            begun: whether the ids continue a text. If not, they begin a text, which has no space before its
+                first word.
         """
         return [self.model.pieces[self._checked(i)] for i in ids] if begun else self._pieces(ids)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """How each id is shown to people: ``▁dog``, ``<0xE2>``, ``</s>``."""
+        """Return the display form of each id: ``▁dog``, ``<0xE2>``, ``</s>``."""
         return [self.model.labels[self._checked(i)] for i in ids]
 
     def whole_words(self) -> dict[str, int]:
-        """The words that one id alone spells, for filling embeddings from word vectors."""
+        """Return the words that are a single token, to initialise embeddings from word vectors."""
         found: dict[str, int] = {}
         for i in range(len(self.specials), self.vocab_size):
             text = self._pieces([i])[0].decode("utf-8", "replace")
@@ -125,10 +127,10 @@ class Tokenizer:
         return found
 
     def words(self, ids: Sequence[int]) -> list[int]:
-        """For each id, the index of its word in ``surface(ids).split()``.
+        """Return for each id the index of its word in ``surface(ids).split()``.
 
-        That is the word of its first character that is no white space; `NO_WORD` (-1) for a special
-        and for white space alone.
+        This is the word of the id's first character that is not white space; `NO_WORD` (-1) for special
+        tokens and for white space only.
         """
         pieces = self._pieces(ids)
         numbers = _word_of_each_byte(b"".join(pieces))
@@ -140,11 +142,11 @@ class Tokenizer:
         return found
 
     def unknown_rate(self, ids: Sequence[int]) -> float:
-        """The share of ``<unk>`` among the ids; 0 where there are none."""
+        """Compute the share of ``<unk>`` among the ids; 0 if there are no ids."""
         return sum(i == self.specials.unknown for i in ids) / max(len(ids), 1)
 
     def unknown_words(self, text: str) -> list[str]:
-        """The words of a text, as pre-processing leaves them, of which something is ``<unk>``."""
+        """Return the pre-processed words of a text whose encoding contains ``<unk>``."""
         words = words_of(self.model.config, self._text.apply(text))
         return [
             word
@@ -153,16 +155,16 @@ class Tokenizer:
         ]
 
     def with_preprocessing(self, preprocessing: PreprocessingConfig) -> "Tokenizer":
-        """Another side's tokenizer over the same subword model."""
+        """Return a tokenizer with other pre-processing and the same subword model."""
         return Tokenizer(self.model, preprocessing)
 
     def same_pieces_as(self, other: "Tokenizer") -> bool:
-        """Whether ids stand for the same pieces in both (so embeddings may be tied)."""
+        """Whether each id has the same piece in both tokenizers (so embeddings may be tied)."""
         return self.model is other.model or self.model.pieces == other.model.pieces
 
     @property
     def content(self) -> dict[str, Any]:
-        """All that makes this tokenizer, as plain JSON values."""
+        """The complete state of this tokenizer, as plain JSON values."""
         return {**self.model.content, "preprocessing": self.preprocessing.model_dump(mode="json")}
 
     @cached_property
@@ -171,20 +173,20 @@ class Tokenizer:
         return sha256(self.content)
 
     def save(self, path: str | Path) -> None:
-        """Write one JSON file; a reader sees the old file or the new one, never a part.
+        """Write one JSON file atomically.
 
         Raises:
-            WorkError: the file cannot be written.
+            WorkError: if the file cannot be written.
         """
         write_content(Path(path), self.content)
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Read what `save` wrote.
+        """Load a tokenizer written by `save`.
 
         Raises:
-            RequestError: there is no such file, or it is not a tokenizer of a known version.
-            DamagedError: the content is not what was written.
+            RequestError: if the file is missing, or is not a tokenizer of a supported version.
+            DamagedError: if the content does not match its hash or is invalid.
         """
         content = read_content(Path(path))
         try:
@@ -192,7 +194,7 @@ class Tokenizer:
             preprocessing = PreprocessingConfig.model_validate(content["preprocessing"])
             return cls(build(config, content["data"]), preprocessing)
         except Exception as error:  # The library raises plain exceptions.
-            raise DamagedError(f"{path}: the tokenizer cannot be rebuilt: {error}") from error
+            raise DamagedError(f"{path}: cannot rebuild the tokenizer: {error}") from error
 
     def _checked(self, i: int) -> int:
         if not 0 <= i < self.vocab_size:
@@ -200,7 +202,7 @@ class Tokenizer:
         return i
 
     def _pieces(self, ids: Sequence[int]) -> list[bytes]:
-        """The bytes of each id, without the space that was put before the text."""
+        """Return the bytes of each id, without the space that encoding prepends."""
         pieces = [self.model.pieces[self._checked(i)] for i in ids]
         first = next((n for n, piece in enumerate(pieces) if piece), None)
         if first is not None:
@@ -209,7 +211,7 @@ class Tokenizer:
 
 
 def _word_of_each_byte(spelled: bytes) -> list[int]:
-    """For each byte, the index of its white-space word, or `NO_WORD`."""
+    """Return for each byte the index of its whitespace-separated word, or `NO_WORD`."""
     numbers: list[int] = []
     word, inside = NO_WORD, False
     for sign in spelled.decode("utf-8", "surrogateescape"):

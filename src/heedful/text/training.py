@@ -1,8 +1,8 @@
-"""Training a tokenizer: count words once, choose the alphabet, let the library learn the rest.
+"""Train a tokenizer: count words once, choose the alphabet, let the library learn the rest.
 
-The ids are a function of the lines alone for every kind but ``unigram``: the library's expectation
-maximisation adds numbers in an order that changes from run to run. Train one once, save it, and
-tell two apart by their fingerprints.
+Training is deterministic for every kind but ``unigram``: the library's expectation maximisation sums floats
+in an order that changes between runs. Train such a tokenizer once, save it, and compare tokenizers by
+fingerprint.
 """
 
 import json
@@ -54,13 +54,13 @@ def train_tokenizer(
     """Train a tokenizer on a stream of lines, read once.
 
     Args:
-        config: the kind and its sizes.
-        lines: raw text; a line break at the end of a line is left out.
-        preprocessing: what every line goes through first, in training and in use.
+        config: the kind and its settings.
+        lines: raw text; a line break at the end of a line is dropped.
+        preprocessing: the pre-processing of every line, in training and in use.
 
     Raises:
-        RequestError: ``vocab_size`` leaves no room for the text's characters.
-        DataError: there is no text, or a line has no UTF-8 form.
+        RequestError: if ``vocab_size`` is too small for the text's characters.
+        DataError: if there is no text, or a line cannot be encoded as UTF-8.
     """
     return train_shared(config, [(lines, preprocessing or PreprocessingConfig())])[0]
 
@@ -71,7 +71,7 @@ def train_shared(
     """Train one subword model on several sides, each with its own pre-processing (joint BPE).
 
     Returns:
-        A tokenizer for each side, in order; all hold the same model.
+        A tokenizer for each side, in order; all share the same model.
     """
     lines = chain.from_iterable(_prepared(lines, preprocessing) for lines, preprocessing in sides)
     model = train_subwords(config, lines)
@@ -87,8 +87,8 @@ def train_subwords(config: TokenizerConfig, lines: Iterable[str]) -> SubwordMode
     """Train a subword model on text that is already pre-processed.
 
     Raises:
-        RequestError: ``vocab_size`` leaves no room for the text's characters, or the kind cannot be trained.
-        DataError: there is no text, or a line has no UTF-8 form.
+        RequestError: if ``vocab_size`` is too small for the text's characters, or the kind cannot be trained.
+        DataError: if there is no text, or a line cannot be encoded as UTF-8.
     """
     return build(config, _learn(config, _checked(lines)))
 
@@ -117,15 +117,15 @@ def _learn(config: TokenizerConfig, lines: Iterable[str]) -> dict[str, Any]:
             return _learn_words(config, _counted(lines, _cutter(config)))
         case SentencePieceConfig():
             raise RequestError(
-                "tokenizer.subwords.kind=sentencepiece: such models are taken over (heedful import), not "
-                "trained; kind=unigram learns pieces of that sort"
+                "tokenizer.subwords.kind=sentencepiece cannot be trained, only imported (heedful import); "
+                "use kind=unigram to train a similar model"
             )
         case _:
             assert_never(config)
 
 
 def _cutter(config: TokenizerConfig) -> Callable[[str], list[str]]:
-    """Cut lines into words exactly as the finished model will."""
+    """Return a function that splits lines into words exactly as the trained model will."""
     cut, space, cleaned = pre_tokenizer(config).pre_tokenize_str, first_space(config), normalizer(config)
     clean = cleaned.normalize_str if cleaned else str
     return lambda line: [word for word, _ in cut(space + clean(line))] if line else []
@@ -138,20 +138,20 @@ def _counted(lines: Iterable[str], cut: Callable[[str], list[str]]) -> Words:
     return words
 
 
-def _room(vocab_size: int | None, taken: int) -> int | None:
-    """How many entries may be learned; None is no limit."""
-    if vocab_size is not None and vocab_size <= taken:
+def _room(vocab_size: int | None, reserved_size: int) -> int | None:
+    """Return how many entries may be learned; None means no limit."""
+    if vocab_size is not None and vocab_size <= reserved_size:
         raise RequestError(
-            f"tokenizer.subwords.vocab_size={vocab_size}: leaves nothing to learn; special tokens and bytes "
-            f"take {taken}"
+            f"tokenizer.subwords.vocab_size={vocab_size}: must be greater than {reserved_size}, the number "
+            "of entries reserved for special tokens and bytes"
         )
-    return None if vocab_size is None else vocab_size - taken
+    return None if vocab_size is None else vocab_size - reserved_size
 
 
 def _alphabet(
     config: BpeConfig | UnigramConfig | WordPieceConfig, words: Words, room: int | None
 ) -> list[str]:
-    """The characters that get an entry, in code-point order. NUL never does: trainers use it."""
+    """Return the characters that get an entry, in code-point order. NUL never does: trainers use it."""
     counts = count_characters(words)
     del counts["\0"]
     at_most = config.alphabet if room is None else min(config.alphabet, room)
@@ -183,7 +183,7 @@ def _learn_bpe(config: BpeConfig, words: Words) -> dict[str, Any]:
 def _learn_byte_bpe(config: ByteBpeConfig, words: Words) -> dict[str, Any]:
     letters = byte_letters()
     room = _room(config.vocab_size, len(SPECIALS) + 255)
-    # The pre-tokenizer of this kind has put letters for bytes already.
+    # The pre-tokenizer of this kind has already mapped bytes to characters.
     merges = _merges(config, words, sorted(letters), room and room + 255)
     vocabulary = as_vocabulary([*reserved(False), *letters, *(left + right for left, right in merges)])
     return library_data(config, models.BPE(vocabulary, merges))
@@ -192,7 +192,7 @@ def _learn_byte_bpe(config: ByteBpeConfig, words: Words) -> dict[str, Any]:
 def _merges(
     config: BpeConfig | ByteBpeConfig, words: Words, alphabet: list[str], room: int | None
 ) -> list[tuple[str, str]]:
-    """The merges, in order: ``config.merges`` of them, or as many as fill ``room``."""
+    """Learn the merges, in order: ``config.merges`` of them, or as many as fill ``room``."""
     size = room if config.merges is None else len(alphabet) + config.merges
     assert size is not None
     trainer = trainers.BpeTrainer(
@@ -202,7 +202,7 @@ def _merges(
         show_progress=False,
     )
     found = _trained(Library(models.BPE()), trainer, words)["merges"]
-    # Two merges may spell the same entry, so the library can find more of them than were asked for.
+    # Two merges may produce the same entry, so the library can return more merges than requested.
     return [(left, right) for left, right in found[: config.merges]]
 
 
@@ -221,9 +221,9 @@ def _learn_unigram(config: UnigramConfig, words: Words) -> dict[str, Any]:
 
 
 def _most_probable(found: list[list[Any]], letters: set[str], room: int) -> list[tuple[str, float]]:
-    """The single characters and, in the room that is left, the pieces of the highest scores.
+    """Select all single characters and fill the remaining entries with the highest-scoring pieces.
 
-    The library leaves more than it was asked for when the characters alone fill the vocabulary.
+    The library returns more pieces than requested if the characters alone fill the vocabulary.
     """
     ranked = sorted(((name, score) for name, score in found if name != UNKNOWN), key=lambda p: (-p[1], p[0]))
     longer = [name for name, _ in ranked if name not in letters]
@@ -234,12 +234,12 @@ def _most_probable(found: list[list[Any]], letters: set[str], room: int) -> list
 def _learn_wordpiece(config: WordPieceConfig, words: Words) -> dict[str, Any]:
     room = _room(config.vocab_size, len(SPECIALS) + 1)
     assert room is not None
-    # Every character may need an entry at the start of a word and one inside.
+    # Every character may need one entry at the start of a word and one within a word.
     alphabet = _alphabet(config, words, (room + 1) // 2)
     kept = restricted(words, alphabet)
     starts = {word[0] for word in kept if word}
     inner = {CONTINUES + letter for word in kept for letter in word[1:]}
-    # Given in order, because the library numbers them as it meets them, which differs between runs.
+    # Passed in sorted order, because the library's own numbering differs between runs.
     trainer = trainers.BpeTrainer(
         vocab_size=room + 1,
         min_frequency=config.min_frequency,
@@ -254,7 +254,7 @@ def _learn_wordpiece(config: WordPieceConfig, words: Words) -> dict[str, Any]:
 
 
 def _trained(library: Library, trainer: trainers.Trainer, words: Words) -> dict[str, Any]:
-    """Run the library's trainer on counted words; it has no pre-tokenizer, so words stay whole."""
+    """Run the library's trainer on counted words, without a pre-tokenizer, so that words stay whole."""
     library.train_from_iterator(repeated(words), trainer)
     model: dict[str, Any] = json.loads(library.to_str())["model"]
     return model

@@ -1,4 +1,4 @@
-"""The words of a text, each with its ids, and which of its characters every id stands for."""
+"""The words of a text with their ids, and the characters that each id covers."""
 
 import re
 from collections.abc import Sequence
@@ -8,26 +8,26 @@ from itertools import accumulate, pairwise
 from heedful.text.tokenizer import Tokenizer
 
 Span = tuple[int, int]
-"""The first character of a stretch of text, and the first one after it."""
+"""The start and end (exclusive) of a span of characters."""
 
 _WORD = re.compile(r"\S+")
 
 
 def word_ids(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[int]]:
-    """The ids of every word of a text, as they stand in ``" ".join(words)``.
+    """Return the ids of every word, as encoded in ``" ".join(words)``.
 
-    Joined, they are the ids of that text, if the kind cuts words at blanks, as all but ``unigram`` of the
-    subword kinds surely do. A word that leaves no id behind (a lone control character, say) is ``<unk>``.
+    Concatenated, they are the ids of that text if the kind splits words at spaces, as all subword kinds but
+    ``unigram`` always do. A word without ids (a lone control character, for example) becomes ``<unk>``.
 
     Raises:
-        DataError: a word holds a lone surrogate.
+        DataError: if a word contains a lone surrogate.
     """
     return word_ids_of_all(tokenizer, [words])[0]
 
 
 def word_ids_of_all(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-    """`word_ids` of several texts; what occurs often is encoded once."""
-    # A kind that puts a space before every text does so before every word by itself.
+    """Return the `word_ids` of several texts; each distinct word is encoded once."""
+    # A kind that prepends a space to every text does so for every word that is encoded alone.
     blank = "" if tokenizer.model.space else " "
     first = list({words[0]: None for words in texts if words})
     later = list({word: None for words in texts for word in words[1:]})
@@ -41,24 +41,24 @@ def word_ids_of_all(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> lis
 
 @dataclass(frozen=True)
 class Spelled:
-    """The ids of a text, with the stretch of the text that each stands for.
+    """The ids of a text, with the span of characters that each covers.
 
     Args:
-        ids: of all words.
-        spans: of each id, its characters; all of its word where the ids do not tell.
+        ids: the ids of all words.
+        spans: the characters of each id; its whole word if they cannot be determined.
     """
 
     ids: list[int]
     spans: list[Span]
 
     def covering(self, span: Span) -> Span | None:
-        """The first and the last id that have characters of a stretch of text; None if none has."""
+        """Return the first and last index of the ids that overlap a span; None if none does."""
         touched = [i for i, (a, b) in enumerate(self.spans) if a < span[1] and b > span[0]]
         return (touched[0], touched[-1]) if touched else None
 
 
 def spelled(tokenizer: Tokenizer, text: str) -> Spelled:
-    """Read a text word by word, as white space parts them."""
+    """Encode a text word by word, split at white space."""
     found = Spelled([], [])
     places = [match.span() for match in _WORD.finditer(text)]
     words = [text[first:last] for first, last in places]
@@ -69,24 +69,24 @@ def spelled(tokenizer: Tokenizer, text: str) -> Spelled:
 
 
 def spans(tokenizer: Tokenizer, word: str, ids: Sequence[int]) -> list[Span]:
-    """The characters of a word that each of its ids stands for.
+    """Return the span of characters of a word that each of its ids covers.
 
-    Pre-processing, unknown pieces and normalisation may change how long a word is; then every id stands for
-    the whole of it.
+    Pre-processing, unknown pieces and normalization may change the length of a word; then every id covers
+    the whole word.
     """
     sizes = [len(tokenizer.model.pieces[i].strip()) for i in ids]
     owners = [number for number, sign in enumerate(word) for _ in sign.encode()]
     if sum(sizes) != len(owners):
         return [(0, len(word))] * len(ids)
     bounds = list(accumulate(sizes, initial=0))
-    # A piece of blanks alone has no character of the word.
+    # A piece of spaces only covers no character of the word.
     return [(owners[a], owners[b - 1] + 1) if b > a else (0, 0) for a, b in pairwise(bounds)]
 
 
 def blank_words(text: str) -> list[str]:
-    """The words of a text that was tokenised before: what lies between blanks and tabs, and only those.
+    """Split a tokenised text into words at spaces and tabs only.
 
-    No other white space parts words, so that they are numbered as by the tools that align them.
+    Other white space does not separate words, so that words are numbered as by word alignment tools.
     """
     return [word for word in text.replace("\t", " ").split(" ") if word]
 
@@ -94,16 +94,17 @@ def blank_words(text: str) -> list[str]:
 def word_places(
     tokenizer: Tokenizer, texts: Sequence[Sequence[str]], ids: Sequence[Sequence[int]]
 ) -> list[list[int] | None]:
-    """For each id of each text the number of its word, from 0.
+    """Return the word index (from 0) of each id of each text.
 
     Args:
-        tokenizer: made the ids.
+        tokenizer: the tokenizer that produced the ids.
         texts: the words of each text.
-        ids: of each text as a whole.
+        ids: the ids of each text, encoded as a whole.
 
     Returns:
-        None for a text whose ids are not those of its words one by one (`word_ids`). So it is where the
-        tokenizer joins words, or where pre-processing looks at the words around (Moses does at times).
+        The word indices of each text, or None if its ids differ from those of its words encoded one by one
+        (`word_ids`): the tokenizer joined words, or pre-processing depends on neighbouring words (as
+        sometimes with Moses).
     """
     found: list[list[int] | None] = []
     for own, whole in zip(word_ids_of_all(tokenizer, texts), ids, strict=True):

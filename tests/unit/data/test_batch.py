@@ -1,4 +1,4 @@
-"""The batch owns the shift: what is read, what is wanted, and that both stay aligned when packed."""
+"""Batches: inputs and targets are shifted by one and stay aligned when packed."""
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ def test_inputs_are_targets_shifted_by_one_within_every_sequence(pairs):
     assert batch.n_tokens == sum(len(s) + len(t) + 2 for s, t in pairs)
 
 
-def test_a_batch_of_pictures_has_classes_and_wants_no_token():
+def test_a_batch_of_images_has_classes_and_no_target_tokens():
     pictures = Pictures.of(torch.zeros(3, 2, 5, 5), 7)
     batch = Batch.of_pictures(pictures, [2, 0, 1], [11, 13, 17])
     assert batch.inputs is pictures
@@ -59,7 +59,7 @@ def test_windows_read_all_but_the_last_and_want_all_but_the_first(n, length, dat
 
 
 @given(st.lists(st.tuples(ids, ids), min_size=1, max_size=5), st.data())
-def test_links_lie_where_their_tokens_are_read_and_foretold(pairs, data):
+def test_links_refer_to_source_and_prediction_positions(pairs, data):
     sources, targets = zip(*pairs)
     links = []
     for source, target in pairs:
@@ -82,7 +82,7 @@ def test_links_lie_where_their_tokens_are_read_and_foretold(pairs, data):
     assert found.n_tokens == len({(b, t) for b, own in enumerate(links) for t, _ in own})
 
 
-def test_a_batch_without_links_knows_none():
+def test_a_batch_without_links_has_none():
     batch = Batch.forced([[5]], [[6]], start=1, end=2)
     assert batch.links is None
     assert batch.linked([[]]).links.n_tokens == 0

@@ -51,12 +51,12 @@ def test_each_source_and_the_whole_may_give_a_part(folder):
 
 def test_sources_of_different_length_are_refused(folder):
     short = {"kind": "files", "columns": {"target": "short.txt"}}
-    with pytest.raises(DataError, match=r"number 2 \(files\) ends after 2"):
+    with pytest.raises(DataError, match=r"source 2 \(files\) ends after 2"):
         rows(folder, [TABLE, short])
 
 
-def test_a_column_may_stand_in_one_source_alone(folder):
-    with pytest.raises(DataError, match=r"b\.txt:1: the column 'source' stands in another source too"):
+def test_a_column_may_be_in_only_one_source(folder):
+    with pytest.raises(DataError, match=r"b\.txt:1: column 'source' is also in another source"):
         rows(folder, [TABLE, {"kind": "files", "columns": {"source": "b.txt"}}])
 
 

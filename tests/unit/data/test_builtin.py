@@ -21,8 +21,6 @@ def test_columns_keep_their_names_unless_others_are_given():
     assert [str(row.where) for row in chosen] == [f"phrasebook-de/valid:{n}" for n in (1, 2, 3)]
 
 
-def test_a_column_that_is_not_there_is_named():
-    with pytest.raises(
-        DataError, match=r"phrasebook-de/valid: there is no column 'sourc' \(did you mean 'source'"
-    ):
+def test_a_missing_column_is_named():
+    with pytest.raises(DataError, match=r"phrasebook-de/valid: no column 'sourc' \(did you mean 'source'"):
         first(text="sourc")

@@ -30,7 +30,7 @@ TABLE = {"kind": "tsv", "paths": "a.tsv", "columns": {"text": 1}}
 LINES = {"kind": "jsonl", "paths": "b.jsonl", "columns": {"text": "said"}}
 
 
-def test_all_rows_of_one_source_come_before_those_of_the_next_and_say_where_they_stood(folder):
+def test_sources_are_concatenated_and_rows_keep_their_locations(folder):
     found = list(opened(folder, [LINES, TABLE, LINES]))
     assert [row.row for row in found] == [
         {"text": text} for text in ("four", "five", "long one", "long two", "long three", "four", "five")
@@ -44,7 +44,7 @@ def test_each_source_and_the_whole_may_give_a_part(folder):
     assert [row.row["text"] for row in found] == ["four"]
 
 
-def test_sources_that_stand_beside_each_other_can_be_one_of_them(folder):
+def test_a_beside_source_can_be_in_a_chain(folder):
     labels = {"kind": "tsv", "paths": "a.tsv", "columns": {"label": 0}}
     found = list(opened(folder, [{"kind": "beside", "sources": [TABLE, labels]}, LINES]))
     assert [set(row.row) for row in found] == [{"text", "label"}] * 3 + [{"text"}] * 2
@@ -55,6 +55,6 @@ def test_a_missing_file_of_the_last_source_is_found_when_the_chain_is_opened(fol
         opened(folder, [TABLE, {**LINES, "paths": "c.jsonl"}])
 
 
-def test_one_source_is_no_chain(folder):
+def test_a_chain_requires_two_sources(folder):
     with pytest.raises(ValidationError, match="at least 2 items"):
         opened(folder, [TABLE])

@@ -49,7 +49,7 @@ def test_words_and_tags_of_news(tmp_path, name, end):
     ]
 
 
-def test_comments_ranges_and_empty_nodes_are_no_words(tmp_path):
+def test_comments_ranges_and_empty_nodes_are_skipped(tmp_path):
     (tmp_path / "x.conll").write_text(UNIVERSAL)
     assert opened(tmp_path, columns={"words": 1, "tags": 3}, universal=True) == [
         ({"words": ["in", "dem", "Haus im"], "tags": ["ADP", "DET", "NOUN"]}, "x.conll:4"),
@@ -77,11 +77,11 @@ def test_what_is_written_is_read(tmp_path_factory, sentences):
 
 def test_a_line_with_too_few_fields_is_named(tmp_path):
     (tmp_path / "x.conll").write_text("a X\nb\n")
-    with pytest.raises(DataError, match=r"x\.conll:2: 1 field, but field number 1 \(from 0\) is wanted"):
+    with pytest.raises(DataError, match=r"x\.conll:2: field number 1 \(from 0\) is required, got 1 field"):
         opened(tmp_path, columns={"words": 0, "tags": 1})
 
 
-def test_a_missing_file_is_told_at_once(tmp_path):
+def test_a_missing_file_is_reported_at_once(tmp_path):
     source = TypeAdapter(SourceConfig).validate_python(
         {"kind": "conll", "paths": "x", "columns": {"words": 0}}
     )

@@ -107,6 +107,6 @@ def test_a_position_of_other_data_is_refused():
         next(updates(LENGTHS, other, 40, seed=5))
 
 
-def test_no_samples_no_updates():
+def test_no_samples_are_an_error():
     with pytest.raises(ValueError, match="no samples"):
         next(updates(LENGTHS[:0], Cursor(), 13, seed=5))

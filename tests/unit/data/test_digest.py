@@ -52,7 +52,7 @@ def test_the_bytes_that_are_hashed():
     assert digest([{"a": "é"}]) == hashlib.sha256(content).hexdigest()
 
 
-def test_a_picture_counts_by_its_bytes_and_is_no_text():
+def test_an_image_is_hashed_by_its_bytes_and_differs_from_text():
     pixels = np.arange(6, dtype=np.uint8).reshape(2, 3)
     variants = [
         [{"a": Picture(pixels, "x")}],

@@ -37,20 +37,20 @@ def test_limit_and_skip_divide_all_classes(folder):
 def test_a_class_without_a_picture_is_named(folder):
     (folder / "pets" / "fox").mkdir()
     (folder / "pets" / "fox" / ".keep").write_text("")
-    with pytest.raises(DataError, match=r"pets/fox: there is no picture of this class"):
+    with pytest.raises(DataError, match=r"pets/fox: the class has no images"):
         rows(folder)
 
 
 def test_a_picture_beside_the_classes_is_named(folder):
     (folder / "pets" / "stray.JPG").write_bytes(b"")
-    with pytest.raises(DataError, match=r"stray.JPG: lies beside the folders"):
+    with pytest.raises(DataError, match=r"stray.JPG: image outside the class folders"):
         rows(folder)
 
 
-def test_a_folder_that_is_not_there_is_named_with_the_nearest(folder):
+def test_a_missing_folder_is_named_with_the_nearest(folder):
     with pytest.raises(DataError, match=r"petz: no such folder \(did you mean 'pets'\?\)"):
         open_source(FolderSource(path="petz"), folder)
-    with pytest.raises(DataError, match="there is no folder in it"):
+    with pytest.raises(DataError, match="has no subfolders"):
         open_source(FolderSource(path="pets/dog"), folder)
 
 

@@ -47,17 +47,17 @@ def test_labels_without_names_are_numbers(folder):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"", "is not an IDX file: it begins with nothing"),
-        (b"\x89PNG\r\n", "is not an IDX file: it begins with 89 50 4e 47"),
-        (idx(PIXELS, kind=13), "type 0x0d on 3 axes"),
-        (idx(PIXELS[0]), "type 0x08 on 2 axes"),
-        (idx(PIXELS)[:-1], "has 104 numbers, and its header says 105"),
-        (idx(PIXELS) + b"\0", "has 106 numbers"),
-        (idx(PIXELS)[:9], "cut off or damaged"),
+        (b"", "not an IDX file: it begins with nothing"),
+        (b"\x89PNG\r\n", "not an IDX file: it begins with 89 50 4e 47"),
+        (idx(PIXELS, kind=13), "type 0x0d with 3 axes"),
+        (idx(PIXELS[0]), "type 0x08 with 2 axes"),
+        (idx(PIXELS)[:-1], "its header announces 105 values, got 104"),
+        (idx(PIXELS) + b"\0", "its header announces 105 values, got 106"),
+        (idx(PIXELS)[:9], "truncated or damaged"),
         (idx(PIXELS[:5]), "x has 5, y has 7"),
     ],
 )
-def test_a_file_that_is_not_what_it_says_is_named(folder, content, message):
+def test_a_malformed_file_is_named(folder, content, message):
     (folder / "x").write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
         list(open_source(config(), folder))
@@ -65,7 +65,7 @@ def test_a_file_that_is_not_what_it_says_is_named(folder, content, message):
 
 
 def test_a_label_without_a_name_is_named(folder):
-    with pytest.raises(DataError, match="x:1: the label 2 has no name: `names` has 2"):
+    with pytest.raises(DataError, match="x:1: label 2 has no name: `names` has 2"):
         list(open_source(config(names=["a", "b"]), folder))
 
 

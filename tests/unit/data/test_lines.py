@@ -72,7 +72,7 @@ def test_a_missing_file_is_named_with_its_nearest_neighbour(write, tmp_path):
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"no such file \(there is no folder .*corpora\)"):
+    with pytest.raises(DataError, match=r"no such file \(no folder .*corpora\)"):
         find("corpora/train.en", tmp_path)
 
 
@@ -82,7 +82,7 @@ def test_a_folder_is_not_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("through_link", [False, True])
-def test_what_has_no_end_is_refused_before_it_is_read(tmp_path, through_link):
+def test_a_device_is_refused_before_reading(tmp_path, through_link):
     name = "/dev/zero"
     if through_link:
         (tmp_path / "train.en").symlink_to("/dev/zero")
@@ -124,13 +124,13 @@ def test_an_empty_file_is_an_error(write, name, content):
 
 
 def test_plain_text_named_gz(write):
-    with pytest.raises(DataError, match=r"a\.gz: is named \.gz but is not a gzip file"):
+    with pytest.raises(DataError, match=r"a\.gz: named \.gz but not a gzip file"):
         read(write("plain\n", "a.gz"))
 
 
 def test_truncated_gzip(write):
     content = gzip.compress(os.urandom(4000).hex().encode())
-    with pytest.raises(DataError, match=r"a\.gz: the gzip file is cut off"):
+    with pytest.raises(DataError, match=r"a\.gz: the gzip file is truncated"):
         read(write(content[: len(content) // 2], "a.gz"))
 
 
@@ -153,12 +153,12 @@ def test_an_unset_variable_is_explained(monkeypatch, value):
     if value is not None:
         monkeypatch.setenv("HEEDFUL_DATA", value)
     with pytest.raises(
-        DataError, match="HEEDFUL_DATA is not set; it must point to the folder that holds the corpora"
+        DataError, match="HEEDFUL_DATA is not set; set it to the folder that contains the corpora"
     ):
         expand("$HEEDFUL_DATA/x")
 
 
-def test_other_dollars_are_text_and_home_is_home(monkeypatch):
+def test_other_dollars_are_kept_and_the_home_folder_is_expanded(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.setenv("HEEDFUL_DATA", "/d")
     assert expand("~/a$b$HEEDFUL_DATASET") == "/home/someone/a$b$HEEDFUL_DATASET"

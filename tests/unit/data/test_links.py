@@ -11,14 +11,14 @@ links = st.frozensets(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_siz
 
 
 @given(links, links, st.sampled_from("p?"), st.integers(0, 1))
-def test_what_was_written_is_read(sure, possible, sign, first):
+def test_written_links_are_read_back(sure, possible, sign, first):
     text = " ".join(f"{i + first}-{j + first}" for i, j in sure)
     text += " " + "  ".join(f"{i + first}{sign}{j + first}" for i, j in possible)
     assert read_links(text, "x", first) == Links(sure, possible)
 
 
 @pytest.mark.parametrize("word", ["1", "1-", "-1", "1--1", "1-2-3", "a-b", "1p", "1s2", "1,2"])
-def test_what_is_no_link_is_named_with_its_place(word):
+def test_a_malformed_link_is_named_with_its_location(word):
     with pytest.raises(DataError, match="gold:7: ") as caught:
         read_links(f"0-0 {word}", "gold:7")
     assert repr(word) in str(caught.value)
@@ -34,10 +34,10 @@ def test_links_outside_of_the_pair_are_refused_and_no_others(found, n_source, n_
         with pytest.raises(DataError) as caught:
             check_links(each, n_source, n_target, "x")
         i, j = min(outside)
-        assert f"x: the link {i}-{j} points outside" in str(caught.value)
+        assert f"x: link {i}-{j} is outside" in str(caught.value)
         assert f"{n_source} source and {n_target} target words" in str(caught.value)
 
 
 def test_a_message_counts_as_the_file_does():
-    with pytest.raises(DataError, match=r"the link 4-1 points outside .* counted from 1"):
+    with pytest.raises(DataError, match=r"link 4-1 is outside .* counted from 1"):
         check_links(read_links("4-1", "x", 1), 3, 3, "x", first=1)

@@ -51,7 +51,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 @every_kind
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 61, 509])
-def test_specials_are_left_alone_and_the_rest_is_as_it_was(kind, n):
+def test_special_and_unselected_tokens_are_unchanged(kind, n):
     for seed in range(20):
         ids = sequence(n, seed)
         hidden = masking(**KINDS[kind]).hide(ids, Draw(1, 2, seed))
@@ -63,7 +63,7 @@ def test_specials_are_left_alone_and_the_rest_is_as_it_was(kind, n):
 
 
 @every_kind
-def test_runs_are_told_by_their_neighbours(kind):
+def test_spans_are_delimited_by_their_neighbours(kind):
     ids = sequence(251)
     hidden = masking(**KINDS[kind]).hide(ids, Draw(3))
     for place, before, after, within in zip(
@@ -78,7 +78,7 @@ def test_runs_are_told_by_their_neighbours(kind):
 
 
 @every_kind
-def test_what_is_hidden_depends_on_the_numbers_alone(kind):
+def test_the_selection_depends_only_on_the_key(kind):
     ids, made = sequence(101), masking(**KINDS[kind])
     first, again, other = (made.hide(ids, Draw(1, 2, n)) for n in (3, 3, 4))
     assert np.array_equal(first.ids, again.ids)
@@ -87,7 +87,7 @@ def test_what_is_hidden_depends_on_the_numbers_alone(kind):
 
 
 @pytest.mark.parametrize("kind", ["words", "spans"])
-def test_words_are_hidden_whole(kind):
+def test_whole_words_are_masked(kind):
     for seed in range(50):
         ids = sequence(97, seed)
         chosen = np.isin(np.arange(len(ids)), masking(**KINDS[kind]).hide(ids, Draw(seed)).places)
@@ -97,7 +97,7 @@ def test_words_are_hidden_whole(kind):
                 assert chosen[place] == chosen[place - 1]
 
 
-def test_nothing_is_hidden_where_there_is_nothing():
+def test_empty_sequences_are_unchanged():
     hidden = masking().hide(np.array([CLS, SEP]), Draw(1))
     assert hidden.ids.tolist() == [CLS, SEP]
     assert not len(hidden.places)
@@ -196,7 +196,7 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_pieces_tell_where_words_begin(name):
+def test_pieces_show_where_words_begin(name):
     tokenizer = train_tokenizer(TOKENIZERS[name], [TEXT] * 3)
     ids = np.array(tokenizer.encode(TEXT))
     assert int(word_beginnings(tokenizer)[ids].sum()) == len(TEXT.split())

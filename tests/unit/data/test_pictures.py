@@ -33,7 +33,7 @@ def png(image):
 
 
 @pytest.mark.parametrize("channels, shape", [(1, (5, 5)), (3, (5, 5, 3)), (1, (5, 5, 1))])
-def test_a_picture_of_the_size_that_is_wanted_is_read_as_it_is(channels, shape, tmp_path):
+def test_an_image_of_the_model_size_is_unchanged(channels, shape, tmp_path):
     array = noise(*shape)
     planes = array.reshape(5, 5, channels).transpose(2, 0, 1)
     Image.fromarray(array.squeeze()).save(tmp_path / "a.png")
@@ -41,7 +41,7 @@ def test_a_picture_of_the_size_that_is_wanted_is_read_as_it_is(channels, shape, 
         assert np.array_equal(Picture(content, "a").pixels(5, channels), planes)
 
 
-def test_colours_become_grey_as_eyes_see_them():
+def test_colours_are_converted_to_luminance():
     array = noise(3, 3, 3)
     grey = Picture(array, "a").pixels(3, 1)[0]
     assert np.abs(grey - array @ [0.299, 0.587, 0.114]).max() <= 1
@@ -53,12 +53,12 @@ def test_grey_becomes_three_equal_channels():
 
 
 @pytest.mark.parametrize("shape, middle", [((4, 10), np.s_[:, 3:7]), ((11, 5), np.s_[3:8, :])])
-def test_the_middle_square_is_kept(shape, middle):
+def test_the_centre_square_is_kept(shape, middle):
     array = noise(*shape)
     assert np.array_equal(Picture(array, "a").pixels(min(shape), 1)[0], array[middle])
 
 
-def test_a_smaller_picture_is_a_smoothed_one():
+def test_shrinking_is_antialiased():
     stripes = np.tile(np.array([0, 200], dtype=np.uint8), (8, 4))
     small = Picture(stripes, "a").pixels(2, 1)
     assert np.abs(small.astype(int) - 100).max() <= 15
@@ -66,7 +66,7 @@ def test_a_smaller_picture_is_a_smoothed_one():
     assert np.array_equal(Picture(flat, "a").pixels(13, 1), np.full((1, 13, 13), 93))
 
 
-def test_a_picture_is_turned_as_its_file_says(tmp_path):
+def test_the_exif_orientation_is_applied(tmp_path):
     array = noise(4, 4)
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by a quarter, clockwise
@@ -75,7 +75,7 @@ def test_a_picture_is_turned_as_its_file_says(tmp_path):
     assert np.array_equal(turned, np.rot90(array, -1))
 
 
-def test_what_is_transparent_is_white():
+def test_transparent_pixels_become_white():
     array = np.zeros((3, 3, 4), dtype=np.uint8)
     array[0, 0] = (10, 20, 30, 255)
     pixels = Picture(png(Image.fromarray(array)), "a").pixels(3, 3)
@@ -89,7 +89,7 @@ def test_sixteen_bits_keep_their_highest_eight():
     assert pixels[0].tolist() == [[0, 1], [156, 255]]
 
 
-def test_callers_may_give_what_they_have(tmp_path):
+def test_paths_bytes_arrays_and_images_are_accepted(tmp_path):
     array = noise(3, 3, 3)
     Image.fromarray(array).save(tmp_path / "a.png")
     given = [
@@ -111,8 +111,8 @@ def test_callers_may_give_what_they_have(tmp_path):
     [
         (np.zeros((3, 3)), "float64"),
         (np.zeros((3, 3, 2), dtype=np.uint8), r"\(3, 3, 2\)"),
-        (7, "a int is no picture"),
-        ("", "empty line"),
+        (7, "expected a path, an array or an image, got int"),
+        ("", "the path of an image is empty"),
     ],
 )
 def test_what_is_no_picture_is_refused(given, message):
@@ -127,15 +127,15 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path):
         if content is not None:
             (tmp_path / name).write_bytes(content)
     Image.fromarray(np.zeros((3, 3), dtype=np.float32)).save(tmp_path / "float.tif")
-    reasons = {"text.png": "known format", "cut.png": "cannot be read", "empty.png": "known format"}
-    reasons |= {"float.tif": "32 bits", "none.png": "no such file", ".": "cannot be read"}
+    reasons = {"text.png": "supported format", "cut.png": "cannot be read", "empty.png": "supported format"}
+    reasons |= {"float.tif": "32-bit", "none.png": "no such file", ".": "cannot be read"}
     for name, reason in reasons.items():
         with pytest.raises(DataError, match=reason) as caught:
             Picture(tmp_path / name, f"it/{name}").pixels(8, 1)
         assert str(caught.value).startswith(f"it/{name}: ")
 
 
-def test_a_device_is_no_picture_and_is_not_read(tmp_path):
+def test_a_device_is_refused_without_reading(tmp_path):
     picture = Picture.of("/dev/zero")
     with pytest.raises(DataError, match="/dev/zero: must be a regular file or a pipe"):
         picture.pixels(4, 3)
@@ -170,7 +170,7 @@ def test_no_program_is_started_for_a_picture(tmp_path, monkeypatch):
     content = encoded(Image.fromarray(noise(4, 4, 3)), "EPS")
     (tmp_path / "a.png").write_bytes(content)
     for given in (tmp_path / "a.png", content):
-        with pytest.raises(DataError, match=r"known format \(PNG, JPEG, GIF, BMP, TIFF, WEBP\)"):
+        with pytest.raises(DataError, match=r"supported format \(PNG, JPEG, GIF, BMP, TIFF, WEBP\)"):
             Picture.of(given).pixels(4, 3)
     assert not started
 
@@ -181,15 +181,15 @@ def test_no_pixel_is_decoded_of_a_picture_that_has_too_many(form, monkeypatch):
     allowed, too_many = (encoded(Image.fromarray(noise(8, n, 3)), form) for n in (12, 13))
     Picture(allowed, "a").pixels(4, 3)
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("it was decoded"))
-    with pytest.raises(DataError, match=r"a: .*its 13 x 8 pixels are more than 96; make it smaller"):
+    with pytest.raises(DataError, match=r"a: .*13 x 8 pixels, more than 96; reduce its size"):
         Picture(too_many, "a").pixels(4, 3)
     with pytest.raises(DataError, match="13 x 8 pixels"):
         Picture.of(Image.open(io.BytesIO(too_many)), "a")
 
 
 @pytest.mark.parametrize("width, height", [(8193, 8192), (13_000, 13_000), (60_000, 60_000)])
-def test_a_bomb_is_refused_by_its_header(width, height):
-    with pytest.raises(DataError, match=r"more than 67,108,864( pixels)?; make it smaller"):
+def test_a_decompression_bomb_is_refused_by_its_header(width, height):
+    with pytest.raises(DataError, match=r"more than 67,108,864( pixels)?; reduce its size"):
         Picture(header(width, height), "a").pixels(4, 3)
 
 
@@ -254,11 +254,11 @@ def test_a_damaged_file_is_read_or_refused(form, amount):
 
 def test_a_pipe_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "a.png")
-    with pytest.raises(DataError, match=r"cannot be read as a picture \(expected a file\)"):
+    with pytest.raises(DataError, match=r"cannot be read as an image \(expected a file\)"):
         Picture.of(tmp_path / "a.png").pixels(4, 3)
 
 
-def test_pictures_hash_alike_where_they_are_the_same(tmp_path):
+def test_equal_images_have_equal_hashes(tmp_path):
     array = noise(4, 6)
     assert Picture(array, "a").encoded() == Picture(array.copy(), "b").encoded()
     assert Picture(array, "a").encoded() != Picture(array.reshape(6, 4), "a").encoded()
@@ -266,7 +266,7 @@ def test_pictures_hash_alike_where_they_are_the_same(tmp_path):
     assert Picture(tmp_path / "a", "a").encoded() == Picture(b"xyz", "a").encoded()
 
 
-def test_the_kind_of_a_picture_is_told():
+def test_kind_describes_size_and_colour():
     assert Picture(noise(3, 5), "a").kind == "5 x 3 pixels in grey"
     assert Picture(png(Image.fromarray(noise(3, 5, 3))), "a").kind == "5 x 3 pixels in colours"
 
@@ -282,5 +282,5 @@ def test_a_path_in_a_table_starts_at_the_tables_folder(tmp_path):
 
 def test_an_empty_path_of_a_table_is_a_missing_picture(tmp_path):
     row = opened(LocatedRow({"picture": "", "label": "a"}, Location("t.tsv", 4)), ["picture"], tmp_path)
-    with pytest.raises(DataError, match=r"^t\.tsv:4: there is no picture$"):
+    with pytest.raises(DataError, match=r"^t\.tsv:4: the image is missing$"):
         row.row["picture"].pixels(3, 1)

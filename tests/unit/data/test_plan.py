@@ -45,7 +45,7 @@ def test_each_remaining_sample_once_and_no_budget_exceeded(lengths, budget, seed
     assert [u.tolist() for u in got] == [u.tolist() for u in plan(lengths, **options)]
 
 
-def test_a_sample_over_budget_stands_alone():
+def test_a_sample_over_budget_gets_its_own_update():
     lengths = np.array([2, 101, 3, 103])
     got = plan(lengths, tokens_per_update=7, seed=0, epoch=0)
     assert sorted(sorted(update.tolist()) for update in got) == [[0, 2], [1], [3]]
@@ -65,7 +65,7 @@ def test_in_order_each_sample_comes_once_within_the_budget(lengths, budget):
     assert longest == sorted(longest)
 
 
-def test_seed_and_epoch_both_matter_and_nothing_else_does():
+def test_the_plan_depends_only_on_seed_and_epoch():
     lengths = corpus(499)
 
     def flat(seed, epoch):
@@ -104,7 +104,7 @@ def test_updates_come_in_random_order():
     assert abs(means[:half].mean() - means[half:].mean()) < 4 * spread
 
 
-def test_equal_lengths_meet_other_company_in_another_epoch():
+def test_equal_lengths_are_grouped_differently_in_each_epoch():
     lengths = np.full(1009, 7)
     company = [
         {frozenset(update.tolist()) for update in plan(lengths, tokens_per_update=77, seed=0, epoch=epoch)}
@@ -120,7 +120,7 @@ def real_share(lengths, updates):
 
 
 @pytest.mark.parametrize(("columns", "n", "floor"), [(1, 20_011, 0.98), (2, 200_003, 0.97)])
-def test_rectangles_are_nearly_all_real_tokens(columns, n, floor):
+def test_padded_batches_have_little_padding(columns, n, floor):
     lengths = corpus(n, columns)
     updates = plan(lengths, tokens_per_update=4096, seed=0, epoch=0)
     full = [lengths[update, -1].sum() / 4096 for update in updates]
@@ -183,8 +183,8 @@ def test_split_lowers_the_padding_of_an_update():
     assert used / slots > real_share(lengths, updates) + 0.02
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="at least 1"):
         plan(np.array([1]), tokens_per_update=0, seed=0, epoch=0)
-    with pytest.raises(ValueError, match="0 parts"):
+    with pytest.raises(ValueError, match="n_parts must be at least 1, got 0"):
         split(np.array([0]), np.array([1]), 0)

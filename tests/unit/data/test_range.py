@@ -39,7 +39,7 @@ def test_rows_keep_their_places(folder):
 @pytest.mark.parametrize("skip", [N, N + 5])
 def test_nothing_left_is_an_error(folder, skip):
     for source in sources(skip=skip):
-        with pytest.raises(DataError, match=f"skip: {skip} leaves nothing: there are 7 rows"):
+        with pytest.raises(DataError, match=f"skip: {skip} leaves no rows: there are only 7 rows"):
             list(open_source(source, folder))
 
 

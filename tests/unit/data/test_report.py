@@ -84,7 +84,7 @@ def test_dropping_what_is_too_long():
     assert report.truncated == {}
 
 
-def test_the_ratio_looks_at_the_row_before_it_is_cut():
+def test_the_ratio_is_that_of_the_row_before_truncation():
     kept, report = run(ROWS, max_length=2, max_ratio=2.0)
     assert [where for _, where in kept] == ["train.en:1", "train.en:6"]
     assert report.dropped["length ratio above 2"].count == 2
@@ -111,13 +111,13 @@ def test_a_length_equal_to_the_limit_is_not_too_long():
 
 @pytest.mark.parametrize("rows", [[], located(([], [5]))])
 def test_no_row_left_is_an_error(rows):
-    with pytest.raises(DataError, match=r"^no row can be used\n  rows: ") as error:
+    with pytest.raises(DataError, match=r"^no rows left after filtering\n  rows: ") as error:
         run(rows)
     others = str(error.value).splitlines()[1:]
     assert all(line.startswith("  ") for line in others)  # they go on with the first, which gets a key
 
 
-def test_lines_for_people():
+def test_report_lines():
     _, report = run(ROWS * 3, unknown={"target": 1}, max_length=3)
     text = report.lines()
     assert text[0] == "rows: 21 read, 12 kept, 9 dropped"
@@ -155,7 +155,7 @@ def test_percentiles_are_numpys_nearest_rank(lengths, percent):
     too_long=st.sampled_from(["truncate", "drop"]),
     ratio=st.none() | st.floats(1, 3),
 )
-def test_every_row_is_accounted_for_and_what_is_kept_can_be_used(rows, limit, too_long, ratio):
+def test_every_row_is_counted_and_kept_rows_are_usable(rows, limit, too_long, ratio):
     report = DataReport()
     chosen = Filter(max_length=limit, too_long=too_long, max_ratio=ratio)
     kept = []
@@ -179,12 +179,12 @@ def test_every_row_is_accounted_for_and_what_is_kept_can_be_used(rows, limit, to
     "settings",
     [{"max_length": 0}, {"too_long": "split"}, {"empty": "keep"}, {"max_ratio": 0.5}, {"longest": 3}],
 )
-def test_nonsense_settings_are_refused(settings):
+def test_invalid_settings_are_refused(settings):
     with pytest.raises(ValidationError):
         Filter(**settings)
 
 
-def test_columns_that_stand_beside_are_passed_on_and_never_looked_at():
+def test_columns_beside_are_passed_through_unchecked():
     rows = [
         LocatedRow({"source": [5, 6, 7], "links": []}, Location("t", 1)),
         LocatedRow({"source": [5]}, Location("t", 2)),
@@ -195,7 +195,7 @@ def test_columns_that_stand_beside_are_passed_on_and_never_looked_at():
     assert set(report.columns) == {"source"}
 
 
-def test_notes_are_counted_and_told():
+def test_notes_are_counted_and_reported():
     report = DataReport()
     assert "noted" not in report.to_dict()
     report.note("strange", Location("t", 7))

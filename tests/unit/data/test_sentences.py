@@ -67,7 +67,7 @@ def beginnings_in_text(tokenizer, ids):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sentences_begin_where_the_text_says(kind):
+def test_sentences_begin_where_they_do_in_the_text(kind):
     tokenizer, ids = stream(kind, documents())
     found = Sentences(ids, SentenceSigns.of(tokenizer))
     assert found.places.tolist() == beginnings_in_text(tokenizer, ids.tolist())
@@ -140,7 +140,7 @@ def test_places_are_found_by_plain_loops():
 
 
 @pytest.mark.parametrize("text", ["ab.cd.e|f.g|hijklm.n|o|", "|a.bcd||e.f|"])
-def test_what_is_elsewhere_is_drawn_by_the_tokens_of_other_documents(text):
+def test_elsewhere_draws_uniformly_over_tokens_of_other_documents(text):
     found = made(text)
     # Of each place the document, the tokens before the first belong to the last.
     owners = [np.searchsorted(found.documents, place, side="right") - 1 for place in range(len(text))]

@@ -53,16 +53,16 @@ def test_every_question_is_a_row_with_its_passage_and_all_answers(tmp_path, name
     ("content", "message"),
     [
         ("", "x.json: the file is empty"),
-        ('{"question": "a"}\n{"question": "b"}', "x.json: not JSON that can be read"),
-        ("[]", "x.json: no list 'data' of objects"),
-        ('{"data": [{"paragraphs": 3}]}', "x.json: no list 'paragraphs' of objects"),
-        ('{"data": [{"paragraphs": [{"context": "a"}]}]}', "x.json: no list 'qas' of objects"),
+        ('{"question": "a"}\n{"question": "b"}', "x.json: invalid JSON"),
+        ("[]", "x.json: expected a list 'data' of objects"),
+        ('{"data": [{"paragraphs": 3}]}', "x.json: expected a list 'paragraphs' of objects"),
+        ('{"data": [{"paragraphs": [{"context": "a"}]}]}', "x.json: expected a list 'qas' of objects"),
         (file({"qas": ASKED}), "x.json, question 1: no field 'context'"),
-        (file({"context": "a", "qas": [{"question": "b"}]}), "x.json, question 1: no list 'answers'"),
-        (file({"context": "a", "qas": [{"question": None, "answers": []}]}), "holds null, not text"),
+        (file({"context": "a", "qas": [{"question": "b"}]}), "x.json, question 1: expected a list 'answers'"),
+        (file({"context": "a", "qas": [{"question": None, "answers": []}]}), "must be text, got null"),
     ],
 )
-def test_what_is_no_such_file_is_told(tmp_path, content, message):
+def test_malformed_files_are_refused(tmp_path, content, message):
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(DataError, match=message):
         opened(tmp_path)

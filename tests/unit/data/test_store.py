@@ -80,7 +80,7 @@ def test_no_rows(place):
     flush=st.integers(1, 29),
     on_disk=st.booleans(),
 )
-def test_what_goes_in_comes_out_wherever_it_was_cut(tmp_path, monkeypatch, rows, flush, on_disk):
+def test_rows_are_read_back_for_any_flush_size(tmp_path, monkeypatch, rows, flush, on_disk):
     monkeypatch.setattr(module, "_FLUSH", flush)
     path = tmp_path / "store" if on_disk else None
     store = TokenStore.build(({"text": row} for row in rows), ["text"], path, n_ids=70_001)
@@ -119,7 +119,7 @@ def test_opened_again_it_is_the_same_and_stays_on_disk(built):
 
 
 def test_another_key_is_refused(built):
-    with pytest.raises(RequestError, match="made from other data or with another tokenizer"):
+    with pytest.raises(RequestError, match="built from other data or with another tokenizer"):
         TokenStore.open(built, "other")
 
 
@@ -166,7 +166,7 @@ def test_a_store_is_replaced_and_nothing_else_is(built, tmp_path):
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "text"
 
 
-def test_what_a_killed_process_left_goes_when_it_is_written_again(built, tmp_path):
+def test_files_of_a_killed_process_are_removed(built, tmp_path):
     for name in (".store.0123456789ab", ".store.ba9876543210.former"):
         left = tmp_path / name.replace("store", built.name)
         left.mkdir()
@@ -215,7 +215,7 @@ def test_a_store_needs_columns():
         TokenStore.build(ROWS, [])
 
 
-def test_a_column_is_a_stream_of_its_rows_that_nobody_can_write_to(place):
+def test_a_column_is_a_stream_of_its_rows_that_is_read_only(place):
     store = TokenStore.build(ROWS, BOTH, place, n_ids=10)
     assert store.stream("source").tolist() == [3, 1, 4, 2, 6, 5, 3, 5]
     assert store.stream("target").tolist() == [1, 5, 9]

@@ -61,7 +61,7 @@ ARTICLES = " \n = One = \n \n a = b \n = not one = \n = = Part = = \n \n c \n = 
 TITLE = r" = [^=\n]+ = \n \n"
 
 
-def test_documents_begin_where_a_pattern_says(write):
+def test_documents_begin_where_the_pattern_matches(write):
     root = write("t", ARTICLES)
     first, second = ARTICLES[: ARTICLES.index(" = Two")], ARTICLES[ARTICLES.index(" = Two") :]
     assert documents(root, "t", begins=TITLE) == [(first, "t:1"), (second, "t:9")]
@@ -87,7 +87,7 @@ def test_documents_begin_where_a_pattern_says(write):
         ("a\nb\n\n", ".*", ["a\n", "b\n", "\n"]),
     ],
 )
-def test_of_a_file_that_is_cut_nothing_is_left_out(write, text, begins, wanted):
+def test_splitting_a_file_drops_no_text(write, text, begins, wanted):
     root = write("t.gz", text)
     if wanted is None:
         with pytest.raises(ValidationError, match="at least 1 character"):
@@ -99,11 +99,11 @@ def test_of_a_file_that_is_cut_nothing_is_left_out(write, text, begins, wanted):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"begins": "(="}, r"begins\n.*'\(=' is no regular expression: missing \), unterminated"),
-        ({"begins": "=", "documents": "line"}, "it needs documents=file, not line"),
+        ({"begins": "(="}, r"begins\n.*'\(=' is not a valid regular expression: missing \), unterminated"),
+        ({"begins": "=", "documents": "line"}, "begins requires documents=file, got documents=line"),
     ],
 )
-def test_a_pattern_that_cannot_work_is_refused(options, message):
+def test_invalid_patterns_are_refused(options, message):
     with pytest.raises(ValidationError, match=message):
         TypeAdapter(SourceConfig).validate_python({"kind": "text", "paths": "t", **options})
 
@@ -131,7 +131,7 @@ def test_several_files_and_folders_in_their_order(write):
     assert documents(root, "b", suffixes=[".json"]) == [("in b/skip.json\n", "b/skip.json:1")]
 
 
-def test_what_a_dot_hides_is_not_read(write):
+def test_hidden_files_are_not_read(write):
     for name in ("b/x.txt", "b/.venv/deep/licence.txt", "b/.x.txt", "b/c.d/y.txt"):
         root = write(name, name)
     assert [text for text, _ in documents(root, "b")] == ["b/c.d/y.txt", "b/x.txt"]
@@ -145,10 +145,10 @@ def test_a_folder_may_be_named_by_the_variable(write, monkeypatch):
     assert [text for text, _ in documents(Path("/"), "$HEEDFUL_DATA/corpus")] == ["x"]
 
 
-def test_what_is_missing_is_said_at_once(write):
+def test_a_missing_file_is_reported_at_once(write):
     root = write("b/x.json", "{}")
     config = {"kind": "text", "paths": "b"}
-    with pytest.raises(DataError, match=r"b: there is no file that ends in \.txt or \.md in this folder"):
+    with pytest.raises(DataError, match=r"b: no file in this folder ends in \.txt or \.md"):
         open_source(TypeAdapter(SourceConfig).validate_python(config), root)
     with pytest.raises(DataError, match=r"no such file \(did you mean 'x\.json'\?\)"):
         open_source(TypeAdapter(SourceConfig).validate_python({**config, "paths": "b/x.jsno"}), root)
@@ -163,7 +163,7 @@ def test_what_is_missing_is_said_at_once(write):
         (b"one\ntw\xc3", "t:2: byte 3 of the line is not UTF-8"),
     ],
 )
-def test_what_is_no_text_is_said_with_its_line(write, content, message):
+def test_malformed_text_is_named_with_its_line(write, content, message):
     root = write("t", content)
     with pytest.raises(DataError) as caught:
         read_text(TextFile(root / "t", "t"))

@@ -13,7 +13,7 @@ sizes = st.integers(1, 60)
 
 
 @given(sizes, sizes, st.integers(0, 5), st.integers(0, 4))
-def test_an_epoch_foretells_each_token_once_but_for_less_than_a_window(n, context, seed, epoch):
+def test_an_epoch_predicts_each_token_once_except_less_than_a_window(n, context, seed, epoch):
     windows = Windows(np.arange(n), context, seed)
     rows = windows.rows(range(len(windows.lengths)), epoch)
     length = min(n, context)
@@ -44,7 +44,7 @@ def test_epochs_begin_at_places_all_over_the_stream():
     assert [Windows(np.zeros(101), 7, seed=2).start(epoch) for epoch in range(10)] != starts[:10]
 
 
-def test_a_ring_goes_on_at_its_beginning():
+def test_a_ring_continues_at_its_beginning():
     got = ring(np.array([7, 8, 9], dtype=np.uint16), np.array([-1, 2, 4]), 5)
     assert got.tolist() == [[9, 7, 8, 9, 7], [9, 7, 8, 9, 7], [8, 9, 7, 8, 9]]
     assert got.dtype == np.int64
@@ -72,5 +72,5 @@ def test_a_stride_of_the_whole_context_makes_spans_that_do_not_overlap():
 
 @pytest.mark.parametrize("stride", [0, 4])
 def test_other_strides_are_refused(stride):
-    with pytest.raises(ValueError, match=f"stride of {stride} does not lie within 1 and the context of 3"):
+    with pytest.raises(ValueError, match=f"stride must be within 1 and the context 3, got {stride}"):
         list(spans(7, 3, stride))

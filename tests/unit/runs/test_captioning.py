@@ -386,7 +386,7 @@ def test_pictures_without_a_caption_are_not_scored(run, folder):
     strict = Run(run.folder, run.recipe.model_copy(update={"data": data}), run.processor, run.model)
     with pytest.raises(DataError, match=r"several.jsonl:5: caption is empty"):
         evaluate(strict, "several", table(folder, *rows))
-    with pytest.raises(DataError, match="no row can be used"):
+    with pytest.raises(DataError, match="no rows left after filtering"):
         evaluate(run, "several", table(folder, rows[-1]))
 
 

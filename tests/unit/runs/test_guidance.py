@@ -195,6 +195,6 @@ def test_a_link_outside_of_its_sentence_is_named_with_file_and_line(corpus):
     (corpus / "links").write_text("\n".join(lines) + "\n")
     with pytest.raises(DataError) as caught:
         into(corpus, recipe())
-    message = "data.train: source:4: alignment: the link 2-0 points outside of its sentence pair, which has 2"
+    message = "data.train: source:4: alignment: link 2-0 is outside its sentence pair, which has 2"
     assert str(caught.value).startswith(message)
     assert not (corpus / "run").exists()

@@ -235,7 +235,7 @@ def test_missing_images_of_a_table_are_left_out_and_counted(tmp_path):
     table.save_to_disk(str(tmp_path / "saved"))
     source = {"kind": "datasets", "path": "saved", "columns": {"picture": "image", "label": "label"}}
     data = {"train": source, "valid": source, "test": {"test": source}}
-    with pytest.raises(DataError, match=r"saved\[train\]:5: there is no picture"):
+    with pytest.raises(DataError, match=r"saved\[train\]:5: the image is missing"):
         into(tmp_path, data=data)
     run = into(tmp_path, data={**data, "filter": {"unreadable": "drop"}})
     report = json.loads((tmp_path / "run" / "data.json").read_text())["train"]
@@ -282,7 +282,7 @@ def test_a_run_that_reads_texts_is_no_start(folder, tmp_path):
         ({"augmentation": {"erase": 1.5}}, "augmentation.erase: expected a number of at most 1.0"),
         ({"augmentation": {"flp": True}}, "did you mean 'flip'"),
         ({"augmentation": {"crop": {"area": [0.5, 1.5]}}}, "crop.area.1: expected a number of at most 1.0"),
-        ({"augmentation": {"crop": {"area": [0.5, 0.1]}}}, "crop: .*give the smaller number first"),
+        ({"augmentation": {"crop": {"area": [0.5, 0.1]}}}, "crop: .*the smaller number must come first"),
         ({"tokenizer": {}}, "tokenizer"),
         ({"training": {"metric": "accuracy"}}, "direction=higher"),
         ({"data": {"filter": {"unreadable": "skip"}}}, "error"),

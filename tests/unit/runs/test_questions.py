@@ -225,16 +225,16 @@ def bad_pictures():
     closed.close()
     return [
         (Image.open(io.BytesIO(file.getvalue()[:500])), "truncated"),
-        (Image.new("I", (6, 6)), "32 bits"),
-        (Image.new("F", (6, 6)), "32 bits"),
+        (Image.new("I", (6, 6)), "32-bit"),
+        (Image.new("F", (6, 6)), "32-bit"),
         (closed, "closed"),
         (Image.new("L", (0, 8)), "no pixels"),
         (noise(1, 0, 8), "no pixels"),
         (noise(1, 8, 0, 3), "no pixels"),
-        (noise(1, 8), "is no picture"),
+        (noise(1, 8), "must be uint8"),
         (file.getvalue()[:500], "cannot be read"),
-        ((PICTURES[0], PICTURES[1]), "is no picture"),
-        (None, "is no picture"),
+        ((PICTURES[0], PICTURES[1]), "expected a path, an array or an image, got tuple"),
+        (None, "expected a path, an array or an image, got NoneType"),
     ]
 
 

@@ -111,7 +111,7 @@ def test_a_missing_picture_is_one_that_cannot_be_read_and_has_the_name_of_its_ro
     (good,) = arrays(1)
     rows = located(Picture.of(good), Picture.missing(Location("t", 2)))
     processor, report = CaptionProcessor(tokenizer()), DataReport()
-    with pytest.raises(DataError, match=r"^t:2: there is no picture \(`unreadable: drop`"):
+    with pytest.raises(DataError, match=r"^t:2: the image is missing \(`unreadable: drop`"):
         list(processor.encode(rows, READER, report, drop=False))
     assert len(list(processor.encode(rows, READER, report, drop=True))) == 1
     assert report.dropped["unreadable"].to_dict() == {"count": 1, "examples": ["t:2"]}

@@ -107,8 +107,8 @@ def test_texts_whose_ids_are_not_those_of_their_words_are_trained_without_links(
 @pytest.mark.parametrize(
     ("links", "message"),
     [
-        ("0-0 2-0", "train.en:2: alignment: the link 2-0 points outside of its sentence pair"),
-        ("0-1", "train.en:2: alignment: the link 0-1 points outside"),
+        ("0-0 2-0", "train.en:2: alignment: link 2-0 is outside its sentence pair"),
+        ("0-1", "train.en:2: alignment: link 0-1 is outside"),
         ("0-0 x", "train.en:2: alignment: 'x' is no link"),
     ],
 )

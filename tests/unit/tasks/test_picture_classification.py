@@ -53,7 +53,7 @@ def test_what_cannot_be_read_stops_the_work_or_is_dropped_and_counted():
     report = DataReport()
     assert len(list(CODEC.encode(rows, report, drop=True))) == 1
     assert report.to_dict()["dropped"] == {"unreadable": {"count": 1, "examples": ["f:2"]}}
-    with pytest.raises(DataError, match="no row can be used"):
+    with pytest.raises(DataError, match="no rows left after filtering"):
         list(CODEC.encode(rows[1:], DataReport(), drop=True))
     with pytest.raises(DataError, match=r"broken.png: is not a picture .*\(`unreadable: drop` leaves"):
         PictureReader.measured([BROKEN, *PICTURES], SIZE, 1)
@@ -89,7 +89,7 @@ def test_each_input_has_its_answer_also_where_one_cannot_be_read(tmp_path):
     assert [first.text, second.text] == [p.text for p in whole]
     assert [first.score, second.score] == pytest.approx([p.score for p in whole], abs=1e-5)
     assert broken.text == ""
-    assert broken.error.startswith("broken.png: is not a picture of a known format (PNG, ")
+    assert broken.error.startswith("broken.png: not an image of a supported format (PNG, ")
     assert missing.error == f"{tmp_path / 'none.png'}: no such file"
     assert missing.to_dict()["error"] == missing.error
     assert "error" not in first.to_dict()

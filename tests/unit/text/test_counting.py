@@ -27,7 +27,7 @@ def test_the_stream_is_read_once_and_memory_is_bounded():
     assert len(held) == 1000
 
 
-def test_the_rarest_are_forgotten_first():
+def test_the_rarest_words_are_dropped_first():
     lines = ["a a a", "b b", "c", "d"]
     assert count_words(lines, str.split, max_words=3) == Counter(a=3, b=2)
 
@@ -55,5 +55,5 @@ def test_words_are_cut_at_letters_outside_the_alphabet():
 
 @settings(max_examples=50)
 @given(WORDS)
-def test_repetition_gives_the_counts_back(words):
+def test_repetition_restores_the_counts(words):
     assert Counter(word for chunk in repeated(words, 100) for word in chunk) == words

@@ -1,4 +1,4 @@
-"""What lies around gaps has the ids that it has in the whole text."""
+"""Text around gaps has the same ids as in the whole text."""
 
 import re
 
@@ -34,7 +34,7 @@ def tokenizer(request):
     return train_tokenizer(KINDS[request.param], TEXTS)
 
 
-def test_a_gap_stands_in_the_place_of_a_words_ids(tokenizer):
+def test_a_gap_replaces_the_ids_of_a_word(tokenizer):
     """Every word of texts in turn; what is left of the text is as it was, and nothing is added."""
     if tokenizer.model.config.kind == "character":
         pytest.skip("words are no tokens there")
@@ -53,7 +53,7 @@ def test_a_gap_stands_in_the_place_of_a_words_ids(tokenizer):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte-bpe", "gpt2", "unigram"])
-def test_what_follows_at_once_has_no_space_before_it(kind):
+def test_text_directly_after_a_gap_has_no_space_before_it(kind):
     tokenizer = train_tokenizer(KINDS[kind], TEXTS)
     _, after = around_gaps(tokenizer, ["the old ", ". the mat"]).parts
     assert b"".join(tokenizer.spelled(after, begun=True)) == b". the mat"
@@ -92,7 +92,7 @@ def test_no_character_is_lost_or_added(kind, parts):
         assert own == wanted or (own == "" and wanted == " ")
 
 
-def test_what_preprocessing_makes_of_a_part_is_kept():
+def test_parts_are_pre_processed():
     tokenizer = train_tokenizer(KINDS["bpe"], TEXTS, PreprocessingConfig(lowercase=True, moses="en"))
     before, after = around_gaps(tokenizer, ["The OLD ", ". The mat"]).parts
     assert tokenizer.decode(before) == "the old"

@@ -1,4 +1,4 @@
-"""Long texts in pieces: nothing is lost, and the tokens are those of the whole."""
+"""Long texts in chunks: nothing is lost, and the tokens are those of the whole text."""
 
 from functools import cache
 
@@ -38,7 +38,7 @@ def tokenizer(name):
 
 
 @given(TEXT, st.integers(1, 30))
-def test_pieces_are_the_text_and_begin_at_spaces_between_words(text, size):
+def test_chunks_join_to_the_text_and_begin_at_spaces_between_words(text, size):
     first, *others = pieces = list(cut(text, size))
     assert "".join(pieces) == text
     for before, piece in zip([first, *others], others):
@@ -57,7 +57,7 @@ def test_a_long_word_stays_whole():
 @pytest.mark.parametrize("name", KINDS)
 @settings(max_examples=60, deadline=None)
 @given(text=TEXT, size=st.integers(1, 40))
-def test_the_tokens_are_those_of_the_whole(name, text, size):
+def test_the_tokens_are_those_of_the_whole_text(name, text, size):
     own = tokenizer(name)
     ids = [i for piece in encode_long(own, text, size) for i in piece]
     assert ids == own.encode(text)

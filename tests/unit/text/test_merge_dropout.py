@@ -1,4 +1,4 @@
-"""BPE-dropout: the same text, other pieces, and the shares that algorithm 1 of the paper makes."""
+"""BPE-dropout: the same text, other pieces, and the probabilities of algorithm 1 of the paper."""
 
 from collections import Counter
 from math import sqrt
@@ -40,7 +40,9 @@ MADE = {kind: make(*kind) for kind in KINDS}
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @settings(max_examples=150, deadline=None)
 @given(text=st.text() | st.text("the lowrns,. 12é\n"), p=st.sampled_from([0.0, 0.1, 0.7, 0.999]))
-def test_the_text_stays_and_without_dropout_so_do_the_ids(kind: tuple[str, str], text: str, p: float) -> None:
+def test_the_text_is_unchanged_and_without_dropout_so_are_the_ids(
+    kind: tuple[str, str], text: str, p: float
+) -> None:
     tokenizer = MADE[kind]
     ids = tokenizer.encode(text)
     again = MergeDropout(tokenizer.model, p)(ids, text)
@@ -49,14 +51,14 @@ def test_the_text_stays_and_without_dropout_so_do_the_ids(kind: tuple[str, str],
         assert again == ids
 
 
-def test_all_merges_left_out_are_letters() -> None:
+def test_without_merges_pieces_are_characters() -> None:
     tokenizer = MADE["bpe", "class"]
     ids = tokenizer.encode("the lower")
     drop = MergeDropout(tokenizer.model, 0.999999)
     assert tokenizer.tokens(drop(ids, "x")) == list("▁the▁lower")
 
 
-def test_a_seed_decides() -> None:
+def test_the_seed_determines_the_segmentation() -> None:
     tokenizer = MADE["bpe", "space"]
     ids, drop = tokenizer.encode(" ".join(LINES)), MergeDropout(tokenizer.model, 0.3)
     assert drop(ids, "1 2 3") == drop(np.array(ids), "1 2 3") != drop(ids, "1 2 4")
@@ -72,13 +74,13 @@ def test_unknown_letters_stay_unknown() -> None:
     assert tokenizer.decode(again) == tokenizer.decode(ids)
 
 
-def test_a_text_cut_off_within_a_character_stays() -> None:
+def test_a_text_truncated_within_a_character_is_unchanged() -> None:
     tokenizer = MADE["bpe", "class"]
     ids = tokenizer.encode("low 語")[:-1]
     assert MergeDropout(tokenizer.model, 0.9)(ids, "x") == ids
 
 
-def test_shares_are_those_of_the_algorithm() -> None:
+def test_segmentation_probabilities_match_the_algorithm() -> None:
     """Counted against every subset of merges that may be left out, each with its probability."""
     config = BpeConfig(kind="bpe", merges=3, min_frequency=1, split="space")
     tokenizer = train_tokenizer(config, ["abc", "abc", "xabd"])
@@ -113,5 +115,5 @@ def _law(pieces: tuple[str, ...], merges: list[tuple[str, str]], p: float) -> di
 
 def test_a_model_without_merges_is_refused() -> None:
     tokenizer = train_tokenizer(CharacterConfig(kind="character"), LINES)
-    with pytest.raises(RequestError, match=r"BPE-dropout.*character"):
+    with pytest.raises(RequestError, match=r"subwords\.kind=character has no merges for BPE-dropout"):
         MergeDropout(tokenizer.model, 0.1)

@@ -39,7 +39,7 @@ SIGNS += ["@-@", "@", "-", "日", "本", "한", "\u00a0"]
 
 
 @given(TEXT)
-def test_nothing_is_changed_unless_asked(text):
+def test_nothing_is_changed_by_default(text):
     plain = Preprocessing()
     assert plain.is_faithful
     assert plain.apply(text) == text
@@ -67,7 +67,7 @@ BETWEEN = "e\u00e9\u0e33\u00a8か\u1100\u1161 \u2026\u0bc6\u0bbe😀\u1ea5"
 
 
 @pytest.mark.parametrize("form", ["nfc", "nfkc"])
-def test_the_forms_are_those_of_unicode_whatever_the_runs_of_marks(form, amount):
+def test_forms_equal_unicodedata_for_any_runs_of_marks(form, amount):
     draw = Random(3)
     for _ in range(amount(300, 5000)):
         signs = draw.choices(MARKS + BETWEEN, [8] * len(MARKS) + [draw.choice([0, 1])] * len(BETWEEN), k=120)
@@ -75,7 +75,7 @@ def test_the_forms_are_those_of_unicode_whatever_the_runs_of_marks(form, amount)
         assert normalised(text, form) == unicodedata.normalize(form.upper(), text)
 
 
-def test_every_character_that_begins_with_a_mark_is_looked_for_in_runs():
+def test_the_pattern_matches_every_character_that_begins_with_a_mark():
     signs = map(chr, range(sys.maxunicode + 1))
     marks = [s for s in signs if unicodedata.combining(unicodedata.normalize("NFKD", s)[0])]
     assert len(marks) > 900
@@ -100,7 +100,7 @@ def test_nothing_is_left_to_be_ordered_by_insertion(form, marks, monkeypatch):
     assert sum(steps) < 2 * len(text)
 
 
-def test_texts_are_normalised_nowhere_else():
+def test_no_other_module_normalises_text():
     """Python's function alone would take minutes for a long run of marks."""
     sources = Path(heedful.__file__).parent.rglob("*.py")
     users = [path.name for path in sources if "unicodedata.normalize(" in path.read_text("utf-8")]
@@ -193,7 +193,7 @@ def test_an_unknown_language_is_refused_by_name():
 @settings(max_examples=25)
 @given(st.lists(st.sampled_from(SIGNS), max_size=9))
 @pytest.mark.parametrize("language", ["cs", "de", "en", "fi", "fr", "ga", "it", "ko", None])
-def test_what_is_certain_of_a_text_stays_however_it_goes_on(language, tokens):
+def test_the_certain_prefix_does_not_depend_on_what_follows(language, tokens):
     prepared = Preprocessing(moses=language)
     text = " ".join(tokens)
     whole = prepared.undo(text)
@@ -202,7 +202,7 @@ def test_what_is_certain_of_a_text_stays_however_it_goes_on(language, tokens):
     assert [len(each) for each in found] == sorted(len(each) for each in found)
 
 
-def test_how_much_is_certain_by_hand():
+def test_the_certain_prefix_by_hand():
     assert Preprocessing().certain("ein t") == "ein t"
     german, czech = Preprocessing(moses="de"), Preprocessing(moses="cs")
     texts = ["", "ein", "ein t", "ein t @-", "ein t @-@ shirt", "ein t @-@ shirt .", "( ein t"]

@@ -49,7 +49,7 @@ def test_pieces_are_those_of_the_library():
         assert tokenizer.decode(tokenizer.encode(known)) == processor.decode(processor.encode(known))
 
 
-def test_what_the_vocabulary_has_not_is_unknown():
+def test_pieces_outside_the_vocabulary_are_unknown():
     model = learned(vocab_size=60)
     (first, *_) = tokenizer_of(model).tokens(tokenizer_of(model).encode("the red dog"))
     found = tokenizer_of(model, drop=(first,)).encode("the red dog")
@@ -57,7 +57,7 @@ def test_what_the_vocabulary_has_not_is_unknown():
     assert SPECIALS.unknown not in found[1:]
 
 
-def test_bytes_stand_for_what_has_no_piece():
+def test_characters_without_a_piece_become_bytes():
     tokenizer = tokenizer_of(learned(vocab_size=330, byte_fallback=True))
     for text in ("dogs 🐈 sing", "நாய்"):
         ids = tokenizer.encode(text)
@@ -65,7 +65,7 @@ def test_bytes_stand_for_what_has_no_piece():
         assert tokenizer.decode(ids) == text
 
 
-def test_a_code_is_a_token_at_the_beginning_alone():
+def test_a_language_code_is_a_token_only_at_the_beginning():
     tokenizer = tokenizer_of(learned(vocab_size=60), CODE)
     (code, *rest) = tokenizer.encode(f"{CODE} the dog")
     assert tokenizer.tokens([code]) == [CODE]
@@ -75,7 +75,7 @@ def test_a_code_is_a_token_at_the_beginning_alone():
     assert code not in tokenizer.encode(">>deu<< the dog")
 
 
-def test_it_is_kept_in_one_file(tmp_path):
+def test_it_is_saved_to_one_file(tmp_path):
     saved = tokenizer_of(learned(vocab_size=60), CODE)
     saved.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
@@ -84,14 +84,16 @@ def test_it_is_kept_in_one_file(tmp_path):
     assert not loaded.promises_round_trip
 
 
-def test_a_damaged_model_is_told(tmp_path):
+def test_a_damaged_model_is_an_error(tmp_path):
     saved = tokenizer_of(learned(vocab_size=60))
     saved.model.data["model"] = "bm90aGluZw=="
     saved.save(tmp_path / "tokenizer.json")
-    with pytest.raises(DamagedError, match="the tokenizer cannot be rebuilt"):
+    with pytest.raises(DamagedError, match="cannot rebuild the tokenizer"):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
 def test_it_is_not_trained():
-    with pytest.raises(RequestError, match=r"taken over \(heedful import\), not trained; kind=unigram"):
+    with pytest.raises(
+        RequestError, match=r"cannot be trained, only imported \(heedful import\); use kind=unigram"
+    ):
         train_tokenizer(KIND, LINES)

@@ -1,4 +1,4 @@
-"""What pieces tell of sentences."""
+"""Sentence-boundary properties of pieces."""
 
 import pytest
 from pydantic import TypeAdapter
@@ -23,7 +23,7 @@ def signs(kind, text=TEXT, **options):
     return found, those
 
 
-def test_characters_tell_by_themselves():
+def test_properties_of_single_characters():
     _, those = signs("character")
     assert those("stops") == {".", "?", "!", "…"}
     assert those("breaks") == {"。", "！", "\n"}
@@ -32,7 +32,7 @@ def test_characters_tell_by_themselves():
     assert those("spaced") == those("spacing") == {" ", "\n"}
 
 
-def test_pieces_end_as_their_last_sign_that_does_not_close():
+def test_pieces_end_as_their_last_character_that_does_not_close():
     _, those = signs("bpe", 'He left." She (too.) No.) \n\n' * 3, vocab_size=600)
     assert {'."', ".)"} <= those("stops")
     assert not those("stops") & {'"', ")", " left", "\n"}
@@ -47,7 +47,7 @@ def test_whole_words_begin_words_and_so_does_an_unknown_one(kind):
     assert found.spaced[SPECIALS.unknown]
 
 
-def test_specials_are_no_white_space_and_after_an_end_a_word_begins():
+def test_special_tokens_are_not_white_space_and_a_word_begins_after_end():
     found, _ = signs("character")
     n = len(SPECIALS)
     assert not (found.passed | found.quotes | found.stops | found.breaks | found.spaced)[:n].any()

@@ -19,5 +19,5 @@ def test_names_are_in_the_order_of_ids():
     assert SPECIALS.names[SPECIALS.mask] == "<mask>"
 
 
-def test_only_the_end_may_be_written():
+def test_only_the_end_token_may_be_generated():
     assert SPECIALS.never_written == (0, 1, 3, 4, 5, 6)

@@ -36,7 +36,7 @@ def tokenizer(name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_is_loaded_is_what_was_saved(name, tmp_path):
+def test_a_loaded_tokenizer_equals_the_saved_one(name, tmp_path):
     saved = tokenizer(name)
     path = tmp_path / "tokenizer.json"
     saved.save(path)
@@ -51,7 +51,7 @@ def test_what_is_loaded_is_what_was_saved(name, tmp_path):
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
 
 
-def test_the_file_says_what_it_is(tmp_path):
+def test_the_file_names_its_format_and_version(tmp_path):
     tokenizer("bpe").save(tmp_path / "t.json")
     record = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
     assert record["format"] == "heedful-tokenizer"
@@ -102,7 +102,7 @@ def test_one_wrong_byte_is_never_read_as_another_tokenizer(tmp_path, place, valu
     assert outcome(path) in ("refused", tokenizer("word").fingerprint)
 
 
-def test_a_cut_file_is_damaged(tmp_path):
+def test_a_truncated_file_is_damaged(tmp_path):
     path = tmp_path / "t.json"
     tokenizer("bpe").save(path)
     path.write_bytes(path.read_bytes()[:-500])
@@ -130,7 +130,7 @@ def test_a_changed_vocabulary_is_damaged(tmp_path):
         {"config": {"kind": "character"}, "preprocessing": {}, "data": {}},
     ],
 )
-def test_content_that_makes_no_tokenizer_is_refused(tmp_path, content):
+def test_invalid_content_is_refused(tmp_path, content):
     path = tmp_path / "t.json"
     record = {"format": "heedful-tokenizer", "version": 1, "sha256": sha256(content), "content": content}
     path.write_text(json.dumps(record), encoding="utf-8")
@@ -147,7 +147,7 @@ def test_a_vocabulary_without_our_specials_is_refused(tmp_path):
     path = tmp_path / "t.json"
     record = {"format": "heedful-tokenizer", "version": 1, "sha256": sha256(content), "content": content}
     path.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(DamagedError, match="specials"):
+    with pytest.raises(DamagedError, match="must begin with the special tokens"):
         Tokenizer.load(path)
 
 
@@ -157,7 +157,7 @@ def test_a_vocabulary_without_our_specials_is_refused(tmp_path):
 def test_foreign_files_are_refused_by_name(tmp_path, raw):
     path = tmp_path / "vocab.txt"
     path.write_bytes(raw)
-    with pytest.raises(RequestError, match=r"vocab\.txt: not a tokenizer of heedful"):
+    with pytest.raises(RequestError, match=r"vocab\.txt: not a heedful tokenizer"):
         Tokenizer.load(path)
 
 
@@ -212,7 +212,7 @@ def write_changed(path, content):
 
 @pytest.mark.parametrize("name", ["bpe", "unigram", "wordpiece", "word"])
 @pytest.mark.parametrize("key", AFTERWARDS)
-def test_what_would_change_ids_after_encoding_is_refused(name, key, tmp_path):
+def test_steps_that_change_ids_after_encoding_are_refused(name, key, tmp_path):
     content = tokenizer(name).content
     write_changed(tmp_path / "t.json", {**content, "data": {**content["data"], key: AFTERWARDS[key]}})
     with pytest.raises(DamagedError, match=rf"t\.json: .*{key} must be null"):
@@ -231,7 +231,7 @@ HOSTILE = [None, -1, 0, 7, 2**31, 2**63, 1e300, "", "a", "<unk> ", [], {}, True]
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_changed_file_is_refused_or_keeps_to_its_vocabulary(name, tmp_path, amount):
+def test_a_changed_file_is_refused_or_stays_within_its_vocabulary(name, tmp_path, amount):
     draw, content = random.Random(1), tokenizer(name).content
     places = [path for path in leaves(content["data"]) if path]
     for _ in range(amount(20, 1000)):

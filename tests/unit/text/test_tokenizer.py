@@ -66,7 +66,7 @@ TEXT = st.lists(FRAGMENTS | st.text(CHARACTERS, max_size=8), max_size=12).map(""
 @example(text="<s> </s> <pad> <unk> <mask> <sep> <cls>")
 @example(text="<<0x41>0x41>")
 @example(text="\0\0 \0")
-def test_decoding_gives_the_text_back(name, text):
+def test_decoding_restores_the_text(name, text):
     found = tokenizer(name)
     assert found.promises_round_trip
     ids = found.encode(text)
@@ -78,7 +78,7 @@ def test_decoding_gives_the_text_back(name, text):
 @pytest.mark.parametrize("name", LOSSY)
 @settings(max_examples=40, deadline=None)
 @given(text=TEXT)
-def test_no_text_gives_a_special_but_unknown(name, text):
+def test_no_text_is_encoded_to_a_special_token_but_unknown(name, text):
     found = tokenizer(name)
     assert not found.promises_round_trip
     ids = found.encode(text)
@@ -90,7 +90,7 @@ def test_no_text_gives_a_special_but_unknown(name, text):
 @pytest.mark.parametrize("name", ["bpe-unk", "unigram-unk", "character"])
 @settings(max_examples=40, deadline=None)
 @given(text=TEXT)
-def test_what_is_not_unknown_comes_back(name, text):
+def test_text_without_unknown_tokens_is_restored(name, text):
     found = tokenizer(name)
     ids = found.encode(text)
     if SPECIALS.unknown not in ids:
@@ -109,7 +109,7 @@ def test_empty_in_empty_out(name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_batch_gives_what_single_texts_give(name):
+def test_a_batch_equals_single_texts(name):
     found = tokenizer(name)
     texts = ["A man", " spaces  ", "<s>", "日本語 x", "", "weiße Männer"]
     batch = found.encode_batch(texts)
@@ -149,7 +149,7 @@ def test_a_lone_surrogate_is_refused(name):
         tokenizer(name).encode_batch(["fine", "ab\ud83d"])
 
 
-def test_bytes_that_are_no_text_become_the_replacement_sign():
+def test_invalid_utf8_becomes_the_replacement_character():
     found = tokenizer("byte")
     offset = len(SPECIALS)
     assert found.decode([offset + 0x61, offset + 0xE2, offset + 0x62]) == "a\ufffdb"
@@ -207,12 +207,12 @@ def test_words_by_hand():
     assert found.words(ids) == [-1, -1, 0, 0, -1, 1, -1, -1, 2, 2, -1]
 
 
-def test_a_white_space_sign_of_several_bytes_belongs_to_no_word():
+def test_a_white_space_character_of_several_bytes_belongs_to_no_word():
     found = tokenizer("byte")
     assert found.words(found.encode("a\u3000b")) == [0, -1, -1, -1, 1]
 
 
-def test_words_are_those_before_moses_is_undone():
+def test_words_are_numbered_before_moses_is_undone():
     found = tokenizer("bpe-space").with_preprocessing(PreprocessingConfig(moses="en"))
     ids = found.encode("A man, in")
     assert found.surface(ids).split() == ["A", "man", ",", "in"]
@@ -237,7 +237,7 @@ def test_preprocessing_is_per_side():
 
 @settings(max_examples=40, deadline=None)
 @given(text=TEXT)
-def test_lowering_case_crashes_on_no_text(text):
+def test_lowercasing_never_crashes(text):
     lower = tokenizer("bpe").with_preprocessing(PreprocessingConfig(lowercase=True))
     assert lower.decode(lower.encode(text)) == text.lower()
 
@@ -266,7 +266,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("inherited", [None, "true", "false"])
-def test_a_forked_worker_encodes_too_and_says_nothing(inherited):
+def test_a_forked_worker_encodes_without_warnings(inherited):
     environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
     if inherited is not None:  # from a process that imported heedful too
         environment["TOKENIZERS_PARALLELISM"] = inherited
@@ -276,7 +276,7 @@ def test_a_forked_worker_encodes_too_and_says_nothing(inherited):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_ids_add_to_a_text_is_spelled_with_its_space(name):
+def test_the_bytes_that_ids_add_to_a_text_include_its_space(name):
     own = tokenizer(name)
     first, more = own.encode("A man"), own.encode("in a blue shirt")
     assert b"".join(own.spelled(first, begun=False)).decode() == own.surface(first)
@@ -287,7 +287,7 @@ def test_what_ids_add_to_a_text_is_spelled_with_its_space(name):
 
 
 @pytest.mark.parametrize("case, spells", [(False, True), (True, False)])
-def test_whether_ids_spell_texts(case, spells):
+def test_spells_is_true_if_ids_restore_the_texts(case, spells):
     config = BpeConfig(kind="bpe", vocab_size=300, byte_fallback=False)
     tokenizer = train_tokenizer(config, ["The old cat sat."] * 9, PreprocessingConfig(lowercase=case))
     texts = ["The cat.", "the old cat"]

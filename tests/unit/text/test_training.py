@@ -79,7 +79,7 @@ WORD = st.lists(st.sampled_from("abcde"), min_size=1, max_size=7).filter(
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(WORD.map("".join), min_size=1, max_size=12), st.integers(1, 9))
-def test_merges_are_those_of_the_plain_algorithm(words, n_merges):
+def test_merges_equal_those_of_the_reference_algorithm(words, n_merges):
     tokenizer = train([" ".join(words)], kind="bpe", merges=n_merges, min_frequency=1)
     counts = Counter(f" {word}" for word in words)
     expected = learn_merges(counts, n_merges, 1)
@@ -156,17 +156,17 @@ def test_characters_are_numbered_by_frequency():
 
 @pytest.mark.parametrize("size", [264, 270, 300, 350, 5000])
 @pytest.mark.parametrize("kind", ["bpe", "byte-bpe", "unigram", "wordpiece"])
-def test_the_vocabulary_is_never_larger_than_asked(kind, size):
+def test_the_vocabulary_is_never_larger_than_requested(kind, size):
     assert train(kind=kind, vocab_size=size).vocab_size <= size
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte-bpe"])
-def test_the_vocabulary_is_as_large_as_asked_where_the_text_is_rich_enough(kind):
+def test_the_vocabulary_has_the_requested_size_if_the_text_is_rich_enough(kind):
     assert train(kind=kind, vocab_size=370).vocab_size == 370
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte-bpe"])
-def test_as_many_merges_as_asked(kind):
+def test_the_requested_number_of_merges_is_learned(kind):
     tokenizer = train(kind=kind, merges=37)
     assert len(tokenizer.model.data["model"]["merges"]) == 37
 
@@ -197,7 +197,7 @@ def test_no_text_is_refused(kind):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte-bpe", "unigram", "wordpiece", "word", "character"])
-def test_a_line_that_is_no_text_is_named(kind):
+def test_a_line_that_is_not_valid_unicode_is_named(kind):
     sizes = {} if kind in ("word", "character") else {"vocab_size": 300}
     with pytest.raises(DataError, match=r"line 2 .*character 3 .*U\+DE00"):
         train(["fine", "ab\ude00"], kind=kind, **sizes)
@@ -207,7 +207,7 @@ def test_a_byte_tokenizer_needs_no_text():
     assert train([], kind="byte").vocab_size == len(SPECIALS) + 256
 
 
-def test_rare_characters_are_spelt_by_bytes_or_unknown():
+def test_rare_characters_become_bytes_or_unknown():
     lines = ["aaa bbb ä aaa bbb"]
     fallback = train(lines, kind="bpe", merges=5)
     assert fallback.tokens(fallback.encode("ä")) == ["▁", "<0xC3>", "<0xA4>"]
@@ -225,7 +225,7 @@ def test_the_alphabet_is_the_most_frequent_characters():
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_nul_is_spelt_by_its_byte_however_frequent(kind):
+def test_nul_is_encoded_as_its_byte_however_frequent(kind):
     tokenizer = train(["a\0b a\0b ab\0\0", *LINES], kind=kind, vocab_size=400, min_frequency=1)
     assert tokenizer.encode("a\0")[-1] == len(SPECIALS)
     assert [piece for piece in tokenizer.model.pieces[N_RESERVED:] if b"\0" in piece] == []
@@ -245,7 +245,7 @@ def test_line_breaks_at_line_ends_are_left_out():
     assert bare.fingerprint == broken.fingerprint
 
 
-def test_words_may_hold_any_sign_with_split_space():
+def test_words_may_contain_any_character_with_split_space():
     lines = ["can't-stop can't-stop can't-stop"]
     spaced = train(lines, kind="bpe", merges=100, split="space")
     assert spaced.tokens(spaced.encode("can't-stop")) == ["▁can't-stop"]

@@ -1,4 +1,4 @@
-"""Words with their ids, and the characters that each id stands for."""
+"""Words with their ids, and the characters that each id covers."""
 
 from functools import cache
 
@@ -43,7 +43,7 @@ def test_the_ids_of_words_are_those_of_their_text(name, words):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 @given(WORDS)
-def test_ids_lie_on_their_words_one_after_another(name, words):
+def test_ids_cover_their_words_in_order(name, words):
     made, text = tokenizer(name), "  ".join(words)
     found = spelled(made, text)
     assert len(found.ids) == len(found.spans)
@@ -60,20 +60,20 @@ def test_ids_lie_on_their_words_one_after_another(name, words):
 
 
 @pytest.mark.parametrize("name", ["bpe", "byte-bpe", "byte-bpe-gpt2", "wordpiece", "word"])
-def test_punctuation_is_told_from_the_word_that_it_ends(name):
+def test_punctuation_has_its_own_span(name):
     made, text = tokenizer(name), "he sleeps in the room."
     found = spelled(made, text)
     first, last = found.covering((17, 21))
     assert text[found.spans[first][0] : found.spans[last][1]] == "room"
 
 
-def test_an_unknown_word_is_one_unknown_token_that_is_all_of_it():
+def test_an_unknown_word_is_one_token_that_covers_all_of_it():
     found = spelled(tokenizer("word"), "the zebra sleeps")
     assert found.ids[1] == SPECIALS.unknown
     assert found.spans == [(0, 3), (4, 9), (10, 16)]
 
 
-def test_lower_case_keeps_places_and_what_changes_length_is_taken_whole():
+def test_lowercasing_keeps_spans_and_changed_lengths_cover_the_whole_word():
     made = tokenizer("bpe", lowercase=True)
     assert spelled(made, "THE Old") == spelled(made, "the old")
     # The capital I with a dot takes two bytes, in lower case three.
@@ -81,13 +81,13 @@ def test_lower_case_keeps_places_and_what_changes_length_is_taken_whole():
     assert spans(made, "\u0130the", ids) == [(0, 4)] * len(ids)
 
 
-def test_a_word_that_leaves_nothing_behind_is_unknown():
+def test_a_word_without_ids_is_unknown():
     assert word_ids(tokenizer("wordpiece"), ["the", "\u0000"])[1] == [SPECIALS.unknown]
     assert word_ids(tokenizer("word"), [""]) == [[SPECIALS.unknown]]
     assert word_ids(tokenizer("word"), []) == []
 
 
-def test_what_no_id_touches_is_not_covered():
+def test_a_span_that_no_id_overlaps_is_not_covered():
     found = spelled(tokenizer("word"), "the  man")
     assert found.covering((3, 5)) is None
     assert found.covering((2, 6)) == (0, 1)
@@ -108,6 +108,6 @@ def test_a_text_with_other_ids_than_its_words_has_no_places():
     assert found == [None, [0, 1, 1], []]
 
 
-def test_blanks_and_tabs_part_words_and_nothing_else_does():
+def test_only_spaces_and_tabs_separate_words():
     assert blank_words("  a b\t\tc\u00a0d\u2003e \t") == ["a", "b", "c\u00a0d\u2003e"]
     assert blank_words(" \t") == blank_words("") == []

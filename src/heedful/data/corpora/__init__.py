@@ -1,4 +1,4 @@
-"""Corpora that come with the package, generated or in a dependency: always the same, without a download."""
+"""Built-in corpora, generated or included in a dependency: always the same, without a download."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -10,24 +10,24 @@ from heedful.data.corpora.questions import questions
 from heedful.errors import RequestError, nearest
 
 
-def _written(pairs: Callable[..., Iterator[Pair] | Sequence[Pair]], split: str, seed: int) -> Iterator[Any]:
+def _pair_rows(pairs: Callable[..., Iterator[Pair] | Sequence[Pair]], split: str, seed: int) -> Iterator[Any]:
     return map(row, pairs(split, seed=seed))
 
 
-def _asked(split: str, seed: int, *, unanswerable: bool) -> Iterator[dict[str, Any]]:
+def _question_rows(split: str, seed: int, *, unanswerable: bool) -> Iterator[dict[str, Any]]:
     return (question._asdict() for question in questions(split, seed, unanswerable=unanswerable))
 
 
 CORPORA: dict[str, Callable[[str, int], Iterator[dict[str, Any]]]] = {
-    "phrasebook-ta": partial(_written, partial(phrasebook.phrasebook, "ta")),
-    "phrasebook-de": partial(_written, partial(phrasebook.phrasebook, "de")),
-    "phrasebook-questions": partial(_asked, unanswerable=False),
-    "phrasebook-questions-unanswerable": partial(_asked, unanswerable=True),
-    "reverse": partial(_written, partial(reverse.reverse, task="reverse")),
-    "copy": partial(_written, partial(reverse.reverse, task="copy")),
-    "sort": partial(_written, partial(reverse.reverse, task="sort")),
-    "repeats": partial(_written, partial(repeats.repeats, shortest=4, longest=16)),
-    "repeats-long": partial(_written, partial(repeats.repeats, shortest=17, longest=32)),
+    "phrasebook-ta": partial(_pair_rows, partial(phrasebook.phrasebook, "ta")),
+    "phrasebook-de": partial(_pair_rows, partial(phrasebook.phrasebook, "de")),
+    "phrasebook-questions": partial(_question_rows, unanswerable=False),
+    "phrasebook-questions-unanswerable": partial(_question_rows, unanswerable=True),
+    "reverse": partial(_pair_rows, partial(reverse.reverse, task="reverse")),
+    "copy": partial(_pair_rows, partial(reverse.reverse, task="copy")),
+    "sort": partial(_pair_rows, partial(reverse.reverse, task="sort")),
+    "repeats": partial(_pair_rows, partial(repeats.repeats, shortest=4, longest=16)),
+    "repeats-long": partial(_pair_rows, partial(repeats.repeats, shortest=17, longest=32)),
     "digits": digits.digits,
     "scenes": scenes.rows,
 }
@@ -39,26 +39,26 @@ def open_corpus(name: str, split: str, *, seed: int = 0) -> Iterator[dict[str, A
     Args:
         name: a key of `CORPORA`.
         split: ``train``, ``valid`` or ``test``.
-        seed: which of the possible corpora; 0 is the one that published scores refer to.
+        seed: the seed of a generated corpus; published scores refer to 0.
 
     Returns:
-        Of texts, rows with the columns ``source``, ``target``, ``alignment`` (Pharaoh format, ``0-0 1-2``),
-        ``source_tags`` and ``target_tags`` (one tag a word, separated by blanks); of questions, with
-        ``question``, ``passage``, ``answer`` and ``start`` (its first character in the passage); of
-        pictures, with ``picture`` and ``label`` or ``caption``.
+        For sentence pairs, rows with the columns ``source``, ``target``, ``alignment`` (Pharaoh format,
+        ``0-0 1-2``), ``source_tags`` and ``target_tags`` (one tag a word, separated by spaces); for
+        questions, ``question``, ``passage``, ``answer`` and ``start`` (its first character in the passage);
+        for images, ``picture`` and ``label`` or ``caption``.
 
     Raises:
-        RequestError: for a name or split that is not there.
+        RequestError: if there is no such corpus or split.
     """
     require_corpus(name)
     return CORPORA[name](split, seed)
 
 
 def require_corpus(name: str) -> None:
-    """Refuse a name that is not in `CORPORA`.
+    """Raise an error if a name is not in `CORPORA`.
 
     Raises:
-        RequestError: with the names that are.
+        RequestError: lists the available names.
     """
     if name not in CORPORA:
         known = ", ".join(CORPORA)

@@ -1,7 +1,6 @@
-"""What can be had without attention: two translators made from the gold alignments of the training pairs.
+"""Translation baselines without attention, built from the gold alignments of the training pairs.
 
-Both keep the order of the source, so that the distance between them and a model is the work of reordering
-and of context.
+Both keep the order of the source, so the gap between them and a model is due to reordering and context.
 """
 
 from collections import Counter, defaultdict
@@ -14,10 +13,10 @@ Words = tuple[str, ...]
 
 
 def word_by_word(pairs: Iterable[Pair]) -> Translate:
-    """Return a translator that writes for every source word what is most often aligned to it.
+    """Return a translator that replaces every source word by what is most often aligned to it.
 
-    A word that is mostly aligned to nothing is left out; a word aligned to several target words counts
-    as aligned to their row. Unknown words are copied.
+    A word that is mostly unaligned is dropped; several target words aligned to one word count as a unit.
+    Unknown words are copied.
     """
     counts: dict[str, Counter[Words]] = defaultdict(Counter)
     for pair in pairs:
@@ -32,11 +31,11 @@ def word_by_word(pairs: Iterable[Pair]) -> Translate:
 
 
 def monotone(pairs: Iterable[Pair], longest: int = 3) -> Translate:
-    """Return a translator by phrases: the longest known source phrase first, from left to right.
+    """Return a monotone phrase-based translator: the longest known source phrase first, from left to right.
 
     Phrases of up to ``longest`` source words are those consistent with the alignment (Koehn, Och and Marcu
-    2003): no word of either side is aligned to a word outside the phrase. Each is translated as most often
-    in training.
+    2003): no word of either side is aligned to a word outside the phrase. Each gets its most frequent
+    translation in training.
     """
     counts: dict[Words, Counter[Words]] = defaultdict(Counter)
     for pair in pairs:
@@ -49,7 +48,7 @@ def monotone(pairs: Iterable[Pair], longest: int = 3) -> Translate:
 def phrases(pair: Pair, longest: int) -> Iterable[tuple[Words, Words]]:
     """Yield the phrase pairs of a sentence pair that are consistent with its alignment.
 
-    The target side is the shortest: unaligned target words at its edges are left out.
+    The target side is as short as possible: unaligned target words at its edges are dropped.
     """
     source, target = tuple(pair.source.split()), tuple(pair.target.split())
     forward: dict[int, list[int]] = defaultdict(list)
@@ -88,5 +87,5 @@ def _cover(source: Words, table: dict[Words, Words], longest: int) -> list[str]:
 
 
 def _unknown(word: str, longest: int) -> Words:
-    """Copy an unknown word; a word without a phrase of its own ("the" in Tamil) is left out."""
+    """Copy an unknown word; drop a word without its own phrase ("the" in Tamil)."""
     return (word,) if longest == 1 else ()

@@ -1,8 +1,8 @@
-"""Handwritten digits of 8 x 8 pixels in grey, 1,797 of them, as scikit-learn carries them.
+"""The 1,797 grey handwritten digits of 8 x 8 pixels that are included in scikit-learn.
 
 Source: Alpaydin and Kaynak 1998, "Optical recognition of handwritten digits" (the test part of the UCI data
-set). They stand in the order in which they were collected, so the last ones come from other hands than the
-first: the split cuts, and does not shuffle.
+set). They are in the order of collection, so the last ones were written by other people than the first: the
+splits are contiguous, without shuffling.
 """
 
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ from heedful.errors import RequestError
 SPLITS = {"train": slice(0, 1197), "valid": slice(1197, 1497), "test": slice(1497, 1797)}
 
 BRIGHTEST = 16
-"""Pixels count the dark points of a square of 4 x 4: from 0 to 16."""
+"""Maximum pixel value: each pixel counts the dark points in a 4 x 4 square."""
 
 
 def digits(split: str, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Rows with a ``picture`` and a ``label``, from 0 to 9; there is but one corpus, whatever the seed.
+    """Yield rows with a ``picture`` and a ``label``, from 0 to 9; the seed has no effect.
 
     Raises:
-        RequestError: no such split.
+        RequestError: if there is no such split.
     """
     if split not in SPLITS:
         raise RequestError(f"digits has no split {split!r}; there are {', '.join(SPLITS)}")
     from sklearn.datasets import load_digits
 
-    held = load_digits()
-    pixels = np.rint(held.images * (255 / BRIGHTEST)).astype(np.uint8)
+    data = load_digits()
+    pixels = np.rint(data.images * (255 / BRIGHTEST)).astype(np.uint8)
     numbers = range(len(pixels))[SPLITS[split]]
-    return ({"picture": Picture(pixels[i], f"digits {i + 1}"), "label": str(held.target[i])} for i in numbers)
+    return ({"picture": Picture(pixels[i], f"digits {i + 1}"), "label": str(data.target[i])} for i in numbers)

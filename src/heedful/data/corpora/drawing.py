@@ -1,4 +1,4 @@
-"""Draws coloured shapes as pixels, from their inequalities alone: the same numbers on every machine."""
+"""Draw coloured shapes as pixels from their inequalities: identical results on every machine."""
 
 from collections.abc import Callable
 from functools import cache
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 Pixels = NDArray[np.uint8]
 Colour = tuple[int, int, int]
 
-# Points that are tested along each side of a pixel: edges are as soft as 16 points make them.
+# Sample points along each side of a pixel: antialiasing with 16 points per pixel.
 POINTS = 4
 
 # Which points of the square from -1 to 1 belong to a shape; u runs to the right, v downwards.
@@ -22,14 +22,14 @@ SHAPES: dict[str, Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[n
 
 
 def ground(side: int, grey: int) -> Pixels:
-    """``[side, side, 3]``: a square picture of one grey."""
+    """Return a square image of one grey, ``[side, side, 3]``."""
     return np.full((side, side, 3), grey, np.uint8)
 
 
 def draw(picture: Pixels, shape: str, colour: Colour, left: int, top: int, side: int) -> None:
     """Draw a shape onto ``picture [H, W, 3]``, into the square of ``side`` pixels at (left, top).
 
-    A pixel at the edge is mixed of both colours by the share of its points that belong to the shape.
+    A pixel at the edge is a mix of both colours, weighted by the share of its points inside the shape.
     """
     share = _coverage(shape, side)
     window = picture[top : top + side, left : left + side]
@@ -38,7 +38,7 @@ def draw(picture: Pixels, shape: str, colour: Colour, left: int, top: int, side:
 
 @cache
 def _coverage(shape: str, side: int) -> NDArray[np.float64]:
-    """``[side, side]``: the share of each pixel that the shape covers."""
+    """Return the share of each pixel that the shape covers, ``[side, side]``."""
     at = (2 * np.arange(side * POINTS) + 1) / (side * POINTS) - 1
     inside = SHAPES[shape](at[None, :], at[:, None])
     return np.broadcast_to(inside, (len(at), len(at))).reshape(side, POINTS, side, POINTS).mean((1, 3))

@@ -1,14 +1,14 @@
-"""The phrasebook: a corpus made by a grammar, English with romanised Tamil (``ta``) and with German (``de``).
+"""The phrasebook: a grammar-generated corpus of English with romanised Tamil (``ta``) and German (``de``).
 
-Writing. Words stand as in the middle of a sentence: English ``I`` and names, and German nouns, names and
-polite pronouns have capitals; Tamil, and film titles in English, have none, as in the lectures' "I enjoyed
-the film transformers". The Tamil corpus has no punctuation on either side; the German one has full stops,
-question marks and commas as words of their own.
+Spelling. Words are written as in the middle of a sentence: English ``I`` and names, and German nouns, names
+and polite pronouns are capitalised; Tamil, and film titles in English, are not, as in the lectures' "I
+enjoyed the film transformers". The Tamil corpus has no punctuation on either side; the German one has full
+stops, question marks and commas as separate words.
 
 Splits. Validation and test hold out *combinations* of words: `HELD_OUT` lists pairs of English lemmas (a
 verb and a noun that can be its object, or an adjective and a noun it suits). Both words of a pair are
-frequent in training, but no training sentence contains the two together, anywhere. Every test sentence
-contains a test pair and no validation pair, and the other way round.
+frequent in training, but no training sentence contains both. Every test sentence contains a test pair and no
+validation pair, and vice versa.
 """
 
 from collections import Counter
@@ -187,10 +187,10 @@ def phrasebook(language: Language, split: Split, seed: int = 0) -> tuple[Pair, .
     Args:
         language: ``ta`` (English to romanised Tamil) or ``de`` (English to German).
         split: ``train``, ``valid`` or ``test``.
-        seed: of the choices among derivations; what is held out does not hang on it.
+        seed: the seed of the choices among derivations; the held-out pairs do not depend on it.
 
     Raises:
-        RequestError: for a language or split that is not there.
+        RequestError: if there is no such language or split.
     """
     if language not in _VOCABULARIES:
         raise RequestError(

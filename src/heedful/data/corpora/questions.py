@@ -1,11 +1,11 @@
-"""Questions about short passages of the phrasebook's English, whose answers are stretches of the passage.
+"""Extractive questions about short passages in the phrasebook's English: answers are spans of the passage.
 
-A passage has two to four statements, each with another verb, so that a question is about one of them: *who*
-did something (of persons), *what* it was done to (of things), and *where* (with the preposition). Question
-and statement are written from one derivation, in which the part asked for gives way to the question word.
+A passage has two to four statements with different verbs, so that a question refers to one of them: *who*
+did something (persons), *what* it was done to (things), and *where* (with the preposition). Question and
+statement are generated from one derivation, in which the question word replaces the answer.
 
-In validation and test, the statement that is asked for joins words that no statement in training joins (see
-`heedful.data.corpora.phrasebook`); the others are as in training.
+In validation and test, the statement with the answer combines words that no training statement combines (see
+`heedful.data.corpora.phrasebook`); the other statements are as in training.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from heedful.errors import RequestError, nearest
 COUNTS = {"train": 8_000, "valid": 500, "test": 500}
 FEWEST, MOST = 2, 4
 UNANSWERABLE = 0.25
-"""The share of questions without an answer, where there are such."""
+"""The share of questions without an answer in the corpus that has them."""
 
 _SEEDS = {"train": 1, "valid": 2, "test": 3}
 _PERSONS = {"person", "kin"}
@@ -32,10 +32,10 @@ class Question(NamedTuple):
     """A question about a passage.
 
     Args:
-        question: with its question mark.
-        passage: words and full stops, separated by blanks.
-        answer: as it stands in the passage; empty if the passage does not tell.
-        start: the character of the passage at which it begins, as text; empty likewise.
+        question: the question, with its question mark.
+        passage: words and full stops, separated by spaces.
+        answer: the answer as in the passage; empty if the question is unanswerable.
+        start: the character of the passage at which the answer begins, as text; empty likewise.
     """
 
     question: str
@@ -45,7 +45,7 @@ class Question(NamedTuple):
 
 
 def asked(statement: Clause) -> list[tuple[Clause, tuple[str, ...]]]:
-    """The questions that a statement answers, each with the nodes (or their roles) that are its answer."""
+    """Return the questions that a statement answers, each with the nodes (or their roles) of its answer."""
     plain = statement._replace(time="", early=False)
     found: list[tuple[Clause, tuple[str, ...]]] = []
     subject, thing = statement.subject.noun, statement.object
@@ -60,15 +60,15 @@ def asked(statement: Clause) -> list[tuple[Clause, tuple[str, ...]]]:
 
 
 def questions(split: str, seed: int = 0, *, unanswerable: bool = False) -> Iterator[Question]:
-    """The questions of a split; the same for a seed on every machine.
+    """Yield the questions of a split; the same for a seed on every machine.
 
     Args:
         split: ``train``, ``valid`` or ``test``.
-        seed: of the choices; what is held out does not hang on it.
-        unanswerable: whether a quarter is about statements that are not in the passage.
+        seed: the seed of the choices; the held-out combinations do not depend on it.
+        unanswerable: whether a quarter of the questions is about statements that are not in the passage.
 
     Raises:
-        RequestError: for a split that is not there.
+        RequestError: if there is no such split.
     """
     if split not in COUNTS:
         raise RequestError(
@@ -80,20 +80,20 @@ def questions(split: str, seed: int = 0, *, unanswerable: bool = False) -> Itera
 
 @cache
 def _statements(seed: int) -> dict[str, tuple[Clause, ...]]:
-    """For each split the clauses that answer a question."""
+    """Return the clauses of each split that answer a question."""
     found: dict[str, list[Clause]] = {split: [] for split in COUNTS}
     for s in derivations("de", seed, DERIVATIONS):
         clause, split = s.main, split_of(s, "de")
-        told = s.kind == "plain" and not s.address and not clause.question and not clause.negative
-        if told and split is not None and asked(clause):
+        is_statement = s.kind == "plain" and not s.address and not clause.question and not clause.negative
+        if is_statement and split is not None and asked(clause):
             found[split].append(clause)
     return {split: tuple(clauses) for split, clauses in found.items()}
 
 
 def _question(
-    draw: Draw, asked_of: tuple[Clause, ...], others: tuple[Clause, ...], unanswerable: bool
+    draw: Draw, candidates: tuple[Clause, ...], others: tuple[Clause, ...], unanswerable: bool
 ) -> Question:
-    chosen = [draw.pick(asked_of)]
+    chosen = [draw.pick(candidates)]
     verbs, wanted = _verbs(chosen[0]), FEWEST + draw.below(MOST - FEWEST + 1)
     while len(chosen) < wanted:
         other = draw.pick(others)
@@ -112,7 +112,7 @@ def _question(
 
 
 def _verbs(clause: Clause) -> frozenset[str]:
-    """The words by which a question tells a statement from others."""
+    """Return the verbs that identify the statement a question refers to."""
     verb = VERBS[clause.verb].base if clause.verb in VERBS else clause.verb
     return frozenset({verb, clause.tense} & {verb, "want", "like"})
 
@@ -126,7 +126,7 @@ def _text(tokens: Tokens) -> str:
 
 
 def _cut(tokens: Tokens, roles: tuple[str, ...]) -> tuple[str, int]:
-    """The tokens that stand for the roles, and the character at which they begin."""
+    """Return the text of the tokens with these roles, and the character at which it begins."""
     places = [i for i, token in enumerate(tokens) if any(node.startswith(roles) for node in token.nodes)]
     first, last = places[0], places[-1] + 1
     return _text(tokens[first:last]), len(_text(tokens[:first])) + bool(first)

@@ -1,10 +1,9 @@
-"""Sequences that come twice: all that can be known of the second is in the first.
+"""Repeated random sequences, to study induction heads.
 
-A sequence is drawn from 64 symbols, none of them twice, and source and target are the same. So a language
-model that reads one after the other cannot foretell the first better than by chance, and can foretell the
-second exactly: it finds the token that it has just written in what stands before, and copies the one that
-followed it there. Attention that does so is called an induction head (Elhage et al. 2021; Olsson et al.
-2022); it takes two layers.
+A sequence has distinct symbols drawn from 64, and source and target are equal. So a language model that reads
+both cannot predict the first better than by chance, but can predict the second exactly: it finds the previous
+occurrence of the last token and copies the token that followed it. Attention that does so is called an
+induction head (Elhage et al. 2021; Olsson et al. 2022); it takes two layers.
 
 ``repeats`` has 4 to 16 symbols in a sequence, ``repeats-long`` 17 to 32.
 """
@@ -25,12 +24,12 @@ def repeats(split: str, seed: int = 0, *, shortest: int, longest: int) -> Iterat
 
     Args:
         split: ``train``, ``valid`` or ``test``; each has its own stream of choices.
-        seed: of the symbols and lengths.
-        shortest: the fewest symbols of a sequence.
-        longest: the most; every length between them is equally probable.
+        seed: the seed of symbols and lengths.
+        shortest: the minimum number of symbols of a sequence.
+        longest: the maximum number; all lengths in this range are equally probable.
 
     Raises:
-        RequestError: for a split that is not there.
+        RequestError: if there is no such split.
     """
     if split not in SIZES:
         known = ", ".join(repr(name) for name in SIZES)
@@ -39,14 +38,14 @@ def repeats(split: str, seed: int = 0, *, shortest: int, longest: int) -> Iterat
 
 
 def chance(shortest: int, longest: int) -> float:
-    """Nats per token that no model can do without, of a first sequence and the separator that ends it.
+    """Return the entropy in nats per token of a first sequence and its separator: the minimum loss.
 
-    Of a sequence of n, they are ``ln(64! / (64 - n)!)`` for its symbols, and ``ln(longest - shortest + 1)``
-    for its length; their mean over all lengths is divided by the mean of n + 1.
+    For a sequence of n symbols, it is ``ln(64! / (64 - n)!)`` for the symbols and
+    ``ln(longest - shortest + 1)`` for the length; the mean over all lengths is divided by the mean of n + 1.
 
     Args:
-        shortest: as of `repeats`.
-        longest: likewise.
+        shortest: as in `repeats`.
+        longest: as in `repeats`.
     """
     lengths = range(shortest, longest + 1)
     symbols = sum(math.log(math.perm(len(SYMBOLS), n)) for n in lengths)

@@ -1,9 +1,9 @@
-"""Tasks on sequences of integers, which a model must learn exactly: reverse, copy and sort.
+"""Synthetic tasks on integer sequences: reverse, copy and sort.
 
 ``reverse`` is JoeyNMT's synthetic task with its sizes: integers from 0 to 49, written in digits and
-separated by blanks; 50,000 training pairs of 1 to 25 integers, and 1,000 each for validation and test, of 1
-to 30, so that some are longer than any in training. JoeyNMT trains on 40,000 of them an epoch; that is an
-option of training, not of the corpus.
+separated by spaces; 50,000 training pairs of 1 to 25 integers, and 1,000 each for validation and test, of 1
+to 30, so that some are longer than any in training. JoeyNMT trains on 40,000 of them per epoch; that is a
+training option, not part of the corpus.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ def _sorted(integers: Sequence[int]) -> Order:
     return sorted(range(len(integers)), key=integers.__getitem__)
 
 
-# For every task, the source position of each target word.
+# The source position of each target word for every task.
 TASKS = {"reverse": _reversed, "copy": _copied, "sort": _sorted}
 
 
@@ -39,12 +39,12 @@ def reverse(split: str, seed: int = 0, task: str = "reverse") -> Iterator[Pair]:
 
     Args:
         split: ``train``, ``valid`` or ``test``; each has its own stream of choices.
-        seed: of the integers and lengths.
-        task: ``reverse``; ``copy``; or ``sort``, which puts them into ascending order (equal integers keep
-            theirs, so that the alignment is unique).
+        seed: the seed of integers and lengths.
+        task: ``reverse``; ``copy``; or ``sort``, into ascending order (stable, so that the alignment is
+            unique).
 
     Raises:
-        RequestError: for a split or task that is not there.
+        RequestError: if there is no such split or task.
     """
     if split not in SIZES:
         raise RequestError(

@@ -81,13 +81,13 @@ def test_nothing_found():
 @pytest.mark.parametrize(
     ("line", "first", "message"),
     [
-        ("0-0 3x4", 0, "gold:2: '3x4' is no link; write i-j (sure) or ipj (possible)"),
-        ("0-", 0, "gold:2: '0-' is no link"),
-        ("1--2", 0, "gold:2: '1--2' is no link"),
-        ("-1-2", 0, "gold:2: '-1-2' is no link"),
-        ("0-0-0", 0, "gold:2: '0-0-0' is no link"),
-        ("٣-1", 0, "gold:2: '٣-1' is no link"),
-        ("1-0", 1, "gold:2: '1-0' names a word before the first, which is 1"),
+        ("0-0 3x4", 0, "gold:2: expected a link, i-j (sure), ipj or i?j (possible), got '3x4'"),
+        ("0-", 0, "gold:2: expected a link, i-j (sure), ipj or i?j (possible), got '0-'"),
+        ("1--2", 0, "gold:2: expected a link, i-j (sure), ipj or i?j (possible), got '1--2'"),
+        ("-1-2", 0, "gold:2: expected a link, i-j (sure), ipj or i?j (possible), got '-1-2'"),
+        ("0-0-0", 0, "gold:2: expected a link, i-j (sure), ipj or i?j (possible), got '0-0-0'"),
+        ("٣-1", 0, "gold:2: expected a link, i-j (sure), ipj or i?j (possible), got '٣-1'"),
+        ("1-0", 1, "gold:2: word indices must be at least 1, got '1-0'"),
     ],
 )
 def test_malformed_lines_are_named(line, first, message):
@@ -160,7 +160,7 @@ def test_the_form_is_that_of_the_first_line_with_a_word(lines):
         (["1 1 1 S", "1 2 2 Q"], "gold:2: '1 2 2 Q' is no link"),
         (["1 1 1 S", "3 1 1 S"], "gold:2: is of pair 3, but there are pairs 1 to 2"),
         (["0 1 1 S"], "gold:1: is of pair 0, but there are pairs 1 to 2"),
-        (["0-0", "1 1 1 S"], "gold:2: '1' is no link"),
+        (["0-0", "1 1 1 S"], "gold:2: expected a link, i-j (sure), ipj or i?j (possible), got '1'"),
     ],
 )
 def test_gold_of_other_pairs_or_forms_is_refused(lines, message):
@@ -172,9 +172,9 @@ def test_gold_of_other_pairs_or_forms_is_refused(lines, message):
 def test_a_link_outside_of_its_pair_is_named_and_the_count_is_asked_about():
     words = [(3, 3), (2, 1)]
     check_alignments(read_gold(["2-2", "1p0"], "g", first=0, n_pairs=2), words, "g")
-    with pytest.raises(DataError, match=r"g, pair 2: the link 1-1 points outside .* count from 1\?"):
+    with pytest.raises(DataError, match=r"g, pair 2: link 1-1 is outside .* count from 1\?"):
         check_alignments(read_gold(["1-1", "1p1"], "g", first=0, n_pairs=2), words, "g")
-    with pytest.raises(DataError, match=r"g, pair 2: the link 3-1 points outside") as caught:
+    with pytest.raises(DataError, match=r"g, pair 2: link 3-1 is outside") as caught:
         check_alignments(read_gold(["1-1", "3-1"], "g", first=1, n_pairs=2), words, "g")
     assert "?" not in str(caught.value)
 
