@@ -132,14 +132,17 @@ def test_a_run_is_described(heedful, folder):
 @pytest.mark.parametrize(
     "command, message",
     [
-        (["predict", "run", "--stream", "--beam", "2"], "stream with a beam of 1 (--beam 1)"),
+        (["predict", "run", "--stream", "--beam", "2"], "use a beam of 1 (--beam 1)"),
         (["predict", "run", "--precision", "int8"], "needs the native engine"),
         (["predict", "run", "--jsonl"], 'an object with a text under "picture"'),
         (
             ["evaluate", "run", "--data", "rows.tsv", "rows.tsv"],
             "--data: a run of the task captioning is scored on --folder FOLDER or --table FILE",
         ),
-        (["train", "recipe.yaml", "model.patch_size=5", "--out", "x"], "does not divide picture_size=12"),
+        (
+            ["train", "recipe.yaml", "model.patch_size=5", "--out", "x"],
+            "patch_size must divide picture_size=12, got 5",
+        ),
     ],
 )
 def test_wrong_requests_are_told(heedful, folder, command, message):

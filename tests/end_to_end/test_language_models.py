@@ -180,7 +180,7 @@ def test_a_run_is_resumed_and_described(heedful, tmp_path):
         (["--alignment", "--jsonl"], "a language model has no source, so there is no alignment"),
         (["--beam", "3"], "a sampling has no beam"),
         (["--decoding", "max_length.cap=9"], "set completion.max_new_tokens instead"),
-        (["--stream", "--decoding", "kind=beam"], "a beam search has no token to show before its end"),
+        (["--stream", "--decoding", "kind=beam"], "a beam search has no final token before its end"),
         (["--stream", "--jsonl"], "leave --jsonl away"),
         (["--prefix", "corpus/1.txt"], "prefix: has 294 tokens, and the model reads 16 at once"),
         (["--prefix", "corpora/1.txt"], "corpora/1.txt"),
@@ -210,7 +210,7 @@ def test_a_translator_has_no_options_of_language_models(heedful, transformer, tm
         (["--max-new-tokens", "3"], "set --decoding max_length.cap=3"),
         (["--stop", "x"], "--stop: a run of the task translation has no such option"),
         (["--prefix", "words"], "--prefix: a run of the task translation has no such option"),
-        (["--stream", "--beam", "2"], "stream with a beam of 1 (--beam 1)"),
+        (["--stream", "--beam", "2"], "use a beam of 1 (--beam 1)"),
     ):
         done = heedful("predict", transformer, *options, cwd=tmp_path, stdin="red\n")
         assert (done.status, message in done.err) == (2, True), done.err

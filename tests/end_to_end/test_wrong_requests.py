@@ -124,7 +124,7 @@ RECIPES = {
     ),
     "syntax": ("n_heads: 2, ", "n_heads: [2, ", ["tiny.yaml:8:89: expected ',' or ']'"]),
     "duplicate key": ("d_ff: 32", "d_model: 32", ["tiny.yaml:8", "d_model", "twice"]),
-    "heads": ("n_heads: 2", "n_heads: 3", ["tiny.yaml:8: model: d_model=16 is not divisible by n_heads=3"]),
+    "heads": ("n_heads: 2", "n_heads: 3", ["tiny.yaml:8: model: d_model=16 must be divisible by n_heads=3"]),
     "tie": ("subwords: {", "shared: false, subwords: {", ["model.tie=three-way needs tokenizer.shared=true"]),
     "metric": (
         "decode: null",
@@ -388,7 +388,7 @@ def test_a_full_disk_during_preparation(heedful, corpus, limit):
 OPTIONS = [
     (["predict", "RUN", "--beam", "0"], ["--beam"]),
     (["predict", "RUN", "--beam", "two"], ["--beam"]),
-    (["predict", "RUN", "--jsonl", "--n-best", "4"], ["n_best (4) cannot be greater than beam (3)"]),
+    (["predict", "RUN", "--jsonl", "--n-best", "4"], ["n_best must be at most beam (3), got 4"]),
     (["predict", "RUN", "--jsonl", "--beam", "2", "--n-best", "3"], ["n_best (3)", "beam (2)"]),
     (["predict", "RUN", "--n-best", "2"], ["--n-best", "--jsonl"]),
     (["predict", "RUN", "--alignment"], ["--alignment", "--jsonl"]),

@@ -182,7 +182,9 @@ def test_positions_end_where_the_plain_path_ends():
     longest = MODELS["learned"]["max_length"]
     for writer in (model, engine_of(model)):
         _, state = extend(writer, writer.start(Tokens.of(SOURCES[:1])), [[START] * longest])
-        with pytest.raises(RequestError, match=f"position {longest} is beyond the {longest} positions"):
+        with pytest.raises(
+            RequestError, match=f"position {longest} is out of range: the model has {longest} positions"
+        ):
             extend(writer, state, [[START]])
 
 

@@ -1,10 +1,10 @@
 """Beam search over a batch of sentences, with exact stopping.
 
-Libraries differ in what becomes of hypotheses that have no end token at the maximum length. Here they are
-returned only if fewer than ``n_best`` have finished, and after those (``unfinished="drop"``), or are ranked
-among the finished ones by score (``"keep"``). transformers does the latter: with ``early_stopping="never"``
-and the penalty `AverageLength`, the results are equal. fairseq writes the end token after the last token
-allowed and counts its log-probability, so that every hypothesis is finished.
+Libraries differ in the treatment of hypotheses without an end token at the maximum length. Here they are
+either returned after the finished ones, only if fewer than ``n_best`` have finished (``unfinished="drop"``),
+or ranked among the finished ones by score (``"keep"``). transformers does the latter: with
+``early_stopping="never"`` and the penalty `AverageLength`, the results are equal. fairseq appends the end
+token after the last allowed token and adds its log-probability, so that every hypothesis is finished.
 """
 
 from bisect import insort
@@ -21,7 +21,7 @@ from heedful.decoding.running import NEVER, Candidates, Running, candidates_of
 from heedful.decoding.scoring import CoveragePenalty, LengthPenalty, NoPenalty, score
 
 Unfinished = Literal["keep", "drop"]
-"""What becomes of hypotheses without an end token at the maximum length: see `beam_search`."""
+"""Treatment of hypotheses without an end token at the maximum length: see `beam_search`."""
 
 
 @torch.no_grad()
@@ -36,62 +36,61 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Keep the ``beam`` most probable unfinished hypotheses of each sentence at every step.
 
-    A step ranks all one-token continuations of a sentence's hypotheses by log-probability; of
-    equals, those of the better hypothesis, then of the lower token, come first. An end token among
-    the best ``beam`` of them finishes a hypothesis; the best others, as many as there are places,
-    go on. Length and coverage penalties rank finished hypotheses; those that run are all of one
-    length.
+    A step ranks all one-token continuations of the hypotheses of a sentence by log-probability; ties are
+    broken by the better hypothesis, then by the lower token. An end token among the best ``beam`` finishes
+    a hypothesis; the best ``beam`` others continue. Length and coverage penalties rank finished hypotheses;
+    running hypotheses all have the same length.
 
-    A sentence is done when (exact stopping) it has ``n_best`` finished hypotheses that no running
-    one can still beat: a running one's score can rise to its log-probability over
-    ``length.divisor(maximum)`` and no higher. A beam of one is done at its first finished
-    hypothesis, which makes it `greedy.greedy` under every penalty. A sentence that is done leaves the batch.
+    A sentence is done (exact stopping) once it has ``n_best`` finished hypotheses that no running one can
+    beat: the score of a running one is at most its log-probability over ``length.divisor(maximum)``. With
+    ``beam=1`` it is done at its first finished hypothesis, which equals `greedy.greedy` under every penalty.
+    Sentences that are done leave the batch.
 
-    Hypotheses that still run at the maximum length have no end token; see the head of this file.
+    Hypotheses that are still running at the maximum length have no end token; see the module docstring.
 
     Args:
-        request: what to decode; tokens can be told where ``beam`` is 1 only.
-        beam: hypotheses that run side by side for each sentence.
-        n_best: how many to return for each sentence, at most ``beam``.
+        request: what to decode; ``on_token`` requires ``beam=1``.
+        beam: number of hypotheses of each sentence.
+        n_best: number of hypotheses to return for each sentence, at most ``beam``.
         length: length penalty of the score (None: `NoPenalty`).
-        coverage: coverage penalty of the score; needs the source lengths and attention.
-        unfinished: whether unfinished hypotheses are ranked by score among the finished ones (``keep``), or
-            after them (``drop``).
+        coverage: coverage penalty of the score; requires source lengths and attention.
+        unfinished: rank unfinished hypotheses by score among the finished ones (``keep``) or after them
+            (``drop``).
 
     Returns:
-        For each sentence, in their order, up to ``n_best`` hypotheses by falling score; with
-        ``unfinished="drop"``, all finished ones come first. There are fewer if fewer are possible.
+        For each sentence, in their order, up to ``n_best`` hypotheses by descending score; with
+        ``unfinished="drop"``, all finished ones come first. Fewer are returned if fewer exist.
 
     Raises:
-        WorkError: the logits hold no distribution, or leave only forbidden tokens possible.
+        WorkError: the logits are not a distribution, or only forbidden tokens are possible.
         RequestError: a coverage penalty without attention over the source.
     """
     if not 1 <= n_best <= beam:
-        raise ValueError(f"n_best must lie in 1 .. beam ({beam}), not {n_best}")
+        raise ValueError(f"n_best must be between 1 and beam ({beam}), got {n_best}")
     if request.on_token is not None and beam > 1:
-        raise ValueError("which tokens of several hypotheses are written is known in the end alone")
+        raise ValueError(f"on_token requires beam=1, got {beam}: the tokens are only known at the end")
     rules = _Rules(request.end, beam, n_best, length or NoPenalty(), coverage, unfinished)
-    found = [_Found(rules, most) for most in request.max_lengths]
+    results = [_SentenceResult(rules, most) for most in request.max_lengths]
     sentences, output = request.begin()
     running = Running.start(sentences, _read_lengths(request, coverage))
     while running.sentences:
         if coverage is not None:
             running = running.attending(output.attention)
         candidates = candidates_of(output.logits, request.banned, running.sums, 2 * beam, running.position)
-        _collect_finished(running, candidates, found, rules)
+        _collect_finished(running, candidates, results, rules)
         extended, parents = running.extend(candidates, beam, request.end)
-        still = _unsettled(extended, found)
+        still = _still_running(extended, results)
         if request.on_token is not None:
-            _log(extended, found, request.on_token)
+            _log(extended, results, request.on_token)
         if still:
             output = _advance(request.step, output, extended, parents, still)
         running = extended.keep(still)
-    return [each.hypotheses() for each in found]
+    return [each.hypotheses() for each in results]
 
 
 @dataclass(frozen=True)
 class _Rules:
-    """How the search was asked to be."""
+    """Settings of the search."""
 
     end: int
     beam: int
@@ -109,8 +108,8 @@ class _Rules:
 
 
 @dataclass
-class _Found:
-    """What the search of one sentence has come to: the best ``n_best``, best first."""
+class _SentenceResult:
+    """Best ``n_best`` hypotheses of one sentence so far, best first."""
 
     rules: _Rules
     most: int
@@ -118,16 +117,16 @@ class _Found:
     unfinished: list[Hypothesis] = field(default_factory=list)
 
     def add(self, hypothesis: Hypothesis) -> None:
-        """Put it in its place, after equals that were found before."""
+        """Insert it by score, after earlier hypotheses with the same score."""
         group = self.finished if hypothesis.finished else self.unfinished
         insort(group, hypothesis, key=lambda h: -h.score)
         del group[self.rules.n_best :]
 
     def settled(self, best_sum: float, position: int) -> bool:
-        """Whether no hypothesis that runs can still change the answer; ``best_sum`` is the best of them.
+        """Return whether no running hypothesis can change the result; ``best_sum`` is the best of them.
 
-        Its score can at most reach ``best_sum`` over the greatest divisor: what is yet to come has
-        log-probabilities, and a coverage term, of at most 0.
+        Its score is at most ``best_sum`` over the largest divisor, because further log-probabilities and the
+        coverage term are at most 0.
         """
         if best_sum == NEVER:
             if not self.finished:
@@ -140,26 +139,28 @@ class _Found:
         return self.finished[-1].score >= best_sum / self.rules.length.divisor(self.most)
 
     def hypotheses(self) -> list[Hypothesis]:
-        """The answer. Without any room, it is the empty hypothesis."""
+        """Return the result; the empty hypothesis if the maximum length is 0."""
         if self.most == 0:
             return [Hypothesis((), (), False, 0.0)]
         every = self.finished + self.unfinished
         if self.rules.unfinished == "keep":
-            every.sort(key=lambda h: -h.score)  # of equals, the finished one first
+            every.sort(key=lambda h: -h.score)  # stable: finished ones first among equal scores
         return every[: self.rules.n_best]
 
 
 def _read_lengths(request: Request, coverage: CoveragePenalty | None) -> list[int]:
-    """The source positions to keep account of: none, unless there is a coverage penalty."""
+    """Return the number of source positions to track: 0 without a coverage penalty."""
     if coverage is None:
         return [0] * len(request.max_lengths)
     if request.source_lengths is None:
-        raise ValueError("a coverage penalty needs the source lengths of all sentences")
+        raise ValueError("a coverage penalty requires source_lengths for all sentences")
     return list(request.source_lengths)
 
 
-def _collect_finished(running: Running, candidates: Candidates, found: list[_Found], rules: _Rules) -> None:
-    """Take the end tokens among the best ``beam`` candidates of each sentence."""
+def _collect_finished(
+    running: Running, candidates: Candidates, results: list[_SentenceResult], rules: _Rules
+) -> None:
+    """Collect hypotheses that end among the best ``beam`` candidates of each sentence."""
     ends = candidates.ids == rules.end
     if not ends.any():
         return
@@ -168,15 +169,15 @@ def _collect_finished(running: Running, candidates: Candidates, found: list[_Fou
         row = int(candidates.rows[i, c])
         log_probs = [*running.log_probs[i, row].tolist(), float(candidates.log_probs[i, c])]
         ids = running.ids[i, row].tolist()
-        of_sentence = found[running.sentences[i]]
+        of_sentence = results[running.sentences[i]]
         of_sentence.add(rules.hypothesis(ids, log_probs, True, running.attended_of(i, row)))
 
 
-def _unsettled(running: Running, found: list[_Found]) -> list[int]:
-    """The sentences (numbered within ``running``) to go on with; the others are brought to their end."""
+def _still_running(running: Running, results: list[_SentenceResult]) -> list[int]:
+    """Return the indices within ``running`` of sentences to continue; complete the others."""
     still = []
     for i, (b, best_sum) in enumerate(zip(running.sentences, running.sums[:, 0].tolist(), strict=True)):
-        of_sentence = found[b]
+        of_sentence = results[b]
         if not of_sentence.settled(best_sum, running.position):
             still.append(i)
         elif running.position == of_sentence.most:
@@ -184,17 +185,17 @@ def _unsettled(running: Running, found: list[_Found]) -> list[int]:
     return still
 
 
-def _collect_unfinished(running: Running, i: int, found: _Found) -> None:
-    """What still runs at the maximum length."""
+def _collect_unfinished(running: Running, i: int, result: _SentenceResult) -> None:
+    """Collect hypotheses that are still running at the maximum length."""
     for row in np.flatnonzero(running.sums[i] > NEVER).tolist():
         ids, log_probs = running.ids[i, row].tolist(), running.log_probs[i, row].tolist()
-        found.add(found.rules.hypothesis(ids, log_probs, False, running.attended_of(i, row)))
+        result.add(result.rules.hypothesis(ids, log_probs, False, running.attended_of(i, row)))
 
 
-def _log(running: Running, found: list[_Found], on_token: OnToken) -> None:
-    """The newest token of each sentence whose only hypothesis has not just finished."""
+def _log(running: Running, results: list[_SentenceResult], on_token: OnToken) -> None:
+    """Report the newest token of each sentence unless its only hypothesis has just finished."""
     for b, token in zip(running.sentences, running.ids[:, 0, -1].tolist(), strict=True):
-        if not found[b].finished:
+        if not results[b].finished:
             on_token(b, token)
 
 
@@ -205,7 +206,7 @@ def _advance(
     parents: Int[np.ndarray, "A W"],
     still: list[int],
 ) -> StepOutput:
-    """Let the finished sentences go, and write the last token of every hypothesis of the others."""
+    """Remove finished sentences, and pass the last token of every other hypothesis to the model."""
     state, device = output.state, output.logits.device
     n, width, ids = len(still), parents.shape[1], running.ids[:, :, -1]
     if n < len(running.sentences):

@@ -1,4 +1,4 @@
-"""How a recipe or a request says how to decode, and the one function that carries it out."""
+"""Decoding configuration of recipes and requests, and `decode`, which applies it."""
 
 from typing import Annotated, Literal
 
@@ -16,18 +16,18 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Axis = Annotated[
     int, Field(ge=1, le=1000)
-]  # hypotheses of a sentence; each step ranks them times the vocabulary
+]  # hypotheses per sentence; each step ranks this number times the vocabulary size
 
 
 class MaxLength(Config):
-    """The most tokens to generate: ``min(cap, int(ratio * source_length) + extra)``.
+    """Maximum number of generated tokens: ``min(cap, int(ratio * source_length) + extra)``.
 
     The end token counts. Without a source, ``source_length`` is 0: set ``extra``.
 
     Args:
-        ratio: tokens for each token of the source.
-        extra: tokens besides.
-        cap: the most tokens in any case.
+        ratio: tokens per source token.
+        extra: additional tokens.
+        cap: upper limit.
     """
 
     ratio: NotNegative = 2.0
@@ -35,7 +35,7 @@ class MaxLength(Config):
     cap: int = Field(default=256, ge=0)
 
     def of(self, source_length: int) -> int:
-        """The maximum length for a source of so many tokens."""
+        """Return the maximum length for a source of ``source_length`` tokens."""
         return min(self.cap, int(self.ratio * source_length) + self.extra)
 
 
@@ -45,7 +45,7 @@ class NoPenaltyConfig(Config):
     kind: Literal["none"] = "none"
 
     def build(self) -> LengthPenalty:
-        """The penalty described."""
+        """Build the penalty."""
         return NoPenalty()
 
 
@@ -53,14 +53,14 @@ class AverageLengthConfig(Config):
     """Log-probability over ``L ** alpha``.
 
     Args:
-        alpha: 0 is no penalty, 1 the average over the tokens.
+        alpha: exponent; 0: no penalty, 1: average over the tokens.
     """
 
     kind: Literal["average"] = "average"
     alpha: NotNegative = 1.0
 
     def build(self) -> LengthPenalty:
-        """The penalty described."""
+        """Build the penalty."""
         return AverageLength(self.alpha)
 
 
@@ -68,14 +68,14 @@ class GnmtLengthConfig(Config):
     """Log-probability over ``((5 + L) / 6) ** alpha``.
 
     Args:
-        alpha: 0 is no penalty; larger ones favour longer outputs.
+        alpha: exponent; 0: no penalty; larger values favour longer outputs.
     """
 
     kind: Literal["gnmt"] = "gnmt"
     alpha: NotNegative = 0.6
 
     def build(self) -> LengthPenalty:
-        """The penalty described."""
+        """Build the penalty."""
         return GnmtLength(self.alpha)
 
 
@@ -85,10 +85,10 @@ LengthPenaltyConfig = Annotated[
 
 
 class GreedyConfig(Config):
-    """The most probable token at every step (`heedful.decoding.greedy.greedy`).
+    """Greedy decoding: the most probable token at every step (`heedful.decoding.greedy.greedy`).
 
     Args:
-        max_length: the most tokens to write.
+        max_length: maximum number of generated tokens.
     """
 
     kind: Literal["greedy"] = "greedy"
@@ -96,16 +96,16 @@ class GreedyConfig(Config):
 
 
 class BeamConfig(Config):
-    """`heedful.decoding.beam.beam_search`, by default as Vaswani et al. 2017, section 6.1.
+    """Beam search (`heedful.decoding.beam.beam_search`), by default as in Vaswani et al. 2017, section 6.1.
 
     Args:
-        max_length: the most tokens to write.
-        beam: hypotheses that run side by side.
-        n_best: how many of them are answers.
-        length_penalty: how log-probabilities of different lengths are compared.
-        coverage: beta of the coverage penalty (Wu et al. 2016, equation 14); 0 leaves it out.
-        unfinished: hypotheses without an end token at the maximum length are ranked by score among the
-            finished ones (``keep``, as transformers does), or used only if too few have finished (``drop``).
+        max_length: maximum number of generated tokens.
+        beam: number of hypotheses per sentence.
+        n_best: number of hypotheses to return.
+        length_penalty: normalization of log-probabilities by length.
+        coverage: beta of the coverage penalty (Wu et al. 2016, equation 14); 0 disables it.
+        unfinished: rank hypotheses without an end token at the maximum length by score among the finished
+            ones (``keep``, as in transformers), or use them only if too few have finished (``drop``).
     """
 
     kind: Literal["beam"] = "beam"
@@ -119,21 +119,22 @@ class BeamConfig(Config):
     @model_validator(mode="after")
     def _n_best_fits(self) -> "BeamConfig":
         if self.n_best > self.beam:
-            raise ValueError(f"n_best ({self.n_best}) cannot be greater than beam ({self.beam})")
+            raise ValueError(f"n_best must be at most beam ({self.beam}), got {self.n_best}")
         return self
 
 
 class SampleConfig(Config):
-    """Every token drawn from the model's distribution (`heedful.decoding.sampling.sample`).
+    """Sampling from the distribution of the model (`heedful.decoding.sampling.sample`).
 
     Args:
-        max_length: the most tokens to write; a language model has ``completion`` for that, and refuses it.
-        temperature: what log-probabilities are divided by; 0 takes the most probable token.
-        top_k: how many of the most probable tokens are kept; null: all.
-        top_p: the probability that is kept; 1: all.
-        min_p: the least probability that is kept, relative to the greatest; 0: all.
-        seed: of the draws.
-        n: samples for each input.
+        max_length: maximum number of generated tokens; not supported for language models, which have
+            ``completion``.
+        temperature: divisor of log-probabilities; 0 selects the most probable token.
+        top_k: keep the k most probable tokens; null: all.
+        top_p: keep the most probable tokens with this total probability; 1: all.
+        min_p: keep tokens with at least this probability relative to the largest; 0: all.
+        seed: random seed.
+        n: number of samples per input.
     """
 
     kind: Literal["sample"] = "sample"
@@ -150,16 +151,16 @@ DecodingConfig = Annotated[GreedyConfig | BeamConfig | SampleConfig, Field(discr
 
 
 def decode(config: GreedyConfig | BeamConfig | SampleConfig, request: Request) -> list[list[Hypothesis]]:
-    """Decode as ``config`` says: the same function for validation, prediction and serving.
+    """Decode as configured; used by validation, prediction and serving.
 
-    The request's ``max_lengths`` hold the result of ``config.max_length.of`` for each sentence, or less.
+    ``request.max_lengths`` must be at most ``config.max_length.of`` for each sentence.
 
     Returns:
-        The hypotheses of each sentence, in the order of the sentences; at least one for each.
+        The hypotheses of each sentence, in the order of the sentences; at least one each.
 
     Raises:
-        WorkError: the logits hold no distribution, or leave only forbidden tokens possible.
-        RequestError: the model or the request lacks what the configuration needs.
+        WorkError: the logits are not a distribution, or only forbidden tokens are possible.
+        RequestError: the model or the request does not support the configuration.
     """
     if request.on_token is not None:
         check_streaming(config)
@@ -181,15 +182,15 @@ def decode(config: GreedyConfig | BeamConfig | SampleConfig, request: Request) -
 
 
 def check_streaming(config: GreedyConfig | BeamConfig | SampleConfig) -> None:
-    """See that tokens are final as soon as they are chosen, so that they can be shown then.
+    """Check that tokens are final as soon as they are chosen, so that they can be streamed.
 
     Raises:
-        RequestError: which answer it will be is only known in the end.
+        RequestError: the result is only known at the end.
     """
     if isinstance(config, BeamConfig) and config.beam > 1:
         raise RequestError(
-            f"a beam search has no token to show before its end, and beam is {config.beam}; "
-            "stream with a beam of 1 (--beam 1), or with kind 'greedy' or 'sample' (--decoding kind=sample)"
+            f"streaming requires beam 1, got {config.beam}: a beam search has no final token before its end; "
+            "use a beam of 1 (--beam 1), or kind 'greedy' or 'sample' (--decoding kind=sample)"
         )
     if isinstance(config, SampleConfig) and config.n > 1:
-        raise RequestError("the tokens of several samples cannot be streamed; set 'n' to 1")
+        raise RequestError(f"streaming supports only one sample, got n={config.n}; set 'n' to 1")

@@ -1,4 +1,4 @@
-"""One hypothesis at a time, token by token: the loop of `greedy` and of `sampling.sample`."""
+"""Greedy decoding, and the token-by-token loop that it shares with `sampling.sample`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,42 +28,42 @@ class Choose(Protocol):
         sentences: Sequence[int],
         position: int,
     ) -> Chosen:
-        """For the rows of ``sentences`` (as many rows for each), ``position`` tokens in."""
+        """Choose for the rows of ``sentences`` (the same number of rows each) after ``position`` tokens."""
         ...
 
 
 def most_probable(
     logits: Float[Tensor, "N V"], forbidden: Int[Tensor, " F"], sentences: Sequence[int], position: int
 ) -> Chosen:
-    """The most probable token; of equals, the lowest."""
+    """Choose the most probable token; the lowest among ties."""
     log_probs, ids = ranked(logits, forbidden, 1, position)
     return ids[:, 0], log_probs[:, 0]
 
 
 def greedy(request: Request) -> list[Hypothesis]:
-    """Take the most probable token until the end token or the maximum length.
+    """Choose the most probable token until the end token or the maximum length.
 
     Returns:
-        One hypothesis for each sentence, in their order; ``score`` is the sum of ``log_probs``.
+        One hypothesis per sentence, in their order; ``score`` is the sum of ``log_probs``.
 
     Raises:
-        WorkError: the logits hold no distribution, or leave only forbidden tokens possible.
+        WorkError: the logits are not a distribution, or only forbidden tokens are possible.
     """
     return [hypothesis for (hypothesis,) in write(request, most_probable)]
 
 
 @dataclass
 class _Draft:
-    """A hypothesis being written."""
+    """A hypothesis being generated."""
 
-    room: int
+    max_length: int
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     finished: bool = False
 
     @property
     def running(self) -> bool:
-        return not self.finished and len(self.log_probs) < self.room
+        return not self.finished and len(self.log_probs) < self.max_length
 
     def add(self, token: int, log_prob: float, end: int) -> None:
         self.log_probs.append(log_prob)
@@ -78,11 +78,11 @@ class _Draft:
 
 @torch.no_grad()
 def write(request: Request, choose: Choose, n: int = 1) -> list[list[Hypothesis]]:
-    """Write ``n`` hypotheses for each sentence with tokens from ``choose``; see `greedy`.
+    """Generate ``n`` hypotheses per sentence with tokens from ``choose``; see `greedy`.
 
-    A sentence leaves the batch when all its hypotheses have ended.
+    A sentence leaves the batch when all its hypotheses have finished.
     """
-    drafts = [[_Draft(room) for _ in range(n)] for room in request.max_lengths]
+    drafts = [[_Draft(max_length) for _ in range(n)] for max_length in request.max_lengths]
     sentences, (logits, state, _) = request.begin()
     if n > 1 and sentences:
         logits, state = logits.repeat_interleave(n, 0), state.widen(n)
@@ -108,7 +108,7 @@ def _record(
     ids: Int[np.ndarray, " N"],
     log_probs: Float[np.ndarray, " N"],
 ) -> None:
-    """Append the chosen tokens to the drafts that still run."""
+    """Append the chosen tokens to the running drafts."""
     rows = [(b, draft) for b in sentences for draft in drafts[b]]
     for (sentence, draft), token, log_prob in zip(rows, ids.tolist(), log_probs.tolist(), strict=True):
         if not draft.running:

@@ -1,4 +1,4 @@
-"""From logits to log-probabilities, and the best of them: what all decoders share."""
+"""Log-probabilities from logits, and their top k, shared by all decoders."""
 
 import numpy as np
 import torch
@@ -9,27 +9,27 @@ from heedful.engine.native_library import library
 from heedful.errors import WorkError
 
 NATIVE_MOST = 64
-"""The native ranking keeps its best in order by insertion, which suits a few; more are sorted by torch."""
+"""Largest k of the native ranking, which uses insertion sort; larger k are sorted by torch."""
 
 
 def log_probabilities(
     logits: Float[Tensor, "N V"], forbidden: Int[Tensor, " F"], position: int
 ) -> Float[Tensor, "N V"]:
-    """``log_softmax`` in 32 bits, then minus infinity for the forbidden tokens.
+    """Compute ``log_softmax`` in fp32, then set forbidden tokens to minus infinity.
 
-    They are taken out after the normalisation: what remains are the model's own probabilities, so
-    a score does not depend on what was forbidden.
+    They are masked after normalisation, so that probabilities and scores are those of the model and do not
+    depend on the forbidden tokens.
 
     Args:
-        logits: minus infinity is allowed; it must leave a token possible.
+        logits: may contain minus infinity, but not only.
         forbidden: tokens that are never chosen.
-        position: how many tokens were generated before, for the message.
+        position: number of tokens generated before, for the error message.
 
     Raises:
-        WorkError: a row has no distribution, because of a NaN, plus infinity or nothing possible.
+        WorkError: a row is not a distribution: it contains NaN, plus infinity or only minus infinity.
     """
     log_probs = torch.log_softmax(logits, -1, dtype=torch.float32)
-    # A row without a distribution comes out as NaN everywhere, so one column tells.
+    # Invalid rows are NaN everywhere, so checking one column suffices.
     broken = log_probs[:, 0].isnan().nonzero().flatten().tolist()
     if broken:
         raise WorkError(_no_distribution(logits[broken[0]], broken, position))
@@ -39,25 +39,25 @@ def log_probabilities(
 def _no_distribution(logits: Tensor, rows: list[int], position: int) -> str:
     found = "NaN" if logits.isnan().any() else "infinity" if (logits > 0).any() else "only -infinity"
     return (
-        f"the model's logits for generated token {position + 1} hold {found} "
-        f"(in {len(rows)} of the hypotheses being written); its weights or inputs are damaged, "
-        "or the training that made them diverged"
+        f"the model's logits for generated token {position + 1} contain {found} "
+        f"(in {len(rows)} of the running hypotheses); its weights or inputs are damaged, "
+        "or its training diverged"
     )
 
 
 def no_token_left(position: int) -> WorkError:
-    """The error for a sentence that nothing which is allowed can continue."""
+    """Return the error for a sentence that no allowed token can continue."""
     return WorkError(
-        f"no token may come at generated position {position + 1}: "
-        "the model gives all its probability to forbidden tokens"
+        f"no token is possible at generated position {position + 1}: "
+        "the model assigns all probability to forbidden tokens"
     )
 
 
 def best(log_probs: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """The ``k`` greatest of each row (at most V), best first; of equals, the lowest tokens.
+    """Return the ``k`` largest of each row (at most V), best first; the lowest tokens among ties.
 
-    `torch.topk` leaves open which of equal values it takes. So one more is asked for: only where
-    the last two agree does the choice depend on it, and such rows are sorted whole.
+    `torch.topk` does not specify its choice among ties. One more value is therefore requested: only rows in
+    which the last two values are equal are ambiguous, and these are sorted completely.
     """
     k = min(k, log_probs.shape[1])
     values, ids = log_probs.topk(min(k + 1, log_probs.shape[1]), dim=1)
@@ -74,14 +74,14 @@ def best(log_probs: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"],
 def ranked(
     logits: Float[Tensor, "N V"], forbidden: Int[Tensor, " F"], k: int, position: int
 ) -> tuple[Float[np.ndarray, "N k"], Int[np.ndarray, "N k"]]:
-    """The ``k`` most probable tokens of each row (at most V), and their log-probabilities in 32 bits.
+    """Return the ``k`` most probable tokens of each row (at most V), and their log-probabilities in fp32.
 
-    What `log_probabilities` and `best` give, without the log-probabilities of all the others. Where
-    fewer than ``k`` are possible, the last places have a log-probability of minus infinity, and any
-    token. None is above 0, though rounding can lift one a hair.
+    Equivalent to `log_probabilities` and `best`, without computing all log-probabilities. If fewer than
+    ``k`` tokens are possible, the last entries have log-probability minus infinity and arbitrary tokens.
+    Log-probabilities are clamped to at most 0, because rounding can exceed it.
 
     Raises:
-        WorkError: as `log_probabilities`.
+        WorkError: as in `log_probabilities`.
     """
     k = min(k, logits.shape[1])
     native = library() if logits.device.type == "cpu" and logits.dtype == torch.float32 else None

@@ -1,7 +1,7 @@
-"""What a decoder is given and what it gives back. Decoders never see a model.
+"""Inputs and outputs of decoders, which are independent of the model.
 
-Axes: B sentences; N hypotheses, ``width`` for each sentence, hypothesis n belonging to sentence
-``n // width``; V the vocabulary; S positions of the longest source.
+Axes: B sentences; N hypotheses, ``width`` per sentence, hypothesis n belonging to sentence ``n // width``;
+V the vocabulary; S positions of the longest source.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,42 +16,42 @@ from torch import Tensor
 
 @runtime_checkable
 class DecodingState(Protocol):
-    """What is remembered between two steps (`heedful.nn.state.State` is one)."""
+    """State between two steps (`heedful.nn.state.State` implements it)."""
 
     def widen(self, width: int) -> "DecodingState":
-        """Repeat every hypothesis ``width`` times, side by side."""
+        """Repeat every hypothesis ``width`` times in adjacent rows."""
         ...
 
     def select(self, rows: Int[Tensor, " M"]) -> "DecodingState":
-        """The hypotheses ``rows``, in that order; each within its own sentence."""
+        """Select the hypotheses ``rows``, in that order; each within its own sentence."""
         ...
 
     def keep(self, sentences: Sequence[int]) -> "DecodingState":
-        """Drop all sentences but these (numbered within the state), with their hypotheses."""
+        """Keep only these sentences (indices within the state), with their hypotheses."""
         ...
 
 
 class StepOutput(NamedTuple):
-    """What follows the N hypotheses after one more token each."""
+    """Output of one step for N hypotheses."""
 
     logits: Float[Tensor, "N V"]
-    """Of the next token."""
+    """Logits of the next token."""
     state: DecodingState
-    """For the next step; the one passed in is spent."""
+    """State for the next step; the previous one must not be reused."""
     attention: Float[Tensor, "N S"] | None = None
-    """Weights over the source with which ``logits`` were computed, where the model has such."""
+    """Weights over the source with which ``logits`` were computed, if the model has any."""
 
 
 @runtime_checkable
 class StepFunction(Protocol):
-    """Writes one token to each hypothesis and predicts the next."""
+    """Appends one token to each hypothesis and predicts the next."""
 
     def __call__(
         self, ids: Int[Tensor, " N"], state: DecodingState, parents: Int[Tensor, " N"] | None
     ) -> StepOutput:
         """Continue row ``parents[n]`` with ``ids[n]`` (None: row n continues row n).
 
-        ``parents`` stay within their sentence, so ``state.select(parents)`` is all that they ask.
+        ``parents`` stay within their sentence, so ``state.select(parents)`` suffices.
         """
         ...
 
@@ -62,20 +62,20 @@ OnToken = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What every decoder is given: B sentences, to be continued from their prefixes.
+    """Input of every decoder: B sentences, to be continued from their prefixes.
 
-    Decoding spends the state, so a request is decoded once.
+    Decoding updates the state in place, so a request can be decoded only once.
 
     Args:
-        first: what follows the prefixes, with a state of width 1 (N = B); for a coverage penalty, with
-            attention, as from every step.
+        first: output for the prefixes, with a state of width 1 (N = B); a coverage penalty requires
+            attention here and in every step.
         step: continues hypotheses.
-        end: the token that finishes a hypothesis.
-        max_lengths: for each sentence, the most tokens to generate, the end token included.
-        forbidden: tokens never chosen (padding, start …); may hold ``end``.
-        source_lengths: how many positions of each sentence's source are real; for a coverage penalty.
-        ordinals: the number of each sentence in the whole input, for sampling (None: 0 .. B-1).
-        on_token: told of every token as soon as it is chosen, where a sentence has one hypothesis alone.
+        end: end token, which finishes a hypothesis.
+        max_lengths: maximum number of generated tokens of each sentence, including the end token.
+        forbidden: tokens never chosen (padding, start …); may contain ``end``.
+        source_lengths: number of real source positions of each sentence; for a coverage penalty.
+        ordinals: index of each sentence in the whole input, for sampling (None: 0 .. B-1).
+        on_token: called with every token as soon as it is chosen; requires one hypothesis per sentence.
     """
 
     first: StepOutput
@@ -97,21 +97,21 @@ class Request:
         }
         for name, each in lists.items():
             if each is not None and len(each) != n:
-                raise ValueError(f"{n} sentences but {len(each)} {name}")
+                raise ValueError(f"expected {n} {name}, one per sentence, got {len(each)}")
         if min(self.max_lengths, default=0) < 0:
-            raise ValueError("a maximum length cannot be negative")
+            raise ValueError("maximum lengths must not be negative")
         outside = [i for i in (self.end, *self.forbidden) if not 0 <= i < size]
         if outside:
-            raise ValueError(f"token {outside[0]} is not in a vocabulary of {size}")
+            raise ValueError(f"token ids must be below the vocabulary size {size}, got {outside[0]}")
 
     @cached_property
     def banned(self) -> Int[Tensor, " F"]:
-        """The forbidden tokens, each once, where the logits are."""
+        """Unique forbidden tokens, on the device of the logits."""
         ids = sorted(set(self.forbidden))
         return torch.tensor(ids, dtype=torch.int64, device=self.first.logits.device)
 
     def begin(self) -> tuple[list[int], StepOutput]:
-        """The sentences that may be given a token at all, and what follows their prefixes."""
+        """Return the sentences with a maximum length above 0, and the output for their prefixes."""
         sentences = [b for b, most in enumerate(self.max_lengths) if most > 0]
         if len(sentences) in (0, len(self.max_lengths)):
             return sentences, self.first
@@ -122,15 +122,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One decoded sequence, with the terms from which its score can be recomputed.
+    """One decoded sequence, with the terms of its score.
 
     Args:
         ids: the generated tokens, without the prompt and without the end token.
-        log_probs: natural logarithm of the model's probability of each generated token, the end
-            token's included when ``finished``; so ``len(log_probs) == len(ids) + finished``.
-        finished: whether the end token was generated; otherwise cut at the maximum length.
+        log_probs: natural logarithm of the model's probability of each generated token, including the end
+            token if ``finished``; so ``len(log_probs) == len(ids) + finished``.
+        finished: whether the end token was generated; otherwise truncated at the maximum length.
         score: ``scoring.score(log_probs, length_penalty, coverage_penalty)``.
-        coverage_penalty: the coverage term of the score, at most 0; 0 where none was asked for.
+        coverage_penalty: coverage term of the score, at most 0; 0 without a coverage penalty.
     """
 
     ids: tuple[int, ...]

@@ -1,9 +1,8 @@
-"""The hypotheses that a beam search has under way, and the continuations it chooses from.
+"""Running hypotheses of a beam search, and their candidate continuations.
 
-The bookkeeping of a search lies on the CPU, in 64 bits where sums are concerned: it is small, and
-the search must read it at every step anyway. It is numpy's, which takes a microsecond for an operation
-where torch takes several. Axes: A sentences still searched, W hypotheses of each,
-t tokens written, C candidates, S source positions of which account is kept.
+The bookkeeping is on the CPU, with sums in 64 bits: it is small, and the search reads it at every step. It
+uses numpy, whose operations take about a microsecond where torch takes several. Axes: A active sentences,
+W hypotheses of each, t generated tokens, C candidates, S tracked source positions.
 """
 
 from dataclasses import dataclass, replace
@@ -20,15 +19,15 @@ NEVER = float("-inf")
 
 
 class Candidates(NamedTuple):
-    """One-token continuations of each sentence's hypotheses, best first."""
+    """One-token continuations of the hypotheses of each sentence, best first."""
 
     sums: Float[np.ndarray, "A C"]
-    """Log-probability of the whole."""
+    """Log-probability of the continued hypothesis."""
     rows: Int[np.ndarray, "A C"]
-    """The hypothesis that is continued, 0 .. W-1."""
+    """Index of the continued hypothesis, 0 .. W-1."""
     ids: Int[np.ndarray, "A C"]
     log_probs: Float[np.ndarray, "A C"]
-    """Of the token alone."""
+    """Log-probability of the token."""
 
 
 def candidates_of(
@@ -38,32 +37,32 @@ def candidates_of(
     n: int,
     position: int,
 ) -> Candidates:
-    """The best ``n`` of all continuations of a sentence (fewer where there are fewer), N = A * W.
+    """Return the best ``n`` continuations of each sentence (or all, if fewer), N = A * W.
 
-    They are among the best ``n`` of each hypothesis, so only those are added up and sorted. Equals
-    come in the order of hypotheses, then of tokens.
+    They are among the best ``n`` of each hypothesis, so only those are added up and sorted. Ties are ordered
+    by hypothesis, then by token.
     """
     log_probs, ids = ranked(logits, forbidden, n, position)
     totals = (sums.reshape(-1, 1) + log_probs).reshape(len(sums), -1)
     order = (-totals).argsort(axis=1, kind="stable")[:, :n]
-    places = order + np.arange(0, totals.size, totals.shape[1])[:, None]
-    return Candidates(totals.take(places), order // ids.shape[1], ids.take(places), log_probs.take(places))
+    indices = order + np.arange(0, totals.size, totals.shape[1])[:, None]
+    return Candidates(totals.take(indices), order // ids.shape[1], ids.take(indices), log_probs.take(indices))
 
 
 @dataclass(frozen=True, eq=False)
 class Running:
-    """The running hypotheses of the sentences still searched, best first.
+    """Running hypotheses of the active sentences, best first.
 
-    A place for which there is no hypothesis holds a copy of the first one with a sum of minus
-    infinity: nothing that follows from it is ever taken.
+    Missing hypotheses are copies of the first one with a sum of minus infinity, so that their continuations
+    are never selected.
 
     Args:
-        sentences: which sentences of the request these are.
+        sentences: indices of the sentences in the request.
         sums: log-probability of each hypothesis.
-        ids: its tokens.
-        log_probs: their log-probabilities.
-        attended: sum of the weights that its tokens gave to each source position.
-        source_lengths: how many of the S positions of each sentence are real.
+        ids: tokens of each hypothesis.
+        log_probs: log-probabilities of the tokens.
+        attended: attention weights of each source position, summed over the tokens.
+        source_lengths: number of real positions, out of S, of each sentence.
     """
 
     sentences: list[int]
@@ -75,7 +74,7 @@ class Running:
 
     @classmethod
     def start(cls, sentences: list[int], source_lengths: list[int]) -> "Running":
-        """One empty hypothesis for each of ``sentences``; source lengths are those of all sentences."""
+        """Start with an empty hypothesis for each of ``sentences``, given all source lengths."""
         n, lengths = len(sentences), [source_lengths[b] for b in sentences]
         return cls(
             sentences,
@@ -88,49 +87,49 @@ class Running:
 
     @property
     def position(self) -> int:
-        """Tokens written, t."""
+        """Number of generated tokens, t."""
         return self.ids.shape[2]
 
     def attending(self, attention: Float[Tensor, "N S2"] | None) -> "Running":
-        """With the weights of one more token; what lies beyond the real source positions is unread."""
+        """Add the attention weights of one more token; weights of padding are ignored."""
         if attention is None:
             raise RequestError(
-                "a coverage penalty needs attention over the source, which this model does not give; "
+                "a coverage penalty requires attention over the source, which this model does not provide; "
                 "set 'coverage' to 0"
             )
         longest = max(self.source_lengths)
         if attention.shape[1] < longest:
-            raise ValueError(f"attention over {attention.shape[1]} of {longest} source positions")
+            raise ValueError(f"attention must cover {longest} source positions, got {attention.shape[1]}")
         more = attention[:, :longest].cpu().double().numpy().reshape(*self.sums.shape, longest)
         return replace(self, attended=self.attended[:, :, :longest] + more)
 
     def extend(
         self, candidates: Candidates, beam: int, end: int
     ) -> tuple["Running", Int[np.ndarray, "A W2"]]:
-        """The best ``beam`` candidates that do not end; also, the row that each continues."""
+        """Return the best ``beam`` candidates that do not end, and the row that each continues."""
         n, n_candidates = candidates.ids.shape
-        goes_on = (candidates.ids != end) & (candidates.sums > NEVER)
-        places = (~goes_on).argsort(axis=1, kind="stable")[:, :beam]
-        if (missing := beam - places.shape[1]) > 0:
-            places = np.pad(places, ((0, 0), (0, missing)), constant_values=n_candidates - 1)
-        live = np.arange(beam) < goes_on.sum(axis=1, keepdims=True)
+        continues = (candidates.ids != end) & (candidates.sums > NEVER)
+        indices = (~continues).argsort(axis=1, kind="stable")[:, :beam]
+        if (missing := beam - indices.shape[1]) > 0:
+            indices = np.pad(indices, ((0, 0), (0, missing)), constant_values=n_candidates - 1)
+        live = np.arange(beam) < continues.sum(axis=1, keepdims=True)
         if not (full := live.all()):
-            places = np.where(live, places, places[:, :1])
-        places = places + np.arange(0, n * n_candidates, n_candidates)[:, None]
-        rows, sums = candidates.rows.take(places), candidates.sums.take(places)
+            indices = np.where(live, indices, indices[:, :1])
+        indices = indices + np.arange(0, n * n_candidates, n_candidates)[:, None]
+        rows, sums = candidates.rows.take(indices), candidates.sums.take(indices)
         parents = rows + np.arange(0, self.sums.size, self.sums.shape[1])[:, None]
         extended = Running(
             self.sentences,
             sums if full else np.where(live, sums, NEVER),
-            _continued(self.ids, parents, candidates.ids.take(places)),
-            _continued(self.log_probs, parents, candidates.log_probs.take(places)),
+            _continued(self.ids, parents, candidates.ids.take(indices)),
+            _continued(self.log_probs, parents, candidates.log_probs.take(indices)),
             _rows(self.attended, parents),
             self.source_lengths,
         )
         return extended, rows
 
     def keep(self, still: list[int]) -> "Running":
-        """Some of the sentences."""
+        """Keep only these sentences."""
         if len(still) == len(self.sentences):
             return self
         return Running(
@@ -143,17 +142,17 @@ class Running:
         )
 
     def attended_of(self, i: int, row: int) -> Float[np.ndarray, " S"]:
-        """The weights that one hypothesis gave to each real source position."""
+        """Return the summed attention weights of one hypothesis over the real source positions."""
         return self.attended[i, row, : self.source_lengths[i]]
 
 
 def _continued(
     past: Shaped[np.ndarray, "A W t"], parents: Int[np.ndarray, "A W2"], new: Shaped[np.ndarray, "A W2"]
 ) -> Shaped[np.ndarray, "A W2 t2"]:
-    """What was written by ``parents`` (numbered through all sentences), and then what is new."""
+    """Append ``new`` to the rows ``parents`` of ``past`` (indices over all sentences)."""
     return np.concatenate([_rows(past, parents), new[:, :, None]], axis=2)
 
 
 def _rows(x: Shaped[np.ndarray, "A W t"], rows: Int[np.ndarray, "A W2"]) -> Shaped[np.ndarray, "A W2 t"]:
-    """Some of the lines, numbered through all sentences."""
+    """Select rows by index over all sentences."""
     return x.reshape(x.shape[0] * x.shape[1], x.shape[2]).take(rows, axis=0)

@@ -1,4 +1,4 @@
-"""Sampling: tokens drawn from the model's distribution, sharpened and cut as asked."""
+"""Sampling from the model's distribution, with temperature, top-k, top-p and min-p."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,32 +25,31 @@ def sample(
     seed: int = 0,
     n: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Draw ``n`` hypotheses for each sentence, token by token.
+    """Sample ``n`` hypotheses for each sentence, token by token.
 
-    The logarithms of the probabilities are divided by ``temperature``; then `keep_top_k`,
-    `keep_top_p` and `keep_min_p` apply, in this order, each to what the one before left; one token
-    is drawn from the rest. What is drawn depends on (``seed``, ordinal, number of the sample,
-    position) and the model alone, never on the other sentences of the batch.
+    Log-probabilities are divided by ``temperature``; then `keep_top_k`, `keep_top_p` and `keep_min_p` are
+    applied in this order, and one token is drawn from the remaining ones. Samples depend only on (``seed``,
+    ordinal, index of the sample, position) and the model, not on the other sentences of the batch.
 
     Args:
-        request: what to decode; tokens can be told where ``n`` is 1 only.
-        temperature: 0 or more; 0 takes the most probable token.
-        top_k: how many of the most probable tokens to keep; None keeps all.
-        top_p: the probability to keep; 1 keeps all.
-        min_p: the least probability to keep, relative to the greatest; 0 keeps all.
+        request: what to decode; ``on_token`` requires ``n=1``.
+        temperature: 0 or more; 0 selects the most probable token.
+        top_k: keep the k most probable tokens; None keeps all.
+        top_p: keep the most probable tokens with this total probability; 1 keeps all.
+        min_p: keep tokens with at least this probability relative to the largest; 0 keeps all.
         seed: 0 or more.
-        n: samples for each sentence.
+        n: number of samples per sentence.
 
     Returns:
-        For each sentence its samples in the order of their numbers. ``log_probs`` are those of the
-        model itself, before temperature and cuts, and ``score`` is their sum.
+        For each sentence its samples, in order. ``log_probs`` are those of the model, before temperature and
+        filters, and ``score`` is their sum.
 
     Raises:
         WorkError: as in `greedy.greedy`.
     """
     _check(temperature, top_k, top_p, min_p, seed, n)
     if request.on_token is not None and n > 1:
-        raise ValueError("the tokens of several samples of a sentence cannot be streamed as one")
+        raise ValueError(f"on_token requires n=1, got {n}")
     if temperature == 0:
         return write(request, most_probable, n)
     most = request.max_lengths
@@ -61,10 +60,10 @@ def sample(
 
 def _check(temperature: float, top_k: int | None, top_p: float, min_p: float, seed: int, n: int) -> None:
     limits = {
-        "temperature must be a number of at least 0": 0 <= temperature < float("inf"),
+        "temperature must be finite and at least 0": 0 <= temperature < float("inf"),
         "top_k must be at least 1": top_k is None or top_k >= 1,
-        "top_p must lie in 0 .. 1": 0 <= top_p <= 1,
-        "min_p must lie in 0 .. 1": 0 <= min_p <= 1,
+        "top_p must be in [0, 1]": 0 <= top_p <= 1,
+        "min_p must be in [0, 1]": 0 <= min_p <= 1,
         "seed must be at least 0": seed >= 0,
         "n must be at least 1": n >= 1,
     }
@@ -75,7 +74,7 @@ def _check(temperature: float, top_k: int | None, top_p: float, min_p: float, se
 
 @dataclass(frozen=True)
 class _Draw:
-    """Draws tokens with the numbers in ``noise: [B, n, L]``."""
+    """Draws tokens with the uniform numbers in ``noise: [B, n, L]``."""
 
     noise: Float[Tensor, "B n L"]
     temperature: float
@@ -104,19 +103,19 @@ class _Draw:
 
 
 def sharpen(weights: Float[Tensor, "N V"], temperature: float) -> Float[Tensor, "N V"]:
-    """``w / temperature``, shifted so that the greatest of each row is 0 and cannot overflow."""
-    greatest = weights.amax(dim=1, keepdim=True)
-    return (weights - greatest.nan_to_num(neginf=0.0)) / temperature
+    """Return ``w / temperature``, shifted so that the largest of each row is 0, to avoid overflow."""
+    largest = weights.amax(dim=1, keepdim=True)
+    return (weights - largest.nan_to_num(neginf=0.0)) / temperature
 
 
 def keep_top_k(weights: Float[Tensor, "N V"], k: int) -> Float[Tensor, "N V"]:
-    """Keep the ``k`` most probable tokens, of equals the lowest; minus infinity for the others."""
+    """Keep the ``k`` most probable tokens, the lowest among ties; set the others to minus infinity."""
     values, ids = best(weights, k)
     return torch.full_like(weights, _NEVER).scatter_(1, ids, values)
 
 
 def keep_top_p(weights: Float[Tensor, "N V"], p: float) -> Float[Tensor, "N V"]:
-    """Keep the fewest most probable tokens that hold at least ``p`` of the probability, at least one.
+    """Keep the smallest set of most probable tokens with total probability at least ``p``, at least one.
 
     Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", equation 2.
     """
@@ -135,27 +134,27 @@ def keep_min_p(weights: Float[Tensor, "N V"], p: float) -> Float[Tensor, "N V"]:
 
 
 def draw(weights: Float[Tensor, "N V"], uniform: Float[Tensor, " N"]) -> Int[Tensor, " N"]:
-    """The token at which the cumulative ``softmax(weights)`` first exceeds ``uniform`` (in [0, 1))."""
-    # 64 bits, because 32 would round away the rare tokens of a large vocabulary. MPS has none.
+    """Return the token at which the cumulative ``softmax(weights)`` first exceeds ``uniform`` (in [0, 1))."""
+    # 64 bits, because 32 bits would lose rare tokens of a large vocabulary. MPS does not support 64 bits.
     wide = weights.cpu() if weights.device.type == "mps" else weights
     cumulative = wide.double().softmax(dim=1).cumsum(dim=1)
-    # At most 1 - 2**-53 times the total, which rounds to less than the total.
+    # uniform is at most 1 - 2**-53, so the product rounds to less than the total.
     threshold = uniform.to(cumulative.device)[:, None] * cumulative[:, -1:]
     ids = torch.searchsorted(cumulative, threshold, right=True).flatten().to(weights.device)
-    # A row where nothing is possible has no sum; the caller sees that its token is impossible.
+    # Rows without possible tokens have no sum; the caller detects that the token is impossible.
     return ids.clamp(max=weights.shape[1] - 1)
 
 
 def uniforms(seed: int, ordinals: Sequence[int], n: int, length: int) -> Float[Tensor, "B n L"]:
-    """Numbers in [0, 1), in 64 bits; row (b, i) is a function of (``seed``, ``ordinals[b]``, i) alone.
+    """Draw uniform numbers in [0, 1), in 64 bits; row (b, i) depends only on (``seed``, ``ordinals[b]``, i).
 
-    Philox counters (Salmon et al. 2011) give the bits; a longer row begins like a shorter one.
+    The bits come from Philox counters (Salmon et al. 2011); a shorter row is a prefix of a longer one.
     """
     rows = [_stream(seed, ordinal, i, length) for ordinal in ordinals for i in range(n)]
     return torch.from_numpy(np.array(rows).reshape(len(ordinals), n, length))
 
 
-def _stream(seed: int, ordinal: int, number: int, length: int) -> np.ndarray:
-    key = np.random.SeedSequence(seed, spawn_key=(ordinal, number))
+def _stream(seed: int, ordinal: int, sample_index: int, length: int) -> np.ndarray:
+    key = np.random.SeedSequence(seed, spawn_key=(ordinal, sample_index))
     bits = np.random.Philox(key).random_raw(length)
     return (bits >> np.uint64(11)) * 2.0**-53

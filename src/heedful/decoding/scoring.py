@@ -1,9 +1,9 @@
-"""The score by which hypotheses are ranked (Wu et al. 2016, section 7, equation 14).
+"""Scores that rank hypotheses (Wu et al. 2016, section 7, equation 14).
 
     score(Y, X) = log P(Y | X) / divisor(L) + coverage(X, Y)
 
-L counts the generated tokens, the end token included and the prompt never. A greater score is
-better; every term is at most 0.
+L is the number of generated tokens, including the end token but not the prompt. A higher score is better;
+every term is at most 0.
 """
 
 import math
@@ -20,13 +20,12 @@ from torch import Tensor
 
 @runtime_checkable
 class LengthPenalty(Protocol):
-    """Weighs the log-probability of a hypothesis by its length."""
+    """Normalizes the log-probability of a hypothesis by its length."""
 
     def divisor(self, length: int) -> float:
-        """What the log-probability of ``length`` >= 1 tokens is divided by.
+        """Return the divisor of the log-probability of ``length`` >= 1 tokens.
 
-        Positive, and never falling as ``length`` grows: the beam search relies on it to know when
-        nothing better can come.
+        It must be positive and nondecreasing in ``length``: exact stopping of the beam search relies on it.
         """
         ...
 
@@ -36,13 +35,13 @@ class NoPenalty:
     """``divisor(L) = 1``: the score is the log-probability."""
 
     def divisor(self, length: int) -> float:
-        """1."""
+        """Return 1."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class AverageLength:
-    """``divisor(L) = L ** alpha``; with alpha 1, the average log-probability of a token."""
+    """``divisor(L) = L ** alpha``; with alpha 1, the average log-probability per token."""
 
     alpha: float = 1.0
 
@@ -50,7 +49,7 @@ class AverageLength:
         _check_not_negative("alpha", self.alpha)
 
     def divisor(self, length: int) -> float:
-        """``L ** alpha``."""
+        """Return ``L ** alpha``."""
         return float(length) ** self.alpha
 
 
@@ -64,7 +63,7 @@ class GnmtLength:
         _check_not_negative("alpha", self.alpha)
 
     def divisor(self, length: int) -> float:
-        """``((5 + L) / 6) ** alpha``."""
+        """Return ``((5 + L) / 6) ** alpha``."""
         return ((5.0 + length) / 6.0) ** self.alpha
 
 
@@ -72,9 +71,9 @@ class GnmtLength:
 class CoveragePenalty:
     """``beta * sum_i log(min(sum_j p_ij, 1))`` (Wu et al. 2016, equation 14).
 
-    ``p_ij`` is the weight that generated token j, the end token included, gave to source position i.
-    A position's sum is taken as at least the smallest normal 32-bit number, so that a position that
-    got no weight at all costs much and still leaves a number.
+    ``p_ij`` is the attention weight of generated token j, including the end token, on source position i.
+    Sums are clamped to the smallest normal 32-bit number, so that a position without any weight has a large
+    but finite penalty.
     """
 
     beta: float
@@ -83,15 +82,15 @@ class CoveragePenalty:
         _check_not_negative("beta", self.beta)
 
     def of(self, attended: Float[Tensor, " S"]) -> float:
-        """The penalty, given ``sum_j p_ij`` of the real source positions alone."""
+        """Return the penalty for ``sum_j p_ij`` of the real source positions."""
         floor = torch.finfo(torch.float32).tiny
         return self.beta * attended.double().clamp(floor, 1.0).log().sum().item()
 
 
 def score(log_probs: Sequence[float], length: LengthPenalty, coverage_penalty: float = 0.0) -> float:
-    """``sum(log_probs) / divisor(len(log_probs)) + coverage_penalty``; of no tokens, the last alone.
+    """Return ``sum(log_probs) / divisor(len(log_probs)) + coverage_penalty``; without tokens, the latter.
 
-    The sum is taken from left to right in 64 bits.
+    The sum is computed from left to right in 64 bits.
     """
     if not log_probs:
         return coverage_penalty
@@ -100,4 +99,4 @@ def score(log_probs: Sequence[float], length: LengthPenalty, coverage_penalty: f
 
 def _check_not_negative(name: str, value: float) -> None:
     if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be a number of at least 0, not {value}")
+        raise ValueError(f"{name} must be finite and at least 0, got {value}")

@@ -1,4 +1,4 @@
-"""Options that all stacks of attention and feed-forward share, and how their parts are made of them."""
+"""Configuration shared by all stacks of attention and feed-forward blocks, and builders of their modules."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -35,48 +35,49 @@ from heedful.nn.positions import (
 from heedful.nn.residual import PostNorm, PreNorm, Residual
 
 Positive = Annotated[int, Field(ge=1)]
-Layers = Annotated[int, Field(ge=1, le=1000)]  # more are a mistake, and would be built for minutes
+Layers = Annotated[int, Field(ge=1, le=1000)]  # a larger number is a mistake and would take minutes to build
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Norm = Literal["layer", "rms", "batch", "power"]
 
 
 class StackConfig(Config):
-    """Sizes and choices of a stack.
+    """Configuration of a stack.
 
     Args:
         d_model: width of the hidden states.
-        n_heads: of every attention.
-        n_kv_heads: heads of keys and values, each of which serves n_heads / n_kv_heads heads; null: n_heads.
-        n_layers: blocks, one after another.
-        d_k, d_v: widths of a key and of a value of one head; null: d_model / n_heads.
-        score: how a query and a key are compared; ``scaled-dot`` is the Transformer's. What a score learns
-            serves all heads, on top of each head's own projections; but of ``additive`` each head has its
-            own last vector, v.
-        attention_bias: whether the projections of attention have biases.
-        feed_forward_bias: whether the two layers of a feed-forward have biases.
-        activation: of the feed-forwards; ``gelu-tanh`` is GPT-2's approximation of ``gelu``
-            (Hendrycks and Gimpel 2016, section 2), ``silu`` is x sigmoid(x), which is also called swish.
+        n_heads: number of attention heads.
+        n_kv_heads: number of key and value heads, each shared by n_heads / n_kv_heads query heads; null:
+            n_heads.
+        n_layers: number of blocks.
+        d_k, d_v: widths of the keys and values of one head; null: d_model / n_heads.
+        score: attention score function; ``scaled-dot`` is that of the Transformer. Parameters of a score are
+            shared by all heads, on top of each head's own projections, except that with ``additive`` each
+            head has its own last vector, v.
+        attention_bias: whether the attention projections have biases.
+        feed_forward_bias: whether the two feed-forward layers have biases.
+        activation: activation of the feed-forward layers; ``gelu-tanh`` is GPT-2's approximation of ``gelu``
+            (Hendrycks and Gimpel 2016, section 2), ``silu`` is x sigmoid(x), also called swish.
         feed_forward: ``gated`` with relu, gelu or silu is ReGLU, GEGLU or SwiGLU.
-        norm: ``layer``, ``rms`` without a mean, or over the tokens of a batch: ``batch``, ``power``.
-        norm_placement: after each sum (``post``) or before each part (``pre``).
-        norm_warmup: of the norm ``power``: batches that are divided by their own mean square. A run must
-            outlast them well: the 10,000 of the released code suit days of training.
-        norm_groups: of ``power``: groups of features of each token that are scaled before, each to a mean
-            square of 1, as in the released code; null: none are.
-        norm_alpha_fwd, norm_alpha_bkw: of ``power``: what a batch leaves of the running mean square (fwd),
-            and of the running correction of the gradient (bkw).
-        dropout: on embeddings, and on what each part adds.
-        attention_dropout: on attention weights.
-        activation_dropout: on the hidden units of feed-forwards.
-        positions: each family says which it offers; ``rotary`` and ``alibi`` act inside every self-attention,
-            and the embeddings then have none.
-        rotary_base: of ``rotary``: pair i of the components of a head turns by rotary_base^(-2i /
-            rotary_width) radians from one token to the next; the larger it is, the longer the distances that
-            are told apart (Su et al. 2021, section 3.2.2).
-        rotary_width: of ``rotary``: how many components of each query and key of a head are turned, the
-            first ones; even; null: all d_k. GPT-NeoX turns a quarter of them (Black et al. 2022, section
+        norm: ``layer``, ``rms`` (without mean), or over the tokens of a batch: ``batch``, ``power``.
+        norm_placement: after each sum (``post``) or before each sublayer (``pre``).
+        norm_warmup: for ``power``: number of batches that are divided by their own mean square. It must be
+            much smaller than the number of updates: the 10,000 of the released code suit days of training.
+        norm_groups: for ``power``: number of groups of features of each token that are first scaled to a
+            mean square of 1, as in the released code; null: no scaling.
+        norm_alpha_fwd, norm_alpha_bkw: for ``power``: decay of the running mean square (fwd), and of the
+            running correction of the gradient (bkw).
+        dropout: dropout rate of embeddings and of the output of each sublayer.
+        attention_dropout: dropout rate of the attention weights.
+        activation_dropout: dropout rate of the hidden units of feed-forward layers.
+        positions: position encoding; the choices depend on the model family. ``rotary`` and ``alibi`` act
+            inside every self-attention, without positions in the embeddings.
+        rotary_base: for ``rotary``: pair i of the components of a head is rotated by rotary_base^(-2i /
+            rotary_width) radians per token; a larger base distinguishes longer distances (Su et al. 2021,
+            section 3.2.2).
+        rotary_width: for ``rotary``: number of leading components of each query and key of a head that are
+            rotated; even; null: all d_k. GPT-NeoX rotates a quarter of them (Black et al. 2022, section
             2.1.1).
-        norm_eps: the ε of the norms.
+        norm_eps: ε of the norms.
     """
 
     kind: str
@@ -109,13 +110,13 @@ class StackConfig(Config):
     def _heads_fit(self) -> "StackConfig":
         if (self.d_k is None or self.d_v is None) and self.d_model % self.n_heads:
             raise ValueError(
-                f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}; "
-                "change one of them, or give d_k and d_v"
+                f"d_model={self.d_model} must be divisible by n_heads={self.n_heads}; "
+                "change one of them, or set d_k and d_v"
             )
         if self.n_kv_heads is not None and self.n_heads % self.n_kv_heads:
-            raise ValueError(f"n_heads={self.n_heads} is not divisible by n_kv_heads={self.n_kv_heads}")
+            raise ValueError(f"n_heads={self.n_heads} must be divisible by n_kv_heads={self.n_kv_heads}")
         if self.norm_groups is not None and self.d_model % self.norm_groups:
-            raise ValueError(f"d_model={self.d_model} is not divisible by norm_groups={self.norm_groups}")
+            raise ValueError(f"d_model={self.d_model} must be divisible by norm_groups={self.norm_groups}")
         return self
 
     @model_validator(mode="after")
@@ -125,54 +126,52 @@ class StackConfig(Config):
             key = "d_model" if width == self.d_model else "d_positions"
             raise ValueError(
                 f"{key}={width} must be even and at least 2 with positions={self.positions}; "
-                f"change {key}, or take positions=learned"
+                f"change {key}, or set positions=learned"
             )
         return self
 
     @property
     def position_width(self) -> int:
-        """Columns that the positions take."""
+        """Width of the position vectors."""
         return self.d_model
 
     @model_validator(mode="after")
-    def _pairs_turn(self) -> "StackConfig":
+    def _rotary_fits(self) -> "StackConfig":
         if self.positions != "rotary":
             for key in ("rotary_base", "rotary_width"):
                 if (value := getattr(self, key)) != type(self).model_fields[key].default:
-                    raise ValueError(f"{key}={value} is for positions=rotary, not {self.positions}")
+                    raise ValueError(f"{key}={value} requires positions=rotary, got {self.positions}")
             return self
         if self.rotary_width is None and self.key_width % 2:
             raise ValueError(
-                f"rotary positions turn pairs: d_k={self.key_width} must be even, or rotary_width less"
+                f"d_k={self.key_width} must be even with positions=rotary; or set a smaller even rotary_width"
             )
         if self.rotary_width is not None and (self.rotary_width % 2 or self.rotary_width > self.key_width):
             raise ValueError(
-                f"rotary positions turn pairs: rotary_width={self.rotary_width} must be even, and at most "
-                f"d_k={self.key_width}"
+                f"rotary_width={self.rotary_width} must be even and at most d_k={self.key_width}"
             )
         if self.score == "additive":
             raise ValueError(
-                "rotary positions turn queries and keys, and change nothing only in products: "
-                "with score=additive take other positions"
+                "positions=rotary requires a score that depends only on dot products, got score=additive; "
+                "choose other positions"
             )
         return self
 
     @property
     def key_width(self) -> int:
-        """Width of a query or key of one head."""
+        """Width of the queries and keys of one head."""
         return self.d_k or self.d_model // self.n_heads
 
 
 class WindowedConfig(StackConfig):
-    """Sizes and choices of a stack whose self-attention may be in sliding windows, which other attention,
-    recurrence and convolutions have none of.
+    """Configuration of a stack with optional sliding-window self-attention (not for other position mixers).
 
     Args:
-        window: of self-attention: a token sees itself and window - 1 tokens before it, and as many after it
-            where it reads ahead (Beltagy et al. 2020, section 3.1; Mistral 7B, Jiang et al. 2023, section
-            2); null: everything.
-        full_every: layers of this number and its multiples, counted from 1, see everything even so: 2 in
-            Gemma 2, 6 in Gemma 3 (Gemma Team 2024, section 2; 2025, section 2); null: none do.
+        window: for self-attention: a token sees itself and window - 1 tokens before it, and as many after it
+            if attention is not causal (Beltagy et al. 2020, section 3.1; Mistral 7B, Jiang et al. 2023,
+            section 2); null: no window.
+        full_every: every full_every-th layer, counted from 1, has no window: 2 in Gemma 2, 6 in Gemma 3
+            (Gemma Team 2024, section 2; 2025, section 2); null: no such layers.
     """
 
     window: Annotated[int, Field(ge=2)] | None = None
@@ -183,11 +182,11 @@ class WindowedConfig(StackConfig):
         if self.full_every is None:
             return self
         if self.window is None:
-            raise ValueError("full_every says which layers have no window: give a window, or full_every=null")
+            raise ValueError("full_every requires a window; set window, or full_every=null")
         if self.full_every > self.n_layers:
             raise ValueError(
-                f"full_every={self.full_every}: there is no such layer, n_layers is {self.n_layers}; "
-                "full_every=null says that no layer sees everything"
+                f"full_every={self.full_every} must be at most n_layers={self.n_layers}; set full_every=null "
+                "if no layer should see everything"
             )
         return self
 
@@ -196,14 +195,14 @@ Windowed = TypeVar("Windowed", bound=WindowedConfig)
 
 
 def in_layer(config: Windowed, number: int) -> Windowed:
-    """The options as they hold in one layer, counted from 1."""
+    """Return the configuration of one layer, counted from 1."""
     if config.full_every is None or number % config.full_every:
         return config
     return config.model_copy(update={"window": None, "full_every": None})
 
 
 def self_attention_stack(config: StackConfig, d_ff: int, *, causal: bool) -> EncoderStack:
-    """n_layers of self-attention and feed-forward, then the norm that pre-norm stacks need."""
+    """Build n_layers blocks of self-attention and feed-forward, followed by a norm if pre-norm."""
     return stack_of(
         config,
         ((self_attention(config, causal=causal), feed_forward(config, d_ff)) for _ in range(config.n_layers)),
@@ -211,7 +210,7 @@ def self_attention_stack(config: StackConfig, d_ff: int, *, causal: bool) -> Enc
 
 
 def stack_of(config: StackConfig, layers: Iterable[tuple[nn.Module, nn.Module | None]]) -> EncoderStack:
-    """A stack of these layers, each a position mixer and, but for None, a channel mixer."""
+    """Build a stack of these layers, each a position mixer and a channel mixer or None."""
     blocks = [
         EncoderBlock(
             residual(config, mixer), nn.Identity() if channels is None else residual(config, channels)
@@ -222,7 +221,7 @@ def stack_of(config: StackConfig, layers: Iterable[tuple[nn.Module, nn.Module | 
 
 
 def cross_attention_stack(config: StackConfig, d_ff: int, n_layers: int) -> DecoderStack:
-    """n_layers of causal self-attention, cross-attention and feed-forward, then the norm that they need."""
+    """Build n_layers blocks of causal self-attention, cross-attention and feed-forward, and the last norm."""
     blocks = [
         DecoderBlock(
             residual(config, self_attention(config, causal=True)),
@@ -235,23 +234,23 @@ def cross_attention_stack(config: StackConfig, d_ff: int, n_layers: int) -> Deco
 
 
 def self_attention(config: StackConfig, *, causal: bool, **reach: Any) -> SelfAttention:
-    """Self-attention as the options say; ``reach`` is a window or blocks."""
+    """Build self-attention; ``reach`` is a window or blocks."""
     inside = _POSITIONS_INSIDE.get(config.positions, lambda c: {})(config)
     return SelfAttention(config.d_model, config.n_heads, causal=causal, **reach, **inside, **_heads(config))
 
 
 def compressed_attention(config: StackConfig, factor: int) -> MemoryCompressedAttention:
-    """Memory-compressed attention as the options say."""
+    """Build memory-compressed attention."""
     return MemoryCompressedAttention(config.d_model, config.n_heads, factor=factor, **_heads(config))
 
 
 def cross_attention(config: StackConfig) -> CrossAttention:
-    """Cross-attention as the options say."""
+    """Build cross-attention."""
     return CrossAttention(config.d_model, config.n_heads, **_heads(config))
 
 
 def feed_forward(config: StackConfig, d_ff: int) -> FeedForward | GatedFeedForward:
-    """A feed-forward with d_ff hidden units."""
+    """Build a feed-forward network with d_ff hidden units."""
     return _FEED_FORWARDS[config.feed_forward](
         config.d_model,
         d_ff,
@@ -262,36 +261,36 @@ def feed_forward(config: StackConfig, d_ff: int) -> FeedForward | GatedFeedForwa
 
 
 def activation_of(config: StackConfig) -> nn.Module:
-    """An activation as the options say."""
+    """Build the activation."""
     return _ACTIVATIONS[config.activation]()
 
 
 def residual(config: StackConfig, part: nn.Module) -> Residual:
-    """The part with its residual connection and its norm."""
-    place = PostNorm if config.norm_placement == "post" else PreNorm
-    return place(part, norm_of(config), config.dropout)
+    """Wrap a sublayer in a residual connection with a norm."""
+    wrapper = PostNorm if config.norm_placement == "post" else PreNorm
+    return wrapper(part, norm_of(config), config.dropout)
 
 
 def last_norm(config: StackConfig) -> nn.Module:
-    """What follows the last block: a norm where the blocks leave their sums as they are."""
+    """Build what follows the last block: a norm in pre-norm stacks, otherwise an identity."""
     return nn.Identity() if config.norm_placement == "post" else norm_of(config)
 
 
 def with_norm(config: StackConfig, norm: Norm | None) -> StackConfig:
-    """The same options with another norm; None: with the same."""
+    """Return the configuration with another norm; None keeps the norm."""
     return config if norm is None else config.model_copy(update={"norm": norm})
 
 
 def norm_of(config: StackConfig) -> nn.Module:
-    """A norm as the options say."""
+    """Build a norm."""
     return _NORMS[config.norm](config)
 
 
 def embedding_scale(config: Any) -> float:
-    """What embedded tokens are multiplied by: ``scale_embedding`` of the configuration says it.
+    """Return the factor of the embeddings, as set by ``scale_embedding``.
 
-    By default it is sqrt(d_model) with sines, cosines and constants, and 1 with other positions: the former
-    are of size 1, and would drown a table of size 0.02.
+    By default it is sqrt(d_model) with sinusoidal and constant positions, which have size 1 and would
+    dominate embeddings of size 0.02, and 1 with other positions.
     """
     scaled: bool | None = config.scale_embedding
     if scaled is None:
@@ -300,7 +299,7 @@ def embedding_scale(config: Any) -> float:
 
 
 def positions_of(kind: str, n: int, width: int) -> Positions:
-    """The part that gives each of ``n`` positions its vector."""
+    """Build the encoding of ``n`` positions."""
     return _POSITIONS[kind](n, width)
 
 
@@ -344,7 +343,7 @@ _POSITIONS: dict[str, Callable[[int, int], Positions]] = {
     "alibi": lambda n, width: NoPositions(width),
 }
 
-# Of the two pairings the one that reads neighbouring numbers in memory.
+# Half-split pairing, which reads adjacent numbers in memory.
 _POSITIONS_INSIDE: dict[str, Callable[[StackConfig], dict[str, Any]]] = {
     "rotary": lambda c: {
         "rotary": Rotary(c.key_width, d_rotated=c.rotary_width, base=c.rotary_base, interleaved=False)
@@ -354,7 +353,7 @@ _POSITIONS_INSIDE: dict[str, Callable[[StackConfig], dict[str, Any]]] = {
 
 
 def _heads(config: StackConfig) -> HeadOptions:
-    """What all attentions of the stack have in common."""
+    """Return the options shared by all attentions of the stack."""
     return {
         "d_k": config.d_k,
         "d_v": config.d_v,

@@ -1,11 +1,11 @@
-"""From a picture to its caption: ViT's encoder over squares, a Transformer's decoder that attends to them.
+"""Image captioning: a ViT encoder over patches and a Transformer decoder that attends to them.
 
 | preset | n_layers | d_model | d_ff | n_heads | parameters |
 |---|---|---|---|---|---|
 | captioner-mini | 2 + 2 | 128 | 256 | 4 | 692,352 + 128 V, for 48 x 48 pixels in colour |
 
-Lecture S1 names both halves (Dosovitskiy et al. 2021; Vaswani et al. 2017); Liu et al. 2021 (CPTR) put them
-together. There is no class token: the decoder sees the squares alone, so alignments are of words to squares.
+Lecture S1 names both parts (Dosovitskiy et al. 2021; Vaswani et al. 2017); Liu et al. 2021 (CPTR) combine
+them. There is no class token: the decoder attends only to patches, so words are aligned to patches.
 """
 
 import math
@@ -27,16 +27,16 @@ from heedful.nn.positions import Added
 
 
 class CaptionerConfig(SquaresConfig):
-    """Sizes and choices of a captioner; d_model, d_ff and heads are those of both halves.
+    """Configuration of a captioner; encoder and decoder share d_model, d_ff and the number of heads.
 
     Args:
-        n_layers: blocks of the encoder.
-        n_decoder_layers: blocks of the decoder; null: n_layers.
-        d_ff: hidden units of the feed-forwards.
-        decoder_norm: of the decoder's blocks; null: ``norm``.
-        positions: of the words; the squares have a learned table.
-        max_length: the most tokens of a caption where positions are learned, special ones included.
-        tie: whether one matrix embeds the words and makes the logits.
+        n_layers: number of encoder blocks.
+        n_decoder_layers: number of decoder blocks; null: n_layers.
+        d_ff: number of hidden units of the feed-forward layers.
+        decoder_norm: norm of the decoder blocks; null: ``norm``.
+        positions: position encoding of the words; patches have learned positions.
+        max_length: maximum number of tokens of a caption with learned positions, including special tokens.
+        tie: whether the output layer shares the word embedding table.
     """
 
     kind: Literal["captioner"] = "captioner"
@@ -49,12 +49,12 @@ class CaptionerConfig(SquaresConfig):
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of a picture: its squares."""
+        """Number of tokens of an image: its patches."""
         return self.grid[0] * self.grid[1]
 
     @property
     def longest(self) -> int | None:
-        """The most tokens a caption may have, special ones included; None where nothing ends."""
+        """Maximum number of tokens of a caption, including special tokens; None: no limit."""
         return self.max_length if self.positions == "learned" else None
 
 
@@ -65,11 +65,11 @@ PRESETS: dict[str, CaptionerConfig] = {
 }
 
 VOCABULARIES: dict[str, tuple[int, ...]] = {"captioner-mini": (1000,)}
-"""Of a size for a small corpus."""
+"""A vocabulary size for small corpora."""
 
 
 def build(config: CaptionerConfig, vocab_size: int) -> EncoderDecoder:
-    """The model, freshly initialised: squares as `heedful.models.vision` has them, words as `transformer`."""
+    """Build a model, with patches initialized as in `heedful.models.vision`, words as in `transformer`."""
     table = embedding_table(vocab_size, config.d_model)
     positions = positions_of(config.positions, config.max_length, config.d_model)
     words = TokenEmbedding(table, Added(positions), scale=math.sqrt(config.d_model), dropout=config.dropout)

@@ -1,4 +1,4 @@
-"""Recurrent cells by their words in recipes: one line here offers a cell to every family that recurs."""
+"""Registry of recurrent cells by their names in recipes, shared by all recurrent model families."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -9,4 +9,4 @@ CellName = Literal["rnn", "lstm", "gru"]
 """A key of `CELLS`."""
 
 CELLS: dict[str, Callable[[int, int], Cell]] = {"rnn": ElmanCell, "lstm": LSTMCell, "gru": GRUCell}
-"""Each cell of widths d_in and d_hidden."""
+"""Builders of cells with input width d_in and hidden width d_hidden."""

@@ -1,12 +1,12 @@
-"""Encoders of text: a stack that sees the whole sequence, for tasks that label or fill in what they read.
+"""Bidirectional text encoders, for tasks that label or fill in text.
 
 | preset | n_layers | d_model | d_ff | n_heads | parameters, with the pooler |
 |---|---|---|---|---|---|
 | bert-base | 12 | 768 | 3072 | 12 | 86,041,344 + 768 V |
 | bert-large | 24 | 1024 | 4096 | 16 | 303,887,360 + 1024 V |
 
-With V = 30,522 that makes 109,482,240 and 335,141,888; the paper (Devlin et al. 2019, section 3) prints 110M
-and 340M. The ε of their norms, 1e-12, is the released code's.
+With V = 30,522 the totals are 109,482,240 and 335,141,888; the paper (Devlin et al. 2019, section 3) prints
+110M and 340M. The ε of their norms, 1e-12, is that of the released code.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -39,21 +39,21 @@ STD = 0.02
 
 
 class Encoder(nn.Module):
-    """Tokens or pictures → stack → hidden states; ``heads["pooled"]`` makes one vector of a sequence.
+    """Tokens or images → stack → hidden states; ``heads["pooled"]`` computes one vector per sequence.
 
-    Tasks add further heads under names of their own.
+    Tasks add further heads under their own names.
 
     Args:
-        embedding: called on the inputs, packed tokens or pictures.
-        stack: blocks that see the whole sequence, or, where the last token stands for it, causal ones.
+        embedding: called on the inputs, packed tokens or images.
+        stack: bidirectional blocks, or causal ones if the last token represents the sequence.
         pooler: called on hidden states and layout.
     """
 
     lowers: ClassVar[bool] = True
-    """Whether it can be trained on a copy of its weights in bf16, where no part carries a state."""
+    """Whether it can be trained on a copy of its weights in bf16, if no module carries a state."""
 
     alignment_taps: tuple[str, ...] = ()
-    """There is no source to look at."""
+    """Empty: there is no source."""
 
     def __init__(self, embedding: nn.Module, stack: EncoderStack, pooler: nn.Module) -> None:
         super().__init__()
@@ -61,25 +61,25 @@ class Encoder(nn.Module):
         self.heads = nn.ModuleDict({"pooled": pooler})
 
     def forward(self, inputs: Tokens | Pictures, source: Tokens | None = None) -> Float[Tensor, "T d"]:
-        """Hidden states of all tokens; ``source`` is there for the model contract alone."""
+        """Return the hidden states of all tokens; ``source`` must be None (model interface)."""
         if source is not None:
-            raise ValueError("an encoder reads no source: put all that it should read into the inputs")
+            raise ValueError("an encoder reads no source: put the whole text into the inputs")
         return self.stack(self.embedding(inputs), inputs.layout)
 
 
 class EncoderConfig(MixingConfig):
-    """Sizes and choices of an encoder, by default those of BERT-base (Devlin et al. 2019,
-    section 3), but for the ε of its norms.
+    """Configuration of an encoder, by default BERT-base (Devlin et al. 2019, section 3), except the ε of its
+    norms.
 
     Args:
-        max_length: the most tokens of a sequence, special ones included.
-        positions: how the tokens' places are known; ``rotary`` and ``alibi`` act inside attention.
-        segments: rows of the table that marks the first and the second text of a pair; 0: none.
+        max_length: maximum number of tokens of a sequence, including special tokens.
+        positions: position encoding; ``rotary`` and ``alibi`` act inside attention.
+        segments: number of segment embeddings, for the first and second text of a pair; 0: none.
         embedding_norm: whether the sum of the embeddings is normalised.
-        pooling: what one vector for the whole sequence is made of.
-        pooler: whether a layer with tanh follows.
-        scale_embedding: whether embedded tokens are multiplied by sqrt(d_model); null: with the positions
-            ``sinusoidal`` and ``constant``, which are of size 1.
+        pooling: pooling of the hidden states to one vector per sequence.
+        pooler: whether a linear layer with tanh follows the pooling.
+        scale_embedding: whether embeddings are multiplied by sqrt(d_model); null: only with the positions
+            ``sinusoidal`` and ``constant``, which have size 1.
     """
 
     kind: Literal["encoder"] = "encoder"
@@ -100,14 +100,14 @@ class EncoderConfig(MixingConfig):
     def _first_token_sees_all(self) -> "EncoderConfig":
         if self.mixer == "recurrent" and self.direction == "left-to-right" and self.pooling == "first":
             raise ValueError(
-                "with direction=left-to-right, the first token sees itself alone: take pooling=mean or max, "
-                "or another direction"
+                "pooling=first is not supported with direction=left-to-right, in which the first token sees "
+                "only itself; set pooling=mean or max, or another direction"
             )
         return self
 
     @property
     def longest(self) -> int:
-        """The most tokens that a sequence may have."""
+        """Maximum number of tokens of a sequence."""
         return self.max_length
 
 
@@ -117,11 +117,11 @@ PRESETS: dict[str, EncoderConfig] = {
 }
 
 VOCABULARIES: dict[str, tuple[int, ...]] = dict.fromkeys(PRESETS, (30_522,))
-"""The uncased one of the released models (the paper says 30,000: section 3)."""
+"""Vocabulary of the released uncased models (section 3 of the paper says 30,000)."""
 
 
 def build(config: EncoderConfig, vocab_size: int) -> Encoder:
-    """The model, freshly initialised as BERT: N(0, 0.02²), biases 0 (released code)."""
+    """Build a model, initialized like BERT: N(0, 0.02²), biases 0 (released code)."""
     d_model = config.d_model
     embedding = SegmentedEmbedding(
         nn.Parameter(torch.empty(vocab_size, d_model)),
@@ -142,7 +142,7 @@ POOLINGS: dict[str, type[nn.Module]] = {"first": FirstPooling, "mean": MeanPooli
 
 
 def initialise(model: Encoder) -> None:
-    """Matrices and tables N(0, 0.02²), their biases 0; cells and scores start as they say."""
+    """Initialize matrices and tables to N(0, 0.02²), biases to 0; cells and scores are not changed."""
     layers: list[nn.Linear] = []
     tables: list[Tensor | None] = []
     for part in model.modules():
@@ -168,7 +168,7 @@ def initialise(model: Encoder) -> None:
 
 
 def class_head(d_model: int, n_classes: int, dropout: float) -> nn.Sequential:
-    """Dropout and a linear layer, from the pooled vector to a logit for each class."""
+    """Build dropout and a linear layer from the pooled vector to class logits."""
     layer = nn.Linear(d_model, n_classes)
     nn.init.normal_(layer.weight, std=STD)
     nn.init.zeros_(layer.bias)

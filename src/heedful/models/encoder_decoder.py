@@ -1,4 +1,4 @@
-"""An encoder, a decoder that attends to it, and the contract that training and decoding rely on."""
+"""Encoder-decoder model with cross-attention, and its interface for training and decoding."""
 
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ class EncoderDecoder(nn.Module):
     """Source → encoder → memories; target prefix → decoder → hidden states.
 
     Args:
-        source_embedding: called on what is read, packed tokens or pictures.
+        source_embedding: called on the source, packed tokens or images.
         encoder: blocks over the source.
         target_embedding: called on packed target tokens.
         decoder: causal blocks with cross-attention.
@@ -43,33 +43,33 @@ class EncoderDecoder(nn.Module):
         self.heads = nn.ModuleDict({"token": head})
 
     def encode(self, source: Tokens | Pictures) -> Float[Tensor, "T_s d"]:
-        """The encoder's top, packed."""
+        """Return the encoder output, packed."""
         return self.encoder(self.source_embedding(source), source.layout)
 
     def forward(self, inputs: Tokens, source: Tokens | Pictures) -> Float[Tensor, "T d"]:
-        """Hidden states of all target positions at once, teacher forced."""
+        """Return the hidden states of all target positions, with teacher forcing."""
         memories = self.decoder.remember(self.encode(source), source.layout)
         return self.decoder(self.target_embedding(inputs), inputs.layout, memories)
 
     def start(self, source: Tokens | Pictures) -> State:
-        """Encode the source once; nothing is written yet."""
+        """Encode the source; return the initial decoder state."""
         memories = self.decoder.remember(self.encode(source), source.layout)
         caches: list[Any] = [KeyValueCache() for _ in self.decoder.blocks]
         return State(list(memories), caches, (0,) * source.layout.n_sequences)
 
     def extend(self, tokens: Tokens, state: State) -> tuple[Float[Tensor, "T d"], State]:
-        """Write the next tokens of every hypothesis; ``tokens.layout`` must be `State.next_layout`'s."""
+        """Append the next tokens to every hypothesis; ``tokens.layout`` must be from `State.next_layout`."""
         layout = tokens.layout
         hidden = self.decoder(self.target_embedding(tokens), layout, state.memories, state.caches)
         return hidden, state.advanced(layout.lengths)
 
     @property
     def without_gradient(self) -> dict[str, range]:
-        """Biases at both ends of the encoder, where a vector added to all tokens there changes nothing."""
+        """Biases at both ends of the encoder for which adding a vector to all tokens has no effect."""
         return {**self._first_bias(), **self._last_bias()}
 
     def _first_bias(self) -> dict[str, range]:
-        """What adds a vector to all tokens, undropped, that the norm before each part takes away again."""
+        """Biases that add a vector to all tokens, without dropout, which the pre-norms subtract again."""
         embedding: Any = self.source_embedding
         added = getattr(embedding, "adds_constant", {})
         kept = any(isinstance(part, PostNorm) for part in self.encoder.modules())
@@ -78,32 +78,34 @@ class EncoderDecoder(nn.Module):
         return {f"source_embedding.{name}": rows for name, rows in added.items()}
 
     def _last_bias(self) -> dict[str, range]:
-        """The bias of the encoder's last norm, if a vector added to all of its output changes nothing.
+        """The bias of the last encoder norm, if adding a vector to all of its outputs has no effect.
 
-        So it is where the decoder is blind to constants and its cross-attention scores by products: the
-        vector then adds a constant to the scores of a query, and another to its result.
+        This holds if the decoder is blind to constants and its cross-attention scores are products: the
+        vector then adds a constant to the scores of a query, and another to its output.
         """
         crosses = [part for part in self.decoder.modules() if isinstance(part, CrossAttention)]
-        deaf = all(c.score.product_scale(c.d_k) is not None and c.dropout.p == 0 for c in crosses)
+        ignores_constants = all(
+            c.score.product_scale(c.d_k) is not None and c.dropout.p == 0 for c in crosses
+        )
         norms = [n for n, part in self.encoder.named_modules() if hasattr(part, "couples_batch")]
-        if not (deaf and norms and blind_to_constants(self.decoder)):
+        if not (ignores_constants and norms and blind_to_constants(self.decoder)):
             return {}
         last = f"encoder.{norms[-1]}.bias"
         return {last: range(len(self.get_parameter(last)))}
 
     @property
     def alignment_taps(self) -> list[str]:
-        """Names of the taps that see weights over the source, from the first layer to the last."""
+        """Names of the taps of attention weights over the source, from the first layer to the last."""
         return [f"{name}.weights" for name, part in self.named_modules() if isinstance(part, CrossAttention)]
 
 
 def embedding_table(n_tokens: int, d_model: int) -> nn.Parameter:
-    """E with entries of variance 1 / d_model, so that sqrt(d_model) times a row has entries of size 1."""
+    """Initialize E with variance 1 / d_model, so that sqrt(d_model) E has variance 1."""
     return nn.Parameter(torch.randn(n_tokens, d_model) * d_model**-0.5)
 
 
 def token_head(d_model: int, n_tokens: int, tied: nn.Parameter | None, *, bias: bool = False) -> nn.Linear:
-    """The output layer, with ``tied`` as its weight where one is given."""
+    """Build the output layer, with ``tied`` as its weight if given."""
     head = nn.Linear(d_model, n_tokens, bias=bias)
     if tied is None:
         nn.init.normal_(head.weight, std=d_model**-0.5)

@@ -1,4 +1,4 @@
-"""Language models: a causal stack that foretells the next token at every position.
+"""Causal language models: predict the next token at every position.
 
 | preset | n_layers | d_model | n_heads | context | parameters |
 |---|---|---|---|---|---|
@@ -14,31 +14,31 @@
 | t-dmca-moe | 5 | 512 | 8 | 11000 | 282,940,416 + 512 V |
 
 With V = 50,257 GPT-2 has 124,439,808, 354,823,168, 774,030,080 and 1,557,611,200 parameters; its paper
-(Radford et al. 2019, table 2) prints 117M, 345M, 762M and 1542M. The two for characters have the
-sizes that are commonly taken for them.
+(Radford et al. 2019, table 2) prints 117M, 345M, 762M and 1542M. The two character models have commonly used
+sizes.
 
-modern-mini has the parts of small language models of today: RMS norms before each part, rotary positions,
-2 heads of keys and values for 6 of queries, SwiGLU with 1024 hidden units, no biases, tied embeddings. With
-d = 384 and heads of 64, a layer has d (384 + 2 · 128) + 384 d + 3 · 1024 d + 2 d = 1,573,632 parameters, and
-the last norm d.
+modern-mini has the architecture of current small language models: pre-norm RMS norms, rotary positions, 2 key
+and value heads for 6 query heads, SwiGLU with 1024 hidden units, no biases, tied embeddings. With d = 384 and
+heads of width 64, a layer has d (384 + 2 · 128) + 384 d + 3 · 1024 d + 2 d = 1,573,632 parameters, and the
+last norm d.
 
-The last three read a document and go on to its summary (Liu et al. 2018, section 4.2): a decoder alone,
-T-D; one whose layers are by turns local and memory-compressed, T-DMCA; and this with 128 experts in
-the middle layer. Contexts, the order of layers and the number of experts are the paper's. Widths, heads,
-blocks of 256, pre-norm and sinusoids are those of its released code's base setting (tensor2tensor,
-``transformer_moe_base``); settings for long texts there are 1024 wide and have separable convolutions where
-feed-forwards stand here.
+The last three presets read a document and generate its summary (Liu et al. 2018, section 4.2): a
+decoder-only model, T-D; one with alternating local and memory-compressed layers, T-DMCA; and the same with
+128 experts in the middle layer. Contexts, the order of layers and the number of experts follow the paper.
+Widths, heads, blocks of 256, pre-norm and sinusoids follow the base setting of its released code
+(tensor2tensor, ``transformer_moe_base``), whose settings for long texts have width 1024 and separable
+convolutions instead of feed-forward layers.
 
-Attention may be in sliding windows, which reach further with every layer (``window``; Mistral 7B, Jiang et
-al. 2023, section 2): in all layers, or with layers between that see everything (``full_every``; Gemma 2 and
-3, Gemma Team 2024 and 2025). Sequences longer than two windows are then computed in blocks, and no stack with
-windows is compiled.
+Attention may use sliding windows (``window``; Mistral 7B, Jiang et al. 2023, section 2), whose receptive
+field grows with every layer, in all layers or with full layers in between (``full_every``; Gemma 2 and 3,
+Gemma Team 2024 and 2025). Sequences longer than two windows are computed in blocks; stacks with windows are
+not compiled.
 
-What mixes the positions may also be a recurrence or a convolution, and the feed-forwards may be left out: so
-``mixing=recurrent`` with ``feed_forward=none`` is the recurrent language model of before (Mikolov et al.
-2010; Zaremba et al. 2014, of LSTMs), with a residual connection and a norm around each of its layers. Without
-biases, a layer of an RNN, a GRU and an LSTM then has 2, 6 and 8 d_model² weights; attention has 4, and a
-feed-forward of 4 d_model hidden units 8.
+The position mixer may also be a recurrence or a convolution, and the feed-forward layers may be omitted:
+``mixing=recurrent`` with ``feed_forward=none`` is the classic recurrent language model (Mikolov et al. 2010;
+Zaremba et al. 2014, with LSTMs), with a residual connection and a norm around each layer. Without biases, a
+layer of an RNN, a GRU and an LSTM has 2, 6 and 8 d_model² weights; attention has 4, and a feed-forward with
+4 d_model hidden units 8.
 """
 
 import math
@@ -85,7 +85,7 @@ POSITIONS_STD = 0.01
 
 
 class LanguageModel(nn.Module):
-    """Tokens → causal stack → hidden states; ``heads["token"]`` makes logits of the next token of them.
+    """Tokens → causal stack → hidden states; ``heads["token"]`` computes the logits of the next token.
 
     Args:
         embedding: called on packed tokens.
@@ -97,7 +97,7 @@ class LanguageModel(nn.Module):
     """Whether it can be trained on a copy of its weights in bf16."""
 
     alignment_taps: tuple[str, ...] = ()
-    """There is no source to look at."""
+    """Empty: there is no source."""
 
     def __init__(self, embedding: nn.Module, stack: EncoderStack, head: nn.Module) -> None:
         super().__init__()
@@ -105,18 +105,18 @@ class LanguageModel(nn.Module):
         self.heads = nn.ModuleDict({"token": head})
 
     def forward(self, inputs: Tokens, source: Tokens | None = None) -> Float[Tensor, "T d"]:
-        """Hidden states of all positions at once; ``source`` is there for the model contract alone."""
+        """Return the hidden states of all positions; ``source`` must be None (model interface)."""
         if source is not None:
-            raise ValueError("a language model reads no source: put all that it should read into the inputs")
+            raise ValueError("a language model reads no source: put the whole prompt into the inputs")
         return self.stack(self.embedding(inputs), inputs.layout)
 
     def start(self, n: int) -> State:
-        """The state of ``n`` sequences of which nothing is written yet."""
+        """Return the initial state of ``n`` empty sequences."""
         blocks: Any = self.stack.blocks
         return State([], [block.new_cache() for block in blocks], (0,) * n)
 
     def extend(self, tokens: Tokens, state: State) -> tuple[Float[Tensor, "T d"], State]:
-        """Write the next tokens of every sequence; ``tokens.layout`` must be `State.next_layout`'s."""
+        """Append the next tokens to every sequence; ``tokens.layout`` must be from `State.next_layout`."""
         hidden = self.stack(self.embedding(tokens), tokens.layout, state.caches)
         return hidden, state.advanced(tokens.layout.lengths)
 
@@ -124,23 +124,23 @@ class LanguageModel(nn.Module):
 Weight = Annotated[float, Field(ge=0)]
 
 WITHOUT_ATTENTION = ("recurrent", "separable", "convolution", "parallel-convolutions")
-"""What mixes positions otherwise."""
+"""Position mixers without attention."""
 
 
 class ExpertsConfig(Config):
-    """A mixture of experts in place of a feed-forward (`heedful.nn.experts`).
+    """Mixture of experts instead of a feed-forward layer (`heedful.nn.experts`).
 
-    How evenly they are used: ``max_load`` of metrics.jsonl is how many tokens the busiest expert got, over
-    the mean (1 is best, n / k worst); ``heedful evaluate`` tells each expert's share of the tokens, layer
-    by layer. No expert has a capacity, so no token is dropped.
+    Balance: ``max_load`` in metrics.jsonl is the number of tokens of the busiest expert over the mean (1 is
+    best, n / k worst); ``heedful evaluate`` reports the share of tokens of each expert in each layer. Experts
+    have no capacity limit, so no token is dropped.
 
     Args:
-        n: how many experts, each a feed-forward of its own.
-        k: how many of them a token uses.
+        n: number of experts, each a feed-forward network.
+        k: number of experts per token.
         gate: with noise in training, or without.
-        importance, load: weights of the terms that balance the experts; the second, by default as large,
-            needs noise.
-        layers: which layers have experts, counted from 1; null: the middle one.
+        importance, load: weights of the loss terms that balance the experts; ``load`` requires noise and is
+            equal to ``importance`` by default.
+        layers: layers with experts, counted from 1; null: the middle layer.
     """
 
     n: Annotated[int, Field(ge=3, le=1000)] = 128
@@ -153,42 +153,40 @@ class ExpertsConfig(Config):
     @model_validator(mode="after")
     def _fits(self) -> "ExpertsConfig":
         if self.k >= self.n:
-            raise ValueError(f"a token that uses k={self.k} of n={self.n} experts leaves no choice")
+            raise ValueError(f"experts.k must be smaller than experts.n (k={self.k}, n={self.n})")
         if self.gate == "top-k" and self.load is not None:
-            raise ValueError("gate=top-k draws no noise, so there is no chance of being chosen: no load")
+            raise ValueError("load requires gate=noisy-top-k, got gate=top-k; remove load")
         if self.layers is not None and len({*self.layers}) < max(1, len(self.layers)):
-            raise ValueError("layers: name each layer once; for a model without experts, experts=null")
+            raise ValueError("layers must contain each layer once and not be empty; or set experts=null")
         return self
 
 
 class LanguageModelConfig(WindowedConfig):
-    """Sizes and choices of a language model, by default those of GPT-2 (Radford et al. 2019, section 2.3).
+    """Configuration of a language model, by default GPT-2 (Radford et al. 2019, section 2.3).
 
     Args:
-        d_ff: hidden units of the feed-forwards; 4 d_model by default.
-        mixing: what mixes across positions. Attention to all that is before a token, or as far as a
-            ``window`` reaches (``all``); to what is before it in its block (``local``); to a memory of all
-            that is before its block (``compressed``); ``local`` and ``compressed`` in alternate layers, the
-            first one local (``alternating``). Or no attention: a state that is carried from token to token
-            (``recurrent``); a filter over the nearest tokens before it, feature by feature
-            (``separable``) or with all features (``convolution``), or several such filters of different
-            widths side by side (``parallel-convolutions``).
-        cell: of the mixing ``recurrent``.
-        kernel: of the mixings ``separable`` and ``convolution``, how many tokens one sees, itself included.
-        widths: of the mixing ``parallel-convolutions``, the same of each; each makes an equal share of the
-            d_model features.
-        block: the length of a block of local attention.
-        earlier_blocks: how many blocks before its own are also seen, whole.
-        compression: tokens that a slot of the memory stands for.
-        feed_forward: ``gated`` with relu, gelu or silu is ReGLU, GEGLU or SwiGLU; ``none`` leaves them out,
-            so that layers mix positions alone, as those of recurrent networks do.
-        experts: a mixture of experts in some layers; null: in none.
-        context: the most tokens that are read at once, in training as in use.
-        positions: how the tokens' places are known; ``none`` leaves it to the causal mask, or to the order
-            of a recurrence. ``rotary`` and ``alibi`` act inside attention.
-        tie: whether the output layer is the embedding table.
-        scale_embedding: whether embedded tokens are multiplied by sqrt(d_model); null: with the positions
-            ``sinusoidal`` and ``constant``, which are of size 1.
+        d_ff: number of hidden units of the feed-forward layers; 4 d_model by default.
+        mixing: position mixer. Attention to all earlier tokens, or those within the ``window`` (``all``); to
+            earlier tokens of the same block (``local``); to a compressed memory of all earlier blocks
+            (``compressed``); ``local`` and ``compressed`` in alternating layers, the first one local
+            (``alternating``). Or without attention: recurrence (``recurrent``); depthwise separable
+            convolution (``separable``), full convolution (``convolution``), or convolutions of several
+            widths in parallel (``parallel-convolutions``).
+        cell: for ``recurrent``: the recurrent cell.
+        kernel: for ``separable`` and ``convolution``: kernel width in tokens, including the token itself.
+        widths: for ``parallel-convolutions``: kernel widths; each has an equal share of the d_model features.
+        block: length of a block of local attention.
+        earlier_blocks: number of previous blocks that are also visible.
+        compression: number of tokens per slot of the compressed memory.
+        feed_forward: ``gated`` with relu, gelu or silu is ReGLU, GEGLU or SwiGLU; ``none`` omits the
+            feed-forward layers, as in recurrent networks.
+        experts: mixture of experts in some layers; null: none.
+        context: maximum number of tokens of a sequence, in training and inference.
+        positions: position encoding; with ``none``, order is known only from the causal mask or the
+            recurrence. ``rotary`` and ``alibi`` act inside attention.
+        tie: whether the output layer shares the embedding table.
+        scale_embedding: whether embeddings are multiplied by sqrt(d_model); null: only with the positions
+            ``sinusoidal`` and ``constant``, which have size 1.
     """
 
     kind: Literal["language-model"] = "language-model"
@@ -212,7 +210,7 @@ class LanguageModelConfig(WindowedConfig):
     block: Positive = 256
     earlier_blocks: Annotated[int, Field(ge=0)] = 0
     compression: Annotated[int, Field(ge=2)] = 3
-    # One word more than other stacks have; a configuration is frozen, so none can be written there.
+    # A wider type than in the base class, which is safe because configurations are frozen.
     feed_forward: Literal["plain", "gated", "none"] = "plain"  # type: ignore[assignment]
     experts: ExpertsConfig | None = None
     context: Positive = 1024
@@ -228,13 +226,13 @@ class LanguageModelConfig(WindowedConfig):
             return self
         if self.mixing in WITHOUT_ATTENTION:
             raise ValueError(
-                f"positions={self.positions} act inside attention, and mixing={self.mixing} has none: take "
-                "other positions"
+                f"positions={self.positions} requires attention, got mixing={self.mixing}; choose other "
+                "positions"
             )
         if self.mixing in {"compressed", "alternating"}:
             raise ValueError(
-                f"positions={self.positions} need the place of each key, and a slot of a memory stands for "
-                f"several: with mixing={self.mixing} take other positions"
+                f"positions={self.positions} is not supported with mixing={self.mixing}, whose memory slots "
+                "have no single position; choose other positions"
             )
         return self
 
@@ -270,14 +268,14 @@ class LanguageModelConfig(WindowedConfig):
 
     @property
     def expert_layers(self) -> list[int]:
-        """The layers that have experts, counted from 1."""
+        """Layers with experts, counted from 1."""
         if self.experts is None:
             return []
         return [(self.n_layers + 1) // 2] if self.experts.layers is None else self.experts.layers
 
     @property
     def longest(self) -> int:
-        """The most tokens that a sequence may have: no more are ever trained on."""
+        """Maximum number of tokens of a sequence, in training and inference."""
         return self.context
 
 
@@ -343,7 +341,7 @@ Shakespeare's plays, modern-mini's is of a size for small corpora."""
 
 
 def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
-    """The model, freshly initialised as GPT-2 (see `initialise`)."""
+    """Build a model, initialized like GPT-2 (see `initialise`)."""
     table = nn.Parameter(torch.empty(vocab_size, config.d_model))
     positions = Added(positions_of(config.positions, config.context, config.d_model))
     model = LanguageModel(
@@ -351,13 +349,15 @@ def build(config: LanguageModelConfig, vocab_size: int) -> LanguageModel:
         stack_of(config, (_layer(config, number) for number in range(1, config.n_layers + 1))),
         token_head(config.d_model, vocab_size, table if config.tie else None),
     )
-    a_layer = 1 if config.feed_forward == "none" else 2
-    initialise(model, n_residuals=a_layer * config.n_layers if config.norm_placement == "pre" else 1)
+    residuals_per_layer = 1 if config.feed_forward == "none" else 2
+    initialise(
+        model, n_residuals=residuals_per_layer * config.n_layers if config.norm_placement == "pre" else 1
+    )
     return model
 
 
 def build_reader(config: LanguageModelConfig, vocab_size: int) -> Encoder:
-    """The same embedding and stack without the output layer: the last token's vector stands for a text.
+    """Build the same embedding and stack without output layer; the last token represents the text.
 
     Source: Radford et al. 2018, section 3.2.
     """
@@ -366,7 +366,7 @@ def build_reader(config: LanguageModelConfig, vocab_size: int) -> Encoder:
 
 
 def _layer(config: LanguageModelConfig, number: int) -> tuple[nn.Module, nn.Module | None]:
-    """The position mixer of a layer, counted from 1, and its channel mixer, if it has one."""
+    """Build the position mixer of a layer, counted from 1, and its channel mixer, if any."""
     config, mixing = in_layer(config, number), config.mixing
     if mixing == "alternating":
         mixing = "local" if number % 2 else "compressed"
@@ -395,7 +395,7 @@ def _feed_forward(config: LanguageModelConfig) -> FeedForward | GatedFeedForward
 
 
 def experts(config: LanguageModelConfig) -> MixtureOfExperts:
-    """The experts of a layer, and their gate."""
+    """Build the experts of a layer and their gate."""
     options = config.experts
     assert options is not None
     sizes, importance = (config.d_model, options.n, options.k), options.importance
@@ -408,12 +408,12 @@ def experts(config: LanguageModelConfig) -> MixtureOfExperts:
 
 
 def initialise(model: LanguageModel, n_residuals: int) -> None:
-    """First weights of GPT-2: N(0, 0.02²), positions N(0, 0.01²), biases 0.
+    """Initialize weights like GPT-2: N(0, 0.02²), positions N(0, 0.01²), biases 0.
 
-    The matrices that end in a residual sum are divided by sqrt(n_residuals), so that a pre-norm stack of
-    that many sums leaves its result at a size that does not grow with its depth (Radford et al. 2019,
-    section 2.3). The standard deviations are those of the released code, for the paper gives none. Matrices
-    of scores, of compressions, of gates, of cells and of convolutions start as those parts say.
+    Matrices that write to the residual stream are divided by sqrt(n_residuals), so that the variance of a
+    pre-norm stack does not grow with its depth (Radford et al. 2019, section 2.3). The standard deviations
+    are those of the released code; the paper gives none. Scores, compressions, gates, cells and convolutions
+    keep their own initialization.
     """
     inner, last = [], []
     for part in model.modules():

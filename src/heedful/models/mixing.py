@@ -1,14 +1,14 @@
-"""Stacks of blocks that see whole sequences, with any position mixer: for encoders of texts and of pictures.
+"""Bidirectional stacks with any position mixer, for text and vision encoders.
 
-| mixer | what it is |
+| mixer | description |
 |---|---|
 | attention | multi-head self-attention, to all tokens or in sliding windows |
-| recurrent | an RNN, LSTM or GRU: of d_model in one direction, or of d_model / 2 in each |
+| recurrent | RNN, LSTM or GRU: width d_model in one direction, or d_model / 2 in each |
 | fourier | FNet (Lee-Thorp et al. 2021); no parameters |
 | mlp | MLP-Mixer's network along the positions (Tolstikhin et al. 2021) |
 | separable | depthwise separable convolution (Chollet 2017) |
 | convolution | full 1-D convolution with the activation (Kim 2014) |
-| parallel-convolutions | the same with several widths side by side, as in Kim's network |
+| parallel-convolutions | the same with several widths in parallel, as in Kim's network |
 """
 
 from collections.abc import Callable
@@ -40,31 +40,31 @@ from heedful.nn.mixers import (
 from heedful.nn.recurrent import Bidirectional, Recurrence, RecurrentLayer
 
 
-def _known(word: str) -> str:
-    if word not in MIXERS:
-        raise ValueError(f"no mixer is called {word!r}{nearest(word, MIXERS)}; there are {', '.join(MIXERS)}")
-    return word
+def _check_name(name: str) -> str:
+    if name not in MIXERS:
+        raise ValueError(f"unknown mixer {name!r}{nearest(name, MIXERS)}; expected {', '.join(MIXERS)}")
+    return name
 
 
 MixerName = Annotated[
-    str, AfterValidator(_known), Field(json_schema_extra=lambda schema: schema.update(enum=list(MIXERS)))
+    str, AfterValidator(_check_name), Field(json_schema_extra=lambda schema: schema.update(enum=list(MIXERS)))
 ]
 """A key of `MIXERS`."""
 
 
 class MixingConfig(WindowedConfig):
-    """Sizes and choices of a stack that sees whole sequences.
+    """Configuration of a bidirectional stack.
 
     Args:
-        d_ff: hidden units of the feed-forwards; 4 d_model by default.
-        mixer: what mixes across positions: a key of `MIXERS`.
-        cell: of the mixer ``recurrent``.
-        direction: in which the mixer ``recurrent`` reads; with ``both``, each is d_model / 2 wide.
-        kernel: of the mixers ``separable`` and ``convolution``, how many tokens they see; odd.
-        widths: of the mixer ``parallel-convolutions``, how many tokens each of those side by side sees: 3, 4
-            and 5 in Kim 2014, section 3.1. Each makes an equal share of the d_model features. One of an even
-            width sees one token more after its own than before it.
-        d_tokens: of the mixer ``mlp``, hidden units along the positions; half as many as these by default.
+        d_ff: number of hidden units of the feed-forward layers; 4 d_model by default.
+        mixer: position mixer, a key of `MIXERS`.
+        cell: for ``recurrent``: the recurrent cell.
+        direction: for ``recurrent``: reading direction; with ``both``, each direction has width d_model / 2.
+        kernel: for ``separable`` and ``convolution``: kernel width in tokens; odd.
+        widths: for ``parallel-convolutions``: kernel widths, 3, 4 and 5 in Kim 2014, section 3.1. Each has an
+            equal share of the d_model features. An even width sees one more token after than before.
+        d_tokens: for ``mlp``: number of hidden units along the positions; half the number of positions by
+            default.
     """
 
     d_ff: Positive | None = None
@@ -79,27 +79,25 @@ class MixingConfig(WindowedConfig):
     def _mixer_fits(self) -> "MixingConfig":
         if self.mixer == "recurrent" and self.direction == "both" and self.d_model % 2:
             raise ValueError(
-                f"d_model={self.d_model} must be even: with direction=both, each direction has half"
+                f"d_model={self.d_model} must be even with direction=both: each direction has half"
             )
         if self.mixer != "attention" and self.positions in {"rotary", "alibi"}:
-            raise ValueError(
-                f"positions={self.positions} act inside attention, and mixer={self.mixer} has none"
-            )
+            raise ValueError(f"positions={self.positions} requires mixer=attention, got {self.mixer}")
         if self.mixer != "attention" and self.window is not None:
-            raise ValueError(f"window={self.window} is for attention, and mixer={self.mixer} has none")
+            raise ValueError(f"window={self.window} requires mixer=attention, got {self.mixer}")
         if self.mixer in {"separable", "convolution"} and self.kernel % 2 == 0:
-            raise ValueError(f"kernel={self.kernel} has no middle: take an odd one")
+            raise ValueError(f"kernel must be odd, got {self.kernel}")
         if len(self.widths) > self.d_model:
-            raise ValueError(f"widths: {len(self.widths)} share the d_model={self.d_model} features")
+            raise ValueError(f"widths must have at most d_model={self.d_model} items, got {len(self.widths)}")
         return self
 
 
 def mixing_stack(config: MixingConfig, n_positions: int) -> EncoderStack:
-    """n_layers of the mixer and a feed-forward, then the norm that pre-norm stacks need.
+    """Build n_layers blocks of the mixer and a feed-forward, followed by a norm if pre-norm.
 
     Args:
-        config: the options.
-        n_positions: the most tokens of a sequence.
+        config: the configuration.
+        n_positions: maximum number of tokens of a sequence.
     """
     d_ff = config.d_ff or 4 * config.d_model
     blocks = [
@@ -131,4 +129,4 @@ MIXERS: dict[str, Callable[[MixingConfig, int], nn.Module]] = {
         c.d_model, c.widths, activation=activation_of(c)
     ),
 }
-"""Each mixer by its word in recipes: one line here makes it known to every family of such stacks."""
+"""Position mixers by their names in recipes; a mixer added here is available to all such stacks."""

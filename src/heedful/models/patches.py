@@ -1,4 +1,4 @@
-"""Squares of pixels: the options and the embedding that encoders of pictures and captioners share."""
+"""Image patches: the configuration and the embedding shared by vision encoders and captioners."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -13,14 +13,15 @@ from heedful.nn.positions import Added, GridPositions, LearnedPositions, Positio
 
 
 class SquaresConfig(StackConfig):
-    """Sizes of a picture and its squares, by default those of ViT-B/16; the blocks over them are ViT's too.
+    """Configuration of image and patch sizes, by default those of ViT-B/16, with ViT's blocks.
 
     Args:
-        picture_size: pixels along each side.
-        channels: numbers of a pixel: 3 for colours, 1 for grey.
-        patch_size: pixels along each side of a square; it divides ``picture_size``.
-        patches: how squares become tokens: cut out and multiplied (``linear``), or by a convolution whose
-            stride is its kernel; both compute the same with the same weights, so a run goes on with either.
+        picture_size: height and width of the images in pixels.
+        channels: number of channels: 3 for RGB, 1 for greyscale.
+        patch_size: height and width of a patch in pixels; a divisor of ``picture_size``.
+        patches: patch projection: a linear map of extracted patches (``linear``), or a convolution with
+            kernel size = stride. Both are equivalent and have the same weights, so a run can be continued
+            with either.
     """
 
     picture_size: Positive = 224
@@ -34,14 +35,13 @@ class SquaresConfig(StackConfig):
     def _squares_fit(self) -> "SquaresConfig":
         if self.picture_size % self.patch_size:
             raise ValueError(
-                f"patch_size={self.patch_size} does not divide picture_size={self.picture_size}: "
-                "squares must fill the picture"
+                f"patch_size must divide picture_size={self.picture_size}, got {self.patch_size}"
             )
         return self
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of squares."""
+        """Numbers of rows and columns of patches."""
         side = self.picture_size // self.patch_size
         return side, side
 
@@ -53,22 +53,22 @@ _PATCHES: dict[str, Callable[[int, int, int], LinearPatches | ConvolutionPatches
 
 
 def squares_of(config: SquaresConfig, positions: str, class_token: nn.Parameter | None) -> PatchEmbedding:
-    """What makes tokens of a picture, freshly initialised: a table of positions as N(0, 0.02²).
+    """Build the patch embedding; a learned position table is initialized to N(0, 0.02²).
 
     Args:
-        config: the sizes.
-        positions: the kind of what tells the squares' places.
-        class_token: what stands before the squares, or None.
+        config: the configuration.
+        positions: kind of position encoding.
+        class_token: token prepended to the patches, or None.
     """
     rows, columns = config.grid
     patches = _PATCHES[config.patches](config.channels, config.patch_size, config.d_model)
     before = int(class_token is not None)
-    places: Positions
+    encoding: Positions
     if positions == "sinusoidal":
-        places = GridPositions(rows, columns, config.d_model, before)
+        encoding = GridPositions(rows, columns, config.d_model, before)
     else:
-        places = positions_of(positions, before + rows * columns, config.d_model)
-    if isinstance(places, LearnedPositions):
-        nn.init.normal_(places.weight, std=STD)
+        encoding = positions_of(positions, before + rows * columns, config.d_model)
+    if isinstance(encoding, LearnedPositions):
+        nn.init.normal_(encoding.weight, std=STD)
     size = (config.picture_size, config.picture_size)
-    return PatchEmbedding(patches, size, class_token, Added(places), dropout=config.dropout)
+    return PatchEmbedding(patches, size, class_token, Added(encoding), dropout=config.dropout)

@@ -1,4 +1,4 @@
-"""The attentions that a recurrent decoder may have: their options, and the parts made of them."""
+"""Attention of recurrent decoders: configurations and builders."""
 
 from typing import Annotated, Literal
 
@@ -19,11 +19,11 @@ from heedful.nn.attention.scores import (
 from heedful.nn.attentive import AnyAttention
 
 SHARPENING = 2.0
-"""Multiplies the scores of location-aware attention, so that its alignments are sharper."""
+"""Factor of the scores of location-aware attention, for sharper alignments."""
 
 
 class DotAttention(Config):
-    """s . h, divided by the root of its width (scaled-dot) or not; both must have one width."""
+    """s . h, divided by the square root of the width if scaled-dot; s and h must have equal widths."""
 
     score: Literal["dot", "scaled-dot"]
 
@@ -38,7 +38,7 @@ class AdditiveAttention(Config):
     """v^T tanh(W s + U h).
 
     Args:
-        d_attention: hidden units; null: d_hidden.
+        d_attention: number of hidden units; null: d_hidden.
     """
 
     score: Literal["additive"]
@@ -49,7 +49,7 @@ class CosineAttention(Config):
     """beta cos(s, h).
 
     Args:
-        key_strength: where a learned beta starts; null: beta is 1.
+        key_strength: initial value of a learned beta; null: beta is 1.
     """
 
     score: Literal["cosine"]
@@ -57,11 +57,11 @@ class CosineAttention(Config):
 
 
 class MultiHeadAttention(Config):
-    """Additive attention with several heads; the defaults are those of ESPnet's recipes.
+    """Multi-head additive attention; the defaults are those of ESPnet's recipes.
 
     Args:
-        n_heads: how many.
-        d_k, d_v: widths of a key and of a value of one head.
+        n_heads: number of heads.
+        d_k, d_v: widths of the keys and values of one head.
     """
 
     score: Literal["multi-head-additive"]
@@ -71,16 +71,16 @@ class MultiHeadAttention(Config):
 
 
 class LocationAwareAttention(Config):
-    """Additive attention with several heads, each of which also sees where it looked last.
+    """Multi-head additive attention in which each head also reads its previous alignment.
 
-    Its filters see 2 half_width + 1 places. In multi-resolution, that is the width of the last head's;
-    those before it have even shares.
+    The filters have width 2 half_width + 1. In multi-resolution attention, this is the width of the last
+    head; the widths of the others increase evenly up to it.
 
     Args:
-        n_heads: how many.
-        d_k, d_v: widths of a key and of a value of one head.
-        channels: filters of each head.
-        half_width: places that a filter sees on each side.
+        n_heads: number of heads.
+        d_k, d_v: widths of the keys and values of one head.
+        channels: number of filters per head.
+        half_width: number of positions on each side of a filter.
     """
 
     score: Literal["multi-head-location", "multi-head-multi-resolution"]
@@ -103,12 +103,12 @@ Attention = Annotated[
 
 
 def attention_of(attention: Attention | None, d_state: int, d_annotation: int) -> AnyAttention:
-    """The part that attends, freshly initialised.
+    """Build the attention module.
 
     Args:
-        attention: its options; None: one fixed context for every step.
-        d_state: width of the decoder's states.
-        d_annotation: width of what the encoder says of each token.
+        attention: its configuration; None: a fixed context for all steps.
+        d_state: width of the decoder states.
+        d_annotation: width of the encoder outputs.
     """
     if attention is None:
         return FixedContext(d_state)

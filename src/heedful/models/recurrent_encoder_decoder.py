@@ -1,4 +1,4 @@
-"""A recurrent encoder and decoder, and the contract that training and decoding rely on."""
+"""Recurrent encoder-decoder model, and its interface for training and decoding."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ class RecurrentEncoderDecoder(nn.Module):
         source_embedding: called on packed source tokens.
         encoder: recurrences over the source.
         target_embedding: called on packed target tokens.
-        decoder: called as ``decoder(x, layout, memories, caches)``, begun from what was encoded.
+        decoder: called as ``decoder(x, layout, memories, caches)``, initialized from the encoder output.
         head: readouts to logits; reached by objectives and decoders as ``heads["token"]``.
-        dropout: on the readouts.
+        dropout: dropout rate of the readouts.
     """
 
     def __init__(
@@ -41,26 +41,26 @@ class RecurrentEncoderDecoder(nn.Module):
         self.heads = nn.ModuleDict({"token": head})
 
     def encode(self, source: Tokens) -> Encoded:
-        """The annotations of all source tokens, and the encoder's final states."""
+        """Return the annotations of all source tokens, and the final encoder states."""
         annotations, finals = self.encoder.run(self.source_embedding(source), source.layout)
         return Encoded(annotations, source.layout, finals, self.encoder.summary(finals))
 
     def forward(self, inputs: Tokens, source: Tokens) -> Float[Tensor, "T d"]:
-        """Readouts at all target positions, teacher forced (Williams and Zipser 1989).
+        """Return the readouts of all target positions, with teacher forcing (Williams and Zipser 1989).
 
-        Every step reads the given token, whatever the model would have chosen (S0); when decoding, it
-        reads its own choices, which it never saw in training: exposure bias (Bengio et al. 2015).
+        Every step reads the given token instead of the model's prediction (S0); in decoding it reads its own
+        predictions, which it never saw in training: exposure bias (Bengio et al. 2015).
         """
         memories, caches = self.decoder.begin(self.encode(source))
         return self._decode(inputs, memories, caches)
 
     def start(self, source: Tokens) -> State:
-        """Encode the source once; nothing is written yet."""
+        """Encode the source; return the initial decoder state."""
         memories, caches = self.decoder.begin(self.encode(source))
         return State(memories, caches, (0,) * source.layout.n_sequences)
 
     def extend(self, tokens: Tokens, state: State) -> tuple[Float[Tensor, "T d"], State]:
-        """Write the next tokens of every hypothesis; ``tokens.layout`` must be `State.next_layout`'s."""
+        """Append the next tokens to every hypothesis; ``tokens.layout`` must be from `State.next_layout`."""
         readouts = self._decode(tokens, state.memories, state.caches)
         return readouts, state.advanced(tokens.layout.lengths)
 
@@ -69,7 +69,7 @@ class RecurrentEncoderDecoder(nn.Module):
 
     @property
     def alignment_taps(self) -> list[str]:
-        """Names of the taps that see weights over the source: one, or none without attention."""
+        """Names of the taps of attention weights over the source: one, or none without attention."""
         decoder = self.decoder
         attends = isinstance(decoder, AttentiveDecoder) and not isinstance(
             decoder.step.attention, FixedContext

@@ -1,4 +1,4 @@
-"""Every model family and preset by name: one line here makes a model known to recipes and commands."""
+"""Registry of model families and presets by name; models added here are available to recipes and commands."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -42,7 +42,7 @@ READERS: dict[str, Callable[..., nn.Module]] = {
     "encoder": encoder.build,
     "language-model": language_model.build_reader,
 }
-"""Families of which a model can be made that reads a text and makes one vector of it."""
+"""Families that can encode a text as one vector."""
 
 SIZES: dict[str, tuple[str, ...]] = {
     "transformer": ("source_vocab", "target_vocab"),
@@ -53,7 +53,7 @@ SIZES: dict[str, tuple[str, ...]] = {
     "resnet": (),
     "captioner": ("vocab_size",),
 }
-"""What the data decide of each family, by the names of its builder's arguments."""
+"""Sizes of each family that depend on the data, by the argument names of its builder."""
 
 PRESETS: dict[str, AnyConfig] = {
     **transformer.PRESETS,
@@ -72,36 +72,36 @@ VOCABULARIES: dict[str, tuple[int, ...]] = {
     **encoder.VOCABULARIES,
     **captioner.VOCABULARIES,
 }
-"""What presets of texts were published with, or are for, in the order of `SIZES`: counts assume these."""
+"""Vocabulary sizes of text presets, in the order of `SIZES`; used for parameter counts."""
 
 CLASSES: dict[str, int] = {**vision.CLASSES, **resnet.CLASSES}
-"""Likewise of presets of pictures: the classes of the head that a task puts on top."""
+"""Number of classes of the task head of vision presets; used for parameter counts."""
 
 
 def build_model(config: Any, *sizes: int) -> nn.Module:
-    """A freshly initialised model.
+    """Build a newly initialized model.
 
     Args:
         config: one of `ModelConfig`.
-        sizes: what the data decide, in the order of `SIZES`.
+        sizes: sizes that depend on the data, in the order of `SIZES`.
     """
     return BUILDERS[config.kind](config, *sizes)
 
 
 def build_reader(config: Any, vocab_size: int) -> nn.Module:
-    """A freshly initialised model of one of `READERS`; ``heads["pooled"]`` makes one vector of a text."""
+    """Build a newly initialized model of `READERS`; ``heads["pooled"]`` computes one vector per text."""
     return READERS[config.kind](config, vocab_size)
 
 
 def preset(name: str) -> AnyConfig:
-    """A configuration by its published name."""
+    """Return the configuration of a preset by name."""
     if name not in PRESETS:
         raise RequestError(
-            f"unknown model {name!r}{nearest(name, PRESETS)}; the presets are {', '.join(PRESETS)}"
+            f"unknown model {name!r}{nearest(name, PRESETS)}; available presets: {', '.join(PRESETS)}"
         )
     return PRESETS[name]
 
 
 def preset_trees() -> Mapping[str, Mapping[str, Any]]:
-    """The presets as plain maps, for merging into recipes."""
+    """Return the presets as dicts, for merging into recipes."""
     return {name: config.model_dump() for name, config in PRESETS.items()}

@@ -1,4 +1,4 @@
-"""Residual convolutional networks for pictures, as BiT has them: what ViT was measured against.
+"""Residual convolutional networks for images, as in BiT, the baseline of ViT.
 
 | preset | blocks of the stages | channels at the end | parameters |
 |---|---|---|---|
@@ -23,30 +23,30 @@ from heedful.nn.patches import Pictures
 from heedful.nn.pooling import MeanPooling
 
 NARROWER = 4
-"""How many times the middle of a block is narrower than its ends (He et al. 2016b, section 4)."""
+"""Ratio of the outer to the inner width of a bottleneck block (He et al. 2016b, section 4)."""
 
 
 class ResNet(nn.Module):
-    """Pictures → root → blocks → norm and ReLU → hidden states, one for each place of the last grid.
+    """Images → root → blocks → norm and ReLU → hidden states, one for each cell of the last grid.
 
-    Places are tokens, row by row, packed as those of the other models of pictures; so the same poolings,
-    heads and objectives serve them.
+    Cells are tokens, row by row, packed as in the other vision models, so that the same poolings, heads and
+    objectives apply.
 
     Args:
-        root: makes the first channels of the pixels.
-        blocks: called one after another.
-        norm: of the last sum.
-        size: height and width of the pictures in pixels, on which the grids of all blocks depend.
+        root: first convolution of the pixels.
+        blocks: residual blocks.
+        norm: norm of the last sum.
+        size: height and width of the images in pixels, on which the grids of all blocks depend.
     """
 
     lowers: ClassVar[bool] = False
-    """Filters are standardised from all bits of their weights: bf16 is for the convolutions alone."""
+    """Filters are standardised in full precision: only the convolutions use bf16."""
 
     eager: ClassVar[bool] = True
-    """It has no stack of blocks, which is what training compiles (`heedful.nn.declarations`)."""
+    """It has no stack of blocks for training to compile (`heedful.nn.declarations`)."""
 
     alignment_taps: tuple[str, ...] = ()
-    """There is no source to look at."""
+    """Empty: there is no source."""
 
     def __init__(
         self, root: nn.Sequential, blocks: nn.Sequential, norm: GroupNorm, size: tuple[int, int]
@@ -56,29 +56,30 @@ class ResNet(nn.Module):
         self.heads = nn.ModuleDict({"pooled": MeanPooling()})
 
     def forward(self, inputs: Pictures, source: Tokens | None = None) -> Float[Tensor, "T d"]:
-        """Hidden states of all places; ``source`` is there for the model contract alone."""
+        """Return the hidden states of all cells; ``source`` must be None (model interface)."""
         if source is not None:
-            raise ValueError("a network of pictures reads no source")
+            raise ValueError("a vision model reads no source")
         x = functional.relu(self.norm(self.blocks(self.root(inputs.pixels))))
         n_tokens = x.shape[2] * x.shape[3]
         if inputs.layout.lengths != (n_tokens,) * len(x):
-            raise ValueError(f"each of the {len(x)} pictures becomes {n_tokens} tokens")
+            raise ValueError(f"layout must have {n_tokens} tokens for each of the {len(x)} images")
         return x.flatten(2).mT.flatten(0, 1)
 
 
 class ResNetConfig(Config):
-    """Sizes and choices of a residual network, by default those of BiT's R50x1.
+    """Configuration of a residual network, by default BiT's R50x1.
 
     Args:
-        picture_size: pixels along each side; no parameter depends on it, but the number of tokens does.
-        channels: numbers of a pixel: 3 for colours, 1 for grey.
-        n_blocks: blocks of each stage; every stage after the first begins by halving the grid.
-        width: channels after the root; the first stage ends with 4 times as many, each other with twice as
-            many as the one before.
-        n_groups: of the norms.
-        root_kernel, root_stride: of the first convolution.
-        root_pool: whether the greatest of 3 x 3 neighbours follows, at every other place.
-        dropout: before the head that a task puts on top.
+        picture_size: height and width of the images in pixels; affects the number of tokens, but no
+            parameter.
+        channels: number of channels: 3 for RGB, 1 for greyscale.
+        n_blocks: number of blocks of each stage; every stage after the first starts by halving the grid.
+        width: channels after the root; the first stage has 4 times as many outputs, and every later stage
+            doubles them.
+        n_groups: number of groups of the norms.
+        root_kernel, root_stride: kernel size and stride of the first convolution.
+        root_pool: whether 3 x 3 max pooling with stride 2 follows.
+        dropout: dropout rate before the task head.
     """
 
     kind: Literal["resnet"] = "resnet"
@@ -95,9 +96,9 @@ class ResNetConfig(Config):
     @model_validator(mode="after")
     def _groups_fit(self) -> "ResNetConfig":
         if self.width % self.n_groups:
-            raise ValueError(f"n_groups={self.n_groups} does not divide width={self.width}")
+            raise ValueError(f"n_groups must divide width={self.width}, got {self.n_groups}")
         if self.root_kernel % 2 == 0:
-            raise ValueError(f"root_kernel={self.root_kernel} has no middle: take an odd one")
+            raise ValueError(f"root_kernel must be odd, got {self.root_kernel}")
         return self
 
     @property
@@ -107,7 +108,7 @@ class ResNetConfig(Config):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of the places at the end: every stride rounds up."""
+        """Numbers of rows and columns of the last grid: every stride rounds up."""
         side = -(-self.picture_size // self.root_stride)
         for _ in range(len(self.n_blocks) - 1 + self.root_pool):
             side = -(-side // 2)
@@ -115,7 +116,7 @@ class ResNetConfig(Config):
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of a picture."""
+        """Number of tokens of an image."""
         return self.grid[0] * self.grid[1]
 
 
@@ -128,13 +129,13 @@ PRESETS: dict[str, ResNetConfig] = {
 }  # fmt: skip
 
 CLASSES: dict[str, int] = {"bit-r50x1": 1000, "resnet-mini": 10}
-"""Of the head that a count includes: ImageNet's; ten kinds of clothes or digits."""
+"""Number of classes of the head in parameter counts: ImageNet's, or ten (Fashion-MNIST, MNIST)."""
 
 
 def build(config: ResNetConfig) -> ResNet:
-    """The model, freshly initialised."""
+    """Build a model."""
     root = [StandardisedConvolution(config.channels, config.width, config.root_kernel, config.root_stride)]
-    # Zeros around the grid take part in the maximum, as in BiT's released code.
+    # The zero padding is included in the maximum, as in BiT's released code.
     pool = [nn.ConstantPad2d(1, 0.0), nn.MaxPool2d(3, 2)] if config.root_pool else []
     blocks, d_in = [], config.width
     for stage, n in enumerate(config.n_blocks):

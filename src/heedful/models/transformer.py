@@ -1,4 +1,4 @@
-"""The Transformer of Vaswani et al. 2017: an encoder and a decoder of attention and feed-forwards.
+"""The encoder-decoder Transformer of Vaswani et al. 2017.
 
 | preset | n_layers | d_model | d_ff | n_heads | parameters |
 |---|---|---|---|---|---|
@@ -7,8 +7,8 @@
 | transformer-base | 6 + 6 | 512 | 2048 | 8 | 44,101,632 + 512 V |
 | transformer-big | 6 + 6 | 1024 | 4096 | 16 | 176,283,648 + 1024 V |
 
-Base and big follow the paper: no bias in attention, post-norm, sinusoids, one matrix for both
-embeddings and the output. With V = 37,000 that makes 63.05M and 214.2M; the paper prints 65M and 213M.
+Base and big follow the paper: no attention biases, post-norm, sinusoids, embeddings and output layer tied.
+With V = 37,000 the totals are 63.05M and 214.2M; the paper prints 65M and 213M.
 """
 
 import math
@@ -34,24 +34,25 @@ from heedful.nn.positions import Added, Concatenated
 
 
 class TransformerConfig(StackConfig):
-    """Sizes and choices of an encoder-decoder Transformer.
+    """Configuration of an encoder-decoder Transformer.
 
     Args:
-        n_layers: blocks of the encoder.
-        n_decoder_layers: blocks of the decoder; null: n_layers.
-        d_ff: hidden units of the feed-forwards.
-        decoder_norm: of the decoder's blocks; null: ``norm``. Power normalisation was released with
+        n_layers: number of encoder blocks.
+        n_decoder_layers: number of decoder blocks; null: n_layers.
+        d_ff: number of hidden units of the feed-forward layers.
+        decoder_norm: norm of the decoder blocks; null: ``norm``. Power normalisation was released with
             ``norm: power`` and ``decoder_norm: layer``.
-        positions: how the tokens' places are known; ``half-split`` are sinusoids with all sines first, as
-            Marian's models have them; ``rotary`` and ``alibi`` act inside self-attention. With alibi the
-            encoder knows distances, and cannot tell a source from its mirror image.
-        combine: whether positions are added to the embeddings or stand beside them.
-        d_positions: of ``concat``, columns of the positions; null: d_model / 4. One-hot ones have max_length.
-        max_length: the most tokens of a table of positions (``learned``, ``one-hot``), and what ``constant``
-            ones are divided by; others need none.
-        tie: one matrix for both embeddings and the output layer (``three-way``), for the target's and the
-            output layer (``target``), or for none.
-        head_bias: whether each token of the output has a bias, as in Marian's models.
+        positions: position encoding; ``half-split`` are sinusoids with all sines first, as in Marian models;
+            ``rotary`` and ``alibi`` act inside self-attention. With alibi the encoder knows distances but
+            cannot distinguish a source from its reverse.
+        combine: whether positions are added to the embeddings or concatenated with them.
+        d_positions: for ``concat``: width of the positions; null: d_model / 4. One-hot positions have width
+            max_length.
+        max_length: maximum number of tokens for ``learned`` and ``one-hot`` positions, and divisor of
+            ``constant`` positions; not used by others.
+        tie: share one matrix between both embeddings and the output layer (``three-way``), between the target
+            embedding and the output layer (``target``), or not (``none``).
+        head_bias: whether the output layer has a bias, as in Marian models.
     """
 
     kind: Literal["transformer"] = "transformer"
@@ -81,12 +82,12 @@ class TransformerConfig(StackConfig):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens a sequence may have, special ones included; None where nothing ends."""
+        """Maximum number of tokens of a sequence, including special tokens; None: no limit."""
         return self.max_length if self.positions in {"learned", "one-hot"} else None
 
     @property
     def position_width(self) -> int:
-        """Columns that the positions take: all that are added to, or their own when concatenated."""
+        """Width of the positions: d_model if added, their own width if concatenated."""
         if self.combine == "add":
             return self.d_model
         if self.positions in {"none", "rotary", "alibi"}:
@@ -95,7 +96,7 @@ class TransformerConfig(StackConfig):
 
     @property
     def d_embedding(self) -> int:
-        """Columns of the embedding table."""
+        """Width of the embedding table."""
         return self.d_model if self.combine == "add" else self.d_model - self.position_width
 
 
@@ -112,11 +113,11 @@ VOCABULARIES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("transformer-tiny", "transformer-small"), (10_000, 10_000)),
     **dict.fromkeys(("transformer-base", "transformer-big"), (37_000, 37_000)),
 }
-"""Of source and target: the paper's English-German (section 5.1); the small ones are for small corpora."""
+"""Vocabulary sizes of source and target: the paper's English-German (section 5.1), or for small corpora."""
 
 
 def build(config: TransformerConfig, source_vocab: int, target_vocab: int) -> EncoderDecoder:
-    """The model, freshly initialised; the vocabularies must be one where embeddings are tied three ways."""
+    """Build a model; with tie=three-way, both sides must share one vocabulary."""
     if config.tie == "three-way" and source_vocab != target_vocab:
         raise ValueError(
             f"tie=three-way needs one vocabulary for both sides, not {source_vocab} and {target_vocab}"
@@ -135,12 +136,12 @@ def build(config: TransformerConfig, source_vocab: int, target_vocab: int) -> En
 
 
 def encoder_stack(config: TransformerConfig) -> EncoderStack:
-    """Layers of self-attention and feed-forward."""
+    """Build the encoder: blocks of self-attention and feed-forward."""
     return self_attention_stack(config, config.d_ff, causal=False)
 
 
 def decoder_stack(config: TransformerConfig) -> DecoderStack:
-    """Layers of causal self-attention, cross-attention and feed-forward."""
+    """Build the decoder: blocks of causal self-attention, cross-attention and feed-forward."""
     own = with_norm(config, config.decoder_norm)
     return cross_attention_stack(own, config.d_ff, config.n_decoder_layers or config.n_layers)
 

@@ -1,4 +1,4 @@
-"""Encoders of pictures: a stack over squares of pixels, mixed by attention (ViT) or otherwise (MLP-Mixer).
+"""Vision encoders: stacks over image patches, with attention (ViT) or other mixers (MLP-Mixer).
 
 | preset | n_layers | d_model | d_ff | n_heads, or d_tokens | parameters, with a head for 1000 classes |
 |---|---|---|---|---|---|
@@ -12,9 +12,9 @@
 | vit-mini | 4 | 128 | 256 | 4 heads | 540,170 with 10 classes; for 28 x 28 grey pixels |
 | mixer-mini | 4 | 128 | 256 | d_tokens 64 | 294,990 with 10 classes; for 28 x 28 grey pixels |
 
-The number after the letter is the side of a square. Sizes: Dosovitskiy et al. 2021, table 1; Tolstikhin
-et al. 2021, table 1, which prints 18, 59, 207 and 431 million, without the head. The ε of the norms is 1e-6
-in all but the two of our own: both papers' released code leaves it at flax's default.
+The number after the letter is the patch size. Sizes: Dosovitskiy et al. 2021, table 1; Tolstikhin et al.
+2021, table 1, which prints 18, 59, 207 and 431 million, without the head. The ε of the norms is 1e-6 (the
+default of flax, used by the released code of both papers), except in the two mini presets.
 """
 
 from typing import Annotated, Literal
@@ -30,16 +30,16 @@ from heedful.models.patches import SquaresConfig, squares_of
 
 
 class VisionConfig(SquaresConfig, MixingConfig):
-    """Sizes and choices of an encoder of pictures, by default those of ViT-B/16 (Dosovitskiy et al.
-    2021), but for the ε of its norms.
+    """Configuration of a vision encoder, by default ViT-B/16 (Dosovitskiy et al. 2021), except the ε of its
+    norms.
 
     Args:
-        mixer: what mixes across the squares (`heedful.models.mixing`). Convolutions, recurrence and
-            windows run along the row of all squares, where the end of one line of the picture touches the
-            begin of the next.
-        positions: how the squares' places are known: a learned table, or sines and cosines of row and column
-            (`heedful.nn.positions.GridPositions`); the mixer ``mlp`` knows them without.
-        pooling: what one vector for the picture is made of; ``first`` puts a class token before the squares.
+        mixer: position mixer over the patches (`heedful.models.mixing`). Convolutions, recurrence and windows
+            act on the flattened sequence of patches, in which the end of a row is next to the start of the
+            next row.
+        positions: position encoding of the patches: a learned table, or sinusoids of row and column
+            (`heedful.nn.positions.GridPositions`); the mixer ``mlp`` needs none.
+        pooling: pooling to one vector per image; ``first`` prepends a class token to the patches.
     """
 
     kind: Literal["vision"] = "vision"
@@ -53,37 +53,35 @@ class VisionConfig(SquaresConfig, MixingConfig):
     @model_validator(mode="after")
     def _halves_are_pairs(self) -> "VisionConfig":
         if self.positions == "sinusoidal" and self.d_model % 4:
-            raise ValueError(
-                "positions=sinusoidal: sines and cosines of rows and of columns need a d_model that is a "
-                f"multiple of 4, not {self.d_model}"
-            )
+            raise ValueError(f"d_model must be a multiple of 4 with positions=sinusoidal, got {self.d_model}")
         return self
 
     @model_validator(mode="after")
     def _class_token_sees_all(self) -> "VisionConfig":
         if self.mixer in {"separable", "convolution", "parallel-convolutions"} and self.pooling == "first":
             raise ValueError(
-                f"with mixer={self.mixer}, a class token sees its neighbours alone: take pooling=mean"
+                f"pooling=first is not supported with mixer={self.mixer}, in which a class token sees only "
+                "its neighbours; set pooling=mean"
             )
         if self.window is not None and self.full_every is None and self.pooling == "first":
             raise ValueError(
-                f"with window={self.window}, a class token, which comes first, sees the squares next to it "
-                "alone: take pooling=mean, or full_every"
+                f"pooling=first is not supported with window={self.window}, in which the class token sees "
+                "only the first patches; set pooling=mean, or full_every"
             )
         if self.mixer == "recurrent" and self.direction == "left-to-right" and self.pooling == "first":
             raise ValueError(
-                "with direction=left-to-right, a class token, which comes first, sees itself alone: take "
-                "pooling=mean, or another direction"
+                "pooling=first is not supported with direction=left-to-right, in which the class token sees "
+                "only itself; set pooling=mean, or another direction"
             )
         return self
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of a picture: its squares, and the class token where there is one."""
+        """Number of tokens of an image: its patches, and the class token if there is one."""
         return self.grid[0] * self.grid[1] + (self.pooling == "first")
 
 
-# It has no heads: the number is one that divides every width.
+# MLP-Mixer has no heads: n_heads only needs to divide every width.
 _MIXER = VisionConfig(mixer="mlp", n_heads=16, positions="none", pooling="mean", dropout=0.0, norm_eps=1e-6)
 _MINI = {"picture_size": 28, "channels": 1, "patch_size": 4, "d_model": 128, "d_ff": 256, "n_heads": 4}
 _MINI |= {"n_layers": 4}
@@ -103,15 +101,15 @@ PRESETS: dict[str, VisionConfig] = {
 }
 
 CLASSES: dict[str, int] = {**dict.fromkeys(PRESETS, 1000), "vit-mini": 10, "mixer-mini": 10}
-"""Of the head that a count includes: ImageNet's, as in published counts; ten kinds of clothes or digits."""
+"""Number of classes of the head in parameter counts: ImageNet's, or ten (Fashion-MNIST, MNIST)."""
 
 
 def build(config: VisionConfig) -> Encoder:
-    """The model, freshly initialised: the table of positions N(0, 0.02²), the class token 0.
+    """Build a model, with the position table initialized to N(0, 0.02²) and the class token to 0.
 
-    Patches start as `LinearPatches` says, all other matrices Xavier uniform and biases 0: so does ViT's
-    released code, but for feed-forward biases of size 1e-6. MLP-Mixer's draws its matrices from normals of
-    variance 1 / fan-in, here they are as ViT's.
+    Patches are initialized as in `LinearPatches`, other matrices Xavier-uniform and biases 0, as in ViT's
+    released code, except its feed-forward biases of size 1e-6. MLP-Mixer is initialized like ViT; its
+    released code uses normals of variance 1 / fan-in.
     """
     class_token = nn.Parameter(torch.zeros(1, config.d_model)) if config.pooling == "first" else None
     embedding = squares_of(config, config.positions, class_token)

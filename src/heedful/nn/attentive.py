@@ -1,4 +1,4 @@
-"""Decoders that write a sequence while reading another: with attention, or from one fixed vector.
+"""Recurrent decoders conditioned on a source, by attention or by one fixed vector.
 
     p(y_t | y_<t, x) = softmax(W_o t_t)
 
@@ -8,15 +8,15 @@
 | s_t | the decoder cell's output |
 | e_ti = score(s_{t-1}, h_i), alpha_ti | weights over the source, tap ``weights`` |
 | c_t = sum_i alpha_ti h_i | ``context`` |
-| t_t | a readout, what the decoder returns |
+| t_t | a readout, the output of the decoder |
 
-Who attends with what differs between two papers, and is a part here:
+The order of attention and state update differs between two papers, and is a separate module here:
 
     `AttendThenUpdate`   c_t from s_{t-1};  s_t = cell([E y_{t-1}; c_t], s_{t-1})     Bahdanau et al. 2014
     `UpdateThenAttend`   s_t = cell(E y_{t-1}, s_{t-1});  c_t from s_t                Luong et al. 2015
 
-A decoder continues sequences: ``begin`` makes the source half and the hypothesis half of a decoding
-state, and ``forward`` writes any number of tokens to each hypothesis.
+``begin`` returns the source part and the hypothesis part of a decoder state; ``forward`` appends any number
+of tokens to each hypothesis.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ AnyAttention = RecurrentAttention | MultiHeadAdditiveAttention | FixedContext
 
 
 class Stepped(NamedTuple):
-    """What one step of a decoder gives: what the readout reads, and what is carried on."""
+    """Result of one decoder step: the inputs of the readout, and the new state."""
 
     query: Float[Tensor, "N d_hidden"]
     attended: Attended
@@ -70,7 +70,7 @@ class AttendThenUpdate(nn.Module):
         memory: SourceMemory,
         history: Tensor | None,
     ) -> Stepped:
-        """One step."""
+        """Run one step."""
         query = self.cell.output(state)
         attended = self.attention(query, memory, history)
         return Stepped(query, attended, self.cell(projected + self.context(attended.context), state))
@@ -90,14 +90,14 @@ class UpdateThenAttend(nn.Module):
         memory: SourceMemory,
         history: Tensor | None,
     ) -> Stepped:
-        """One step."""
+        """Run one step."""
         state = self.cell(projected, state)
         query = self.cell.output(state)
         return Stepped(query, self.attention(query, memory, history), state)
 
 
 def _gate_input(d_in: int, cell: AnyCell) -> nn.Linear:
-    """A further input of a cell, beside its token: one matrix for each gate, the bias is the cell's."""
+    """Build the projection of an additional cell input: one matrix per gate, without bias."""
     linear = nn.Linear(d_in, cell.d_projected, bias=False)
     for part in linear.weight.data.split(cell.d_gate):
         nn.init.xavier_uniform_(part)
@@ -106,12 +106,12 @@ def _gate_input(d_in: int, cell: AnyCell) -> nn.Linear:
 
 @dataclass
 class AttentiveCache:
-    """What `AttentiveDecoder` remembers of each hypothesis.
+    """Cache of an `AttentiveDecoder`.
 
     Args:
-        state: of the cell.
-        fed: the last readout, where it is fed back.
-        history: of the attention, where it has one.
+        state: state of the cell.
+        fed: last readout, with input feeding.
+        history: history of the attention, if it has one.
     """
 
     state: Float[Tensor, "n_states N d_hidden"]
@@ -119,30 +119,30 @@ class AttentiveCache:
     history: Tensor | None = None
 
     def select(self, rows: Int[Tensor, " M"]) -> "AttentiveCache":
-        """The hypotheses ``rows``."""
+        """Return the cache of the hypotheses ``rows``."""
         pick = lambda part: None if part is None else part.index_select(0, rows)  # noqa: E731
         return AttentiveCache(self.state.index_select(1, rows), pick(self.fed), pick(self.history))
 
 
 class AttentiveDecoder(nn.Module):
-    """A cell that attends to the source at every step, and a readout of state, token and context.
+    """Recurrent decoder that attends to the source at every step, with a readout of state, token and context.
 
     Args:
         step: `AttendThenUpdate` or `UpdateThenAttend`.
         readout: see `heedful.nn.readouts`.
-        bridge: makes s_0 (`heedful.nn.bridges`).
-        input_feeding: whether the readout of step t - 1 is also an input of the cell at step t, so
-            that past choices of alignment are known to it (Luong et al. 2015, section 3.3). Readouts
-            are then computed step by step, otherwise all at once.
+        bridge: computes s_0 (`heedful.nn.bridges`).
+        input_feeding: use the readout of step t - 1 as an additional cell input at step t, so that the cell
+            knows past alignments (Luong et al. 2015, section 3.3). Readouts are then computed step by step,
+            otherwise all at once.
 
-    The loop over time is the same in training, for prefixes and for single steps.
+    Training, prefixes and single steps use the same loop over time.
 
-    | tap | sees | |
+    | tap | shape | |
     |---|---|---|
-    | ``weights`` | ``[N, H, Q, S]``, H = 1 where the attention has no heads | to be read, not replaced |
-    | ``output`` | ``[T, d_out]`` | what replaces a readout is not fed back |
+    | ``weights`` | ``[N, H, Q, S]``, H = 1 for single-head attention | read-only |
+    | ``output`` | ``[T, d_out]`` | a replaced readout is not fed back |
 
-    Both stand after the loop; with a `FixedContext` there are no weights to see.
+    Both taps are after the loop; a `FixedContext` has no weights.
     """
 
     def __init__(
@@ -156,12 +156,12 @@ class AttentiveDecoder(nn.Module):
         super().__init__()
         self.step, self.readout, self.bridge = step, readout, bridge
         self.feed = _gate_input(readout.d_out, step.cell) if input_feeding else None
-        self.weights = Tap("the attention weights over the source", read_only=True)
-        self.output = Tap("the readouts, as the output layer reads them before dropout")
+        self.weights = Tap("attention weights over the source", read_only=True)
+        self.output = Tap("readouts, the input of the output layer before dropout")
         self.d_out = readout.d_out
 
     def begin(self, encoded: Encoded) -> tuple[list[SourceMemory], list[AttentiveCache]]:
-        """The source half, and the hypothesis half of one hypothesis for each sentence."""
+        """Return the source part, and the hypothesis part for one hypothesis per sentence."""
         attention = self.step.attention
         memory = attention.remember(encoded)
         state = torch.stack(self.bridge(encoded))
@@ -175,7 +175,7 @@ class AttentiveDecoder(nn.Module):
         memories: list[SourceMemory],
         caches: list[AttentiveCache],
     ) -> Float[Tensor, "T d_out"]:
-        """Continue the hypotheses in the cache with the embedded tokens x; the cache is updated."""
+        """Append the embedded tokens x to the hypotheses in the cache, and update it."""
         (memory,), (cache,) = memories, caches
         if layout.n_tokens == 0:
             return x.new_zeros(0, self.d_out)
@@ -190,13 +190,13 @@ class AttentiveDecoder(nn.Module):
         if readout is None:
             readout = self.readout(cast(Tensor, query), x, cast(Tensor, context))
         if self.weights.attached and weights is not None:
-            self._listen(order.leave(weights), layout)
+            self._pass_to_tap(order.leave(weights), layout)
         return self.output(order.leave(readout))
 
     def _run(
         self, x: Tensor, order: TimeMajor, memory: SourceMemory, cache: AttentiveCache
     ) -> tuple[Carry, Carry]:
-        """All steps: (readout, query, context, weights) of each, and (fed, history, *state)."""
+        """Run all steps; return their (readout, query, context, weights), and (fed, history, *state)."""
         per_sentence = len(order.rows) // len(memory.vectors)
 
         def step(now: tuple[Tensor, ...], carry: Carry) -> tuple[Carry, Carry]:
@@ -221,17 +221,17 @@ class AttentiveDecoder(nn.Module):
         cache.fed, cache.history, *state = carry
         cache.state = torch.stack(cast(list[Tensor], state))
 
-    def _listen(self, weights: Float[Tensor, "T *H S"], layout: Layout) -> None:
-        """Let the tap see the weights as ``[N, H, Q, S]``; after the fact, so it cannot replace them."""
+    def _pass_to_tap(self, weights: Float[Tensor, "T *H S"], layout: Layout) -> None:
+        """Pass the weights to the read-only tap as ``[N, H, Q, S]``."""
         heads = weights[:, None] if weights.dim() == 2 else weights
         self.weights(layout.pad(heads).transpose(1, 2))
 
 
 class FixedContextDecoder(nn.Module):
-    """``s_0`` from the encoder's final state, and nothing else of the source (Sutskever et al. 2014).
+    """Decoder that reads only the final encoder state, as ``s_0`` (Sutskever et al. 2014).
 
-    All that a sentence says must pass through one vector, whatever the sentence's length. For Cho's
-    decoder, which sees the vector at every step, give `FixedContext` to an `AttentiveDecoder`.
+    All information about the source passes through one vector of fixed size. For Cho's decoder, which reads
+    the vector at every step, use an `AttentiveDecoder` with `FixedContext`.
     """
 
     def __init__(self, stack: RecurrentStack, bridge: nn.Module) -> None:
@@ -240,7 +240,7 @@ class FixedContextDecoder(nn.Module):
         self.d_out = stack.d_out
 
     def begin(self, encoded: Encoded) -> tuple[list[SourceMemory], list[RecurrentCache]]:
-        """No source half; the states of every layer."""
+        """Return an empty source part, and the states of every layer."""
         states, caches = list(self.bridge(encoded)), []
         for n in self.stack.n_states:
             caches.append(RecurrentCache(torch.stack(states[:n])))
@@ -254,7 +254,7 @@ class FixedContextDecoder(nn.Module):
         memories: list[SourceMemory],
         caches: list[RecurrentCache],
     ) -> Float[Tensor, "T d_out"]:
-        """Continue the hypotheses in the caches with the embedded tokens x."""
+        """Append the embedded tokens x to the hypotheses in the caches."""
         return self.stack(x, layout, caches)
 
 

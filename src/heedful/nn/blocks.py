@@ -1,4 +1,4 @@
-"""Blocks: mix across positions, then across channels. Stacks: blocks in series.
+"""Blocks, which mix positions and then channels, and stacks of blocks.
 
  EncoderBlock             DecoderBlock
 ┌────────────┐           ┌────────────┐
@@ -24,13 +24,13 @@ from heedful.nn.residual import Residual
 from heedful.nn.state import Cache, Memory
 from heedful.nn.taps import Tap, taps
 
-AFTER_MIXING, OUTPUT = "the residual stream after mixing positions", "the residual stream after the block"
+AFTER_MIXING, OUTPUT = "residual stream after the position mixer", "residual stream after the block"
 
 
 class EncoderBlock(nn.Module):
-    """``R = FF(Mix(x))``, each with its residual and norm (Vaswani et al. 2017, figure 1, left).
+    """``R = FF(Mix(x))``, each with residual and norm (Vaswani et al. 2017, figure 1, left).
 
-    An identity in place of FF leaves the channels to the mixer: a layer of a recurrent network.
+    FF is an identity if the mixer also mixes channels, as in a recurrent network.
     """
 
     def __init__(self, mixing: Residual, feed_forward: Residual | nn.Identity) -> None:
@@ -39,14 +39,14 @@ class EncoderBlock(nn.Module):
         self.feed_forward, self.output = feed_forward, Tap(OUTPUT)
 
     def new_cache(self) -> Cache:
-        """What this block's mixer remembers of sequences of which nothing is written yet."""
+        """Return an empty cache of the mixer."""
         part: Any = self.mixing.part
         return part.new_cache()
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: Cache | None = None
     ) -> Float[Tensor, "T d"]:
-        """One block; with a cache, the tokens continue the sequences held there."""
+        """Apply the block; with a cache, the tokens continue the cached sequences."""
         return self.output(self.feed_forward(self.after_mixing(self.mixing(x, layout, cache))))
 
 
@@ -57,44 +57,44 @@ class DecoderBlock(nn.Module):
         super().__init__()
         self.mixing, self.after_mixing = mixing, Tap(AFTER_MIXING)
         self.cross_attention = cross_attention
-        self.after_cross_attention = Tap("the residual stream after reading the source")
+        self.after_cross_attention = Tap("residual stream after cross-attention")
         self.feed_forward, self.output = feed_forward, Tap(OUTPUT)
 
     def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> Memory:
-        """What this block's cross-attention keeps of the encoder's output."""
+        """Return the cross-attention memory of the encoder output."""
         part: Any = self.cross_attention.part
         return part.remember(encoded, layout)
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, memory: Memory, cache: Cache | None = None
     ) -> Float[Tensor, "T d"]:
-        """One block; with a cache, the tokens continue the sequences held there."""
+        """Apply the block; with a cache, the tokens continue the cached sequences."""
         x = self.after_mixing(self.mixing(x, layout, cache))
         x = self.after_cross_attention(self.cross_attention(x, layout, memory))
         return self.output(self.feed_forward(x))
 
 
 class _Stack(nn.Module):
-    """Blocks in series, then a norm."""
+    """Sequence of blocks, followed by a norm."""
 
     def __init__(self, blocks: Sequence[nn.Module], norm: nn.Module) -> None:
         super().__init__()
         self.blocks, self.norm = nn.ModuleList(blocks), norm
-        self.top = Tap("what the stack hands on")
+        self.top = Tap("output of the stack")
         self.compiled: Callable[..., Tensor] | None = None
         self._taps: list[list[Tap]] = []
 
     def compile_blocks(self, backend: str = "inductor") -> None:
-        """Compile one block for training; all blocks of one kind are served by it.
+        """Compile one block for training; all blocks of the same kind share the graph.
 
-        Decoding goes on uncompiled: its shapes change with every step. Layouts must be prepared
+        Decoding stays uncompiled, because its shapes change at every step. Layouts must be prepared
         (`Layout.prepare`).
         """
         self.compiled = torch.compile(_call, dynamic=True, backend=backend)
         self._taps = [[*taps(block).values()] for block in self.blocks]
 
     def _caller(self, i: int) -> Callable[..., Tensor]:
-        """How to call block i: as it is where somebody is attached to it, for a graph has no taps."""
+        """Return the function that calls block i: uncompiled if its taps are in use, which graphs omit."""
         if self.compiled is None or not self.training or any(tap.busy for tap in self._taps[i]):
             return _call
         return self.compiled
@@ -105,7 +105,7 @@ def _call(block: nn.Module, *context: Any) -> Tensor:
 
 
 class EncoderStack(_Stack):
-    """Encoder blocks in series, then a norm (an identity in post-norm stacks)."""
+    """Stack of encoder blocks, followed by a norm (an identity in post-norm stacks)."""
 
     def __init__(self, blocks: Sequence[EncoderBlock], norm: nn.Module) -> None:
         super().__init__(blocks, norm)
@@ -113,20 +113,20 @@ class EncoderStack(_Stack):
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, caches: Sequence[Any] | None = None
     ) -> Float[Tensor, "T d"]:
-        """Parallel across tokens, serial up the stack."""
+        """Apply all blocks; with caches, the tokens continue the cached sequences."""
         for i, block in enumerate(self.blocks):
             x = self._caller(i)(block, x, layout, None if caches is None else caches[i])
         return self.top(self.norm(x))
 
 
 class DecoderStack(_Stack):
-    """Decoder blocks in series; every block sees the top of the encoder, through its own memory."""
+    """Stack of decoder blocks; every block reads the encoder output through its own memory."""
 
     def __init__(self, blocks: Sequence[DecoderBlock], norm: nn.Module) -> None:
         super().__init__(blocks, norm)
 
     def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> list[Memory]:
-        """One memory for each block."""
+        """Return one memory per block."""
         blocks: Any = self.blocks
         return [block.remember(encoded, layout) for block in blocks]
 
@@ -137,7 +137,7 @@ class DecoderStack(_Stack):
         memories: Sequence[Any],
         caches: Sequence[Any] | None = None,
     ) -> Float[Tensor, "T d"]:
-        """All positions at once, or, with caches, the next ones."""
+        """Apply all blocks; with caches, the tokens continue the cached sequences."""
         for i, block in enumerate(self.blocks):
             x = self._caller(i)(block, x, layout, memories[i], None if caches is None else caches[i])
         return self.top(self.norm(x))

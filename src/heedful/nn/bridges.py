@@ -1,7 +1,7 @@
-"""Bridges: from what was encoded to a decoder's first state s_0.
+"""Bridges: compute the initial decoder state s_0 from the encoder output.
 
-A bridge is called on an `Encoded` and returns the states of all layers of the decoder, first layer
-first, one row for each sentence.
+A bridge is called on an `Encoded` and returns the states of all decoder layers, first layer first, with one
+row per sentence.
 """
 
 import torch
@@ -26,27 +26,27 @@ class ProjectedBridge(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, encoded: Encoded) -> States:
-        """The states, in the type of the summary: under autocast too, a state is carried in fp32."""
+        """Return the states in the dtype of the summary: states stay in fp32 also under autocast."""
         states = self.linear(encoded.summary).to(encoded.summary.dtype)
         return torch.tanh(states).chunk(self.n_states, dim=-1)
 
 
 class CopyBridge(nn.Module):
-    """``s_0 = h_T``, layer by layer and with the cells' memory (Sutskever et al. 2014; Luong et al. 2015)."""
+    """``s_0 = h_T`` for each layer, including memory cells (Sutskever et al. 2014; Luong et al. 2015)."""
 
     def forward(self, encoded: Encoded) -> States:
-        """The encoder's final states; its layers must be the decoder's in number and width."""
+        """Return the final encoder states; encoder and decoder must have equal layer counts and widths."""
         return tuple(state for states in encoded.finals for state in states)
 
 
 class ZeroBridge(nn.Module):
-    """``s_0 = 0``: the decoder learns of the source by attention alone."""
+    """``s_0 = 0``: the decoder reads the source only through attention."""
 
     def __init__(self, d_hidden: int, n_states: int) -> None:
         super().__init__()
         self.d_hidden, self.n_states = d_hidden, n_states
 
     def forward(self, encoded: Encoded) -> States:
-        """Zeros."""
+        """Return zeros."""
         shape = (encoded.layout.n_sequences, self.d_hidden)
         return tuple(encoded.annotations.new_zeros(shape) for _ in range(self.n_states))

@@ -1,7 +1,7 @@
 """Recurrent cells: one step of a recurrence.
 
-The same weights serve every step (S3: fewer parameters, and one set for all of history). A cell is
-split in two, so that all that does not wait for the past is one product over all tokens:
+All steps share the same weights (S3: fewer parameters, and one set for all of history). A cell has two
+parts, so that everything that does not depend on the past is one product over all tokens:
 
     projected = cell.project(x)                 # [T, d_x] -> [T, d_projected], all steps at once
     state = cell(projected[step], state)        # one step; a state is a tuple of [N, d_hidden]
@@ -13,13 +13,13 @@ split in two, so that all that does not wait for the past is one product over al
 | W_hh | ``recurrent.weight`` |
 | b_h | ``input.bias`` |
 
-There is one bias vector per gate, as the papers count. torch's layers keep two (one per product), of
-which only the sum matters: ``input.bias = bias_ih + bias_hh``, ``input.weight = weight_ih``,
+There is one bias vector per gate, as in the papers. torch's layers have two (one per product), of which
+only the sum matters: ``input.bias = bias_ih + bias_hh``, ``input.weight = weight_ih``,
 ``recurrent.weight = weight_hh``.
 
 Gradients through time are products of the Jacobians dh_t/dh_{t-1}: they vanish or explode with their
-singular values (Pascanu et al. 2013). Recurrent matrices therefore start orthogonal, each gate its
-own; input matrices start Xavier-uniform, biases at zero. Clipping cures only the exploding half.
+singular values (Pascanu et al. 2013). The recurrent matrix of each gate is therefore initialized orthogonal;
+input matrices are initialized Xavier-uniform, biases to zero. Clipping only prevents exploding gradients.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ CellState = tuple[Float[Tensor, "N d_hidden"], ...]
 
 
 def _init_gates(weight: Tensor, n_gates: int, *, orthogonal: bool) -> None:
-    """Initialise each gate's matrix as the matrix it is, not the fused one as a whole."""
+    """Initialize each gate of a fused matrix as a separate matrix."""
     for part in weight.data.chunk(n_gates):
         if orthogonal:
             nn.init.orthogonal_(part)
@@ -43,7 +43,7 @@ def _init_gates(weight: Tensor, n_gates: int, *, orthogonal: bool) -> None:
 
 
 class Cell(nn.Module):
-    """What all cells share; a new cell defines ``forward``.
+    """Base class of cells; subclasses define ``forward``.
 
     Args:
         d_in: width of x_t, d_x.
@@ -62,15 +62,15 @@ class Cell(nn.Module):
         nn.init.zeros_(self.input.bias)
 
     def project(self, x: Float[Tensor, "*T d_in"]) -> Float[Tensor, "*T d_projected"]:
-        """``W_x x + b``, the half that does not depend on the past."""
+        """Compute ``W_x x + b``, which does not depend on the past."""
         return self.input(x)
 
     def initial(self, n: int, like: Tensor) -> CellState:
-        """Zeros for ``n`` sequences, with the type and device of ``like``."""
+        """Return zero states for ``n`` sequences, with the dtype and device of ``like``."""
         return tuple(like.new_zeros(n, self.d_hidden) for _ in range(self.n_states))
 
     def output(self, state: CellState) -> Float[Tensor, "N d_hidden"]:
-        """h_t, the part of the state that other layers see."""
+        """Return h_t, the part of the state that other layers read."""
         return state[0]
 
     def _recurrent(self, n_gates: int) -> nn.Linear:
@@ -80,7 +80,7 @@ class Cell(nn.Module):
 
 
 def _plus(projected: Tensor, hidden: Tensor, linear: nn.Linear) -> Tensor:
-    """``projected + W hidden`` in one call."""
+    """Compute ``projected + W hidden`` in one call."""
     return torch.addmm(projected, hidden, linear.weight.t())
 
 
@@ -95,7 +95,7 @@ class ElmanCell(Cell):
         self.recurrent = self._recurrent(1)
 
     def forward(self, projected: Float[Tensor, "N d_projected"], state: CellState) -> CellState:
-        """One step."""
+        """Run one step."""
         return (torch.tanh(_plus(projected, state[0], self.recurrent)),)
 
 
@@ -109,16 +109,16 @@ class LSTMCell(Cell):
     Gates are stored in the order i, f, g, o (torch's); the state is (h, c).
     Parameters: 4 (d_h^2 + d_h d_x + d_h).
 
-    Errors in the lectures. S4 calls the forget gate the key addition of the LSTM: the cell of 1997
-    had none (c_t = c_{t-1} + i * g, the constant error carousel); Gers et al. added it in 2000. S4
-    also says that LSTMs brought catastrophic forgetting. That term is continual learning's, for
-    losing an old task while learning a new one; what S4 means is the loss of distant context.
+    Errors in the lectures. S4 calls the forget gate the key addition of the LSTM: the cell of 1997 had none
+    (c_t = c_{t-1} + i * g, the constant error carousel); Gers et al. added it in 2000. S4 also says that
+    LSTMs brought catastrophic forgetting. In continual learning that term means losing an old task while
+    learning a new one; S4 means the loss of distant context.
 
     Args:
         d_in: width of x_t.
         d_hidden: width of h_t and c_t.
-        forget_bias: initial value of b_f; 1 keeps gates open, and gradients alive, at the start
-            (Gers et al. 2000; Jozefowicz et al. 2015).
+        forget_bias: initial value of b_f; 1 keeps the gates open, so that gradients do not vanish early in
+            training (Gers et al. 2000; Jozefowicz et al. 2015).
     """
 
     n_states = 2
@@ -129,7 +129,7 @@ class LSTMCell(Cell):
         self.input.bias.data[d_hidden : 2 * d_hidden] = forget_bias
 
     def forward(self, projected: Float[Tensor, "N d_projected"], state: CellState) -> CellState:
-        """One step."""
+        """Run one step."""
         hidden, memory = state
         i, f, g, o = _plus(projected, hidden, self.recurrent).chunk(4, dim=-1)
         memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
@@ -143,9 +143,9 @@ class GRUCell(Cell):
         n = tanh(W_n x_t + U_n (r * h_{t-1}) + b_n)
         h_t = z * h_{t-1} + (1 - z) * n
 
-    The reset gate acts before the product with U_n; `ResetAfterGRUCell` has it after. z is Cho's (and
-    torch's): the share that is kept. Bahdanau et al. (appendix A.1.1) write 1 - z for it, the same
-    cell with the signs of W_z, U_z and b_z turned. Gates are stored in the order r, z, n.
+    The reset gate is applied before the product with U_n; `ResetAfterGRUCell` applies it after. As in Cho's
+    paper and torch, z is the weight of the old state. Bahdanau et al. (appendix A.1.1) write 1 - z for it,
+    the same cell with the signs of W_z, U_z and b_z reversed. Gates are stored in the order r, z, n.
     Parameters: 3 (d_h^2 + d_h d_x + d_h).
     """
 
@@ -155,7 +155,7 @@ class GRUCell(Cell):
         self.candidate = self._recurrent(1)
 
     def forward(self, projected: Float[Tensor, "N d_projected"], state: CellState) -> CellState:
-        """One step."""
+        """Run one step."""
         (hidden,) = state
         gates, x_n = projected.split([2 * self.d_hidden, self.d_hidden], dim=-1)
         r, z = torch.sigmoid(_plus(gates, hidden, self.recurrent)).chunk(2, dim=-1)
@@ -164,12 +164,12 @@ class GRUCell(Cell):
 
 
 class ResetAfterGRUCell(Cell):
-    """The GRU as cuDNN and torch compute it: the reset gate acts after the recurrent product.
+    """The GRU of cuDNN and torch: the reset gate is applied after the recurrent product.
 
         n = tanh(W_n x_t + b_n + r * (U_n h_{t-1} + b_u)),   the rest as in `GRUCell`
 
-    All recurrent products are one, which is why libraries prefer it. b_u stays apart, because r
-    multiplies it: the mapping from torch is ``input.bias = bias_ih + (bias_hh with its last third
+    All recurrent products are computed as one, which is why libraries prefer it. b_u is a separate parameter,
+    because r multiplies it: the mapping from torch is ``input.bias = bias_ih + (bias_hh with its last third
     zeroed)`` and ``candidate_bias`` = that last third.
     Parameters: 3 (d_h^2 + d_h d_x + d_h) + d_h.
     """
@@ -180,7 +180,7 @@ class ResetAfterGRUCell(Cell):
         self.candidate_bias = nn.Parameter(torch.zeros(d_hidden))
 
     def forward(self, projected: Float[Tensor, "N d_projected"], state: CellState) -> CellState:
-        """One step."""
+        """Run one step."""
         (hidden,) = state
         sizes = [2 * self.d_hidden, self.d_hidden]
         gates, x_n = projected.split(sizes, dim=-1)
@@ -193,9 +193,9 @@ class ResetAfterGRUCell(Cell):
 class StackedCell(nn.Module):
     """Several cells as one deep cell: the output of each is the input of the next at the same step.
 
-    It stands wherever a cell does. Its state is the states of all layers, first layer first; its
-    output is the last layer's. Dropout lies between the layers (Zaremba et al. 2014), never on the
-    way through time.
+    It can replace a single cell. Its state consists of the states of all layers, first layer first; its
+    output is that of the last layer. Dropout is applied between layers (Zaremba et al. 2014), not between
+    time steps.
     """
 
     def __init__(self, cells: Sequence[Cell], dropout: float = 0.0) -> None:
@@ -209,22 +209,22 @@ class StackedCell(nn.Module):
         self.n_states = sum(cell.n_states for cell in cells)
 
     def project(self, x: Float[Tensor, "*T d_in"]) -> Float[Tensor, "*T d_projected"]:
-        """The first cell's input half."""
+        """Project the input of the first cell."""
         return self._cell(0).project(x)
 
     def initial(self, n: int, like: Tensor) -> tuple[Tensor, ...]:
-        """Zeros for every layer."""
+        """Return zero states for every layer."""
         return tuple(s for i in range(len(self.cells)) for s in self._cell(i).initial(n, like))
 
     def output(self, state: tuple[Tensor, ...]) -> Float[Tensor, "N d_hidden"]:
-        """The last layer's h_t."""
+        """Return h_t of the last layer."""
         last = self._cell(len(self.cells) - 1)
         return last.output(state[-last.n_states :])
 
     def forward(
         self, projected: Float[Tensor, "N d_projected"], state: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
-        """One step of every layer."""
+        """Run one step of every layer."""
         after: tuple[Tensor, ...] = ()
         for i in range(len(self.cells)):
             cell = self._cell(i)

@@ -1,7 +1,7 @@
-"""Parts of convolutional networks for pictures ``[B, C, H, W]``, whose norms look at one picture at a time.
+"""Convolutional network modules for images ``[B, C, H, W]``, with norms over single images.
 
-Batch normalisation couples the pictures of a batch, and fails where few of them fit on a device. BiT
-normalises the features of each picture in groups, and the weights besides (Kolesnikov et al. 2020).
+Batch normalisation couples the images of a batch, and fails if only few fit on a device. BiT instead
+normalises the features of each image in groups, and also the weights (Kolesnikov et al. 2020).
 """
 
 import torch
@@ -13,20 +13,20 @@ from heedful.nn.taps import Tap
 
 
 class StandardisedConvolution(nn.Module):
-    """A convolution whose filters have mean 0 and variance 1: ``Ŵ_c = (W_c - μ_c) / √(σ_c² + ε)``.
+    """Convolution with standardised filters: ``Ŵ_c = (W_c - μ_c) / √(σ_c² + ε)``.
 
-    μ_c and σ_c² (biased) are those of the C k² numbers of the filter that makes output channel c. They are
-    computed anew at every step, in fp32 where W has fewer bits, and gradients go through them.
+    μ_c and σ_c² (biased) are the mean and variance of the C k² weights of output channel c. They are
+    recomputed at every step, at least in fp32, and gradients flow through them.
 
-    (k - 1) / 2 zeros surround the picture, so that its size is kept, or divided by the stride and rounded up.
-    There is no bias: the norm that follows would remove it, or has its own.
+    The image is padded with (k - 1) / 2 zeros, so that its size is kept, or divided by the stride and rounded
+    up. There is no bias: the next norm removes it or has its own.
 
-    Source: Qiao et al. 2019, section 3; ε = 1e-10 within the root is that of BiT's released code.
+    Source: Qiao et al. 2019, section 3; ε = 1e-10 inside the root as in BiT's released code.
 
     Args:
-        d_in, d_out: channels.
-        kernel: k; odd.
-        stride: pixels from one output to the next.
+        d_in, d_out: input and output channels.
+        kernel: kernel size, k; odd.
+        stride: stride in pixels.
     """
 
     epsilon = 1e-10
@@ -34,70 +34,71 @@ class StandardisedConvolution(nn.Module):
     def __init__(self, d_in: int, d_out: int, kernel: int, stride: int = 1) -> None:
         super().__init__()
         if kernel % 2 == 0:
-            raise ValueError(f"a kernel of width {kernel} has no middle: take an odd width")
+            raise ValueError(f"kernel must be odd, got {kernel}")
         self.kernel, self.stride = kernel, stride
         self.weight = nn.Parameter(torch.empty(d_out, d_in, kernel, kernel))
-        # What is drawn decides the size of the first steps, since the scale of W divides its gradient.
+        # The initial scale determines the size of the first updates: gradients are divided by the scale of W.
         nn.init.normal_(self.weight, std=(d_in * kernel**2) ** -0.5)
 
     def standardised(self) -> Float[Tensor, "d_out d_in k k"]:
-        """Ŵ."""
+        """Compute Ŵ."""
         wide = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
         variance, mean = torch.var_mean(wide, dim=(1, 2, 3), correction=0, keepdim=True)
         return ((wide - mean) * torch.rsqrt(variance + self.epsilon)).to(self.weight.dtype)
 
     def forward(self, x: Float[Tensor, "B d_in H W"]) -> Float[Tensor, "B d_out rows columns"]:
-        """Filter the pictures.
+        """Convolve the images.
 
-        Along an axis with one output place, filters are cut to the pixels that they meet. Of weights that
-        meet zeros alone, oneDNN does not compute the bf16 gradient: it returns what was in memory before.
+        Along an axis with output size 1, filters are cropped to the pixels that they cover: for weights that
+        only cover padding, oneDNN does not compute the bf16 gradient and returns uninitialized memory.
         """
         weight, padding = self.standardised(), [self.kernel // 2] * 2
         for axis, size in enumerate(x.shape[2:]):
             if size <= self.stride:
-                met = min(size, self.kernel - self.kernel // 2)
-                weight = weight.narrow(axis + 2, self.kernel // 2, met)
-                x, padding[axis] = x.narrow(axis + 2, 0, met), 0
+                covered = min(size, self.kernel - self.kernel // 2)
+                weight = weight.narrow(axis + 2, self.kernel // 2, covered)
+                x, padding[axis] = x.narrow(axis + 2, 0, covered), 0
         return functional.conv2d(x, weight, stride=self.stride, padding=padding)
 
     def extra_repr(self) -> str:
-        """Sizes, for printing."""
+        """Return the sizes for ``repr``."""
         d_out, d_in = self.weight.shape[:2]
         return f"{d_in}, {d_out}, kernel={self.kernel}, stride={self.stride}"
 
 
 class GroupNorm(nn.GroupNorm):
-    """Each group of neighbouring channels of a picture is normalised over its channels and pixels.
+    """Normalise each group of adjacent channels of an image over its channels and pixels.
 
-    y = γ (x - μ) / √(σ² + ε) + β; γ and β are in R^d, 1 and 0 at the start.
+    y = γ (x - μ) / √(σ² + ε) + β; γ and β are in R^d, initialized to 1 and 0.
 
     Source: Wu and He 2018, section 3.1.
 
     Args:
-        d: channels.
-        n_groups: groups of them; it divides d.
+        d: number of channels.
+        n_groups: number of groups, a divisor of d.
         eps: ε.
     """
 
     def __init__(self, d: int, n_groups: int, eps: float = 1e-5) -> None:
         if n_groups < 1 or d % n_groups:
-            raise ValueError(f"{d} channels cannot be cut into {n_groups} equal groups")
+            raise ValueError(
+                f"n_groups must be positive and divide the number of channels {d}, got {n_groups}"
+            )
         super().__init__(n_groups, d, eps=eps)
 
     def forward(self, input: Float[Tensor, "B d H W"]) -> Float[Tensor, "B d H W"]:
-        """Normalise every picture."""
+        """Normalise every image."""
         return super().forward(input)
 
 
 class Bottleneck(nn.Module):
-    """A pre-activation residual block of three convolutions, the middle one narrow.
+    """Pre-activation residual block of three convolutions with a bottleneck.
 
         a = relu(norm_1(x))
         y = S(x) + conv_3(relu(norm_3(conv_2(relu(norm_2(conv_1(a)))))))
 
-    conv_1 and conv_3 look at one pixel, conv_2 at 3 x 3 of them, at every ``stride``-th. S is x itself where
-    sizes agree, else a convolution of one pixel on a: nothing is normalised or cut off on the way from the
-    first block to the last.
+    conv_1 and conv_3 are 1 x 1, conv_2 is 3 x 3 with ``stride``. S is the identity if the shapes agree,
+    otherwise a 1 x 1 convolution of a: the shortcut path has no norm and no activation after the projection.
 
     Source: He et al. 2016b, figures 1(b) and 4(e), with the stride in conv_2 and the projection after the
     first activation, as in BiT's released code.
@@ -106,8 +107,8 @@ class Bottleneck(nn.Module):
 
     Args:
         d_in, d_hidden, d_out: channels before, between and after the convolutions.
-        stride: of conv_2 and S.
-        n_groups: of the norms.
+        stride: stride of conv_2 and S.
+        n_groups: number of groups of the norms.
     """
 
     def __init__(self, d_in: int, d_hidden: int, d_out: int, *, stride: int, n_groups: int) -> None:
@@ -122,10 +123,10 @@ class Bottleneck(nn.Module):
         )
         same = stride == 1 and d_in == d_out
         self.shortcut = None if same else StandardisedConvolution(d_in, d_out, 1, stride)
-        self.output = Tap("the residual stream after the block: channels, rows, columns")
+        self.output = Tap("residual stream after the block: channels, rows, columns")
 
     def forward(self, x: Float[Tensor, "B d_in H W"]) -> Float[Tensor, "B d_out rows columns"]:
-        """One block."""
+        """Apply the block."""
         first, *rest = zip(self.norms, self.convolutions, strict=True)
         norm, convolution = first
         activated = functional.relu(norm(x))

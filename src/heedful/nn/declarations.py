@@ -1,21 +1,21 @@
-"""What parts say of themselves, as data: laws that they cannot keep, parameters that do nothing.
+"""Declarations of modules: invariants that they break, and parameters without effect.
 
-A part declares by attributes of its class or object; whoever wants to know (tests of the laws,
-validation of recipes, documentation) asks the functions here.
+Modules declare by attributes of the class or instance; tests of the invariants, recipe validation and
+documentation read them with the functions below.
 
-| attribute of a part | meaning |
+| attribute of a module | meaning |
 |---|---|
-| a name of `DECLARATIONS` | true where it applies |
-| ``without_gradient`` | rows of its parameters that change nothing, wherever the part stands |
-| ``adds_constant`` | rows of its parameters whose only effect is to add one vector to all its outputs |
-| ``removes_batch_mean`` | (norms) in training, the mean over the tokens of the batch is subtracted |
+| a name of `DECLARATIONS` | true if it applies |
+| ``without_gradient`` | rows of its parameters that have no effect in any model |
+| ``adds_constant`` | rows of its parameters that only add the same vector to all its outputs |
+| ``removes_batch_mean`` | (norms) in training, subtracts the mean over the tokens of the batch |
 | ``lifts_tokens`` | rows of its parameters that only add one number to all features of a token |
 | ``lifts_from`` | features of its inputs that only add one number to all features of a token |
-| ``removes_token_mean`` | (norms) of every token, the mean over its features is subtracted |
-| ``eager`` | not compiled: it reads single lengths or ids, a graph would serve one batch; or has no stack |
-| ``carries_state`` | a state is carried over many steps, and would wear out in bf16 |
+| ``removes_token_mean`` | (norms) subtracts the mean over the features of each token |
+| ``eager`` | not compiled: reads individual lengths or ids (one graph per batch), or has no stack |
+| ``carries_state`` | carries a state over many steps, which would lose precision in bf16 |
 
-Rows are indices along a parameter's first axis.
+Rows are indices along the first axis of a parameter.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,43 +29,41 @@ Rows = Mapping[str, Iterable[int]]
 
 DECLARATIONS: dict[str, str] = {
     "couples_batch": (
-        "In training, statistics over all tokens of the batch are used: what a token becomes depends on "
-        "the other sequences and on later tokens, accumulated micro-batches are not one large batch, and "
-        "training mode is not evaluation mode. In evaluation, statistics are constants and all laws hold."
+        "Training uses statistics over all tokens of the batch: the output of a token depends on other "
+        "sequences and on later tokens, accumulated micro-batches differ from one large batch, and training "
+        "mode differs from evaluation mode. In evaluation, statistics are constant and all invariants hold."
     ),
     "draws_noise": (
-        "In training, noise is drawn for every token, as dropout does: training mode is not evaluation "
-        "mode, and accumulated micro-batches draw other numbers than one large batch. Without the noise, "
-        "and in evaluation, all laws hold."
+        "Training draws noise for every token, like dropout: training mode differs from evaluation mode, "
+        "and accumulated micro-batches draw other numbers than one large batch. Without noise, and in "
+        "evaluation, all invariants hold."
     ),
     "balances_batch": (
-        "It adds terms to the loss that are no sums over tokens, but functions of sums over a micro-batch: "
-        "for them, accumulated micro-batches are not one large batch. The other terms, and what every token "
-        "becomes, do not depend on the batch."
+        "Adds loss terms that are not sums over tokens but functions of sums over a micro-batch: for these "
+        "terms, accumulated micro-batches differ from one large batch. The other terms, and the output of "
+        "each token, do not depend on the batch."
     ),
-    "may_idle": ("Parameters that no token of a batch reaches have a gradient of exactly zero there."),
-    "reads_ahead": (
-        "A token sees what comes after it: the part is not causal, and cannot continue a sequence."
-    ),
+    "may_idle": ("Parameters that no token of a batch uses have a gradient of exactly zero."),
+    "reads_ahead": ("A token sees later tokens: the module is not causal and cannot continue a sequence."),
 }
 
 
 def declared(module: nn.Module) -> set[str]:
-    """The names of `DECLARATIONS` that some part of ``module`` claims."""
+    """Return the names of `DECLARATIONS` that any submodule of ``module`` declares."""
     return {name for name in DECLARATIONS if claims(module, name)}
 
 
 def claims(module: nn.Module, name: str) -> bool:
-    """Whether some part of ``module`` has a true attribute of that name."""
+    """Return whether any submodule of ``module`` has a true attribute of that name."""
     return any(getattr(part, name, False) for part in module.modules())
 
 
 def without_gradient(module: nn.Module) -> dict[str, set[int]]:
-    """Rows of parameters whose gradient in training is zero whatever the data, by dotted name.
+    """Return the rows of parameters whose gradient is zero for any data, by dotted name.
 
-    They are the rows that a part declares for itself, and those that only add a constant to the output
-    of a residual part in a stack that is `blind_to_constants`, or only lift tokens, undropped, in one that
-    is `blind_to_lifts`: of the part, or of a norm before it.
+    These are the rows that a module declares, and rows of a residual sublayer (or of the norm before it)
+    whose effect the norms of the stack remove: those that only add a constant to the output if the stack is
+    `blind_to_constants`, and those that only lift tokens, without dropout, if it is `blind_to_lifts`.
     """
     found: dict[str, set[int]] = {}
     for prefix, part in module.named_modules():
@@ -88,18 +86,18 @@ def without_gradient(module: nn.Module) -> dict[str, set[int]]:
 
 
 def blind_to_constants(stack: EncoderStack | DecoderStack) -> bool:
-    """Whether a vector added to all outputs of a part is lost: every norm subtracts the batch's mean."""
+    """Return whether adding a vector to all outputs has no effect: every norm subtracts the batch mean."""
     return _every_norm(stack, "removes_batch_mean")
 
 
 def blind_to_lifts(stack: EncoderStack | DecoderStack) -> bool:
-    """Whether a number added to all features of a token is lost: every norm subtracts their mean."""
+    """Return whether adding a number to all features of a token has no effect: every norm subtracts it."""
     return _every_norm(stack, "removes_token_mean")
 
 
-def _every_norm(stack: nn.Module, says: str) -> bool:
+def _every_norm(stack: nn.Module, attribute: str) -> bool:
     norms = [part for part in stack.modules() if hasattr(part, "couples_batch")]
-    return bool(norms) and all(getattr(norm, says, False) for norm in norms)
+    return bool(norms) and all(getattr(norm, attribute, False) for norm in norms)
 
 
 def _collect(found: dict[str, set[int]], prefix: str, rows: Rows) -> None:

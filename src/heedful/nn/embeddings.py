@@ -1,4 +1,4 @@
-"""Tokens to vectors."""
+"""Token embeddings."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Tokens
 from heedful.nn.taps import Tap
 
-OUTPUT = "the embedded tokens, as the first layer reads them"
+OUTPUT = "embedded tokens, the input of the first layer"
 
 
 class _Lookup(torch.autograd.Function):
-    """Rows of a table in half precision, whose gradient is summed in fp32.
+    """Embedding lookup in half precision, with the gradient summed in fp32.
 
-    A frequent token's gradient has many parts; in bf16 a sum stops growing after some hundreds of them.
+    The gradient of a frequent token has many terms; in bf16 a sum stops growing after some hundred terms.
     """
 
     @staticmethod
@@ -34,7 +34,7 @@ class _Lookup(torch.autograd.Function):
 
 
 def embed(ids: Int[Tensor, " T"], weight: Float[Tensor, "V d"]) -> Float[Tensor, "T d"]:
-    """Row ``ids[t]`` of the table, for every t."""
+    """Return row ``ids[t]`` of the table for every t."""
     if weight.dtype in (torch.bfloat16, torch.float16):
         looked_up: Tensor = _Lookup.apply(ids, weight)
         return looked_up
@@ -45,17 +45,17 @@ class TokenEmbedding(nn.Module):
     """``x_t = Dropout(combine(scale * E[id_t], PE(position_t)))``.
 
     Args:
-        weight: E, ``[V, d]``. Passing the same parameter to two embeddings and an output layer ties
-            them (Press and Wolf 2016).
+        weight: E, ``[V, d]``. Pass the same parameter to two embeddings and an output layer to tie them
+            (Press and Wolf 2016).
         positions: combines the embedded tokens with their positions: called as
             ``positions(x [T, d], positions [T], end)``.
         scale: the paper multiplies embeddings by sqrt(d_model) (Vaswani et al. 2017, section 3.4;
-            missing from every lecture), so that they are not drowned by positions of size 1 when E is
-            tied to the output layer and therefore small.
-        dropout: on the sum.
+            missing from every lecture), so that positions of size 1 do not dominate them if E is tied to
+            the output layer and therefore small.
+        dropout: dropout rate of the sum.
 
-    The lectures disagree on where E comes from (S0 learned, S4 pretrained, S3 either): it is learned
-    unless filled by `heedful.data.vectors`.
+    The lectures disagree on the origin of E (S0 learned, S4 pretrained, S3 either): it is learned unless
+    initialized by `heedful.data.vectors`.
     """
 
     def __init__(
@@ -76,16 +76,16 @@ class TokenEmbedding(nn.Module):
 class SegmentedEmbedding(nn.Module):
     """``x_t = Dropout(norm(combine(scale * E[id_t], PE(position_t)) + S[segment_t]))``.
 
-    Tokens without segments are all in the first. Source: Devlin et al. 2019, figure 2; the norm is in the
+    Tokens without segments use the first segment. Source: Devlin et al. 2019, figure 2; the norm is in the
     released code.
 
     Args:
         weight: E, ``[V, d]``.
-        positions: combines the embedded tokens with their positions, as of a `TokenEmbedding`.
+        positions: combines the embedded tokens with their positions, as in `TokenEmbedding`.
         segments: S, ``[n_segments, d]``, or None.
-        norm: of the sum.
+        norm: norm of the sum.
         scale: see `TokenEmbedding`.
-        dropout: on the normalised sum.
+        dropout: dropout rate of the normalised sum.
     """
 
     def __init__(
@@ -111,5 +111,5 @@ class SegmentedEmbedding(nn.Module):
         if self.segments is not None:
             x = x + (self.segments[:1] if tokens.segments is None else embed(tokens.segments, self.segments))
         elif tokens.segments is not None:
-            raise ValueError("tokens have segments, but this embedding has no table for them")
+            raise ValueError("tokens must not have segments: this embedding has no segment table")
         return self.output(self.dropout(self.norm(x)))

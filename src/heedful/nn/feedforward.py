@@ -1,7 +1,7 @@
-"""The channel mixer: a small network applied to every token by itself, plain or gated.
+"""Feed-forward channel mixers, applied to every token separately: plain and gated.
 
-The tap ``hidden`` of both sees the hidden units before dropout, ``[T, d_ff]``: what W_2 or W_down reads. In a
-mixture of experts it sees the rows that the gate sends to the expert.
+The tap ``hidden`` sees the hidden units before dropout, ``[T, d_ff]``, the input of W_2 or W_down. In a
+mixture of experts it sees the rows routed to the expert.
 """
 
 from jaxtyping import Float
@@ -11,7 +11,7 @@ from heedful.nn.attention.heads import init_slices
 from heedful.nn.dropout import Dropout
 from heedful.nn.taps import Tap
 
-HIDDEN = "the hidden units, before dropout"
+HIDDEN = "hidden units, before dropout"
 
 
 class FeedForward(nn.Module):
@@ -23,11 +23,11 @@ class FeedForward(nn.Module):
     | W_2, b_2 | ``down`` | d_ff x d_model |
     | max(0, .) | ``activation`` | |
 
-    Parameters: 2 d_model d_ff + d_ff + d_model; 2,099,712 for 512 and 2048. The same as two
-    convolutions of width 1. Source: Vaswani et al. 2017, section 3.3, equation 2.
+    Parameters: 2 d_model d_ff + d_ff + d_model; 2,099,712 for 512 and 2048. Equivalent to two convolutions
+    of width 1. Source: Vaswani et al. 2017, section 3.3, equation 2.
 
-    Errors in the lectures: S0 mixes W z and z W in one formula; S2 cites Press and Wolf here, whose
-    paper is about tying embeddings.
+    Errors in the lectures: S0 mixes W z and z W in one formula; S2 cites Press and Wolf, whose paper is
+    about tying embeddings.
     """
 
     def __init__(
@@ -51,36 +51,36 @@ class FeedForward(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def forward(self, x: Float[Tensor, "*T d"]) -> Float[Tensor, "*T d"]:
-        """Apply to every token."""
+        """Apply the network to every token."""
         return self.down(self.dropout(self.hidden(self.activation(self.up(x)))))
 
     @property
     def adds_constant(self) -> dict[str, range]:
-        """b_2 is added to every token alike (`heedful.nn.declarations`)."""
+        """b_2 is added to every token (`heedful.nn.declarations`)."""
         return _bias_of(self.down)
 
 
 class GatedFeedForward(nn.Module):
-    """``FFN(x) = (f(x W_gate + b_gate) * (x W_up + b_up)) W_down + b_down``, ``*`` element by element.
+    """``FFN(x) = (f(x W_gate + b_gate) * (x W_up + b_up)) W_down + b_down``, ``*`` elementwise.
 
     | paper | here | shape |
     |---|---|---|
     | W, V, W_2 | W_gate, W_up, ``down`` | d_model x d_ff, d_model x d_ff, d_ff x d_model |
     | f | ``activation`` | sigmoid: GLU; ReLU: ReGLU; GELU: GEGLU; SiLU (Swish with β = 1): SwiGLU |
 
-    W_gate and W_up lie in one matrix, ``gate_up``, each initialised as the matrix it is.
+    W_gate and W_up share one matrix, ``gate_up``, but are initialized separately.
 
-    Parameters: 3 d_model d_ff without biases, which the paper leaves out; with 2/3 of the hidden units
-    they are as many as in a plain `FeedForward`.
+    Parameters: 3 d_model d_ff without biases, as in the paper; with 2/3 of the hidden units, as many as a
+    plain `FeedForward`.
 
     Source: Shazeer 2020, "GLU variants improve Transformer", equations 5 and 6.
 
     Args:
-        d_model: width of the tokens.
-        d_ff: hidden units.
+        d_model: model dimension.
+        d_ff: number of hidden units.
         activation: f; SiLU by default.
-        bias: whether the three matrices have biases.
-        dropout: on the products.
+        bias: whether the three linear maps have biases.
+        dropout: dropout rate of the products.
     """
 
     def __init__(
@@ -106,16 +106,16 @@ class GatedFeedForward(nn.Module):
 
     @property
     def slices(self) -> dict[str, list[int]]:
-        """The rows of the two matrices that lie in one parameter."""
+        """Row counts of the two matrices that share one parameter."""
         return {"gate_up.weight": [self.down.in_features] * 2}
 
     @property
     def adds_constant(self) -> dict[str, range]:
-        """b_down is added to every token alike (`heedful.nn.declarations`)."""
+        """b_down is added to every token (`heedful.nn.declarations`)."""
         return _bias_of(self.down)
 
     def forward(self, x: Float[Tensor, "*T d"]) -> Float[Tensor, "*T d"]:
-        """Apply to every token."""
+        """Apply the network to every token."""
         gate, up = self.gate_up(x).chunk(2, dim=-1)
         return self.down(self.dropout(self.hidden(self.activation(gate) * up)))
 

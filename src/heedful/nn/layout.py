@@ -1,18 +1,17 @@
-"""Packed sequences: which of the tokens in one long row belong together.
+"""Packed sequences: the boundaries of sequences concatenated along one axis.
 
 Axes used throughout `heedful.nn`:
 
 | letter | axis |
 |---|---|
-| T | all real tokens of a batch, one sequence after another |
+| T | all real tokens of a batch, sequences concatenated |
 | B | sequences |
-| S, Q, K | positions of the longest sequence; of the longest row of queries; of keys |
+| S, Q, K | padded length of the sequences; of queries; of keys |
 | H, G | heads; heads of keys and values (G divides H) |
-| d, d_k, d_v | width of the model, of a query or key, of a value |
+| d, d_k, d_v | width of the model, of queries and keys, of values |
 
-Between blocks, activations are ``[T, d]`` and no padding exists. Only a part that mixes positions
-looks at the `Layout`; one that needs a rectangle makes it with `Layout.pad` and leaves it with
-`Layout.unpad`.
+Between blocks, activations are ``[T, d]``, without padding. Only modules that mix positions use the
+`Layout`; those that need padded tensors convert with `Layout.pad` and `Layout.unpad`.
 """
 
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ Ids = Sequence[int] | np.ndarray
 
 
 class _Pad(torch.autograd.Function):
-    """Scatter tokens into a zeroed rectangle; the gradient is the gather, and the other way about."""
+    """Scatter tokens into a zero-padded tensor; the gradient is `_Unpad`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, slots: Tensor, n_slots: int) -> Tensor:
@@ -46,7 +45,7 @@ class _Pad(torch.autograd.Function):
 
 
 class _Unpad(torch.autograd.Function):
-    """Gather tokens out of a rectangle; the gradient is `_Pad`."""
+    """Gather tokens from a padded tensor; the gradient is `_Pad`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, slots: Tensor) -> Tensor:
@@ -68,15 +67,15 @@ _READ_WHEN_COMPILED = (
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The lengths of the sequences that lie one after another in ``[T, ...]``.
+    """Lengths of the sequences packed in ``[T, ...]``.
 
     Args:
-        lengths: tokens of each sequence; zero is allowed.
-        starts: the position of each sequence's first token. Zero in training; in decoding, how many
-            tokens of that sequence came before.
-        device: where the index tensors live.
+        lengths: number of tokens of each sequence; may be zero.
+        starts: position of the first token of each sequence: zero in training; in decoding, the number of
+            previous tokens of the sequence.
+        device: device of the index tensors.
 
-    Everything derived is computed once, on first use, and kept: a layout never changes.
+    A layout is immutable; derived values are computed on first use and cached.
     """
 
     lengths: tuple[int, ...]
@@ -90,33 +89,35 @@ class Layout:
         starts: Sequence[int] | None = None,
         device: torch.device | str = "cpu",
     ) -> "Layout":
-        """Make a layout from plain lengths (and the positions at which the sequences start)."""
+        """Build a layout from lengths and, optionally, start positions."""
         lengths = tuple(int(n) for n in lengths)
         starts = (0,) * len(lengths) if starts is None else tuple(int(n) for n in starts)
         if len(starts) != len(lengths):
-            raise ValueError(f"{len(lengths)} lengths but {len(starts)} starts")
+            raise ValueError(
+                f"expected one start per length, got {len(lengths)} lengths, {len(starts)} starts"
+            )
         if any(n < 0 for n in (*lengths, *starts)):
-            raise ValueError("lengths and starts cannot be negative")
+            raise ValueError("lengths and starts must not be negative")
         return cls(lengths, starts, torch.device(device))
 
     @lazy
     def n_sequences(self) -> int:
-        """B."""
+        """B, the number of sequences."""
         return len(self.lengths)
 
     @lazy
     def n_tokens(self) -> int:
-        """T."""
+        """T, the number of tokens."""
         return sum(self.lengths)
 
     @lazy
     def max_length(self) -> int:
-        """S."""
+        """S, the length of the longest sequence."""
         return max(self.lengths, default=0)
 
     @lazy
     def has_empty(self) -> bool:
-        """Whether some sequence has no token."""
+        """Whether any sequence has no tokens."""
         return 0 in self.lengths
 
     @lazy
@@ -132,7 +133,7 @@ class Layout:
 
     @lazy
     def is_rectangular(self) -> bool:
-        """Whether all lengths agree, so that padding is a mere change of shape."""
+        """Whether all lengths are equal, so that padding is only a reshape."""
         return self.n_tokens == self.n_sequences * self.max_length
 
     def _tensor(self, values: Sequence[int]) -> Tensor:
@@ -150,55 +151,55 @@ class Layout:
 
     @lazy
     def offsets(self) -> Int[Tensor, " _"]:
-        """Where each sequence begins in ``[T]``; the last entry is T (the kernels' ``cu_seqlens``)."""
+        """Index of the first token of each sequence in ``[T]``, then T (``cu_seqlens`` of kernels)."""
         return self._tensor((0, *accumulate(self.lengths)))
 
     @lazy
     def sequence(self) -> Int[Tensor, " T"]:
-        """For each token, the number of its sequence."""
+        """For each token, the index of its sequence."""
         rows = torch.arange(self.n_sequences, device=self.device)
         return rows.repeat_interleave(self.length_tensor, output_size=self.n_tokens)
 
     @lazy
     def within(self) -> Int[Tensor, " T"]:
-        """For each token, its place in its sequence, from 0."""
+        """For each token, its index in its sequence, from 0."""
         return torch.arange(self.n_tokens, device=self.device) - self.offsets[self.sequence]
 
     @lazy
     def positions(self) -> Int[Tensor, " T"]:
-        """For each token, its position: the start of its sequence plus its place within."""
+        """For each token, its position: the start of its sequence plus its index in it."""
         if self.is_new:
             return self.within
         return self.within + self.start_tensor[self.sequence]
 
     @lazy
     def slots(self) -> Int[Tensor, " T"]:
-        """For each token, its slot in the flattened rectangle ``[B * S]``."""
+        """For each token, its index in the flattened padded tensor ``[B * S]``."""
         return self.sequence * self.max_length + self.within
 
     @lazy
     def real(self) -> Bool[Tensor, "B S"]:
-        """Which slots of the rectangle hold a token."""
-        places = torch.arange(self.max_length, device=self.device)
-        return places < self.length_tensor[:, None]
+        """Which entries of the padded tensor are tokens (not padding)."""
+        columns = torch.arange(self.max_length, device=self.device)
+        return columns < self.length_tensor[:, None]
 
     @lazy
     def last(self) -> Int[Tensor, " B"]:
-        """The index in ``[T]`` of each sequence's last token (sequences must not be empty)."""
+        """Index in ``[T]`` of the last token of each sequence (sequences must not be empty)."""
         if self.has_empty:
-            raise ValueError("an empty sequence has no last token")
+            raise ValueError("sequences must not be empty: an empty sequence has no last token")
         return self.offsets[1:] - 1
 
     @lazy
     def backwards(self) -> Int[Tensor, " T"]:
-        """The index that reverses every sequence in place; applying it twice changes nothing."""
+        """Index into ``[T]`` that reverses every sequence; it is its own inverse."""
         return (self.offsets[:-1] + self.offsets[1:] - 1)[self.sequence] - torch.arange(
             self.n_tokens, device=self.device
         )
 
     @property
     def through(self) -> "Layout":
-        """The layout of everything up to and including these tokens, from position 0."""
+        """Layout of all tokens from position 0 up to and including these."""
         return self if self.is_new else self._memo("through", self._through)
 
     def _through(self) -> "Layout":
@@ -206,21 +207,21 @@ class Layout:
         return Layout.of(lengths, device=self.device)
 
     def cut(self, size: int) -> "Layout":
-        """The same tokens, every stretch of ``size`` of a sequence as one of its own, from position 0 on."""
+        """Split sequences into blocks of ``size`` tokens, each a sequence from position 0."""
         if not self.is_new:
-            raise ValueError("only sequences from position 0 on can be cut into blocks")
+            raise ValueError("sequences must start at position 0 to be split into blocks")
         return self if self.max_length <= size else self._memo(("cut", size), lambda: self._cut(size))
 
     def _cut(self, size: int) -> "Layout":
-        pieces = [min(size, n - begin) for n in self.lengths for begin in range(0, n, size)]
-        return Layout.of(pieces, device=self.device)
+        blocks = [min(size, n - begin) for n in self.lengths for begin in range(0, n, size)]
+        return Layout.of(blocks, device=self.device)
 
     def merge(self, width: int) -> "Layout":
-        """Join every ``width`` neighbouring sequences into one (the beams of a sentence, say)."""
+        """Merge every ``width`` consecutive sequences into one (for example the beams of a sentence)."""
         if width == 1:
             return self
         if self.n_sequences % width:
-            raise ValueError(f"{self.n_sequences} sequences cannot be joined {width} by {width}")
+            raise ValueError(f"number of sequences must be divisible by {width}, got {self.n_sequences}")
         return self._memo(("merge", width), lambda: self._merged(width))
 
     def _merged(self, width: int) -> "Layout":
@@ -238,23 +239,23 @@ class Layout:
         earlier_blocks: int = 0,
         key_stride: int = 1,
     ) -> Visibility:
-        """Which of ``keys`` each token of this layout, as a query, sees; kept for the next caller."""
-        reach = (causal, window, block, allowed, earlier_blocks, key_stride)
-        if torch.compiler.is_compiling():  # the copies would have to count everything anew
-            return Visibility(self, keys, *reach)
-        make = lambda: Visibility(self._copy, keys._copy, *reach)  # noqa: E731
+        """Return which of ``keys`` each token of this layout sees as a query; cached."""
+        conditions = (causal, window, block, allowed, earlier_blocks, key_stride)
+        if torch.compiler.is_compiling():  # copies would have to recompute the derived values
+            return Visibility(self, keys, *conditions)
+        make = lambda: Visibility(self._copy, keys._copy, *conditions)  # noqa: E731
         if allowed is not None:
             return make()
-        return self._memo(("sees", None if keys is self else keys, *reach), make)
+        return self._memo(("sees", None if keys is self else keys, *conditions), make)
 
     def prepare(self, *, ragged: bool = False) -> None:
-        """Compute now what a compiled model reads, so that only tensors and counts enter its graph.
+        """Compute the values that a compiled model reads, so that its graph contains only tensors and counts.
 
-        Lengths as such must not be read there: a graph would be made for each combination of them.
+        A graph that reads individual lengths would be recompiled for each combination of lengths.
 
         Args:
-            ragged: treat the layout as one whose lengths differ, even if they happen to agree, so that one
-                graph serves all.
+            ragged: treat the lengths as different even if they are equal, so that all batches use the same
+                graph.
         """
         if ragged:
             self.__dict__["is_rectangular"] = False
@@ -263,25 +264,25 @@ class Layout:
 
     @lazy
     def _copy(self) -> "Layout":
-        """An equal layout for what is kept here, so that nothing kept here holds this one.
+        """Equal layout that cached values refer to instead of ``self``, to avoid a reference cycle.
 
-        In a cycle, masks and index tensors would stay in memory until the garbage collector looks.
+        In a cycle, masks and index tensors would stay in memory until the garbage collector runs.
         """
         return replace(self)
 
     @lazy
-    def _kept(self) -> dict[Any, Any]:
+    def _cached(self) -> dict[Any, Any]:
         return {}
 
     def _memo(self, key: Any, make: Any) -> Any:
         if torch.compiler.is_compiling():
             return make()
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
+        if key not in self._cached:
+            self._cached[key] = make()
+        return self._cached[key]
 
     def pad(self, x: Tensor) -> Tensor:
-        """``[T, ...] -> [B, S, ...]``, zero where there is no token."""
+        """Convert ``[T, ...]`` to ``[B, S, ...]``, padded with zeros."""
         shape = (self.n_sequences, self.max_length, *x.shape[1:])
         if self.is_rectangular:
             return x.reshape(shape)
@@ -289,7 +290,7 @@ class Layout:
         return out.view(shape)
 
     def unpad(self, x: Tensor) -> Tensor:
-        """``[B, S, ...] -> [T, ...]``, the inverse of `pad` on real tokens."""
+        """Convert ``[B, S, ...]`` to ``[T, ...]``, dropping padding."""
         flat = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
         if self.is_rectangular:
             return flat
@@ -297,25 +298,25 @@ class Layout:
         return out
 
     def select(self, sequences: Sequence[int]) -> "Layout":
-        """The layout of some of the sequences, in the order asked for."""
+        """Return the layout of the given sequences, in that order."""
         return Layout.of(
             [self.lengths[i] for i in sequences], [self.starts[i] for i in sequences], self.device
         )
 
     def to(self, device: torch.device | str) -> "Layout":
-        """The same layout with its tensors on another device."""
+        """Return the layout with its tensors on ``device``."""
         return self if torch.device(device) == self.device else Layout.of(self.lengths, self.starts, device)
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The ids of several sequences, packed: ``ids: [T]`` and the layout that tells them apart.
+    """Packed token ids of several sequences, with their layout.
 
     Args:
-        ids: the tokens.
-        layout: which of them belong together.
-        segments: which part of its sequence each token belongs to (the first or the second text of a
-            pair), from 0; None where there is but one.
+        ids: the token ids.
+        layout: boundaries of the sequences.
+        segments: segment of each token in its sequence (first or second text of a pair), from 0; None if
+            there is only one segment.
     """
 
     ids: Int[Tensor, " T"]
@@ -329,24 +330,26 @@ class Tokens:
         starts: Sequence[int] | None = None,
         device: torch.device | str = "cpu",
     ) -> "Tokens":
-        """Pack sequences of ids: lists, or arrays as a token store gives them."""
+        """Pack sequences of ids, given as lists or arrays."""
         parts = [np.asarray(ids, dtype=np.int64) for ids in sequences]
         flat = torch.from_numpy(np.concatenate([*parts, np.zeros(0, dtype=np.int64)])).to(device)
         return cls(flat, Layout.of([len(part) for part in parts], starts, device))
 
     @classmethod
     def from_padded(cls, ids: Int[Tensor, "B S"], lengths: Sequence[int]) -> "Tokens":
-        """Pack a rectangle of ids; what lies beyond each length is dropped unread."""
+        """Pack padded ids; entries beyond each length are ignored."""
         layout = Layout.of(lengths, device=ids.device)
         if layout.max_length > ids.shape[1]:
-            raise ValueError(f"a length of {layout.max_length} in rows of {ids.shape[1]}")
+            raise ValueError(
+                f"lengths must be at most the row length {ids.shape[1]}, got {layout.max_length}"
+            )
         return cls(ids[torch.arange(ids.shape[1], device=ids.device) < layout.length_tensor[:, None]], layout)
 
     def split(self) -> list[list[int]]:
-        """Back to lists of ids."""
+        """Return the ids of each sequence as a list."""
         return [part.tolist() for part in self.ids.split(list(self.layout.lengths))]
 
     def to(self, device: torch.device | str) -> "Tokens":
-        """The same tokens on another device."""
+        """Return the tokens on ``device``."""
         segments = None if self.segments is None else self.segments.to(device, non_blocking=True)
         return Tokens(self.ids.to(device, non_blocking=True), self.layout.to(device), segments)

@@ -1,4 +1,4 @@
-"""Attributes that are computed on first use and kept."""
+"""Attributes that are computed on first use and cached."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
@@ -11,8 +11,8 @@ Value = TypeVar("Value")
 class lazy(Generic[Value]):  # noqa: N801 - used as a decorator
     """Like `functools.cached_property`, without its lock, and usable in compiled code.
 
-    While a graph is being traced nothing is stored: what is computed there belongs to the graph. A value
-    that was stored before is read as it is, and becomes an input of the graph.
+    While a graph is traced nothing is cached: values computed there belong to the graph. A value cached
+    before becomes an input of the graph.
     """
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
@@ -24,7 +24,7 @@ class lazy(Generic[Value]):  # noqa: N801 - used as a decorator
     @overload
     def __get__(self, owner: object, kind: type) -> Value: ...
     def __get__(self, owner: Any, kind: type) -> Any:
-        """The value; after the first time, the instance's own dictionary answers."""
+        """Compute and cache the value; later accesses read it from the instance dictionary."""
         if owner is None:
             return self
         value = self.compute(owner)

@@ -1,15 +1,15 @@
 """Position mixers other than attention and recurrence: transforms, networks and filters along positions.
 
-| part | a token becomes a sum over | parameters | beyond a sequence's ends |
+| class | output of a token is a sum over | parameters | padding |
 |---|---|---|---|
-| `FourierMixer` | all tokens and features, with fixed weights | none | is nothing |
-| `PositionMLP` | all tokens, with learned weights | 2 n d_tokens + n + d_tokens | are zeros |
-| `DepthwiseSeparableConvolution` | k neighbours, then all features | k d + d² + d | are zeros |
-| `Convolution` | k neighbours with all their features | k d² + d | are zeros |
-| `ParallelConvolutions` | the same, but of several k side by side | about (mean of k) d² + d | are zeros |
+| `FourierMixer` | all tokens and features, with fixed weights | none | none |
+| `PositionMLP` | all tokens, with learned weights | 2 n d_tokens + n + d_tokens | zeros |
+| `DepthwiseSeparableConvolution` | k neighbours, then all features | k d + d² + d | zeros |
+| `Convolution` | k neighbours with all their features | k d² + d | zeros |
+| `ParallelConvolutions` | the same, for several k in parallel | about (mean of k) d² + d | zeros |
 
-All are called as ``mixer(x [T, d], layout, cache) -> [T, d]`` and see every sequence by itself. Those that
-read ahead cannot continue a sequence, and refuse a cache.
+All are called as ``mixer(x [T, d], layout, cache) -> [T, d]`` and process each sequence separately. Mixers
+that are not causal cannot continue a sequence and reject a cache.
 """
 
 import math
@@ -28,50 +28,50 @@ from heedful.nn.dropout import Dropout
 from heedful.nn.layout import Layout
 
 
-def _refuse_cache(part: nn.Module, cache: Any) -> None:
+def _reject_cache(module: nn.Module, cache: Any) -> None:
     if cache is not None:
-        raise ValueError(f"{type(part).__name__} reads ahead: it cannot continue from a cache")
+        raise ValueError(f"{type(module).__name__} is not causal and does not support a cache")
 
 
 class FourierMixer(nn.Module):
-    """``y = Re(F_seq(F_hidden(x)))``: two discrete Fourier transforms, and nothing to learn.
+    """``y = Re(F_seq(F_hidden(x)))``: two discrete Fourier transforms, without parameters.
 
     y[j, l] = Re Σ_k Σ_m x[k, m] exp(-2πi (j k / n + l m / d)) for a sequence of n tokens of width d.
 
-    Each sequence is transformed at its own length n: padding does not exist here, while in the released
-    code it counts as tokens of zeros, so that there what a sequence becomes depends on the longest one
-    beside it. Sequences of one length go together, in one transform for each length.
+    Each sequence is transformed at its own length n, without padding; in the released code, padding counts
+    as zero tokens, so that the output of a sequence depends on the longest one in the batch. Sequences of
+    equal length are transformed together.
 
-    It is computed in fp32 where x has fewer bits: every number of the result is a sum of all n d of x.
-    There are about 5 n d log2(n d) operations, of which torch's count knows nothing.
+    Computed at least in fp32, because every output is a sum over all n d inputs. There are about
+    5 n d log2(n d) operations, which torch's FLOP counter does not include.
 
     Source: Lee-Thorp et al. 2021 (FNet), section 3.2, equation 3.
     """
 
     reads_ahead = True
     lifts_from = (0,)
-    """Feature 0 has wavelength infinity: it adds one number to all features (`heedful.nn.declarations`)."""
+    """Feature 0 has infinite wavelength: it adds one number to all features (`heedful.nn.declarations`)."""
 
     eager = True
-    """The transform of every length is a call of its own: a compiled graph would serve one batch alone."""
+    """One transform call per length: compiling would trace a new graph for every batch."""
 
     def forward(self, x: Float[Tensor, "T d"], layout: Layout, cache: Any = None) -> Float[Tensor, "T d"]:
-        """Mix the tokens of each sequence, and their features."""
-        _refuse_cache(self, cache)
+        """Mix the tokens and the features of each sequence."""
+        _reject_cache(self, cache)
         order, back, lengths = layout._memo("by length", lambda: _by_length(layout))
         rows = x.to(torch.promote_types(x.dtype, torch.float32)).index_select(0, order)
         parts = rows.split([n * times for n, times in lengths])
         mixed = [
-            torch.fft.fft2(part.unflatten(0, (times, n))).real.flatten(0, 1)
-            for part, (n, times) in zip(parts, lengths, strict=True)
+            torch.fft.fft2(module.unflatten(0, (times, n))).real.flatten(0, 1)
+            for module, (n, times) in zip(parts, lengths, strict=True)
         ]
         return torch.cat([*mixed, rows[:0]]).index_select(0, back).to(x.dtype)
 
 
 def _by_length(layout: Layout) -> tuple[Tensor, Tensor, list[tuple[int, int]]]:
-    """The order of tokens in which equally long sequences are neighbours, and its inverse.
+    """Return the token order that groups sequences of equal length, its inverse, and the lengths.
 
-    And each length, the shortest first, with how many sequences have it.
+    Lengths are sorted, each with its number of sequences.
     """
     lengths = sorted({n for n in layout.lengths if n})
     order = torch.sort(layout.length_tensor[layout.sequence], stable=True).indices
@@ -79,7 +79,7 @@ def _by_length(layout: Layout) -> tuple[Tensor, Tensor, list[tuple[int, int]]]:
 
 
 class PositionMLP(nn.Module):
-    """A network along positions, the same for every feature: ``Y = (f(Xᵀ W_1 + b_1) W_2 + b_2)ᵀ``.
+    """MLP along positions, shared by all features: ``Y = (f(Xᵀ W_1 + b_1) W_2 + b_2)ᵀ``.
 
     | paper | here | shape |
     |---|---|---|
@@ -87,18 +87,17 @@ class PositionMLP(nn.Module):
     | W_2, b_2 | ``down`` | d_tokens x n_positions |
     | σ | ``activation`` | GELU |
 
-    A shorter sequence is read as if zeros followed it, up to n_positions, and nothing is written there.
-    (So its rows of W_1 and columns of W_2 are all that is computed.) A longer one is refused: position by
-    position, the weights are its places'.
+    Shorter sequences are treated as padded with zeros to n_positions (only the needed rows of W_1 and columns
+    of W_2 are computed). Longer sequences raise an error, because each position has its own weights.
 
-    Source: Tolstikhin et al. 2021 (MLP-Mixer), section 2, equation 1, first line; for pictures of one size.
+    Source: Tolstikhin et al. 2021 (MLP-Mixer), section 2, equation 1, first line; for images of one size.
 
     Args:
-        d_model: width of the tokens. No parameter depends on it.
-        n_positions: most tokens of a sequence.
-        d_tokens: hidden units.
+        d_model: model dimension. No parameter depends on it.
+        n_positions: maximum number of tokens of a sequence.
+        d_tokens: number of hidden units.
         activation: f; GELU by default.
-        dropout: on the hidden units.
+        dropout: dropout rate of the hidden units.
     """
 
     reads_ahead = True
@@ -133,14 +132,14 @@ class PositionMLP(nn.Module):
         Raises:
             RequestError: a sequence is longer than ``n_positions``.
         """
-        _refuse_cache(self, cache)
+        _reject_cache(self, cache)
         if not layout.is_new:
-            raise ValueError("PositionMLP reads whole sequences, from position 0")
+            raise ValueError("PositionMLP requires whole sequences that start at position 0")
         n = layout.max_length
         if n > self.n_positions:
             raise RequestError(
-                f"a sequence of {n} tokens is longer than the {self.n_positions} positions that this model "
-                f"mixes: shorten the input, or train with n_positions of at least {n}"
+                f"sequences must have at most {self.n_positions} tokens (n_positions of the model), got {n}; "
+                f"shorten the input, or train with n_positions of at least {n}"
             )
         inner = functional.linear(layout.pad(x).mT, self.up.weight[:, :n], self.up.bias)
         inner = self.dropout(self.activation(inner))
@@ -149,86 +148,86 @@ class PositionMLP(nn.Module):
 
 @dataclass
 class ConvolutionCache:
-    """The last k - 1 inputs of each hypothesis, zeros where there were fewer; None before the first."""
+    """The last k - 1 inputs of each hypothesis, padded with zeros; None before the first token."""
 
     inputs: Float[Tensor, "N reach d"] | None = None
 
     def select(self, rows: Int[Tensor, " M"]) -> "ConvolutionCache":
-        """The inputs of the hypotheses ``rows``."""
+        """Return the cache of the hypotheses ``rows``."""
         return ConvolutionCache(None if self.inputs is None else self.inputs.index_select(0, rows))
 
 
 class _Filter(nn.Module):
-    """What convolutions share: kernel width, direction, and what surrounds a sequence."""
+    """Base class of convolutions: kernel width, direction and padding."""
 
     def __init__(self, kernel: int, causal: bool) -> None:
         super().__init__()
         if kernel < 1:
-            raise ValueError(f"a kernel is at least 1 wide, not {kernel}")
+            raise ValueError(f"kernel must be at least 1, got {kernel}")
         self.kernel, self.causal = kernel, causal
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether a token sees later ones (`heedful.nn.declarations`)."""
+        """Whether a token sees later tokens (`heedful.nn.declarations`)."""
         return not self.causal
 
     def new_cache(self) -> ConvolutionCache:
-        """What it remembers of sequences of which nothing is written yet."""
+        """Return an empty cache."""
         return ConvolutionCache()
 
-    def _surrounded(
+    def _padded(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: ConvolutionCache | None
     ) -> Float[Tensor, "B d columns"]:
-        """Sequences as rows, with k - 1 more columns: half of them on each side (of an odd number one more
-        behind), or all before the first.
+        """Pad sequences with k - 1 columns: half on each side (an odd one after the end), or all before the
+        first token if causal.
 
-        They are zero, or what the cache holds. Numbers that are not finite are read as zero: an output that
-        nobody asks for would else carry them, by its activation's gradient, to tokens out of their reach.
+        The padding is zero or comes from the cache. NaN and infinity are replaced by zero: otherwise unused
+        outputs would propagate them, through the gradient of the activation, to tokens out of their reach.
         """
         rows, reach = layout.pad(finite(x)), self.kernel - 1
         if not self.causal:
-            _refuse_cache(self, cache)
+            _reject_cache(self, cache)
             return functional.pad(rows, (0, 0, reach // 2, reach - reach // 2)).mT
         held = None if cache is None else cache.inputs
         if held is None:
             held = rows.new_zeros(rows.shape[0], reach, rows.shape[2])
         rows = torch.cat((held, rows), dim=1)
         if cache is not None:
-            # A sequence of n new tokens ends reach + n columns from the left, and pads follow it.
+            # A sequence of n new tokens ends at column reach + n; padding follows it.
             last = layout.length_tensor[:, None] + torch.arange(reach, device=x.device)
             cache.inputs = rows.take_along_dim(last[..., None], dim=1)
         return rows.mT
 
 
-def _with_middle(kernel: int, causal: bool) -> int:
+def _check_kernel(kernel: int, causal: bool) -> int:
     if not causal and kernel % 2 == 0:
-        raise ValueError(f"a kernel of width {kernel} has no middle: take an odd width, or causal=True")
+        raise ValueError(f"kernel must be odd unless causal=True, got {kernel}")
     return kernel
 
 
 class DepthwiseSeparableConvolution(_Filter):
-    """A filter for each feature, then a matrix across features: ``y_i = W Σ_t w_t * x_{i+t} + b``.
+    """Depthwise convolution, then a pointwise linear layer: ``y_i = W Σ_t w_t * x_{i+t} + b``.
 
-    t runs over -(k-1)/2 … (k-1)/2, or, causal, over -(k-1) … 0; w_t is in R^d, and ``*`` element by
-    element. So positions are mixed feature by feature, and features position by position: k d + d²
-    parameters (and the bias) where a full convolution has k d².
+    t ranges over -(k-1)/2 … (k-1)/2, or, if causal, over -(k-1) … 0; w_t is in R^d, and ``*`` is
+    elementwise. Positions and features are mixed separately: k d + d² parameters (and the bias), where a
+    full convolution has k d².
 
-    What lies beyond the ends of a token's sequence is read as zeros: padding, or another sequence, never.
+    Sequences are padded with zeros; a token never sees another sequence.
 
     Source: Sifre 2014; Chollet 2017 (Xception), section 1; lecture S1.
 
     Args:
-        d_model: width of the tokens.
-        kernel: k; odd unless causal.
-        causal: a token sees itself and the k - 1 before it.
-        bias: whether b is there.
+        d_model: model dimension.
+        kernel: kernel width, k; odd unless causal.
+        causal: a token sees itself and the k - 1 tokens before it.
+        bias: whether to add b.
     """
 
     def __init__(self, d_model: int, kernel: int, *, causal: bool = False, bias: bool = True) -> None:
-        super().__init__(_with_middle(kernel, causal), causal)
+        super().__init__(_check_kernel(kernel, causal), causal)
         self.depthwise = nn.Conv1d(d_model, d_model, kernel, groups=d_model, bias=False)
         self.pointwise = nn.Linear(d_model, d_model, bias=bias)
-        # Variance 1/k: a sum over k neighbours keeps the size of what it sums.
+        # Variance 1/k: the sum over k neighbours keeps the variance of its inputs.
         bound = math.sqrt(3 / kernel)
         nn.init.uniform_(self.depthwise.weight, -bound, bound)
         nn.init.xavier_uniform_(self.pointwise.weight)
@@ -237,34 +236,34 @@ class DepthwiseSeparableConvolution(_Filter):
 
     @property
     def adds_constant(self) -> dict[str, range]:
-        """b is added to every token alike (`heedful.nn.declarations`)."""
+        """b is added to every token (`heedful.nn.declarations`)."""
         bias = self.pointwise.bias
         return {} if bias is None else {"pointwise.bias": range(len(bias))}
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: ConvolutionCache | None = None
     ) -> Float[Tensor, "T d"]:
-        """Mix neighbours; with a cache (if causal), the tokens continue the sequences held there."""
+        """Mix neighbours; with a cache (if causal), the tokens continue the cached sequences."""
         if layout.n_tokens == 0:
             return x
-        filtered = self.depthwise(self._surrounded(x, layout, cache))
+        filtered = self.depthwise(self._padded(x, layout, cache))
         return self.pointwise(layout.unpad(filtered.mT))
 
 
 class Convolution(_Filter):
-    """``y_i = f(Σ_t W_t x_{i+t} + b)``: a window of tokens, read by one layer of a network.
+    """Convolution along positions with activation: ``y_i = f(Σ_t W_t x_{i+t} + b)``.
 
-    t runs over -(k-1)/2 … (k-1)/2, or, causal, over -(k-1) … 0; W_t is d x d. What lies beyond the ends of
-    a token's sequence is read as zeros: padding, or another sequence, never.
+    t ranges over -(k-1)/2 … (k-1)/2, or, if causal, over -(k-1) … 0; W_t is d x d. Sequences are padded with
+    zeros; a token never sees another sequence.
 
-    Source: Kim 2014, section 2, equation 2 (with padding, so that every token keeps its place).
+    Source: Kim 2014, section 2, equation 2 (with padding, so that the length is kept).
 
     Args:
-        d_model: width of the tokens.
-        kernel: k; odd unless causal.
+        d_model: model dimension.
+        kernel: kernel width, k; odd unless causal.
         activation: f; ReLU by default.
-        causal: a token sees itself and the k - 1 before it.
-        bias: whether b is there.
+        causal: a token sees itself and the k - 1 tokens before it.
+        bias: whether to add b.
     """
 
     def __init__(
@@ -276,7 +275,7 @@ class Convolution(_Filter):
         causal: bool = False,
         bias: bool = True,
     ) -> None:
-        super().__init__(_with_middle(kernel, causal), causal)
+        super().__init__(_check_kernel(kernel, causal), causal)
         self.convolution = nn.Conv1d(d_model, d_model, kernel, bias=bias)
         self.activation = nn.ReLU() if activation is None else activation
         nn.init.xavier_uniform_(self.convolution.weight)
@@ -286,29 +285,29 @@ class Convolution(_Filter):
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: ConvolutionCache | None = None
     ) -> Float[Tensor, "T d"]:
-        """Mix neighbours; with a cache (if causal), the tokens continue the sequences held there."""
+        """Mix neighbours; with a cache (if causal), the tokens continue the cached sequences."""
         if layout.n_tokens == 0:
             return x
-        return self.activation(layout.unpad(self.convolution(self._surrounded(x, layout, cache)).mT))
+        return self.activation(layout.unpad(self.convolution(self._padded(x, layout, cache)).mT))
 
 
 class ParallelConvolutions(_Filter):
-    """Windows of several widths side by side: ``y_i = f(y_i^1 ; … ; y_i^m)``, y^j by filters of width k_j.
+    """Parallel convolutions of several widths: ``y_i = f(y_i^1 ; … ; y_i^m)``, y^j with kernel width k_j.
 
-    ``y_i^j = Σ_t W_t^j x_{i+t} + b^j`` makes d / m features, of the first widths one more where m does not
-    divide d. t runs over -floor((k-1)/2) … floor(k/2), so that a window of even width has one token more
-    after its own than before it; or, causal, over -(k-1) … 0. What lies beyond the ends of a token's sequence
-    is read as zeros: padding, or another sequence, never.
+    ``y_i^j = Σ_t W_t^j x_{i+t} + b^j`` has d / m features; if m does not divide d, the first widths have one
+    more. t ranges over -floor((k-1)/2) … floor(k/2), so that windows of even width contain one more token
+    after than before; or, if causal, over -(k-1) … 0. Sequences are padded with zeros; a token never sees
+    another sequence.
 
-    Source: Kim 2014, section 2, with widths of 3, 4 and 5 and 100 features of each (section 3.1). There only
-    windows inside the sentence have features, of which `heedful.nn.pooling.MaxPooling` takes the greatest;
-    here every token keeps its place.
+    Source: Kim 2014, section 2, with widths 3, 4 and 5 and 100 features each (section 3.1). There only
+    windows inside the sentence have features, which are max-pooled (`heedful.nn.pooling.MaxPooling`); here
+    the length is kept.
 
     Args:
-        d_model: width of the tokens, at least m.
-        widths: k_1 … k_m.
+        d_model: model dimension, at least m.
+        widths: kernel widths k_1 … k_m.
         activation: f; ReLU by default.
-        causal: a token sees itself and what is before it.
+        causal: a token sees only itself and earlier tokens.
     """
 
     def __init__(
@@ -322,29 +321,29 @@ class ParallelConvolutions(_Filter):
         super().__init__(max(widths), causal)
         m = len(widths)
         if d_model < m:
-            raise ValueError(f"{m} widths need {m} features at least, not d_model={d_model}")
+            raise ValueError(f"d_model must be at least the number of widths {m}, got {d_model}")
         shares = [d_model // m + (j < d_model % m) for j in range(m)]
         parts = [nn.Conv1d(d_model, share, width) for share, width in zip(shares, widths, strict=True)]
         self.widths, self.convolutions = tuple(widths), nn.ModuleList(parts)
         self.activation = nn.ReLU() if activation is None else activation
-        for part in parts:
-            assert part.bias is not None
-            nn.init.xavier_uniform_(part.weight)
-            nn.init.zeros_(part.bias)
+        for module in parts:
+            assert module.bias is not None
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: ConvolutionCache | None = None
     ) -> Float[Tensor, "T d"]:
-        """Mix neighbours; with a cache (if causal), the tokens continue the sequences held there."""
+        """Mix neighbours; with a cache (if causal), the tokens continue the cached sequences."""
         if layout.n_tokens == 0:
             return x
-        rows = self._surrounded(x, layout, cache)
+        rows = self._padded(x, layout, cache)
         parts = zip(self.widths, self.convolutions, strict=True)
-        features = [part(self._for_width(rows, width)) for width, part in parts]
+        features = [module(self._for_width(rows, width)) for width, module in parts]
         return self.activation(layout.unpad(torch.cat(features, dim=1).mT))
 
     def _for_width(self, rows: Float[Tensor, "B d columns"], width: int) -> Float[Tensor, "B d fewer"]:
-        """The columns that filters of this width read: the widest ones read all."""
-        spare = self.kernel - width
-        before = spare if self.causal else (self.kernel - 1) // 2 - (width - 1) // 2
-        return rows[:, :, before : rows.shape[2] - (spare - before)]
+        """Return the columns that filters of this width read; the widest filters read all."""
+        unused = self.kernel - width
+        before = unused if self.causal else (self.kernel - 1) // 2 - (width - 1) // 2
+        return rows[:, :, before : rows.shape[2] - (unused - before)]

@@ -1,9 +1,9 @@
-"""Normalisation of packed tokens. There is no padding in ``[T, d]``, so no norm needs a mask.
+"""Normalisation of packed tokens. ``[T, d]`` has no padding, so no norm needs a mask.
 
-A norm that computes statistics over the batch says so in ``couples_batch``: what a token becomes
-then depends, in training, on the other sequences of the batch. One that subtracts the batch's mean
-says so in ``removes_batch_mean``, one that subtracts the mean of a token's own features in
-``removes_token_mean`` (`heedful.nn.declarations`).
+Norms declare in ``couples_batch`` that they compute statistics over the batch, so that in training the
+output of a token depends on other sequences; in ``removes_batch_mean`` that they subtract the mean of the
+batch; and in ``removes_token_mean`` that they subtract the mean of the features of a token
+(`heedful.nn.declarations`).
 """
 
 from typing import Any, ClassVar
@@ -16,20 +16,20 @@ from torch.nn import functional
 
 
 class LayerNorm(nn.LayerNorm):
-    """Each token is normalised over its own features.
+    """Normalise each token over its features.
 
-    y = γ (x - μ) / √(σ² + ε) + β, where μ and σ² are the mean and the (biased) variance of the d
-    numbers of one token; γ and β are in R^d, 1 and 0 at the start.
+    y = γ (x - μ) / √(σ² + ε) + β, where μ and σ² are the mean and the (biased) variance of the d features
+    of a token; γ and β are in R^d, initialized to 1 and 0.
 
-    Lecture S3 says "unit mean" (the mean becomes zero), has γ in R, and divides by σ without ε, which
-    is undefined for a token with equal features.
+    Lecture S3 says "unit mean" (the mean becomes zero), has γ in R, and divides by σ without ε, which is
+    undefined for a token with equal features.
 
     Source: Ba et al. 2016, section 3, equations 3 and 4.
 
     Args:
         d: width.
         eps: ε.
-        bias: whether β is there.
+        bias: whether to add β.
     """
 
     couples_batch: ClassVar[bool] = False
@@ -44,12 +44,12 @@ class LayerNorm(nn.LayerNorm):
 
 
 class RMSNorm(nn.Module):
-    """Each token is divided by the root mean square of its own features; no mean is subtracted.
+    """Divide each token by the root mean square of its features; no mean is subtracted.
 
-    y = γ x / √(q + ε), where q is the mean of the squares of the d numbers of one token; γ is in R^d, and
-    1 at the start. The paper has no ε, which leaves a token of zeros undefined.
+    y = γ x / √(q + ε), where q is the mean of the squared features of a token; γ is in R^d, initialized to
+    1. The paper has no ε, which makes a zero token undefined.
 
-    Squares, their mean and the product with γ are computed in fp32 where x has fewer bits.
+    Squares, their mean and the product with γ are computed at least in fp32.
 
     Source: Zhang & Sennrich 2019, equation 4.
 
@@ -72,29 +72,29 @@ class RMSNorm(nn.Module):
         return (wide * inverse * self.weight).to(x.dtype)
 
     def extra_repr(self) -> str:
-        """Width and setting, for printing."""
+        """Return width and setting for ``repr``."""
         return f"{self.weight.shape[0]}, eps={self.eps}"
 
 
 class BatchNorm(nn.Module):
-    """Each feature is normalised over all tokens of the batch.
+    """Normalise each feature over all tokens of the batch.
 
     In training, y = γ (x - μ) / √(σ² + ε) + β with μ and σ² (biased) taken over the T tokens of the
     batch, and running ← (1 - momentum) running + momentum · batch, the variance unbiased (T - 1).
-    In evaluation, μ and σ² are the running ones.
+    In evaluation, μ and σ² are the running statistics.
 
-    A single token in training has σ² = 0, hence (x - μ) / √(σ² + ε) = 0 and y = β whatever x is, and
-    no gradient reaches x; its unbiased variance does not exist, so the running statistics stay. They
-    also stay when there is no token at all.
+    In training, a single token has σ² = 0, hence y = β for any x, and x gets no gradient; its unbiased
+    variance is undefined, so the running statistics are not updated. Without tokens they are not updated
+    either.
 
-    Statistics are those of one process and one forward pass: accumulated steps are not one large step.
+    Statistics are per process and forward pass: accumulated micro-batches differ from one large batch.
 
     Source: Ioffe & Szegedy 2015, algorithms 1 and 2.
 
     Args:
         d: width.
         eps: ε.
-        momentum: the share of the new batch in the running statistics.
+        momentum: weight of the new batch in the running statistics.
     """
 
     couples_batch: ClassVar[bool] = True
@@ -106,7 +106,7 @@ class BatchNorm(nn.Module):
     def __init__(self, d: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         super().__init__()
         if not 0.0 < momentum <= 1.0:
-            raise ValueError(f"momentum must lie in (0, 1], not {momentum}")
+            raise ValueError(f"momentum must be in (0, 1], got {momentum}")
         self.eps = eps
         self.momentum = momentum
         self.weight = nn.Parameter(torch.ones(d))
@@ -118,7 +118,7 @@ class BatchNorm(nn.Module):
         """Normalise over the tokens (training) or by the running statistics (evaluation)."""
         if self.training and x.shape[0] < 2:
             return ((x - x) * self.weight + self.bias).to(x.dtype)
-        # As wide as the statistics, whatever x and the weights are: a kernel takes them in one type.
+        # Use at least the dtype of the statistics: the kernel needs all arguments in one dtype.
         wide = torch.promote_types(x.dtype, self.running_mean.dtype)
         y = functional.batch_norm(
             x.to(wide),
@@ -133,20 +133,20 @@ class BatchNorm(nn.Module):
         return y.to(x.dtype)
 
     def extra_repr(self) -> str:
-        """Width and settings, for printing."""
+        """Return width and settings for ``repr``."""
         return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}"
 
 
 class GroupScaling(nn.Module):
-    """Each group of neighbouring features of a token is divided by its root mean square.
+    """Divide each group of adjacent features of a token by its root mean square.
 
-    y = x / √(mean over the group of x² + ε). It has no parameters.
+    y = x / √(mean over the group of x² + ε). There are no parameters.
 
-    Source: Shen et al. 2020 put it before power normalisation in their released code.
+    Source: Shen et al. 2020 apply it before power normalisation in their released code.
 
     Args:
         d: width.
-        n_groups: how many groups; it divides d.
+        n_groups: number of groups, a divisor of d.
         eps: ε.
     """
 
@@ -155,7 +155,9 @@ class GroupScaling(nn.Module):
     def __init__(self, d: int, n_groups: int = 1, eps: float = 1e-5) -> None:
         super().__init__()
         if n_groups < 1 or d % n_groups:
-            raise ValueError(f"{d} features cannot be cut into {n_groups} equal groups")
+            raise ValueError(
+                f"n_groups must be positive and divide the number of features {d}, got {n_groups}"
+            )
         self.n_groups = n_groups
         self.eps = eps
 
@@ -175,7 +177,7 @@ class _DivideByPower(torch.autograd.Function):
     ) -> Tensor:
         z = x / divisor
         ctx.save_for_backward(z, divisor, warm)
-        # Not saved with the others: nu is to be read as it stands when the gradient arrives.
+        # Not in save_for_backward: backward needs the current value of nu.
         ctx.nu = nu
         ctx.rate = rate
         return z
@@ -193,36 +195,36 @@ class _DivideByPower(torch.autograd.Function):
 
 
 class PowerNorm(nn.Module):
-    """Each feature is divided by a running quadratic mean; no mean is subtracted.
+    """Divide each feature by a running quadratic mean; no mean is subtracted.
 
-    With ψ_B² the mean of x² over the tokens of the batch, and t counting batches:
+    With ψ_B² the mean of x² over the tokens of the batch, and t the batch index:
 
     | | forward | gradient of x, from g = γ ∂L/∂y |
     |---|---|---|
     | first ``warmup`` batches | z = x / √(ψ_B² + ε) | (g - Λ z) / √(ψ_B² + ε): exact |
     | after them | z = x / √(ψ²_{t-1} + ε) | (g - ν_{t-1} z) / √(ψ²_{t-1} + ε): approximate |
-    | evaluation | z = x / √(ψ² + ε) | exact, ψ being constant |
+    | evaluation | z = x / √(ψ² + ε) | exact: ψ is constant |
 
     y = γ z + β. In every training batch, the forward pass sets ψ²_t = α_fwd ψ²_{t-1} + (1 - α_fwd) ψ_B²
     and the backward pass ν_t = ν_{t-1} + (1 - α_bkw) (Λ - Γ ν_{t-1}), where Γ and Λ are the means over
-    the tokens of z² and of g z. ψ² starts at 1 and ν at 0.
+    the tokens of z² and of g z. ψ² is initialized to 1 and ν to 0.
 
-    The length of the warm-up must suit the run: the released 10,000 batches outlast a small one, which
-    then trains on batch statistics throughout. The released code differs from the paper's algorithm 2
-    in two points, where the paper is followed here: it divides the gradient by the batch's quadratic
-    mean, not by the running one, and it uses ν in the warm-up too, where the exact gradient is at hand.
+    The warm-up must be shorter than the run: with the 10,000 batches of the released code, a small run uses
+    batch statistics throughout. The released code differs from the paper's algorithm 2 in two points, where
+    this class follows the paper: it divides the gradient by the batch's quadratic mean instead of the
+    running one, and it uses ν also in the warm-up, where the exact gradient is available.
 
-    The state changes in the backward pass too. Statistics are those of one process and one forward
-    pass: accumulated steps are not one large step. A batch without tokens changes nothing.
+    The backward pass also updates state. Statistics are per process and forward pass: accumulated
+    micro-batches differ from one large batch. A batch without tokens changes nothing.
 
     Source: Shen et al. 2020 (PowerNorm), algorithms 1 and 2; group scaling from the released code.
 
     Args:
         d: width.
-        warmup: how many training batches use their own quadratic mean (micro-batches count).
-        n_groups: scale this many groups of features of each token first (`GroupScaling`); None: do not.
-        alpha_fwd: α_fwd, what is kept of ψ².
-        alpha_bkw: α_bkw, what is kept of ν.
+        warmup: number of training batches (micro-batches) that use their own quadratic mean.
+        n_groups: number of groups of a preceding `GroupScaling`; None: no scaling.
+        alpha_fwd: α_fwd, decay of ψ².
+        alpha_bkw: α_bkw, decay of ν.
         eps: ε.
     """
 
@@ -243,10 +245,10 @@ class PowerNorm(nn.Module):
     ) -> None:
         super().__init__()
         if warmup < 0:
-            raise ValueError(f"warmup cannot be negative, not {warmup}")
+            raise ValueError(f"warmup must be at least 0, got {warmup}")
         for name, alpha in (("alpha_fwd", alpha_fwd), ("alpha_bkw", alpha_bkw)):
             if not 0.0 <= alpha < 1.0:
-                raise ValueError(f"{name} must lie in [0, 1), not {alpha}")
+                raise ValueError(f"{name} must be in [0, 1), got {alpha}")
         self.warmup = warmup
         self.alpha_fwd = alpha_fwd
         self.alpha_bkw = alpha_bkw
@@ -259,8 +261,8 @@ class PowerNorm(nn.Module):
         self.register_buffer("n_batches", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Float[Tensor, "T d"]) -> Float[Tensor, "T d"]:
-        """Normalise by the quadratic mean that is due."""
-        # Squares need the range and precision of the buffers, whatever x is.
+        """Normalise by the quadratic mean of the batch (warm-up) or the running one."""
+        # Squares need at least the range and precision of the buffers.
         wide = self.scaling(x.to(torch.promote_types(x.dtype, self.running_quadratic_mean.dtype)))
         if self.training and x.shape[0] > 0:
             z = self._divide_in_training(wide)
@@ -283,7 +285,7 @@ class PowerNorm(nn.Module):
         return torch.sqrt(quadratic_mean + self.eps)
 
     def extra_repr(self) -> str:
-        """Width and settings, for printing."""
+        """Return width and settings for ``repr``."""
         return (
             f"{self.weight.shape[0]}, warmup={self.warmup}, "
             f"alpha_fwd={self.alpha_fwd}, alpha_bkw={self.alpha_bkw}, eps={self.eps}"

@@ -1,4 +1,4 @@
-"""Output layers that do more than multiply by a matrix."""
+"""Output heads with a nonlinear transform before the output projection."""
 
 import torch
 from jaxtyping import Float, Int
@@ -8,11 +8,11 @@ from heedful.nn.embeddings import embed
 from heedful.nn.norms import LayerNorm
 
 STD = 0.02
-"""Of the first matrices, as of all of BERT's (released code)."""
+"""Standard deviation of the initial weights, as in BERT (released code)."""
 
 
 def _transform(d_in: int, d_out: int, activation: nn.Module, eps: float) -> nn.Sequential:
-    """``LayerNorm(f(W x + b))``; W starts N(0, 0.02²) and b 0."""
+    """Build ``LayerNorm(f(W x + b))``, with W initialized to N(0, 0.02²) and b to 0."""
     layer = nn.Linear(d_in, d_out)
     nn.init.normal_(layer.weight, std=STD)
     nn.init.zeros_(layer.bias)
@@ -20,10 +20,10 @@ def _transform(d_in: int, d_out: int, activation: nn.Module, eps: float) -> nn.S
 
 
 class MaskedHead(nn.Module):
-    """``E LayerNorm(f(W h + b)) + c``, with E the embedding table: BERT's head for hidden tokens.
+    """BERT's masked language modelling head: ``E LayerNorm(f(W h + b)) + c``, with E the embedding table.
 
-    d^2 + 3 d + V parameters beside the table: 622,650 for 768 and 30,522. Objectives apply ``transform`` to
-    few rows and multiply by ``out`` in chunks. Source: Devlin et al. 2019 (released code).
+    d^2 + 3 d + V parameters besides the table: 622,650 for 768 and 30,522. Objectives apply ``transform`` to
+    the masked rows and multiply by ``out`` in chunks. Source: Devlin et al. 2019 (released code).
 
     Args:
         table: E, ``[V, d]``.
@@ -40,12 +40,12 @@ class MaskedHead(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n V"]:
-        """Logits."""
+        """Compute the logits."""
         return self.out(self.transform(x))
 
 
 class BoundaryHead(nn.Module):
-    """What stands in a span, told from the two tokens beside it: SpanBERT's second objective.
+    """SpanBERT's span boundary head: predicts the tokens of a span from the two tokens next to it.
 
         h = LayerNorm(GELU(W_1 [x_{s-1}; x_{e+1}; p_{i-s+1}] + b_1)),   y = LayerNorm(GELU(W_2 h + b_2))
 
@@ -53,7 +53,7 @@ class BoundaryHead(nn.Module):
 
     Args:
         table: E, ``[V, d]``.
-        longest: positions p within a span; a token further on takes the last.
+        longest: number of position vectors p within a span; later tokens use the last one.
         eps: ε of the norms.
     """
 
@@ -70,6 +70,6 @@ class BoundaryHead(nn.Module):
     def transform(
         self, before: Float[Tensor, "n d"], after: Float[Tensor, "n d"], within: Int[Tensor, " n"]
     ) -> Float[Tensor, "n d"]:
-        """y, from the hidden states beside each token's span and its place in it."""
-        places = embed(within.clamp(max=len(self.positions) - 1), self.positions)
-        return self.second(self.first(torch.cat([before, after, places.to(before.dtype)], -1)))
+        """Compute y from the hidden states next to the span of each token and its index in the span."""
+        positions = embed(within.clamp(max=len(self.positions) - 1), self.positions)
+        return self.second(self.first(torch.cat([before, after, positions.to(before.dtype)], -1)))

@@ -1,10 +1,10 @@
-"""Pictures to tokens: squares of P x P pixels, cut out, projected, and told their places.
+"""Patch embedding of images: P x P patches, projected and combined with positions.
 
-    picture [C, H, W]  →  N = H W / P² squares of P² C numbers  →  tokens [N, d], row by row
+    image [C, H, W]  →  N = H W / P² patches of P² C numbers  →  tokens [N, d], row by row
 
-Two parts project, and compute the same: `LinearPatches` cuts, then multiplies; `ConvolutionPatches` is a
-convolution whose kernel and stride are P. The tokens of a batch are packed like those of texts, so that every
-mixer, norm, head and loss serves pictures too.
+Two equivalent projections: `LinearPatches` extracts patches and multiplies; `ConvolutionPatches` is a
+convolution with kernel size = stride = P. Tokens are packed like text tokens, so that all mixers, norms,
+heads and losses also work on images.
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ from heedful.nn.taps import Tap
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Pictures of one size: what a model of pictures reads, as one of texts reads `Tokens`.
+    """Batch of images of one size: the input of vision models, as `Tokens` is of text models.
 
     Args:
-        pixels: the pictures.
-        layout: of the tokens that the model makes of them: it says how many there are to a picture, and
-            what reads the hidden states (poolings, objectives) finds it beside them.
+        pixels: the images.
+        layout: layout of the tokens that the model computes from the images, used by poolings and
+            objectives.
     """
 
     pixels: Float[Tensor, "B C H W"]
@@ -35,44 +35,44 @@ class Pictures:
 
     @classmethod
     def of(cls, pixels: Float[Tensor, "B C H W"], n_tokens: int) -> "Pictures":
-        """Pictures of which each becomes ``n_tokens`` tokens (a configuration knows how many)."""
+        """Build a batch in which each image has ``n_tokens`` tokens (given by the model configuration)."""
         return cls(pixels, Layout.of([n_tokens] * len(pixels), device=pixels.device))
 
     def select(self, pictures: Sequence[int]) -> "Pictures":
-        """Some of them, in the order asked for."""
+        """Select images, in the given order."""
         return Pictures(self.pixels[list(pictures)], self.layout.select(pictures))
 
     def to(self, device: torch.device | str) -> "Pictures":
-        """The same pictures on another device."""
+        """Return the images on ``device``."""
         return Pictures(self.pixels.to(device, non_blocking=True), self.layout.to(device))
 
 
 def grid_of(height: int, width: int, patch: int) -> tuple[int, int]:
-    """Rows and columns of squares.
+    """Return the numbers of rows and columns of patches.
 
     Raises:
-        ValueError: the squares do not fill the picture.
+        ValueError: the patch size does not divide the image size.
     """
     if height % patch or width % patch:
         raise ValueError(
-            f"a picture of {height} x {width} pixels cannot be cut into squares of {patch} x {patch}: "
-            f"{patch} must divide both sides; resize the picture or take another patch size"
+            f"the patch size {patch} must divide both sides of the image, got {height} x {width} pixels; "
+            "resize the image or choose another patch size"
         )
     return height // patch, width // patch
 
 
 class LinearPatches(nn.Module):
-    """``x_n = W vec(square_n) + b``: squares are cut out and multiplied by one matrix.
+    """``x_n = W vec(patch_n) + b``: extract patches and multiply them by one matrix.
 
-    W is d x C P²; a square is read channel by channel, each row by row, so W is the flattened kernel of
+    W is d x C P²; a patch is flattened by channel, row and column, so W is the flattened kernel of
     `ConvolutionPatches`. C P² d + d parameters. Source: Dosovitskiy et al. 2021 (ViT), equation 1.
 
-    W starts N(0, 1 / (C P²)) and b 0, as in the released code (but for its cutting the normal off).
+    W is initialized to N(0, 1 / (C P²)) and b to 0, as in the released code (which truncates the normal).
 
     Args:
-        channels: C.
-        patch: P.
-        d_model: d.
+        channels: number of channels, C.
+        patch: patch size, P.
+        d_model: model dimension, d.
     """
 
     def __init__(self, channels: int, patch: int, d_model: int) -> None:
@@ -82,18 +82,18 @@ class LinearPatches(nn.Module):
         _initialise(self.projection)
 
     def forward(self, pixels: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N d"]:
-        """Project all squares of all pictures."""
+        """Project all patches of all images."""
         grid_of(pixels.shape[2], pixels.shape[3], self.patch)
-        squares = functional.unfold(pixels, self.patch, stride=self.patch)
-        return self.projection(squares.mT)
+        patches = functional.unfold(pixels, self.patch, stride=self.patch)
+        return self.projection(patches.mT)
 
 
 class ConvolutionPatches(nn.Module):
-    """A convolution with kernel and stride P: every square meets the same d filters, and none overlap.
+    """Convolution with kernel size = stride = P: the same d filters for every patch, without overlap.
 
-    The kernel is W of `LinearPatches`, seen as d x C x P x P: either part takes the other's parameters.
+    The kernel is W of `LinearPatches`, viewed as d x C x P x P; the two modules have the same state dict.
 
-    Source: Dosovitskiy et al. 2021, released code. Arguments, parameters and first values as `LinearPatches`.
+    Source: Dosovitskiy et al. 2021, released code. Arguments and initialization as in `LinearPatches`.
     """
 
     def __init__(self, channels: int, patch: int, d_model: int) -> None:
@@ -103,7 +103,7 @@ class ConvolutionPatches(nn.Module):
         _initialise(self.projection)
 
     def forward(self, pixels: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N d"]:
-        """Project all squares of all pictures."""
+        """Project all patches of all images."""
         grid_of(pixels.shape[2], pixels.shape[3], self.patch)
         kernel = self.projection.weight.unflatten(1, (self.channels, self.patch, self.patch))
         found = functional.conv2d(pixels, kernel, self.projection.bias, stride=self.patch)
@@ -119,11 +119,11 @@ class PatchEmbedding(nn.Module):
     """``z = Dropout(combine([class; x_1; …; x_N], PE))`` (Dosovitskiy et al. 2021, equation 1).
 
     Args:
-        patches: makes tokens of pixels: `LinearPatches` or `ConvolutionPatches`.
-        size: height and width of the pictures in pixels; places mean something in one grid alone.
-        class_token: ``[1, d]``, put before the squares of each picture; or None.
-        positions: combines the tokens with their positions, as of a `TokenEmbedding`.
-        dropout: on the sum.
+        patches: `LinearPatches` or `ConvolutionPatches`.
+        size: height and width of the images in pixels; positions are specific to one grid.
+        class_token: ``[1, d]``, prepended to the patches of each image; or None.
+        positions: combines the tokens with their positions, as in `TokenEmbedding`.
+        dropout: dropout rate of the sum.
     """
 
     def __init__(
@@ -139,12 +139,12 @@ class PatchEmbedding(nn.Module):
         rows, columns = grid_of(*size, patches.patch)
         self.patches, self.size, self.positions = patches, size, positions
         self.class_token, self.dropout = class_token, Dropout(dropout)
-        self.output = Tap("the embedded squares, after the class token where there is one")
+        self.output = Tap("embedded patches, after the class token if there is one")
         self.n_tokens = rows * columns + (class_token is not None)
 
     @property
     def adds_constant(self) -> dict[str, range]:
-        """The bias of the projection adds the same vector to all tokens, where none is a class token."""
+        """The projection bias, which adds the same vector to all tokens if there is no class token."""
         bias = self.patches.projection.bias
         return (
             {}
@@ -153,20 +153,20 @@ class PatchEmbedding(nn.Module):
         )
 
     def forward(self, pictures: Pictures) -> Float[Tensor, "T d"]:
-        """Embed pictures, as packed tokens in the layout of ``pictures``.
+        """Embed images as packed tokens in the layout of ``pictures``.
 
         Raises:
-            ValueError: the pictures have another size than the model was made for, or the layout has
-                another number of tokens.
+            ValueError: the image size differs from that of the model, or the layout has another number of
+                tokens.
         """
         layout, pixels = pictures.layout, pictures.pixels
         if pixels.shape[2:] != self.size:
             raise ValueError(
-                f"pictures of {_by(pixels.shape[2:])} pixels in a model for {_by(self.size)}: resize the "
-                "pictures, or make a model for theirs and resize its table of positions (resize_positions)"
+                f"images must have {_by(self.size)} pixels, got {_by(pixels.shape[2:])}; resize the images, "
+                "or build a model for their size and resize its position table (resize_positions)"
             )
         if layout.lengths != (self.n_tokens,) * len(pixels):
-            raise ValueError(f"each of the {len(pixels)} pictures becomes {self.n_tokens} tokens")
+            raise ValueError(f"layout must have {self.n_tokens} tokens for each of the {len(pixels)} images")
         x = self.patches(pixels.to(self.patches.projection.weight.dtype))
         if self.class_token is not None:
             x = torch.cat((self.class_token.expand(len(x), -1, -1), x), dim=1)
@@ -180,28 +180,28 @@ def _by(size: Sequence[int]) -> str:
 def resize_positions(
     table: Float[Tensor, "rows d"], old: tuple[int, int], new: tuple[int, int]
 ) -> Float[Tensor, "new_rows d"]:
-    """A table of positions for a grid of another size, by bicubic interpolation between the old places.
+    """Resize a position table to another grid size by bicubic interpolation.
 
-    Rows before those of the grid (of a class token) are kept. Grids are laid over each other edge to edge:
-    the middle of new place i, of n, is old place (i + 1/2) old / n - 1/2. Each feature becomes a sum over the
-    4 x 4 old places around it, with Keys' cubic weights (a = -3/4); beyond the edge, the edge goes on.
-    Where the grids agree, so do the tables.
+    Rows before the grid (class tokens) are kept. Grids are aligned at their edges: the centre of new cell i,
+    of n, is at old cell (i + 1/2) old / n - 1/2. Each feature is a sum over the 4 x 4 nearest old cells, with
+    Keys' cubic weights (a = -3/4); edge values are repeated beyond the edge. If the grids are equal, the
+    table is returned unchanged.
 
-    The paper (Dosovitskiy et al. 2021, section 3.2) says to interpolate in two dimensions, for fine-tuning at
-    a higher resolution; its released code does so bilinearly, corner to corner. Bicubic, edge to edge, is
-    what ports to torch do. Nothing is smoothed before a grid is made smaller.
+    The paper (Dosovitskiy et al. 2021, section 3.2) interpolates in two dimensions, for fine-tuning at a
+    higher resolution; its released code interpolates bilinearly with aligned corners. PyTorch ports use
+    bicubic interpolation with aligned edges. There is no antialiasing.
 
     Args:
-        table: one row for each token, the grid's row by row.
-        old: rows and columns of the table's grid.
-        new: of the grid that is wanted.
+        table: one row per token, the grid row by row.
+        old: rows and columns of the current grid.
+        new: rows and columns of the new grid.
 
     Raises:
-        ValueError: the table has fewer rows than the old grid has places.
+        ValueError: the table has fewer rows than the old grid has cells.
     """
     first = len(table) - old[0] * old[1]
     if first < 0:
-        raise ValueError(f"a table of {len(table)} positions has no grid of {_by(old)} places")
+        raise ValueError(f"position table must have at least {_by(old)} rows, got {len(table)}")
     if old == new:
         return table
     grid = table[first:].unflatten(0, old).permute(2, 0, 1)[None]

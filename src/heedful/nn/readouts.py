@@ -1,7 +1,7 @@
-"""Readouts: what a recurrent decoder shows to the output layer at each step.
+"""Readouts: the input of the output layer at each step of a recurrent decoder.
 
-A readout is called as ``readout(s, y, c)`` on the state, the embedded last token E y_{t-1} and the
-context, for one step of many sequences or for all steps at once.
+A readout is called as ``readout(s, y, c)`` on the state, the embedded last token E y_{t-1} and the context,
+for one step of many sequences or for all steps at once.
 """
 
 import torch
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 
 class MaxoutReadout(nn.Module):
-    """``t = max of neighbouring pairs of U_o s + V_o E y + C_o c + b`` (Goodfellow et al. 2013).
+    """``t = max of adjacent pairs of U_o s + V_o E y + C_o c + b`` (Goodfellow et al. 2013).
 
-    Source: Bahdanau et al. 2014, appendix A.2.2. There s is s_{t-1}, the state that attended.
+    Source: Bahdanau et al. 2014, appendix A.2.2. There s is s_{t-1}, the query of the attention.
     """
 
     def __init__(self, d_state: int, d_embedding: int, d_context: int, d_out: int) -> None:
@@ -31,14 +31,14 @@ class MaxoutReadout(nn.Module):
         y: Float[Tensor, "T d_embedding"],
         c: Float[Tensor, "T d_context"],
     ) -> Float[Tensor, "T d_out"]:
-        """The readout of the state s, the embedded last token y and the context c."""
+        """Compute the readout of the state s, the embedded last token y and the context c."""
         return (self.state(s) + self.token(y) + self.context(c)).unflatten(-1, (-1, 2)).amax(dim=-1)
 
 
 class TanhReadout(nn.Module):
     """``t = tanh(W_c [c; s] + b)``, Luong's attentional state (Luong et al. 2015, equation 5; no bias there).
 
-    W_c is kept as its two halves.
+    W_c is stored as its two halves.
     """
 
     def __init__(self, d_state: int, d_context: int, d_out: int) -> None:
@@ -56,5 +56,5 @@ class TanhReadout(nn.Module):
         y: Float[Tensor, "T d_embedding"],
         c: Float[Tensor, "T d_context"],
     ) -> Float[Tensor, "T d_out"]:
-        """The readout; the token has its part in it through s alone."""
+        """Compute the readout; it depends on the token y only through s."""
         return torch.tanh(self.state(s) + self.context(c))

@@ -1,7 +1,7 @@
 """Recurrent layers: position mixers that carry a state from token to token.
 
-S0's question whether h_i can be computed for all i at once has the answer no: every step waits for
-the one before. What can be done at once, the input half of the cell, is (`heedful.nn.cells`).
+S0 asks whether h_i can be computed for all i at once: no, every step depends on the previous one. Only the
+input projection of the cell is computed for all steps at once (`heedful.nn.cells`).
 """
 
 from collections.abc import Sequence
@@ -23,20 +23,17 @@ States = tuple[Tensor, ...]
 
 @dataclass
 class RecurrentCache:
-    """The state of one layer after each hypothesis' last token; None before the first."""
+    """State of one layer after the last token of each hypothesis; None before the first token."""
 
     state: Float[Tensor, "n_states N d_hidden"] | None = None
 
     def select(self, rows: Int[Tensor, " M"]) -> "RecurrentCache":
-        """The states of the hypotheses ``rows``."""
+        """Return the cache of the hypotheses ``rows``."""
         return RecurrentCache(None if self.state is None else self.state.index_select(1, rows))
 
 
 class RecurrentLayer(nn.Module):
-    """What a stack is made of: widths, the number of states, and how it runs.
-
-    A new layer defines ``run`` and ``output``.
-    """
+    """Base class of recurrent layers; subclasses define ``run`` and ``output``."""
 
     d_in: int
     d_out: int
@@ -44,28 +41,28 @@ class RecurrentLayer(nn.Module):
     reads_ahead: bool = False
     """Whether an output depends on later tokens (`heedful.nn.declarations`)."""
     eager: bool = True
-    """It counts lengths and runs step by step: compiled, every batch would be a graph of its own."""
+    """Steps depend on the sequence lengths: compiling would trace a new graph for every batch."""
     carries_state: bool = True
-    """In training in bf16, its states stay in fp32 (`heedful.nn.declarations`)."""
+    """In bf16 training, states stay in fp32 (`heedful.nn.declarations`)."""
 
     def run(
         self, x: Float[Tensor, "T d_in"], layout: Layout, state: States | None = None
     ) -> tuple[Float[Tensor, "T d_out"], States]:
-        """Outputs at all tokens, and the state after each sequence's last one."""
+        """Return the outputs of all tokens, and the state after the last token of each sequence."""
         raise NotImplementedError
 
     def output(self, state: States) -> Float[Tensor, "B d_hidden"]:
-        """What the final state ``state`` says of a whole sequence."""
+        """Return the summary of a sequence from its final state ``state``."""
         raise NotImplementedError
 
     def new_cache(self) -> RecurrentCache:
-        """What it remembers of sequences of which nothing is written yet."""
+        """Return an empty cache."""
         return RecurrentCache()
 
     def forward(
         self, x: Float[Tensor, "T d_in"], layout: Layout, cache: RecurrentCache | None = None
     ) -> Float[Tensor, "T d_out"]:
-        """Outputs at all tokens; with a cache, its sequences are continued and it is updated."""
+        """Return the outputs of all tokens; with a cache, continue its sequences and update it."""
         before = None if cache is None or cache.state is None else cache.state.unbind()
         outputs, after = self.run(x, layout, before)
         if cache is not None:
@@ -74,33 +71,33 @@ class RecurrentLayer(nn.Module):
 
 
 class Recurrence(RecurrentLayer):
-    """One cell along every sequence: ``h_t = cell(x_t, h_{t-1})``, ``h_0 = 0``.
+    """Run one cell along every sequence: ``h_t = cell(x_t, h_{t-1})``, ``h_0 = 0``.
 
-    The tap ``states`` sees h_t at every token. It stands after the loop over time: what replaces h_t goes to
-    other parts, and not to the next step.
+    The tap ``states`` sees h_t of every token, after the loop over time: a replaced h_t is used by other
+    layers, but not by the next step.
 
     Args:
-        cell: the step.
-        reverse: read every sequence from its last token to its first. The outputs stay with their
-            tokens. Such a layer cannot continue a sequence: what comes later is what it reads first.
+        cell: the recurrent cell.
+        reverse: read every sequence from its last token to its first; outputs stay in token order. A
+            reversed layer cannot continue a sequence, because it reads later tokens first.
     """
 
     def __init__(self, cell: AnyCell, *, reverse: bool = False) -> None:
         super().__init__()
         self.cell, self.reverse, self.reads_ahead = cell, reverse, reverse
-        self.states = Tap("the cell's output after every token")
+        self.states = Tap("output of the cell after every token")
         self.d_in, self.d_out, self.n_states = cell.d_in, cell.d_hidden, cell.n_states
 
     def output(self, state: States) -> Float[Tensor, "B d_hidden"]:
-        """The cell's output after the last token read."""
+        """Return the output of the cell after the last token read."""
         return self.cell.output(state)
 
     def run(
         self, x: Float[Tensor, "T d_in"], layout: Layout, state: States | None = None
     ) -> tuple[Float[Tensor, "T d_out"], States]:
-        """Outputs at all tokens, and the state after the last token read (of none: ``state``)."""
+        """Return the outputs of all tokens, and the state after the last token read (if any)."""
         if self.reverse and (state is not None or any(layout.starts)):
-            raise ValueError("a recurrence that reads backwards cannot continue a sequence")
+            raise ValueError("a reversed recurrence cannot continue a sequence")
         if state is None:
             state = self.cell.initial(layout.n_sequences, x)
         if layout.n_tokens == 0:
@@ -116,12 +113,12 @@ class Recurrence(RecurrentLayer):
 
 
 class Bidirectional(RecurrentLayer):
-    """Two recurrences, one from each end; their outputs are concatenated at every token.
+    """Two recurrences, one in each direction; their outputs are concatenated at every token.
 
         h_i = [h_i from the left; h_i from the right]       (Schuster and Paliwal 1997)
 
-    S4's "final weight matrix" over both is whatever reads the output. The final state is the states
-    of the first layer, after the last token, then those of the second, after the first token.
+    S4's "final weight matrix" over both is the layer that reads the output. The final state consists of the
+    states of the first layer after the last token, then those of the second after the first token.
     """
 
     reads_ahead = True
@@ -129,24 +126,24 @@ class Bidirectional(RecurrentLayer):
     def __init__(self, left_to_right: Recurrence, right_to_left: Recurrence) -> None:
         super().__init__()
         if left_to_right.reverse or not right_to_left.reverse:
-            raise ValueError("give one recurrence that reads forwards and one with reverse=True")
+            raise ValueError("left_to_right must have reverse=False and right_to_left reverse=True")
         self.left_to_right, self.right_to_left = left_to_right, right_to_left
         self.d_in, self.d_out = left_to_right.d_in, left_to_right.d_out + right_to_left.d_out
         self.n_states = left_to_right.n_states + right_to_left.n_states
 
     def output(self, state: States) -> Float[Tensor, "B d_hidden"]:
-        """The right-to-left output at the first token, as Bahdanau et al. 2014 (A.2.2) use it."""
+        """Return the right-to-left output at the first token, as in Bahdanau et al. 2014 (A.2.2)."""
         return self.right_to_left.output(state[self.left_to_right.n_states :])
 
     def run(
         self, x: Float[Tensor, "T d_in"], layout: Layout, state: States | None = None
     ) -> tuple[Float[Tensor, "T d_out"], States]:
-        """Outputs at all tokens, and both final states."""
+        """Return the outputs of all tokens, and both final states."""
         if state is not None:
             raise ValueError("a bidirectional recurrence cannot continue a sequence")
-        onward, last = self.left_to_right.run(x, layout)
-        back, first = self.right_to_left.run(x, layout)
-        return torch.cat([onward, back], dim=-1), last + first
+        forward, last = self.left_to_right.run(x, layout)
+        backward, first = self.right_to_left.run(x, layout)
+        return torch.cat([forward, backward], dim=-1), last + first
 
 
 class ResidualRecurrence(RecurrentLayer):
@@ -156,25 +153,25 @@ class ResidualRecurrence(RecurrentLayer):
         super().__init__()
         if layer.d_in != layer.d_out:
             raise ValueError(
-                f"a residual layer keeps its width, but this one maps {layer.d_in} to {layer.d_out}"
+                f"d_in and d_out of a residual layer must be equal, got {layer.d_in} and {layer.d_out}"
             )
         self.layer = layer
         self.d_in, self.d_out, self.n_states = layer.d_in, layer.d_out, layer.n_states
 
     def output(self, state: States) -> Float[Tensor, "B d_hidden"]:
-        """The layer's own output, without the residual."""
+        """Return the output of the layer, without the residual."""
         return self.layer.output(state)
 
     def run(
         self, x: Float[Tensor, "T d_in"], layout: Layout, state: States | None = None
     ) -> tuple[Float[Tensor, "T d_out"], States]:
-        """The layer's outputs plus its inputs, and its final state."""
+        """Return the outputs plus the inputs, and the final state."""
         outputs, final = self.layer.run(x, layout, state)
         return x + outputs, final
 
 
 class RecurrentStack(nn.Module):
-    """Layers one on top of the other, with dropout between them (Zaremba et al. 2014)."""
+    """Stack of layers, with dropout between them (Zaremba et al. 2014)."""
 
     def __init__(self, layers: Sequence[RecurrentLayer], dropout: float = 0.0) -> None:
         super().__init__()
@@ -185,16 +182,16 @@ class RecurrentStack(nn.Module):
 
     @property
     def d_out(self) -> int:
-        """Width of the outputs."""
+        """Width of the output."""
         return self._layers[-1].d_out
 
     @property
     def n_states(self) -> list[int]:
-        """How many states each layer carries."""
+        """Number of states of each layer."""
         return [layer.n_states for layer in self._layers]
 
     def summary(self, finals: Sequence[States]) -> Float[Tensor, "B d_hidden"]:
-        """The final output of the last layer, from the final states that ``run`` returned."""
+        """Return the final output of the last layer from the final states returned by ``run``."""
         return self._layers[-1].output(finals[-1])
 
     @property
@@ -204,7 +201,7 @@ class RecurrentStack(nn.Module):
     def run(
         self, x: Float[Tensor, "T d_in"], layout: Layout
     ) -> tuple[Float[Tensor, "T d_out"], list[States]]:
-        """The last layer's outputs, and the final states of every layer."""
+        """Return the outputs of the last layer, and the final states of every layer."""
         finals = []
         for i, layer in enumerate(self._layers):
             x, final = layer.run(self.dropout(x) if i else x, layout)
@@ -214,7 +211,7 @@ class RecurrentStack(nn.Module):
     def forward(
         self, x: Float[Tensor, "T d_in"], layout: Layout, caches: Sequence[RecurrentCache] | None = None
     ) -> Float[Tensor, "T d_out"]:
-        """The last layer's outputs; with one cache for each layer, sequences are continued."""
+        """Return the outputs of the last layer; with one cache per layer, continue the sequences."""
         for i, layer in enumerate(self._layers):
             x = layer(self.dropout(x) if i else x, layout, None if caches is None else caches[i])
         return x

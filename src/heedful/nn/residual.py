@@ -1,12 +1,12 @@
-"""Residual connections around a part, with a norm after the sum or before the part.
+"""Residual connections around a sublayer, with a norm after the sum or before the sublayer.
 
     PostNorm:  x -> Norm(x + Dropout(part(x)))          Vaswani et al. 2017, section 3.1
     PreNorm:   x -> x + Dropout(part(Norm(x)))          Xiong et al. 2020, figure 1(b)
 
-With two of them in an encoder block there are 2^2 paths through it (S1). Pre-norm is absent from the
-lectures; a stack of pre-norm blocks needs one more norm at its end.
+An encoder block with two residual connections has 2^2 paths (S1). Pre-norm is not in the lectures; a stack
+of pre-norm blocks needs one more norm at its end.
 
-Their tap ``added`` sees ``Dropout(part(...))``: what the part adds to the residual stream.
+The tap ``added`` sees ``Dropout(part(...))``, which is added to the residual stream.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from heedful.nn.dropout import Dropout
 from heedful.nn.taps import Tap
 
-ADDED = "what the part adds to the residual stream"
+ADDED = "output of the sublayer that is added to the residual stream"
 
 
 class PostNorm(nn.Module):
@@ -29,7 +29,7 @@ class PostNorm(nn.Module):
         self.added = Tap(ADDED)
 
     def forward(self, x: Float[Tensor, "T d"], *context: Any) -> Float[Tensor, "T d"]:
-        """``context`` (layout, memory, cache) goes to the part as it is."""
+        """Apply the sublayer; ``context`` (layout, memory, cache) is passed to it unchanged."""
         return self.norm(x + self.added(self.dropout(self.part(x, *context))))
 
 
@@ -42,7 +42,7 @@ class PreNorm(nn.Module):
         self.added = Tap(ADDED)
 
     def forward(self, x: Float[Tensor, "T d"], *context: Any) -> Float[Tensor, "T d"]:
-        """``context`` (layout, memory, cache) goes to the part as it is."""
+        """Apply the sublayer; ``context`` (layout, memory, cache) is passed to it unchanged."""
         return x + self.added(self.dropout(self.part(self.norm(x), *context)))
 
 

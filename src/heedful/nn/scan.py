@@ -1,8 +1,8 @@
-"""A loop over time in which finished sequences drop out.
+"""Loop over time that removes finished sequences from the batch.
 
-Packed tokens ``[T, ...]`` lie sequence after sequence. A recurrence wants them step after step, with
-the longest sequences first, so that those still running are always the first rows of the batch. No
-padding exists in between, so nothing can leak from it, and no step computes what nobody reads.
+Packed tokens ``[T, ...]`` are ordered by sequence. A recurrence reads them by step, with the longest
+sequences first, so that running sequences are always the first rows of the batch. There is no padding that
+could leak into the results, and no wasted computation.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ Step = Callable[[tuple[Tensor, ...], Carry], tuple[Carry, Carry]]
 
 
 class _Permute(torch.autograd.Function):
-    """``x[order]`` for a permutation; the gradient is ``x[inverse]``, a gather and not a scatter."""
+    """Compute ``x[order]`` for a permutation; the gradient is a gather by ``inverse``, not a scatter."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
@@ -37,12 +37,12 @@ class _Permute(torch.autograd.Function):
 
 @dataclass(frozen=True, eq=False)
 class TimeMajor:
-    """The order of a layout's tokens by steps, longest sequences first.
+    """Tokens of a layout ordered by step, longest sequences first.
 
     Args:
-        sizes: how many sequences are still running at each step.
-        rows: the sequences in that order, and ``ranks`` the way back.
-        tokens: the index that brings packed tokens into it, and ``places`` the way back.
+        sizes: number of running sequences at each step.
+        rows: the sequences in that order; ``ranks`` is the inverse.
+        tokens: index that brings packed tokens into that order; ``places`` is the inverse.
     """
 
     sizes: tuple[int, ...]
@@ -53,7 +53,7 @@ class TimeMajor:
 
     @classmethod
     def of(cls, layout: Layout, *, reverse: bool = False) -> "TimeMajor":
-        """The order for ``layout``, with every sequence read from its end where ``reverse``."""
+        """Build the order of ``layout``; if ``reverse``, every sequence is read from its end."""
         order = layout._memo("time major", lambda: cls._made(layout))
         return layout._memo("time major, reversed", lambda: order._reversed(layout)) if reverse else order
 
@@ -70,13 +70,13 @@ class TimeMajor:
         return cls(sizes, rows, ranks, tokens, torch.argsort(tokens))
 
     def _reversed(self, layout: Layout) -> "TimeMajor":
-        # layout.backwards is its own inverse, so it leads to the way back too.
+        # layout.backwards is its own inverse, so it also gives the inverse order.
         tokens, places = layout.backwards[self.tokens], self.places[layout.backwards]
         return TimeMajor(self.sizes, self.rows, self.ranks, tokens, places)
 
     @property
     def rows_stay(self) -> bool:
-        """Whether all sequences have one length, and so keep their order."""
+        """Whether all sequences have the same length, and so keep their order."""
         return not self.sizes or self.sizes[0] == self.sizes[-1] == len(self.rows)
 
     @property
@@ -84,14 +84,14 @@ class TimeMajor:
         return self.rows_stay and len(self.sizes) <= 1
 
     def enter(self, x: Tensor) -> Tensor:
-        """Packed ``[T, ...]`` to steps ``[T, ...]``."""
+        """Reorder packed tokens ``[T, ...]`` by step."""
         if self._tokens_stay:
             return x
         out: Tensor = _Permute.apply(x, self.tokens, self.places)
         return out
 
     def leave(self, x: Tensor) -> Tensor:
-        """Steps ``[T, ...]`` back to packed ``[T, ...]``."""
+        """Reorder values by step ``[T, ...]`` to packed tokens."""
         if self._tokens_stay:
             return x
         out: Tensor = _Permute.apply(x, self.places, self.tokens)
@@ -102,15 +102,15 @@ def scan(step: Step, order: TimeMajor, inputs: tuple[Tensor, ...], carry: Carry)
     """Run ``step`` over time.
 
     Args:
-        step: ``step(inputs_t, carry) -> (outputs, carry)`` for the n sequences that still run; all are
-            tuples of tensors with n rows (in outputs and carry also None, which stays None).
-        order: the steps.
+        step: ``step(inputs_t, carry) -> (outputs, carry)`` for the n running sequences; all are tuples of
+            tensors with n rows (outputs and carry may contain None, which stays None).
+        order: order of the steps.
         inputs: tensors ``[T, ...]`` in that order (`TimeMajor.enter`), T > 0.
-        carry: what passes from step to step, with B rows, in the order of the layout.
+        carry: initial carry, with B rows, in the order of the layout.
 
     Returns:
-        The outputs of all steps, ``[T, ...]``, in the order of steps; and every sequence's carry after
-        its own last token, in the order of the layout. A sequence without tokens keeps its carry.
+        The outputs of all steps, ``[T, ...]``, ordered by step; and the carry of every sequence after its
+        last token, in the order of the layout. A sequence without tokens keeps its carry.
     """
     if not order.rows_stay:
         carry = _each(carry, lambda c: c.index_select(0, order.rows))
@@ -124,18 +124,18 @@ def scan(step: Step, order: TimeMajor, inputs: tuple[Tensor, ...], carry: Carry)
             carry, running = _each(carry, lambda c, n=n: c[:n]), n
         output, carry = step(now, carry)
         outputs.append(output)
-    carry = _joined([carry, *reversed(finished)])
+    carry = _concatenate([carry, *reversed(finished)])
     if not order.rows_stay:
         carry = _each(carry, lambda c: c.index_select(0, order.ranks))
-    return _joined(outputs), carry
+    return _concatenate(outputs), carry
 
 
 def _each(values: Carry, change: Callable[[Tensor], Tensor]) -> Carry:
     return tuple(None if value is None else change(value) for value in values)
 
 
-def _joined(parts: list[Carry]) -> Carry:
-    """Join tuples of tensors along their rows, place by place."""
+def _concatenate(parts: list[Carry]) -> Carry:
+    """Concatenate tuples of tensors elementwise along their rows."""
     if len(parts) == 1:
         return parts[0]
     joined = []

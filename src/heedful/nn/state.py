@@ -1,12 +1,11 @@
-"""What a decoder remembers between steps, made explicit.
+"""Decoder state between steps.
 
-A `State` has two halves. The *source* half belongs to sentences and is kept once for each: the
-memories that cross-attention reads. The *hypothesis* half belongs to the sequences being written:
-keys and values of their own tokens, recurrent states, alignment histories. ``width`` hypotheses
-share a sentence: hypothesis n writes about sentence ``n // width``. So the beams of a sentence are
-``width`` queries on one source, and nothing of the source is copied for them.
+A `State` has two parts. The *source* part is stored once per sentence: the memories that cross-attention
+reads. The *hypothesis* part belongs to the generated sequences: keys and values of their tokens, recurrent
+states, alignment histories. ``width`` hypotheses share a sentence: hypothesis n reads sentence
+``n // width``. The beams of a sentence are thus ``width`` queries on one source, which is not copied.
 
-A state that has been passed to a model is spent: caches are written in place.
+Do not reuse a state that was passed to a model: caches are updated in place.
 """
 
 from collections.abc import Sequence
@@ -22,19 +21,19 @@ from heedful.nn.layout import Layout
 
 @runtime_checkable
 class Cache(Protocol):
-    """What one layer remembers of each hypothesis."""
+    """Cache of one layer, with a row per hypothesis."""
 
     def select(self, rows: Int[Tensor, " M"]) -> Any:
-        """The cache of the hypotheses ``rows``, in that order; a row may be asked for twice."""
+        """Return the cache of the hypotheses ``rows``, in that order; rows may repeat."""
         ...
 
 
 @runtime_checkable
 class Memory(Protocol):
-    """What one layer reads of each sentence."""
+    """Source memory of one layer, with a row per sentence."""
 
     def select(self, sentences: Int[Tensor, " M"]) -> Any:
-        """The memory of some of the sentences, in that order."""
+        """Return the memory of the given sentences, in that order."""
         ...
 
 
@@ -42,7 +41,7 @@ class Memory(Protocol):
 class KeyValueCache:
     """Keys and values of the tokens so far: ``[N, G, capacity, d_k]`` and ``[N, G, capacity, d_v]``.
 
-    Room is preallocated and doubled when it runs out. What lies beyond a row's length is zero or
+    Capacity is preallocated and doubled when exhausted. Entries beyond the length of a row are zero or
     stale, and never visible.
     """
 
@@ -52,47 +51,47 @@ class KeyValueCache:
     def append(
         self, keys: Float[Tensor, "N G S d_k"], values: Float[Tensor, "N G S d_v"], layout: Layout
     ) -> tuple[Float[Tensor, "N G K d_k"], Float[Tensor, "N G K d_v"]]:
-        """Write the tokens of ``layout`` at their positions; return all that is visible so far."""
+        """Write the tokens of ``layout`` at their positions; return all keys and values so far."""
         length = layout.through.max_length
-        self.keys = _with_room(self.keys, keys, length)
-        self.values = _with_room(self.values, values, length)
+        self.keys = _with_capacity(self.keys, keys, length)
+        self.values = _with_capacity(self.values, values, length)
         if len(set(layout.starts)) == 1 and layout.is_rectangular:
             span = slice(layout.starts[0], layout.starts[0] + layout.max_length)
             self.keys[:, :, span] = keys
             self.values[:, :, span] = values
         else:
-            rows, places, positions = layout.sequence, layout.within, layout.positions
-            self.keys[rows, :, positions] = keys[rows, :, places]
-            self.values[rows, :, positions] = values[rows, :, places]
+            rows, columns, positions = layout.sequence, layout.within, layout.positions
+            self.keys[rows, :, positions] = keys[rows, :, columns]
+            self.values[rows, :, positions] = values[rows, :, columns]
         return self.keys[:, :, :length], self.values[:, :, :length]
 
     def select(self, rows: Int[Tensor, " M"]) -> "KeyValueCache":
-        """The cache of the hypotheses ``rows``."""
+        """Return the cache of the hypotheses ``rows``."""
         if self.keys is None or self.values is None:
             return KeyValueCache()
         return KeyValueCache(self.keys.index_select(0, rows), self.values.index_select(0, rows))
 
 
-def _with_room(held: Tensor | None, new: Tensor, length: int) -> Tensor:
-    """``held`` with at least ``length`` places, grown by doubling; zeros where nothing was written."""
-    have = 0 if held is None else held.shape[2]
-    if held is not None and have >= length:
+def _with_capacity(held: Tensor | None, new: Tensor, length: int) -> Tensor:
+    """Return ``held`` with a capacity of at least ``length``, grown by doubling and filled with zeros."""
+    capacity = 0 if held is None else held.shape[2]
+    if held is not None and capacity >= length:
         return held
-    room = new.new_zeros(new.shape[0], new.shape[1], max(length, 2 * have, 16), new.shape[3])
+    grown = new.new_zeros(new.shape[0], new.shape[1], max(length, 2 * capacity, 16), new.shape[3])
     if held is not None:
-        room[:, :, :have] = held
-    return room
+        grown[:, :, :capacity] = held
+    return grown
 
 
 @dataclass
 class State:
-    """Everything between two steps of decoding.
+    """Decoder state between two steps.
 
     Args:
-        memories: the source half, one entry for each layer that reads the source.
-        caches: the hypothesis half, one entry for each layer that remembers.
-        lengths: tokens so far of each hypothesis (N of them); the next token's position.
-        width: hypotheses that share a sentence.
+        memories: source part, one entry per layer that reads the source.
+        caches: hypothesis part, one entry per layer with a cache.
+        lengths: number of tokens so far of each of N hypotheses, which is the position of the next token.
+        width: number of hypotheses per sentence.
     """
 
     memories: list[Any]
@@ -101,7 +100,7 @@ class State:
     width: int = 1
 
     def select(self, rows: Int[Tensor, " M"]) -> "State":
-        """Reorder hypotheses (row n of the result continues row ``rows[n]``); sentences stay.
+        """Reorder hypotheses (row n of the result continues row ``rows[n]``); keep the sentences.
 
         Row n must belong to the same sentence as row ``rows[n]``.
         """
@@ -112,13 +111,13 @@ class State:
         )
 
     def widen(self, width: int) -> "State":
-        """Repeat every hypothesis ``width`` times, side by side; the source half is shared."""
+        """Repeat every hypothesis ``width`` times in adjacent rows; the source part is shared."""
         rows = torch.arange(len(self.lengths)).repeat_interleave(width)
         rows = rows.to(self.device)
         return replace(self.select(rows), width=self.width * width)
 
     def keep(self, sentences: Sequence[int]) -> "State":
-        """Drop all sentences but these, from both halves."""
+        """Keep only these sentences, in both parts."""
         kept = torch.tensor(list(sentences), dtype=torch.int64, device=self.device)
         rows = kept[:, None] * self.width + torch.arange(self.width, device=self.device)
         state = self.select(rows.flatten())
@@ -126,7 +125,7 @@ class State:
 
     @property
     def device(self) -> torch.device:
-        """Where the caches live (the CPU while they are empty)."""
+        """Device of the caches (the CPU while they are empty)."""
         for part in (*self.caches, *self.memories):
             for value in vars(part).values():
                 if isinstance(value, Tensor):
@@ -134,10 +133,10 @@ class State:
         return torch.device("cpu")
 
     def next_layout(self, lengths: Sequence[int]) -> Layout:
-        """The layout of ``lengths`` further tokens for each hypothesis."""
+        """Return the layout of the next ``lengths`` tokens of each hypothesis."""
         return Layout.of(lengths, self.lengths, self.device)
 
     def advanced(self, lengths: Sequence[int]) -> "State":
-        """The state after ``lengths`` more tokens of each hypothesis were written to the caches."""
+        """Return the state after ``lengths`` more tokens of each hypothesis were written to the caches."""
         after = tuple(a + b for a, b in zip(self.lengths, lengths, strict=True))
         return replace(self, lengths=after)

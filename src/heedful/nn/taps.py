@@ -1,20 +1,21 @@
-"""Named points in a model at which values can be read or replaced while it runs.
+"""Named points in a model at which values can be read or replaced during the forward pass.
 
-A `Tap` is a module that hands its input on. There are two ways to attach to one:
+A `Tap` is an identity module. Two kinds of callables can be attached to it:
 
-| | sees | may replace | attention scores and weights |
+| | receives | may replace values | attention scores and weights |
 |---|---|---|---|
-| a listener | what passes | yes | that layer takes the explicit path, all heads |
-| a watcher | copies of what passes, or would | no | computed beside the fast path, of the heads asked for |
+| hook | the value itself | yes | the layer uses the explicit kernel, for all heads |
+| observer | a copy of the value | no | computed next to the fast kernel, for the requested heads |
 
-Fast kernels show no attention weights. For a watcher they are computed from the very queries and keys that
-the kernel was given, outside the graph of gradients, in fp32 where those have fewer bits; memory is spent on
-what is asked for alone. What a model computes is bit for bit what it computes unwatched; but a stack that was
-compiled for training runs those blocks uncompiled to which somebody is attached.
+Fast kernels do not return attention weights. For an observer they are recomputed from the kernel's queries
+and keys, without gradients, at least in fp32; memory is used only for the requested values. Observers do not
+change the output of a model, bit for bit. In a stack compiled for training, blocks with hooks or observers
+run uncompiled.
 
-An attachment holds for the thread that made it: what others compute with the same model passes it by.
+Hooks and observers apply only to the thread that attached them; other threads that run the same model are
+not affected.
 
-`docs/taps.md` lists the taps of every family of models, with their shapes.
+`docs/taps.md` lists the taps of every model family, with their shapes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,17 +28,19 @@ from torch import Tensor, nn
 T = TypeVar("T")
 Hook = Callable[[Tensor], Tensor | None]
 Heads = Sequence[int] | None
-"""Which heads, counted from 0; None: all."""
+"""Indices of heads, from 0; None: all heads."""
 Observer = tuple[Heads, Callable[[Tensor], None]]
 ByThread = dict[int, list[T]]
 
 
 class Tap(nn.Module):
-    """Hands its input on; listeners see it, and what a listener returns replaces it; watchers see it.
+    """Identity module at which values can be observed or replaced.
+
+    A value returned by a hook replaces the input; observers receive the result.
 
     Args:
-        says: what passes here, in a few words.
-        read_only: whether it is shown after it was used, so that nothing can take its place.
+        says: short description of the value.
+        read_only: the value has already been used and cannot be replaced.
     """
 
     def __init__(self, says: str = "", *, read_only: bool = False) -> None:
@@ -48,37 +51,37 @@ class Tap(nn.Module):
 
     @property
     def active(self) -> bool:
-        """Whether the value itself must pass: somebody listens, in this thread."""
-        return bool(_here(self._hooks))
+        """Whether a hook is attached in this thread."""
+        return bool(_in_this_thread(self._hooks))
 
     @property
     def observed(self) -> bool:
-        """Whether somebody wants to know the value, in this thread, without a part in it."""
-        return bool(_here(self._observers))
+        """Whether an observer is attached in this thread."""
+        return bool(_in_this_thread(self._observers))
 
     @property
     def attached(self) -> bool:
-        """Whether the value is wanted at all, in this thread."""
+        """Whether a hook or an observer is attached in this thread."""
         return self.active or self.observed
 
     @property
     def busy(self) -> bool:
-        """Whether somebody is attached, in whichever thread."""
+        """Whether a hook or an observer is attached in any thread."""
         return bool(self._hooks or self._observers)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x``, or what the listeners made of it.
+        """Return ``x``, or its replacement by the hooks.
 
         Raises:
-            ValueError: a listener returned something, and the value is read-only.
+            ValueError: a hook returned a value, but the tap is read-only.
         """
-        for hook in _here(self._hooks):
+        for hook in _in_this_thread(self._hooks):
             replaced = hook(x)
             if replaced is None:
                 continue
             if self.read_only:
                 raise ValueError(
-                    f"{self.says or 'this value'}: shown after it was used, so it cannot be replaced"
+                    f"{self.says or 'this value'} is read-only: it has been used and cannot be replaced"
                 )
             x = replaced
         if self.observed:
@@ -86,65 +89,65 @@ class Tap(nn.Module):
         return x
 
     def notify(self, x: Tensor) -> None:
-        """Give each watcher a copy of the heads of ``x`` that it asks for.
+        """Pass a copy of ``x``, or of the requested heads, to each observer.
 
-        A copy, because ``x`` may be a view of something larger, or be written to later (a cache).
+        The value is copied because ``x`` may be a view of a larger tensor or be modified later (a cache).
 
         Raises:
-            ValueError: heads are asked for, and x is not ``[B, H, ..., ...]``.
+            ValueError: heads are requested, but x is not ``[B, H, ..., ...]``.
         """
 
-        def copied(heads: Heads) -> Tensor:
+        def copy_of(heads: Heads) -> Tensor:
             if heads is None:
                 return x.detach().clone()
             if x.dim() != 4:
                 raise ValueError(
-                    f"{self.says or 'this value'}: of shape {list(x.shape)}, without heads to choose"
+                    f"{self.says or 'this value'} has shape {list(x.shape)}, without an axis for heads"
                 )
             return x.detach()[:, list(heads)]
 
-        self.show(copied)
+        self.show(copy_of)
 
     def show(self, compute: Callable[[Heads], Tensor]) -> None:
-        """Tell the watchers a value that does not pass here, computed for the heads that each asks for."""
-        for heads, see in _here(self._observers):
-            see(compute(heads))
+        """Pass a value computed for the requested heads to each observer, without a forward pass."""
+        for heads, observe in _in_this_thread(self._observers):
+            observe(compute(heads))
 
 
-def _here(attached: Any) -> Sequence[Any]:
-    """What is attached in this thread."""
-    # Without the type `ByThread`: a check of its items at run time would meet what other threads change.
-    # First whether there is anything at all: a graph of a tap that nobody uses must not ask for its thread.
+def _in_this_thread(attached: Any) -> Sequence[Any]:
+    """Return what is attached in this thread."""
+    # Not annotated as `ByThread`: runtime type checks would read items while other threads change them.
+    # Check for emptiness first: the compiled graph of an unused tap must not call `get_ident`.
     return attached.get(get_ident(), ()) if attached else ()
 
 
 def taps(model: nn.Module) -> dict[str, Tap]:
-    """All taps of a model by their dotted names."""
+    """Return all taps of a model by dotted name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, Tap)}
 
 
 def attached(model: nn.Module) -> bool:
-    """Whether somebody listens to a tap of the model, or watches one, in this thread."""
+    """Return whether any tap of the model has a hook or an observer in this thread."""
     return any(tap.attached for tap in taps(model).values())
 
 
 @contextmanager
 def intervene(model: nn.Module, hooks: Mapping[str, Hook]) -> Iterator[None]:
-    """Attach listeners by tap name for as long as the context lasts.
+    """Attach hooks by tap name within the context.
 
     Raises:
-        KeyError: there is no such tap; the message lists those there are.
+        KeyError: there is no such tap; the message lists the existing ones.
     """
-    found = _known(model, hooks)
-    with _holding([(found[name]._hooks, hook) for name, hook in hooks.items()]):
+    found = _taps_named(model, hooks)
+    with _attaching([(found[name]._hooks, hook) for name, hook in hooks.items()]):
         yield
 
 
 @contextmanager
 def recording(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, list[Tensor]]]:
-    """Collect what passes the named taps: one tensor for each time that something passed.
+    """Collect the values of the named taps, one tensor per forward pass through the tap.
 
-    They are the tensors themselves, with their graph.
+    The tensors are not copied and keep their autograd graph.
     """
     record: dict[str, list[Tensor]] = {name: [] for name in names}
     with intervene(model, {name: values.append for name, values in record.items()}):
@@ -153,27 +156,27 @@ def recording(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, list
 
 @contextmanager
 def capture(model: nn.Module, wanted: Mapping[str, Heads]) -> Iterator[dict[str, list[Tensor]]]:
-    """Collect values beside the fast paths: one tensor, detached, for each time that something passed.
+    """Collect detached copies of values without changing kernels, one per forward pass through the tap.
 
     Args:
-        model: runs as it always does.
-        wanted: by the names of taps, which heads (of taps whose values are ``[B, H, ..., ...]``; keys and
-            values may have fewer heads than queries); None: the whole value.
+        model: its outputs do not change.
+        wanted: heads by tap name (for values ``[B, H, ..., ...]``; keys and values may have fewer heads than
+            queries); None: the whole value.
 
     Raises:
-        KeyError: there is no such tap; the message lists those there are.
+        KeyError: there is no such tap; the message lists the existing ones.
     """
     record: dict[str, list[Tensor]] = {name: [] for name in wanted}
-    found = _known(model, wanted)
+    found = _taps_named(model, wanted)
     observers = {
         name: (None if heads is None else tuple(heads), record[name].append) for name, heads in wanted.items()
     }
-    with _holding([(found[name]._observers, observer) for name, observer in observers.items()]):
+    with _attaching([(found[name]._observers, observer) for name, observer in observers.items()]):
         yield record
 
 
-def _known(model: nn.Module, names: Iterable[str]) -> dict[str, Tap]:
-    """The taps of these names, or a KeyError."""
+def _taps_named(model: nn.Module, names: Iterable[str]) -> dict[str, Tap]:
+    """Return the taps of these names; raise KeyError if one does not exist."""
     known = taps(model)
     if missing := sorted({*names} - {*known}):
         raise KeyError(f"no tap named {missing[0]!r}; there are {sorted(known)}")
@@ -181,15 +184,15 @@ def _known(model: nn.Module, names: Iterable[str]) -> dict[str, Tap]:
 
 
 @contextmanager
-def _holding(places: Sequence[tuple[ByThread[Any], Any]]) -> Iterator[None]:
-    """Each thing is attached, in this thread, for as long as the context lasts, however that ends."""
+def _attaching(pairs: Sequence[tuple[ByThread[Any], Any]]) -> Iterator[None]:
+    """Attach each callable to its registry in this thread; detach on exit, also after an exception."""
     thread = get_ident()
-    for place, thing in places:
-        place.setdefault(thread, []).append(thing)
+    for registry, attachment in pairs:
+        registry.setdefault(thread, []).append(attachment)
     try:
         yield
     finally:
-        for place, thing in places:
-            place[thread].remove(thing)
-            if not place[thread]:
-                del place[thread]
+        for registry, attachment in pairs:
+            registry[thread].remove(attachment)
+            if not registry[thread]:
+                del registry[thread]

@@ -1,4 +1,4 @@
-"""Who sees whom, as a value: it can be made dense, handed to a kernel, or asked for a hint."""
+"""Attention visibility: which queries see which keys, as a mask or as a hint for kernels."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -17,21 +17,21 @@ Hint = Literal["all", "causal", "dense"]
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """The set S_i of keys that each query i may attend to (lecture S4: the sum runs over r in S_i).
+    """Set S_i of keys that each query i may attend to (lecture S4: the sum runs over r in S_i).
 
-    A query sees a key of its own row when every condition that is set holds, with p the position
-    (`Layout.positions`) of the query, and r ``key_stride`` times that of the key:
+    A query sees a key of its row if every specified condition holds, with p the position
+    (`Layout.positions`) of the query and r the position of the key times ``key_stride``:
 
-    | condition | holds when |
+    | condition | holds if |
     |---|---|
     | always | the key is a real token |
     | ``causal`` | r <= p |
     | ``window`` w | abs(p - r) < w |
-    | ``block`` b, ``earlier_blocks`` n | 0 <= p // b - r // b <= n: its own block, or one of n before |
-    | ``allowed`` | the given entry is true; any shape that broadcasts to [B, Q, K] |
+    | ``block`` b, ``earlier_blocks`` n | 0 <= p // b - r // b <= n: the same block or one of n before |
+    | ``allowed`` | its entry is true; any shape that broadcasts to [B, Q, K] |
 
-    Row n of the queries belongs to row n of the keys. A stride above 1 is for keys that stand for
-    several tokens each (`heedful.nn.attention.compressed`).
+    Row n of the queries attends to row n of the keys. A stride above 1 is for keys that represent several
+    tokens each (`heedful.nn.attention.compressed`).
     """
 
     queries: "Layout"
@@ -46,16 +46,17 @@ class Visibility:
     def __post_init__(self) -> None:
         if self.queries.n_sequences != self.keys.n_sequences:
             raise ValueError(
-                f"{self.queries.n_sequences} rows of queries but {self.keys.n_sequences} of keys"
+                "queries and keys must have the same number of rows, "
+                f"got {self.queries.n_sequences} and {self.keys.n_sequences}"
             )
 
     @lazy
     def hint(self) -> Hint:
-        """How a kernel may treat it.
+        """Simplest mask that a kernel may use.
 
-        ``all``: every query sees every key of its row, and rows are full. ``causal``: query i sees
-        keys 0..i of the rectangle; keys that are padding lie after every real query, so ragged rows
-        are covered too. ``dense``: take the mask.
+        ``all``: no mask; every query sees every key of its row, and there is no padding. ``causal``: query i
+        sees keys 0..i of the padded row; padding keys come after every real query, so rows may differ in
+        length. ``dense``: `mask` is required.
         """
         if self.window is not None or self.block is not None or self.allowed is not None:
             return "dense"
@@ -74,7 +75,7 @@ class Visibility:
 
     @lazy
     def _keys_all_past(self) -> bool:
-        """Whether causality hides nothing: every query at or after the last key of its row."""
+        """Whether the causal mask hides nothing: every query is at or after the last key of its row."""
         if self.queries.is_new and self.keys.is_new:
             return self.keys.is_rectangular and self.keys.max_length <= 1
         rows = zip(self.queries.starts, self.keys.starts, self.keys.lengths, strict=True)
@@ -82,30 +83,30 @@ class Visibility:
 
     @lazy
     def hides_nonpadding(self) -> bool:
-        """Whether some real key may be invisible to some query of its own row."""
+        """Whether a real key may be invisible to a query of its row."""
         if self.window is not None or self.block is not None or self.allowed is not None:
             return True
         return self.causal and not self._keys_all_past
 
     @lazy
     def every_query_sees_a_key(self) -> bool:
-        """Whether it is certain that no query is left without a key."""
+        """Whether every query is guaranteed to see a key."""
         if self.allowed is not None or self.keys.has_empty:
             return False
         unbounded = self.window is None and self.block is None
-        if unbounded and (not self.causal or self.keys.is_new):  # the first key is seen by all
+        if unbounded and (not self.causal or self.keys.is_new):  # all queries see the first key
             return True
         if self.key_stride != 1:
             return False
         if self.queries is self.keys and self.keys.is_new:
             return True
-        # Otherwise a query is sure of a key when it is among the keys itself.
+        # Otherwise a query is guaranteed to see a key if the query itself is among the keys.
         ends = zip(self.queries.starts, self.queries.lengths, self.keys.lengths, strict=True)
         return self.keys.is_new and all(s + n <= k for s, n, k in ends)
 
     @lazy
     def mask(self) -> Bool[Tensor, "B Q K"]:
-        """The dense form: true where the query sees the key. Padding queries see what they may."""
+        """Dense mask: true if the query sees the key. The rows of padding queries are not masked."""
         device = self.keys.device
         shape = (self.queries.n_sequences, self.queries.max_length, self.keys.max_length)
         q = torch.arange(shape[1], device=device) + self.queries.start_tensor[:, None]
@@ -117,13 +118,13 @@ class Visibility:
         if self.window is not None:
             seen = seen & ((q - k).abs() < self.window)
         if self.block is not None:
-            back = q // self.block - k // self.block
-            seen = seen & (back >= 0) & (back <= self.earlier_blocks)
+            distance = q // self.block - k // self.block
+            seen = seen & (distance >= 0) & (distance <= self.earlier_blocks)
         if self.allowed is not None:
             seen = seen & self.allowed
         return seen
 
     @lazy
     def hidden(self) -> Bool[Tensor, "B Q K"]:
-        """The other way about: true where the query does not see the key."""
+        """Inverse of `mask`: true if the query does not see the key."""
         return ~self.mask

@@ -1,4 +1,4 @@
-"""Terms of the loss that keep the experts of a mixture equally busy.
+"""Loss terms that balance the load of the experts of a mixture.
 
     Importance(X)_i = sum_x G(x)_i          importance = CV(Importance(X))^2        equations 6 and 7
     Load(X)_i       = sum_x P(x, i)         load       = CV(Load(X))^2              equations 10 and 11
@@ -6,10 +6,10 @@
 of Shazeer et al. 2017, section 4 and appendix A. CV, the coefficient of variation, is the standard
 deviation over the mean, here over the n experts; X are the tokens of a micro-batch.
 
-As terms, they are sums of CV^2 over tokens: each token of X counts with the CV^2 of X. The term of an
-update is then the mean over its micro-batches, weighted by their tokens. That is not the CV^2 of all
-tokens of the update, so the same update cut into other micro-batches has another gradient: gates declare
-it (``balances_batch``).
+As terms, they are sums of CV^2 over tokens: each token of X contributes the CV^2 of X. The term of an
+update is then the mean over its micro-batches, weighted by their tokens. This differs from the CV^2 of all
+tokens of the update, so the gradient depends on the split into micro-batches; gates declare this
+(``balances_batch``).
 """
 
 from collections.abc import Callable, Iterator
@@ -23,16 +23,16 @@ from heedful.nn.experts import Gate, NoisyTopKGate
 from heedful.nn.taps import recording
 from heedful.objectives.terms import Supervised, Term
 
-# What the mean is kept away from zero by, where there is no token.
+# Avoids division by zero if there are no tokens.
 EPSILON = 1e-10
 
 
 class Balance:
-    """The terms of all gates in a model, none where it has none.
+    """Balance terms of all gates in a model; none if it has no gates.
 
-    Terms: ``importance``, and ``load`` where gates draw noise; and ``max_load``, which is only reported: the
-    number of tokens that the busiest expert got, over the mean of all experts. Several layers of experts
-    add theirs up; of ``max_load`` the greatest is told.
+    Terms: ``importance``; ``load`` if gates are noisy; and ``max_load`` (reported only): the number of tokens
+    of the busiest expert over the mean of all experts. Terms of several layers are added up; ``max_load`` is
+    their maximum.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -44,36 +44,36 @@ class Balance:
             "load": {gate.load for gate in self.noisy.values()},
         }
         if any(len(each) > 1 for each in self.weights.values()):
-            raise ValueError("all gates of a model must give a term of the loss one weight")
+            raise ValueError("all gates of a model must use the same importance and the same load weight")
         self.taps = [f"{name}.gates" for name in self.gates] + [f"{name}.chances" for name in self.noisy]
 
     def counts(self, batch: Supervised) -> dict[str, int]:
-        """All run over the tokens that the model reads."""
+        """Return the counts of all terms: the number of input tokens."""
         names = [name for name, weights in self.weights.items() if weights]
         return dict.fromkeys([*names, *(["max_load"] if self.gates else [])], batch.inputs.layout.n_tokens)
 
     @contextmanager
     def attached(self, batch: Supervised) -> Iterator[Callable[[], list[Term]]]:
-        """Listen while the model runs once on the batch; what is given then tells the terms."""
+        """Record the gates during one forward pass; yield a function that returns the terms."""
         if not self.gates:
             yield list
             return
-        with recording(self.model, self.taps) as seen:
-            yield lambda: self._terms(seen, batch.inputs.layout.n_tokens)
+        with recording(self.model, self.taps) as recorded:
+            yield lambda: self._terms(recorded, batch.inputs.layout.n_tokens)
 
-    def _terms(self, seen: dict[str, list[Tensor]], n_tokens: int) -> list[Term]:
-        gates = [gate for name in self.gates for gate in seen[f"{name}.gates"]]
-        chances = [chance for name in self.noisy for chance in seen[f"{name}.chances"]]
-        found = []
+    def _terms(self, recorded: dict[str, list[Tensor]], n_tokens: int) -> list[Term]:
+        gates = [gate for name in self.gates for gate in recorded[f"{name}.gates"]]
+        chances = [chance for name in self.noisy for chance in recorded[f"{name}.chances"]]
+        terms = []
         for name, each in (("importance", gates), ("load", chances)):
             if each:
                 sums = torch.stack([squared_variation(x.sum(0)) for x in each]).sum() * n_tokens
-                found.append(Term(name, sums, n_tokens, *self.weights[name]))
+                terms.append(Term(name, sums, n_tokens, *self.weights[name]))
         loads = [(x > 0).sum(0).float() for x in gates]
         peaks = torch.stack([load.max() / load.mean().clamp(min=EPSILON) for load in loads])
-        return [*found, Term("max_load", peaks.max() * n_tokens, n_tokens, weight=0.0)]
+        return [*terms, Term("max_load", peaks.max() * n_tokens, n_tokens, weight=0.0)]
 
 
 def squared_variation(x: Float[Tensor, " n"]) -> Float[Tensor, ""]:
-    """``CV(x)^2``: the variance of the n numbers over the square of their mean."""
+    """Return ``CV(x)^2``: the variance of the n numbers over the square of their mean."""
     return x.var(correction=0) / (x.mean().square() + EPSILON)

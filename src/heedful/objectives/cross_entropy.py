@@ -17,23 +17,23 @@ from heedful.objectives.terms import Supervised, Term
 Loss = tuple[Float[Tensor, ""], Float[Tensor, ""]]
 
 
-# Rows whose logits are worked on at once hold so many of them: 8 MiB in fp32, which stays in the cache.
+# Number of logits computed at once: 8 MiB in fp32, which fits in the CPU cache.
 BLOCK = 1 << 21
-# Fewer rows than this make poor matrix products.
+# Matrix products with fewer rows are inefficient.
 FEWEST_ROWS = 64
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     """Sums over tokens of the smoothed loss and of the plain negative log-likelihood.
 
-    As the result is a sum, its gradient is known up to a factor while the logits x are at hand: it is
-    formed there, and scaled in `backward`. With w_v the rows of the weight and m = mean_v w_v:
+    The result is a sum, so its gradient is known up to a factor in the forward pass: it is computed there
+    from the logits x, and scaled in `backward`. With w_v the rows of the weight and m = mean_v w_v:
 
         - sum_v q(v) log p(v)  =  (1 - eps) (log Z - x_y) + eps (log Z - h·m),   log Z = log sum_v e^{x_v}
         gradient of x_v        =  p(v) - (1 - eps) [v = y] - eps / V
 
-    The last part is the same for all v. It enters the gradients of h and W as vectors, eps·m and
-    eps·(sum_t h_t) / V, and costs no pass over the logits.
+    The last part is the same for all v. It enters the gradients of h and W as the vectors eps·m and
+    eps·(sum_t h_t) / V, without a pass over the logits.
     """
 
     @staticmethod
@@ -48,38 +48,38 @@ class _LinearCrossEntropy(torch.autograd.Function):
         compute: torch.dtype,
         differentiated: bool,
     ) -> Any:
-        # Of parameters, needs_input_grad is true under torch.no_grad too.
-        wanted = differentiated and any(ctx.needs_input_grad[:3])
+        # For parameters, needs_input_grad is true even under torch.no_grad.
+        needs_grad = differentiated and any(ctx.needs_input_grad[:3])
         h, w = hidden.to(compute), weight.to(compute)
         n_tokens, n_types = h.shape[0], w.shape[0]
         mean = w.mean(0, dtype=torch.float32)
         smooth = (h.float() @ mean).sum() + (0.0 if bias is None else n_tokens * bias.float().mean())
-        grad_hidden = torch.empty_like(hidden) if wanted else None
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if wanted else None
-        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and bias is not None else None
+        grad_hidden = torch.empty_like(hidden) if needs_grad else None
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else None
+        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_grad and bias is not None else None
         log_z, correct = smooth.new_zeros(()), smooth.new_zeros(())
-        kept = h.new_empty(min(chunk, n_tokens) if wanted else 0, n_types)
-        # Where products take fp32, logits are formed where the softmax, and then its gradient, replaces them.
-        in_place = wanted and kept.dtype == torch.float32
-        for rows in _even(n_tokens, chunk):
+        kept = h.new_empty(min(chunk, n_tokens) if needs_grad else 0, n_types)
+        # In fp32, the softmax and then the gradient overwrite the logits in place.
+        in_place = needs_grad and kept.dtype == torch.float32
+        for rows in _even_slices(n_tokens, chunk):
             if in_place:
                 torch.mm(h[rows], w.T, out=kept[: rows.stop - rows.start])
-            for block in _even(rows, max(FEWEST_ROWS, BLOCK // n_types)):
+            for block in _even_slices(rows, max(FEWEST_ROWS, BLOCK // n_types)):
                 y = targets[block, None]
-                place = kept[block.start - rows.start : block.stop - rows.start]
-                x = place if in_place else (h[block] @ w.T).float()
+                buffer = kept[block.start - rows.start : block.stop - rows.start]
+                x = buffer if in_place else (h[block] @ w.T).float()
                 if bias is not None:
                     x += bias
                 top, picked = x.amax(-1), x.gather(1, y)
-                p = torch.softmax(x, -1, out=place if in_place else None)
+                p = torch.softmax(x, -1, out=buffer if in_place else None)
                 # p at the largest logit is at least 1 / V, so its logarithm is exact.
                 log_z += (top - p.amax(-1).log()).sum()
                 correct += picked.sum()
-                if not wanted:
+                if not needs_grad:
                     continue
                 p.scatter_add_(1, y, p.new_full(y.shape, smoothing - 1.0))
                 if not in_place:
-                    place.copy_(p)
+                    buffer.copy_(p)
                 if grad_bias is not None:
                     grad_bias += p.sum(0)
             if grad_hidden is None or grad_weight is None:
@@ -106,8 +106,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return (*scaled, None, None, None, None, None)
 
 
-def _even(rows: int | slice, most: int) -> list[slice]:
-    """Cut rows into slices of nearly equal length, none above ``most``."""
+def _even_slices(rows: int | slice, most: int) -> list[slice]:
+    """Split rows into slices of nearly equal length, at most ``most`` each."""
     rows = slice(0, rows) if isinstance(rows, int) else rows
     length = rows.stop - rows.start
     n = -(-length // most)
@@ -122,14 +122,14 @@ def linear_cross_entropy(
     smoothing: float = 0.0,
     chunk: int = 1024,
 ) -> Loss:
-    """``(loss, nll)``: summed smoothed cross-entropy, and the summed -log p(y) without gradient.
+    """Return ``(loss, nll)``: summed smoothed cross-entropy, and the summed -log p(y) without gradient.
 
-    Peak memory is chunk x V, never T x V. Under autocast the products run in its type; the softmax
-    and the sums are always fp32.
+    Peak memory is chunk x V instead of T x V. Under autocast, products use its dtype; the softmax and the
+    sums are always fp32.
     """
     device = hidden.device.type
-    lowered = torch.is_autocast_enabled(device)
-    compute = torch.get_autocast_dtype(device) if lowered else weight.dtype
+    autocast = torch.is_autocast_enabled(device)
+    compute = torch.get_autocast_dtype(device) if autocast else weight.dtype
     with torch.autocast(device, enabled=False):
         loss, nll = _LinearCrossEntropy.apply(
             hidden, weight, bias, targets, smoothing, chunk, compute, torch.is_grad_enabled()
@@ -138,26 +138,26 @@ def linear_cross_entropy(
 
 
 class NextToken:
-    """Every position predicts the token that follows it, or those of which the batch wants it.
+    """Next-token prediction at every position, or at the positions that the batch selects.
 
-    Terms: ``token`` (the loss, smoothed) and ``nll`` (reported only; exp(nll / count) is perplexity).
+    Terms: ``token`` (the loss, smoothed) and ``nll`` (reported only; exp(nll / count) is the perplexity).
 
     Args:
-        smoothing: eps.
-        chunk: tokens whose logits exist at one time.
+        smoothing: label smoothing, eps.
+        chunk: number of tokens whose logits are computed at once.
     """
 
     def __init__(self, smoothing: float = 0.0, chunk: int = 1024) -> None:
         if not 0 <= smoothing < 1:
-            raise ValueError(f"smoothing must be in [0, 1), not {smoothing}")
+            raise ValueError(f"smoothing must be in [0, 1), got {smoothing}")
         self.smoothing, self.chunk = smoothing, chunk
 
     def counts(self, batch: Supervised) -> dict[str, int]:
-        """Both terms run over all target tokens."""
+        """Return the counts of both terms: the number of target tokens."""
         return dict.fromkeys(("token", "nll"), len(batch.targets))
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
-        """Apply ``heads["token"]``, a linear layer, and compare with the targets."""
+        """Apply ``heads["token"]``, a linear layer, and compute the terms."""
         head: Any = heads["token"]
         loss, nll = linear_cross_entropy(
             batch.picked(hidden), head.weight, head.bias, batch.targets, self.smoothing, self.chunk

@@ -1,16 +1,16 @@
-"""Guided attention: one head of the attention over the source also learns which words stand for which.
+"""Guided attention: supervise one head of the attention over the source with word alignments.
 
     loss = - sum_{t in A} sum_s G_ts log alpha_ts,     G_ts = [t and s are linked] / (links of t)
 
-A are the target tokens with a link, and alpha_ts the weight of source token s at the decoder's step of target
-token t: the one that foretells it (its *output*), or the one that reads it (its *input*). The head that reads
-knows which word it is asked for, which is much easier to learn. The term is the mean over A. Tokens without a
-link are told nothing.
+A are the target tokens with a link, and alpha_ts is the weight of source token s at the decoder step of
+target token t: the step that predicts it (``output``) or the step that reads it (``input``). At the input
+step the head knows the target word, which is much easier to learn. The term is the mean over A; tokens
+without a link do not contribute.
 
-Sources: Chen et al. 2016 (a cross-entropy, for a recurrent decoder); Garg et al. 2019 (one head of the last
-but one layer of a Transformer, weight 0.05); Chen et al. 2020 (the step of the input). Garg divides by all
-target tokens, so theirs is a smaller weight where few are linked; and theirs reads the whole target in a
-second pass, for which this has no form.
+Sources: Chen et al. 2016 (a cross-entropy, for a recurrent decoder); Garg et al. 2019 (one head of the
+second-to-last layer of a Transformer, weight 0.05); Chen et al. 2020 (the input step). Garg divides by all
+target tokens, which gives a smaller weight if few are linked, and reads the whole target in a second pass,
+which is not supported here.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,25 +26,23 @@ from heedful.objectives.terms import Linked, Supervised, Term
 
 ALIGNMENT = "alignment"
 DecoderStep = Literal["output", "input"]
-"""Of which a target token is what is foretold, or what is read: the step before it, or its own."""
-# The least weight whose logarithm is taken: a product of softmax may come to exactly zero.
+"""Decoder step of a target token: the step that predicts it (``output``) or reads it (``input``)."""
+# Weights are clamped to this minimum before the logarithm: softmax may underflow to zero.
 LEAST = torch.finfo(torch.float32).tiny
 
 
 class Guidance:
-    """The term of one head.
+    """Guided attention loss of one head.
 
-    Terms: ``alignment``, where the batch has links (`heedful.data.batch.Batch.linked`); else none, and
-    the model runs as it always does.
-
-    While somebody listens, that layer takes the explicit path.
+    Terms: ``alignment`` if the batch has links (`heedful.data.batch.Batch.linked`); otherwise none, and the
+    model runs unchanged. The guided layer uses the explicit attention kernel.
 
     Args:
-        model: has attention over a source (``alignment_taps``).
-        weight: of the term.
-        layer: among those taps, from 0; None: the last but one, or the only one.
-        head: from 0.
-        step: of which a linked token is the ``output`` or the ``input``.
+        model: a model with attention over a source (``alignment_taps``).
+        weight: weight of the term.
+        layer: index into those taps, from 0; None: the second-to-last, or the only one.
+        head: index of the head, from 0.
+        step: decoder step of a target token (`DecoderStep`).
     """
 
     def __init__(
@@ -57,40 +55,43 @@ class Guidance:
     ) -> None:
         names = list(getattr(model, "alignment_taps", ()))
         if not names:
-            raise ValueError("the model has no attention over a source that could be guided")
-        place = max(len(names) - 2, 0) if layer is None else layer
-        if not 0 <= place < len(names):
-            raise ValueError(f"layer {place} of {len(names)} with attention over a source")
+            raise ValueError("guided attention requires a model with attention over a source")
+        index = max(len(names) - 2, 0) if layer is None else layer
+        if not 0 <= index < len(names):
+            raise ValueError(
+                f"layer must be below {len(names)}, the number of layers with attention over a source, "
+                f"got {index}"
+            )
         self.model, self.weight, self.head = model, weight, head
-        self.taps = [names[place]]
-        # Token t is foretold by row t, and read by the next: behind the last token there is the end's row.
-        self.later = 1 if step == "input" else 0
+        self.taps = [names[index]]
+        # Row t predicts token t and row t + 1 reads it; the row after the last token predicts the end token.
+        self.offset = 1 if step == "input" else 0
 
     def counts(self, batch: Supervised) -> dict[str, int]:
-        """It runs over the target tokens with a link."""
+        """Return the count of the term: the number of target tokens with a link."""
         return {} if batch.links is None else {ALIGNMENT: batch.links.n_tokens}
 
     @contextmanager
     def attached(self, batch: Supervised) -> Iterator[Callable[[], list[Term]]]:
-        """Listen while the model runs once on the batch; what is given then tells the term."""
+        """Record the weights during one forward pass; yield a function that returns the term."""
         links = batch.links
         if links is None:
             yield list
             return
-        with recording(self.model, self.taps) as seen:
-            yield lambda: [self._term(seen[self.taps[0]][-1], links)]
+        with recording(self.model, self.taps) as recorded:
+            yield lambda: [self._term(recorded[self.taps[0]][-1], links)]
 
     def _term(self, weights: Float[Tensor, "B H Q S"], links: Linked) -> Term:
-        own = weights[:, self.head, self.later :]
+        own = weights[:, self.head, self.offset :]
         return Term(ALIGNMENT, guided_loss(own, links), links.n_tokens, self.weight)
 
 
 def guided_loss(weights: Float[Tensor, "B Q S"], links: Linked) -> Float[Tensor, ""]:
-    """The sum over linked target tokens; in fp32 at least.
+    """Return the loss summed over linked target tokens, at least in fp32.
 
     Args:
-        weights: of one head; row t is that of target token t.
-        links: of the batch.
+        weights: weights of one head; row t is that of target token t.
+        links: links of the batch.
     """
     picked = weights[links.sequence, links.query, links.key]
     wide = picked.to(torch.promote_types(picked.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""Finding hidden tokens: by themselves, and from what stands beside their span."""
+"""Masked language modelling: predict masked tokens from their hidden states or from the span boundary."""
 
 from typing import Any
 
@@ -10,23 +10,23 @@ from heedful.objectives.terms import Objective, Supervised, Term
 
 
 class MaskedToken:
-    """The tokens that were hidden, each from its own hidden state (Devlin et al. 2019, section 3.1).
+    """Predict each masked token from its own hidden state (Devlin et al. 2019, section 3.1).
 
-    Terms: ``token`` (the loss) and ``nll`` (reported only; the same number without smoothing).
+    Terms: ``token`` (the loss) and ``nll`` (reported only; the same value without smoothing).
 
     Args:
-        chunk: tokens whose logits exist at one time.
+        chunk: number of tokens whose logits are computed at once.
     """
 
     def __init__(self, chunk: int = 1024) -> None:
         self.chunk = chunk
 
     def counts(self, batch: Supervised) -> dict[str, int]:
-        """Both run over the hidden tokens."""
+        """Return the counts of both terms: the number of masked tokens."""
         return dict.fromkeys(("token", "nll"), len(batch.targets))
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
-        """Apply ``heads["token"]`` to the rows that are wanted."""
+        """Apply ``heads["token"]`` to the masked rows and compute the terms."""
         head: Any = heads["token"]
         x = head.transform(batch.picked(hidden))
         loss, nll = linear_cross_entropy(x, head.out.weight, head.out.bias, batch.targets, chunk=self.chunk)
@@ -35,23 +35,23 @@ class MaskedToken:
 
 
 class SpanBoundary:
-    """The tokens of a hidden span, from the tokens beside it (Joshi et al. 2020, section 3.2).
+    """Predict the tokens of a masked span from the tokens next to it (Joshi et al. 2020, section 3.2).
 
     Term: ``boundary``.
 
     Args:
-        chunk: tokens whose logits exist at one time.
+        chunk: number of tokens whose logits are computed at once.
     """
 
     def __init__(self, chunk: int = 1024) -> None:
         self.chunk = chunk
 
     def counts(self, batch: Supervised) -> dict[str, int]:
-        """It runs over the hidden tokens."""
+        """Return the count of the term: the number of masked tokens."""
         return {"boundary": len(batch.targets)}
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
-        """Apply ``heads["boundary"]`` to the rows beside each span."""
+        """Apply ``heads["boundary"]`` to the rows next to each span and compute the term."""
         head: Any = heads["boundary"]
         spans = batch.spans
         assert spans is not None
@@ -61,19 +61,19 @@ class SpanBoundary:
 
 
 class Several:
-    """Objectives side by side: the loss is the sum of their terms, each over its own count.
+    """Combination of objectives: the loss is the sum of their terms, each over its own count.
 
     Args:
-        objectives: whose terms have different names.
+        objectives: objectives whose terms have different names.
     """
 
     def __init__(self, *objectives: Objective) -> None:
         self.objectives = objectives
 
     def counts(self, batch: Supervised) -> dict[str, int]:
-        """Of all."""
+        """Return the counts of all objectives."""
         return {name: n for each in self.objectives for name, n in each.counts(batch).items()}
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
-        """Of all."""
+        """Return the terms of all objectives."""
         return [term for each in self.objectives for term in each(hidden, heads, batch)]

@@ -1,15 +1,15 @@
-"""The losses that recipes may name (``objective.loss``): one line here makes one known.
+"""Registry of the losses available in recipes (``objective.loss``); add a loss by adding a line here.
 
-Each is made of the recipe's section ``objective``, and gives the terms that are told of its kind:
+Each is built from the section ``objective`` of the recipe:
 
-| table | what is learned | terms |
+| table | prediction | terms |
 |---|---|---|
-| `NEXT_TOKEN` | the token that follows | ``token``, ``nll`` |
-| `MASKED_TOKEN` | the tokens that were hidden | ``token``, ``nll`` |
+| `NEXT_TOKEN` | the next token | ``token``, ``nll`` |
+| `MASKED_TOKEN` | masked tokens | ``token``, ``nll`` |
 | `CLASS` | the class of a sequence | ``class``, ``correct`` |
 | `TAG` | the tag of a word | ``tag``, ``correct`` |
 | `NUMBER` | the number of a sequence | ``value`` |
-| `ANSWER` | where the answer begins and ends | ``answer``, ``correct`` |
+| `ANSWER` | start and end of the answer | ``answer``, ``correct`` |
 """
 
 from collections.abc import Callable, Mapping

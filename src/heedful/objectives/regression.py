@@ -1,10 +1,10 @@
-"""A number for a whole sequence: loss = sum_b penalty(w · pooled_b + w_0 - z_b), with standardised z.
+"""Regression: one number per sequence, loss = sum_b penalty(w · pooled_b + w_0 - z_b), with standardised z.
 
-| penalty | of an error e | the best answer where nothing is known of a text |
+| penalty | of an error e | best constant prediction |
 |---|---|---|
 | squared | e² | the mean |
 | absolute | abs e | the median |
-| Huber's | e² / 2 where abs e <= delta, delta (abs e - delta / 2) beyond | between the two |
+| Huber | e² / 2 if abs e <= delta, else delta (abs e - delta / 2) | between the two |
 
 Source: Huber 1964 (*Robust estimation of a location parameter*), where delta is k.
 """
@@ -25,44 +25,44 @@ Penalty = Callable[[Tensor], Tensor]
 
 
 class Huber:
-    """Squared near zero, and straight from ``delta`` on, so that no number far off outweighs all others.
+    """Huber penalty: quadratic near zero and linear beyond ``delta``, to limit the influence of outliers.
 
     Args:
-        delta: in units of the deviation; more than 0.
+        delta: in units of the standard deviation; more than 0.
     """
 
     def __init__(self, delta: float = 1.0) -> None:
         if not delta > 0:
-            raise ValueError(f"delta must be more than 0, not {delta}")
+            raise ValueError(f"delta must be more than 0, got {delta}")
         self.delta = delta
 
     def __call__(self, errors: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-        """The penalty of each error."""
+        """Return the penalty of each error."""
         return functional.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=self.delta)
 
 
 class NumberError:
-    """Every sequence has one number, ``batch.values``. Term: ``value``.
+    """Regression loss for sequences with one number each, ``batch.values``. Term: ``value``.
 
     Args:
-        penalty: of each error.
+        penalty: penalty of each error.
     """
 
     def __init__(self, penalty: Penalty) -> None:
         self.penalty = penalty
 
     def counts(self, batch: Supervised) -> dict[str, int]:
-        """It runs over the sequences."""
+        """Return the count of the term: the number of sequences."""
         return {VALUE: batch.inputs.layout.n_sequences}
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
-        """Apply ``heads["pooled"]``, then ``heads["value"]``, and compare."""
-        found, wanted = values(hidden, heads, batch.inputs.layout), batch.values
-        assert wanted is not None
-        return [Term(VALUE, self.penalty(found - wanted).sum(), len(found))]
+        """Apply ``heads["pooled"]`` and ``heads["value"]``, and compute the term."""
+        predicted, targets = values(hidden, heads, batch.inputs.layout), batch.values
+        assert targets is not None
+        return [Term(VALUE, self.penalty(predicted - targets).sum(), len(predicted))]
 
 
 def values(hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, layout: Any) -> Float[Tensor, " B"]:
-    """What pooling and head make of the hidden states, in fp32 and in units of the deviation."""
-    found: Tensor = heads[VALUE](heads["pooled"](hidden, layout))
-    return found.float().squeeze(-1)
+    """Apply pooling and head to the hidden states; return values in fp32, in units of the deviation."""
+    predicted: Tensor = heads[VALUE](heads["pooled"](hidden, layout))
+    return predicted.float().squeeze(-1)

@@ -1,4 +1,4 @@
-"""A loss is a list of terms; each is a sum over its valid items and has its own denominator."""
+"""Loss terms: a loss is a list of terms, each a sum over its valid items with its own denominator."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,41 +14,41 @@ from heedful.nn.patches import Pictures
 
 @runtime_checkable
 class Spanned(Protocol):
-    """What an objective reads of hidden spans; see `heedful.data.batch.Spans`."""
+    """Masked spans as read by objectives; see `heedful.data.batch.Spans`."""
 
     @property
     def before(self) -> Int[Tensor, " R"]:
-        """The place before each wanted token's span."""
+        """Index of the token before the span of each target."""
         ...
 
     @property
     def after(self) -> Int[Tensor, " R"]:
-        """The place after it."""
+        """Index of the token after the span of each target."""
         ...
 
     @property
     def within(self) -> Int[Tensor, " R"]:
-        """The token's number in it."""
+        """Index of each target in its span."""
         ...
 
 
 @runtime_checkable
 class Linked(Protocol):
-    """What an objective reads of links between target and source; see `heedful.data.batch.TokenLinks`."""
+    """Links between target and source as read by objectives; see `heedful.data.batch.TokenLinks`."""
 
     @property
     def sequence(self) -> Int[Tensor, " N"]:
-        """Of each link, the number of its pair in the batch."""
+        """Index of the pair of each link in the batch."""
         ...
 
     @property
     def query(self) -> Int[Tensor, " N"]:
-        """The place in its sequence where the target token is foretold."""
+        """Index in its sequence at which the target token is predicted."""
         ...
 
     @property
     def key(self) -> Int[Tensor, " N"]:
-        """The place of the source token in its sequence."""
+        """Index of the source token in its sequence."""
         ...
 
     @property
@@ -58,63 +58,63 @@ class Linked(Protocol):
 
     @property
     def n_tokens(self) -> int:
-        """Target tokens with a link."""
+        """Number of target tokens with a link."""
         ...
 
 
 @runtime_checkable
 class Supervised(Protocol):
-    """What an objective reads of a batch."""
+    """A batch as read by objectives."""
 
     @property
     def inputs(self) -> Tokens | Pictures:
-        """What the model read."""
+        """Inputs of the model."""
         ...
 
     def picked(self, hidden: Float[Tensor, "T d"]) -> Float[Tensor, "R d"]:
-        """The hidden states at which an answer is wanted."""
+        """Select the hidden states that have a target."""
         ...
 
     @property
     def targets(self) -> Int[Tensor, " R"]:
-        """The wanted ids, one for each hidden state that is picked."""
+        """Target ids, one for each picked hidden state."""
         ...
 
     @property
     def classes(self) -> Int[Tensor, " B"] | None:
-        """The class of every sequence, where it has one."""
+        """Class of every sequence, if any."""
         ...
 
     @property
     def spans(self) -> Spanned | None:
-        """Where the spans of wanted tokens lie, where they have some."""
+        """Spans of the target tokens, if any."""
         ...
 
     @property
     def values(self) -> Float[Tensor, " B"] | None:
-        """The number of every sequence, where it has one."""
+        """Number of every sequence, if any."""
         ...
 
     @property
     def answers(self) -> Int[Tensor, "B 2"] | None:
-        """Where in ``[T]`` the answer of every sequence begins and ends, where it has one."""
+        """Indices in ``[T]`` of the start and end of the answer of every sequence, if any."""
         ...
 
     @property
     def links(self) -> Linked | None:
-        """Which source tokens target tokens stand for, where that is known."""
+        """Links between target and source tokens, if known."""
         ...
 
 
 @dataclass(frozen=True)
 class Term:
-    """One part of a loss: ``weight * sum / (its count over the whole update)``.
+    """One term of a loss: ``weight * sum / (its count over the whole update)``.
 
     Args:
-        name: also the key of its count, and its name in logs.
-        sum: the summed loss over this batch's valid items, a scalar tensor.
-        count: how many items ``sum`` runs over.
-        weight: its share of the loss; 0 for a figure that is only reported.
+        name: key of its count, and its name in logs.
+        sum: the loss summed over the valid items of this batch, a scalar tensor.
+        count: number of items in ``sum``.
+        weight: weight in the loss; 0 for a value that is only reported.
     """
 
     name: str
@@ -128,33 +128,33 @@ class Objective(Protocol):
     """Selects rows of the hidden states, applies a head to them in chunks, and returns terms."""
 
     def counts(self, batch: Supervised) -> dict[str, int]:
-        """The count of every term, known before the forward pass."""
+        """Return the count of every term, known before the forward pass."""
         ...
 
     def __call__(self, hidden: Float[Tensor, "T d"], heads: nn.ModuleDict, batch: Supervised) -> list[Term]:
-        """The terms of this batch."""
+        """Return the terms of this batch."""
         ...
 
 
 @runtime_checkable
 class AuxiliaryLoss(Protocol):
-    """Adds terms of what happens inside the model: it listens to taps while the model runs."""
+    """Adds loss terms computed from tap values inside the model."""
 
     @property
     def taps(self) -> Sequence[str]:
-        """Their names."""
+        """Names of the taps."""
         ...
 
     def counts(self, batch: Supervised) -> dict[str, int]:
-        """The count of every term, known before the forward pass."""
+        """Return the count of every term, known before the forward pass."""
         ...
 
     def attached(self, batch: Supervised) -> AbstractContextManager[Callable[[], list[Term]]]:
-        """Listen while the model runs once on the batch; what is given then tells the terms."""
+        """Record the taps during one forward pass; yield a function that returns the terms."""
         ...
 
 
 def total(terms: Iterable[Term], counts: Mapping[str, int]) -> Tensor:
-    """The loss: each term's sum over its count in the whole update, weighted."""
+    """Return the loss: the weighted sum of each term over its count in the whole update."""
     parts = [t.weight * t.sum / max(counts[t.name], 1) for t in terms if t.weight]
     return sum(parts[1:], parts[0])

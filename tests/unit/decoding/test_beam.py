@@ -286,7 +286,7 @@ def test_fewer_than_asked_for_where_fewer_are_possible():
 def test_nan_is_named_and_so_is_a_dead_end(toy):
     model = toy(5, bias=-50.0)
     broken = lambda *a: model.step(*a)._replace(logits=torch.full((6, 5), math.nan))  # noqa: E731
-    with pytest.raises(WorkError, match="token 2 hold NaN"):
+    with pytest.raises(WorkError, match="token 2 contain NaN"):
         beam_search(replace(model.request([1, 2], [9, 9]), step=broken), beam=3)
     only_start = StepOutput(torch.tensor([[0.0, -math.inf, -math.inf]]), State([], [], (0,)))
     with pytest.raises(WorkError, match=r"position 1: .*forbidden"):
@@ -296,19 +296,19 @@ def test_nan_is_named_and_so_is_a_dead_end(toy):
 def test_coverage_needs_attention_and_lengths(toy):
     blind, seeing = (toy(5, attends=attends).request([1], [5]) for attends in (False, True))
     asked = {"beam": 2, "coverage": CoveragePenalty(0.2)}
-    with pytest.raises(RequestError, match="needs attention"):
+    with pytest.raises(RequestError, match="requires attention"):
         beam_search(blind, **asked)
-    with pytest.raises(RequestError, match="needs attention"):
+    with pytest.raises(RequestError, match="requires attention"):
         beam_search(replace(seeing, step=blind.step), **asked)
-    with pytest.raises(ValueError, match="needs the source lengths"):
+    with pytest.raises(ValueError, match="requires source_lengths"):
         beam_search(replace(seeing, source_lengths=None), **asked)
-    with pytest.raises(ValueError, match="attention over 5 of 6"):
+    with pytest.raises(ValueError, match="must cover 6 source positions, got 5"):
         beam_search(replace(seeing, source_lengths=[6]), **asked)
 
 
 @pytest.mark.parametrize("beam, n_best", [(0, 1), (2, 3), (2, 0)])
 def test_impossible_widths_are_refused(toy, beam, n_best):
-    with pytest.raises(ValueError, match="n_best"):
+    with pytest.raises(ValueError, match="n_best must be between 1 and beam"):
         search(toy(5), [1], [5], beam=beam, n_best=n_best)
 
 

@@ -92,7 +92,7 @@ def test_nan_is_named(toy):
         output = model.step(ids, state, parents)
         return output._replace(logits=output.logits * math.nan) if len(model.rows) == 2 else output
 
-    with pytest.raises(WorkError, match="token 3 hold NaN"):
+    with pytest.raises(WorkError, match="token 3 contain NaN"):
         greedy(replace(model.request([1, 2], [9, 9]), step=step))
 
 

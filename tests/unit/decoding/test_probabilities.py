@@ -33,7 +33,7 @@ def test_half_precision_logits_are_normalised_in_32_bits_and_left_as_they_were()
 def test_what_is_no_distribution_is_named(column, value, named):
     logits = torch.zeros(3, 5)
     logits[1, column] = value
-    with pytest.raises(WorkError, match=rf"token 8 hold {named} \(in 1 of"):
+    with pytest.raises(WorkError, match=rf"token 8 contain {named} \(in 1 of"):
         log_probabilities(logits, NONE, 7)
 
 

@@ -13,15 +13,15 @@ def request(most, forbidden=(), **others):
 
 
 def test_requests_that_do_not_fit_together_are_refused():
-    with pytest.raises(ValueError, match="2 sentences but 3 maximum lengths"):
+    with pytest.raises(ValueError, match="expected 2 maximum lengths, one per sentence, got 3"):
         request([1, 2, 3])
-    with pytest.raises(ValueError, match="2 sentences but 1 source lengths"):
+    with pytest.raises(ValueError, match="expected 2 source lengths, one per sentence, got 1"):
         request([1, 2], source_lengths=[7])
-    with pytest.raises(ValueError, match="2 sentences but 3 ordinals"):
+    with pytest.raises(ValueError, match="expected 2 ordinals, one per sentence, got 3"):
         request([1, 2], ordinals=[0, 1, 2])
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="must not be negative"):
         request([1, -2])
-    with pytest.raises(ValueError, match="token 5 is not in a vocabulary of 5"):
+    with pytest.raises(ValueError, match="below the vocabulary size 5, got 5"):
         request([1, 2], [0, 5])
 
 

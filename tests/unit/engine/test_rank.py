@@ -95,7 +95,7 @@ def test_more_are_asked_for_than_there_are(path):
 
 
 def test_what_is_no_distribution_is_named_on_both_paths(path):
-    with pytest.raises(WorkError, match=r"token 8 hold NaN \(in 1 of"):
+    with pytest.raises(WorkError, match=r"token 8 contain NaN \(in 1 of"):
         ranked(torch.tensor([[0.0, 1.0], [math.nan, 0.0]]), torch.zeros(0, dtype=torch.int64), 1, 7)
 
 

@@ -92,10 +92,10 @@ def test_only_a_table_of_positions_ends(positions, longest):
 
 
 def test_squares_that_do_not_fill_the_picture_are_refused():
-    with pytest.raises(ValueError, match="patch_size=5 does not divide picture_size=12"):
+    with pytest.raises(ValueError, match="patch_size must divide picture_size=12, got 5"):
         CaptionerConfig(**{**SMALL, "patch_size": 5})
 
 
 def test_pictures_of_another_size_are_refused():
-    with pytest.raises(ValueError, match="10 x 10 pixels in a model for 12 x 12"):
+    with pytest.raises(ValueError, match="must have 12 x 12 pixels, got 10 x 10"):
         captioner()(CAPTIONS, Pictures.of(torch.zeros(3, 2, 10, 10), 9))

@@ -48,7 +48,7 @@ def test_segments_tell_the_texts_of_a_pair_apart():
 
 def test_segments_without_a_table_are_refused():
     pair = Batch.labelled([[[7, 8], [9]]], [0], classify=4, separate=5).inputs
-    with pytest.raises(ValueError, match="no table"):
+    with pytest.raises(ValueError, match="no segment table"):
         encoder(segments=0)(pair)
 
 
@@ -76,11 +76,17 @@ def test_odd_widths_are_refused_where_halves_are_needed(options):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"mixer": "fourier", "positions": "rotary"}, "act inside attention"),
-        ({"mixer": "convolution", "kernel": 4}, "no middle"),
+        (
+            {"mixer": "fourier", "positions": "rotary"},
+            "positions=rotary requires mixer=attention, got fourier",
+        ),
+        ({"mixer": "convolution", "kernel": 4}, "kernel must be odd, got 4"),
         ({"mixer": "parallel-convolutions", "widths": []}, "at least 1 item"),
-        ({"d_model": 2, "n_heads": 2, "widths": [3, 4, 5]}, "widths: 3 share the d_model=2 features"),
-        ({"mixer": "fourier", "window": 3}, "window=3 is for attention, and mixer=fourier has none"),
+        (
+            {"d_model": 2, "n_heads": 2, "widths": [3, 4, 5]},
+            "widths must have at most d_model=2 items, got 3",
+        ),
+        ({"mixer": "fourier", "window": 3}, "window=3 requires mixer=attention, got fourier"),
     ],
 )
 def test_mixers_that_cannot_work_are_refused(options, message):

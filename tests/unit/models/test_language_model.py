@@ -343,7 +343,7 @@ def test_a_source_is_refused():
 
 
 def test_a_sequence_beyond_the_context_is_refused():
-    with pytest.raises(RequestError, match="position 11 is beyond the 11 positions"):
+    with pytest.raises(RequestError, match="position 11 is out of range: the model has 11 positions"):
         model_of(small())(Tokens.of([list(range(12))]))
 
 
@@ -370,49 +370,52 @@ def test_positions_inside_attention_alone_tell_the_order_of_what_came_before(pos
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"d_model": 15}, "not divisible by n_heads"),
-        ({"positions": "rotary"}, "turn pairs: d_k=7 must be even"),
+        ({"d_model": 15}, "must be divisible by n_heads"),
+        ({"positions": "rotary"}, "d_k=7 must be even with positions=rotary"),
         (
             {"positions": "rotary", "d_k": 7, "rotary_width": 3},
-            "rotary_width=3 must be even, and at most d_k=7",
+            "rotary_width=3 must be even and at most d_k=7",
         ),
         (
             {"positions": "rotary", "d_k": 7, "rotary_width": 8},
-            "rotary_width=8 must be even, and at most d_k=7",
+            "rotary_width=8 must be even and at most d_k=7",
         ),
         ({"positions": "rotary", "d_k": 6, "rotary_base": 1.0}, "greater than 1"),
-        ({"positions": "alibi", "rotary_width": 2}, "rotary_width=2 is for positions=rotary, not alibi"),
-        ({"rotary_base": 500.0}, "rotary_base=500.0 is for positions=rotary, not learned"),
-        ({"positions": "rotary", "d_k": 6, "score": "additive"}, "with score=additive take other positions"),
-        ({"n_kv_heads": 3}, "not divisible by n_kv_heads=3"),
+        ({"positions": "alibi", "rotary_width": 2}, "rotary_width=2 requires positions=rotary, got alibi"),
+        ({"rotary_base": 500.0}, "rotary_base=500.0 requires positions=rotary, got learned"),
+        (
+            {"positions": "rotary", "d_k": 6, "score": "additive"},
+            "got score=additive; choose other positions",
+        ),
+        ({"n_kv_heads": 3}, "must be divisible by n_kv_heads=3"),
         ({"d_model": 15, "n_heads": 3, "positions": "sinusoidal"}, "d_model=15 must be even"),
         ({"context": 0}, "greater than or equal to 1"),
         ({"tie": "three-way"}, "valid boolean"),
         ({"mixing": "local", "window": 3}, "with mixing=local there is none; take mixing=all"),
         ({"mixing": "recurrent", "window": 3}, "with mixing=recurrent there is none"),
         ({"window": 1}, "greater than or equal to 2"),
-        ({"full_every": 2}, "give a window, or full_every=null"),
-        ({"window": 3, "full_every": 4}, "there is no such layer, n_layers is 3"),
+        ({"full_every": 2}, "full_every requires a window; set window, or full_every=null"),
+        ({"window": 3, "full_every": 4}, "full_every=4 must be at most n_layers=3"),
         ({"window": 3, "full_every": 1}, "greater than or equal to 2"),
         ({"mixing": "compressed", "earlier_blocks": 1}, "mixing=compressed has none"),
         ({"mixing": "recurrent", "earlier_blocks": 1}, "mixing=recurrent has none"),
         (
             {"mixing": "recurrent", "positions": "alibi"},
-            "act inside attention, and mixing=recurrent has none",
+            "requires attention, got mixing=recurrent",
         ),
         (
             {"mixing": "separable", "positions": "alibi"},
-            "act inside attention, and mixing=separable has none",
+            "requires attention, got mixing=separable",
         ),
         ({"experts": {}, "feed_forward": "none"}, "experts are feed-forwards: take feed_forward=plain"),
         ({"mixing": "compressed", "compression": 1}, "greater than or equal to 2"),
         ({"mixing": "sparse"}, "'separable', 'convolution' or 'parallel-convolutions'"),
-        ({"experts": {"n": 4, "k": 4}}, "leaves no choice"),
+        ({"experts": {"n": 4, "k": 4}}, "experts.k must be smaller than experts.n"),
         ({"experts": {"n": 4, "k": 1}}, "greater than or equal to 2"),
         ({"experts": {"n": 4, "layers": [4]}}, "there is no layer 4, n_layers is 3"),
         ({"experts": {"n": 4, "layers": []}}, "experts=null"),
         ({"experts": {"n": 4, "layers": [1, 1]}}, "each layer once"),
-        ({"experts": {"n": 4, "gate": "top-k", "load": 0.1}}, "draws no noise"),
+        ({"experts": {"n": 4, "gate": "top-k", "load": 0.1}}, "load requires gate=noisy-top-k"),
     ],
 )
 def test_contradictions_are_refused(options, message):

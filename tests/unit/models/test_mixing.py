@@ -50,7 +50,7 @@ def test_by_default_it_is_an_lstm_in_both_directions(family):
 
 def test_each_direction_has_half_of_the_width():
     odd = {"d_model": 7, "n_heads": 1, "mixer": "recurrent"}
-    with pytest.raises(ValidationError, match="d_model=7 must be even: with direction=both, each direction"):
+    with pytest.raises(ValidationError, match="d_model=7 must be even with direction=both: each direction"):
         encoder.EncoderConfig(**odd)
     assert encoder.EncoderConfig(**odd, direction="right-to-left").d_model == 7
 
@@ -58,7 +58,7 @@ def test_each_direction_has_half_of_the_width():
 @every_family
 def test_a_first_token_that_would_see_itself_alone_is_refused(family):
     with pytest.raises(
-        ValidationError, match=r"direction=left-to-right, .* sees itself alone: take pooling=mean"
+        ValidationError, match=r"direction=left-to-right, .* sees only itself; set pooling=mean"
     ):
         CONFIGS[family](mixer="recurrent", direction="left-to-right", pooling="first")
 
@@ -66,7 +66,7 @@ def test_a_first_token_that_would_see_itself_alone_is_refused(family):
 @every_family
 def test_another_word_is_refused_with_the_nearest(family):
     with pytest.raises(
-        ValidationError, match=r"'atention' \(did you mean 'attention'\?\); there are attention"
+        ValidationError, match=r"'atention' \(did you mean 'attention'\?\); expected attention"
     ):
         CONFIGS[family](mixer="atention")
 
@@ -74,7 +74,7 @@ def test_another_word_is_refused_with_the_nearest(family):
 def test_a_recipe_with_another_word_names_its_place():
     with pytest.raises(RequestError) as caught:
         read_recipe("sst2", ["model.mixer=furier"])
-    assert "on the command line: model.mixer=furier: no mixer is called 'furier'" in str(caught.value)
+    assert "on the command line: model.mixer=furier: unknown mixer 'furier'" in str(caught.value)
     assert "did you mean 'fourier'" in str(caught.value)
 
 

@@ -99,7 +99,8 @@ def test_strides_stand_at_the_begin_of_every_stage_but_the_first():
 
 
 @pytest.mark.parametrize(
-    "options, message", [({"n_groups": 3}, "n_groups=3 does not divide"), ({"root_kernel": 4}, "no middle")]
+    "options, message",
+    [({"n_groups": 3}, "n_groups must divide width"), ({"root_kernel": 4}, "root_kernel must be odd, got 4")],
 )
 def test_options_that_cannot_work_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
@@ -109,7 +110,7 @@ def test_options_that_cannot_work_are_refused(options, message):
 def test_a_layout_of_other_tokens_and_a_source_are_refused():
     config, model = resnet()
     x = torch.randn(2, 2, 13, 13)
-    with pytest.raises(ValueError, match="becomes 4 tokens"):
+    with pytest.raises(ValueError, match="layout must have 4 tokens"):
         model(Pictures.of(x, 5))
     with pytest.raises(ValueError, match="reads no source"):
         model(Pictures.of(x, config.n_tokens), Tokens.of([[4]]))

@@ -317,9 +317,9 @@ def test_attention_has_a_bias_where_asked_for():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"n_heads": 3}, "d_model=14 is not divisible by n_heads=3"),
-        ({"n_heads": 3, "d_k": 5}, "or give d_k and d_v"),
-        ({"n_heads": 6, "d_k": 5, "d_v": 3, "n_kv_heads": 4}, "n_heads=6 is not divisible by n_kv_heads=4"),
+        ({"n_heads": 3}, "d_model=14 must be divisible by n_heads=3"),
+        ({"n_heads": 3, "d_k": 5}, "or set d_k and d_v"),
+        ({"n_heads": 6, "d_k": 5, "d_v": 3, "n_kv_heads": 4}, "n_heads=6 must be divisible by n_kv_heads=4"),
         ({"combine": "concat", "tie": "target", "d_positions": 4}, "needs tie=none"),
         ({"combine": "concat", "d_positions": 14}, "14 columns of positions leave none of d_model"),
         ({"combine": "concat", "positions": "one-hot", "max_length": 17}, "leave none"),
@@ -381,7 +381,7 @@ def test_encoder_and_decoder_may_have_different_norms(placement):
 
 
 def test_groups_of_features_are_equal():
-    with pytest.raises(ValueError, match="not divisible by norm_groups=5"):
+    with pytest.raises(ValueError, match="must be divisible by norm_groups=5"):
         small(norm_groups=5)
 
 

@@ -141,12 +141,15 @@ def test_a_model_for_larger_pictures_takes_its_table_from_one_for_smaller():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"patch_size": 5}, "patch_size=5 does not divide picture_size=12"),
-        ({"mixer": "convolution", "kernel": 3}, "take pooling=mean"),
-        ({"mixer": "parallel-convolutions"}, "take pooling=mean"),
-        ({"window": 3}, "sees the squares next to it alone: take pooling=mean, or full_every"),
-        ({"positions": "sinusoidal", "d_model": 14, "n_heads": 2}, "a multiple of 4, not 14"),
-        ({"mixer": "separable", "kernel": 4, "pooling": "mean"}, "no middle"),
+        ({"patch_size": 5}, "patch_size must divide picture_size=12, got 5"),
+        ({"mixer": "convolution", "kernel": 3}, "set pooling=mean"),
+        ({"mixer": "parallel-convolutions"}, "set pooling=mean"),
+        ({"window": 3}, "sees only the first patches; set pooling=mean, or full_every"),
+        (
+            {"positions": "sinusoidal", "d_model": 14, "n_heads": 2},
+            "a multiple of 4 with positions=sinusoidal, got 14",
+        ),
+        ({"mixer": "separable", "kernel": 4, "pooling": "mean"}, "kernel must be odd, got 4"),
     ],
 )
 def test_options_that_cannot_work_are_refused(options, message):

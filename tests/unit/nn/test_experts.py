@@ -212,10 +212,10 @@ def test_first_weights():
 
 @pytest.mark.parametrize("n, k", [(4, 1), (4, 4), (2, 3)])
 def test_gates_without_a_choice_are_refused(n, k):
-    with pytest.raises(ValueError, match=f"k={k} of {n}"):
+    with pytest.raises(ValueError, match=f"smaller than n_experts={n}, got {k}"):
         TopKGate(D, n, k)
 
 
 def test_every_expert_must_be_there():
-    with pytest.raises(ValueError, match="a gate for 6 experts, but 2"):
+    with pytest.raises(ValueError, match="number of experts must be 6 as in the gate, got 2"):
         MixtureOfExperts(TopKGate(D, N, K), [nn.Identity()] * 2)

@@ -83,7 +83,7 @@ def test_a_picture_of_224_pixels_has_196_squares_of_16():
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("height, width", [(11, 15), (10, 14)])
 def test_squares_that_do_not_fill_the_picture_are_refused(part, height, width):
-    with pytest.raises(ValueError, match=f"{height} x {width} pixels cannot be cut into squares of 5 x 5"):
+    with pytest.raises(ValueError, match=f"patch size 5 must divide .* got {height} x {width} pixels"):
         part(C, P, D)(pixels(height=height, width=width))
 
 
@@ -122,9 +122,9 @@ def test_dropout_acts_on_the_sum_in_training():
 
 def test_pictures_of_another_size_and_layouts_of_other_tokens_are_refused():
     part = embedding()
-    with pytest.raises(ValueError, match=r"15 x 10 pixels in a model for 10 x 15.*resize_positions"):
+    with pytest.raises(ValueError, match=r"must have 10 x 15 pixels, got 15 x 10.*resize_positions"):
         part(Pictures.of(pixels(height=15, width=10), N + 1))
-    with pytest.raises(ValueError, match="each of the 2 pictures becomes 7 tokens"):
+    with pytest.raises(ValueError, match="layout must have 7 tokens for each of the 2 images"):
         part(Pictures.of(pixels(), N))
 
 
@@ -190,5 +190,5 @@ def test_equal_positions_stay_equal():
 
 
 def test_a_table_that_is_too_small_for_its_grid_is_refused():
-    with pytest.raises(ValueError, match="a table of 14 positions has no grid of 3 x 5 places"):
+    with pytest.raises(ValueError, match="table must have at least 3 x 5 rows, got 14"):
         resize_positions(torch.zeros(14, D), (3, 5), (7, 7))

@@ -136,7 +136,7 @@ def test_a_model_in_bf16_has_its_table_in_bf16_however_far_it_grows():
 
 @pytest.mark.parametrize("settings", [{"d": 7}, {"d": 0}, {"d": 8, "base": 1.0}, {"d": 8, "offset": -1}])
 def test_sinusoids_refuse_impossible_settings(settings):
-    with pytest.raises(ValueError, match=r"must be even|base above 1"):
+    with pytest.raises(ValueError, match=r"must be even|base must be above 1"):
         SinusoidalPositions(**settings)
 
 
@@ -174,9 +174,9 @@ def test_places_of_a_grid_know_how_they_lie_to_each_other_and_no_more():
 
 
 def test_a_grid_needs_a_width_of_two_pairs():
-    with pytest.raises(ValueError, match="a multiple of 4, not 6"):
+    with pytest.raises(ValueError, match="a multiple of 4, got 6"):
         GridPositions(2, 3, 6)
-    with pytest.raises(RequestError, match="position 6 is beyond the 6 positions"):
+    with pytest.raises(RequestError, match="position 6 is out of range: the model has 6 positions"):
         GridPositions(2, 3, 8)(torch.tensor([6]))
 
 
@@ -253,9 +253,9 @@ def test_added_and_concatenated(part):
 
 def test_added_refuses_another_width_and_does_not_broadcast():
     part = Added(ConstantPositions(1))
-    with pytest.raises(ValueError, match="width 1 cannot be added to width 5"):
+    with pytest.raises(ValueError, match="width of added positions must be 5, got 1"):
         part.output_width(5)
-    with pytest.raises(ValueError, match="width 1 cannot be added to width 5"):
+    with pytest.raises(ValueError, match="width of added positions must be 5, got 1"):
         part(torch.randn(6, 5), SHUFFLED)
 
 
@@ -273,13 +273,13 @@ def test_another_thread_may_replace_the_table_at_any_time(monkeypatch):
     small(torch.arange(3))
     positions = torch.tensor([1999, 0, 700])
     wanted = SinusoidalPositions(6)(positions)
-    table_of = part._table_of
+    table_for = part._table_for
 
     def interrupted(n):
-        table = table_of(n)
+        table = table_for(n)
         part.table = small.table
         return table
 
-    monkeypatch.setattr(part, "_table_of", interrupted)
+    monkeypatch.setattr(part, "_table_for", interrupted)
     for _ in range(2):
         assert torch.equal(part(positions), wanted)

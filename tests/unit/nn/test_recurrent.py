@@ -179,7 +179,7 @@ def test_what_reads_backwards_cannot_continue():
         both_ways(GRUCell).run(x, Layout.of([2]), (torch.zeros(1, D_H), torch.zeros(1, D_H)))
     with pytest.raises(ValueError, match="reverse=True"):
         Bidirectional(Recurrence(GRUCell(D_X, D_H)), Recurrence(GRUCell(D_X, D_H)))
-    with pytest.raises(ValueError, match="maps 5 to 7"):
+    with pytest.raises(ValueError, match="must be equal, got 5 and 7"):
         ResidualRecurrence(Recurrence(GRUCell(D_X, D_H)))
     with pytest.raises(ValueError, match="at least one layer"):
         RecurrentStack([])

@@ -142,7 +142,7 @@ def test_heads_of_what_has_none_are_refused():
     tap = Tap("the residual stream")
     with (
         capture(nn.Sequential(tap), {"0": [1]}),
-        pytest.raises(ValueError, match="residual stream: of shape"),
+        pytest.raises(ValueError, match="residual stream has shape"),
     ):
         tap(torch.randn(5, 7))
 
@@ -173,7 +173,7 @@ def test_what_was_already_used_can_be_read_but_not_replaced():
     assert seen["0"][0] is x
     with (
         intervene(nn.Sequential(tap), {"0": lambda x: x}),
-        pytest.raises(ValueError, match="chances: shown after it was used, so it cannot be replaced"),
+        pytest.raises(ValueError, match="chances is read-only: it has been used and cannot be replaced"),
     ):
         tap(x)
 

@@ -165,7 +165,7 @@ def test_a_balanced_gate_is_what_the_terms_ask_for():
 
 def test_gates_must_agree_on_their_weights():
     gates = nn.ModuleList([TopKGate(6, 5, 2, importance=weight) for weight in (0.1, 0.2)])
-    with pytest.raises(ValueError, match="one weight"):
+    with pytest.raises(ValueError, match="the same importance"):
         Balance(gates)
 
 

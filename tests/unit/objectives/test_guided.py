@@ -83,7 +83,7 @@ def test_the_layer_is_the_last_but_one_unless_it_is_named(n_layers, place):
     assert Guidance(model).taps == [model.alignment_taps[place]]
     assert Guidance(model, layer=n_layers - 1).taps == [model.alignment_taps[-1]]
     assert isinstance(Guidance(model), AuxiliaryLoss)
-    with pytest.raises(ValueError, match="layer"):
+    with pytest.raises(ValueError, match="layer must be below"):
         Guidance(model, layer=n_layers)
 
 
@@ -238,5 +238,5 @@ def test_only_a_stack_in_which_nobody_listens_is_compiled():
     ids=["no model", "language model", "no attention"],
 )
 def test_without_attention_over_a_source_there_is_nothing_to_guide(model):
-    with pytest.raises(ValueError, match="no attention over a source"):
+    with pytest.raises(ValueError, match="requires a model with attention over a source"):
         Guidance(model)

@@ -57,7 +57,7 @@ def test_huber_is_a_parabola_with_straight_ends(delta, error, expected):
 
 
 def test_huber_needs_a_place_to_turn():
-    with pytest.raises(ValueError, match="delta must be more than 0, not 0"):
+    with pytest.raises(ValueError, match="delta must be more than 0, got 0"):
         Huber(0.0)
 
 

@@ -268,7 +268,7 @@ def test_n_best_sampling_and_alignment(run, folder):
     assert len(first.alternatives) == 2
     assert first.grid == (2, 2)
     assert len(first.alignment[0][0][0]) == 4
-    with pytest.raises(RequestError, match="stream with a beam of 1"):
+    with pytest.raises(RequestError, match="use a beam of 1"):
         run.stream(path, beam=3)
     assert "".join(run.stream(path, beam=1)) == run.predict([path], beam=1)[0].text
 
@@ -452,7 +452,7 @@ def test_unreadable_pictures_of_a_test_set_are_left_out_where_the_recipe_drops_s
 @pytest.mark.parametrize(
     "sections, message",
     [
-        ({"model": {"patch_size": 5}}, "does not divide picture_size=12"),
+        ({"model": {"patch_size": 5}}, "patch_size must divide picture_size=12, got 5"),
         ({"model": {"positions": "learned", "max_length": 9}}, "max_length to at most 8"),
         ({"data": {"filter": {"max_ratio": 3}}}, "leave it away here"),
         ({"training": {"metric": "bleu"}}, "direction=higher"),

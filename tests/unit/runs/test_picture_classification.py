@@ -278,7 +278,7 @@ def test_a_run_that_reads_texts_is_no_start(folder, tmp_path):
 @pytest.mark.parametrize(
     "sections, message",
     [
-        ({"model": {"patch_size": 4}}, "patch_size=4 does not divide picture_size=6"),
+        ({"model": {"patch_size": 4}}, "patch_size must divide picture_size=6, got 4"),
         ({"augmentation": {"erase": 1.5}}, "augmentation.erase: expected a number of at most 1.0"),
         ({"augmentation": {"flp": True}}, "did you mean 'flip'"),
         ({"augmentation": {"crop": {"area": [0.5, 1.5]}}}, "crop.area.1: expected a number of at most 1.0"),

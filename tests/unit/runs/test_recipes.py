@@ -191,7 +191,7 @@ def test_the_other_attentions_that_a_comment_names_can_be_had():
         ("model.tie=three-way", "tokenizer.shared=true"),
         ("training.metric=bleu", "direction=higher"),
         ("training.metric=rouge", "not measured"),
-        ("model.n_heads=3", "not divisible by n_heads=3"),
+        ("model.n_heads=3", "must be divisible by n_heads=3"),
         ("model.n_headz=3", "did you mean 'n_heads'"),
         ("training.seed=x", "whole number"),
         ("model={preset: transformer-tiny, tie: none, norm: power, norm_warmup: 401}", "at most 400"),

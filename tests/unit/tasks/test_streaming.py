@@ -133,9 +133,9 @@ def test_what_is_out_of_the_ordinary_is_told_with_the_prediction():
 
 
 def test_several_answers_cannot_be_streamed_and_it_is_said_before_any_work():
-    with pytest.raises(RequestError, match=r"beam is 3; stream with a beam of 1 \(--beam 1\)"):
+    with pytest.raises(RequestError, match=r"beam 1, got 3: .*; use a beam of 1 \(--beam 1\)"):
         translator(BeamConfig(beam=3)).stream("")
-    with pytest.raises(RequestError, match="several samples"):
+    with pytest.raises(RequestError, match="supports only one sample, got n="):
         captioner(SampleConfig(n=2)).stream("no picture")
     with pytest.raises(ValueError, match="one answer is told at a time"):
         translator(DECODINGS[0]).predict(["eau", "ein"], on_text=lambda piece: None)

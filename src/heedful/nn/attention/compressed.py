@@ -1,25 +1,24 @@
-"""Memory-compressed attention: all tokens ask, but only a third as many keys and values answer.
+"""Memory-compressed attention: keys and values are shortened by a factor c (3 in the paper).
 
-Keys and values are shortened by a convolution whose kernel is as long as its stride, c = 3, without a
-nonlinearity. With k_t the projected keys of a head, and C_1 ... C_c its d_k x d_k filters,
+Keys and values are shortened by a convolution with kernel size = stride = c and no nonlinearity. With k_t
+the projected keys of a head, and C_1 ... C_c its d_k x d_k filters,
 
     slot 0 = k_0,        slot j = C_1 k_{c(j-1)} + ... + C_c k_{cj-1} + b        for j = 1, 2, ...
 
-and the same for values, with filters of their own. Slot j stands for the c tokens before position cj:
+and the same for values, with separate filters. Slot j represents the c tokens before position cj:
 
     token      0   1   2 | 3   4   5 | 6   7          slot j is visible to query i if and only if cj <= i
     slot       `-- 1 --' | `-- 2 --' |
     query 0, 1, 2 see slot 0; 3, 4, 5 also 1; 6, 7 also 2
 
-So a token does not find its own block in memory, and the last tokens, which fill no block, are in none:
-whoever needs its neighbours needs local attention besides. Slot 0, the first token as it is, gives the
-first block something to attend to.
+A token therefore cannot attend to its own block, and trailing tokens that do not fill a block are in no
+slot; combine with local attention to attend to nearby tokens. Slot 0, the unconvolved first token, gives
+the first block something to attend to.
 
 Source: Liu et al. 2018, section 4.2.3 ("memory-compressed attention"), which projects first and then
-convolves keys and values. Whether a filter reads one head or all of them is left open there; here it is
-one, so that every head is an attention by itself. The released code (tensor2tensor) has another reading:
-it convolves the tokens, with a filter of d_model x d_model for each of the c places, and projects what
-comes out.
+convolves keys and values. The paper does not specify whether a filter reads one head or all of them; here
+it reads one, so that heads stay independent. The released code (tensor2tensor) differs: it convolves the
+tokens, with a d_model x d_model filter for each of the c positions, and projects the result.
 """
 
 from collections.abc import Iterable
@@ -36,18 +35,18 @@ from heedful.nn.state import KeyValueCache
 
 
 class Compression(nn.Module):
-    """Every ``factor`` vectors of a head become one: a convolution with kernel = stride = factor.
+    """Strided convolution per head, with kernel size = stride = ``factor``.
 
-    | here | shape | |
+    | parameter | shape | |
     |---|---|---|
-    | ``weight`` | heads x (factor d) x d | a head's filters, one below the other, the earliest first |
-    | ``bias`` | heads d | head by head |
+    | ``weight`` | heads x (factor d) x d | the filters of each head, stacked from earliest to latest token |
+    | ``bias`` | heads d | ordered by head |
     """
 
     def __init__(self, n_heads: int, d: int, factor: int, *, bias: bool) -> None:
         super().__init__()
         if factor < 2:
-            raise ValueError(f"factor={factor} compresses nothing: give 2 or more")
+            raise ValueError(f"factor must be at least 2, got {factor}")
         self.factor = factor
         self.weight = nn.Parameter(torch.empty(n_heads, factor * d, d))
         for filters in self.weight.data:
@@ -55,9 +54,9 @@ class Compression(nn.Module):
         self.bias = nn.Parameter(torch.zeros(n_heads * d)) if bias else None
 
     def forward(self, x: Float[Tensor, "B h S d"]) -> Float[Tensor, "B h n d"]:
-        """``n = S // factor`` vectors; what is left at the end is left out."""
+        """Return ``n = S // factor`` vectors; trailing vectors that do not fill a block are dropped."""
         n = x.shape[2] // self.factor
-        # Heads first: one product a head, and no copies of the filters.
+        # Heads first: one matrix product per head, without copying the filters.
         blocks = x.transpose(0, 1)[:, :, : n * self.factor].reshape(
             len(self.weight), -1, self.weight.shape[1]
         )
@@ -67,12 +66,12 @@ class Compression(nn.Module):
 
 @dataclass
 class CompressedCache:
-    """What is visible of the tokens so far, and those that do not fill a block yet.
+    """Cache of the slots so far and of the tokens that do not fill a block yet.
 
     Args:
         memory: the slots.
-        tail_keys, tail_values: the last tokens' projections, ``[N, G, factor - 1, d]``; how many of them
-            hold, the hypothesis' length says.
+        tail_keys, tail_values: projections of the last tokens, ``[N, G, factor - 1, d]``; the length of each
+            hypothesis determines how many are valid.
     """
 
     memory: KeyValueCache = field(default_factory=KeyValueCache)
@@ -80,7 +79,7 @@ class CompressedCache:
     tail_values: Float[Tensor, "N G P d_v"] | None = None
 
     def select(self, rows: Int[Tensor, " M"]) -> "CompressedCache":
-        """The cache of the hypotheses ``rows``."""
+        """Return the cache of the hypotheses ``rows``."""
         pick = lambda x: None if x is None else x.index_select(0, rows)  # noqa: E731
         return CompressedCache(self.memory.select(rows), pick(self.tail_keys), pick(self.tail_values))
 
@@ -89,19 +88,19 @@ class MemoryCompressedAttention(MultiHead):
     """Causal self-attention to a memory that is ``factor`` times shorter than the sequence (see above).
 
     Args:
-        d_model: width of the tokens.
-        n_heads: h.
-        factor: c.
-        options: see `HeadOptions`; with ``qkv_bias``, the convolutions have one too.
+        d_model: model dimension.
+        n_heads: number of heads, h.
+        factor: compression factor, c.
+        options: see `HeadOptions`; ``qkv_bias`` also adds a bias to the convolutions.
 
-    Cost: beside `SelfAttention`, G factor (d_k^2 + d_v^2) parameters in G heads of keys and values; scores
-    and weighted sums take a ``factor``-th.
+    Cost: G factor (d_k^2 + d_v^2) parameters more than `SelfAttention` for G heads of keys and values;
+    scores and weighted sums cost 1 / ``factor`` of its.
     """
 
     fused = "qkv"
     causal = True
     eager = True
-    """It counts slots: compiled, every batch would be a graph of its own."""
+    """Slot counts depend on the sequence lengths: compiling would trace a new graph for every batch."""
 
     def __init__(
         self, d_model: int, n_heads: int, *, factor: int = 3, **options: Unpack[HeadOptions]
@@ -115,22 +114,22 @@ class MemoryCompressedAttention(MultiHead):
 
     @property
     def without_gradient(self) -> dict[str, Iterable[int]]:
-        """None: slot 0 is not convolved, so no bias moves all scores of a query alike."""
+        """None: slot 0 is not convolved, so no bias shifts all scores of a query equally."""
         return {}
 
     @property
     def adds_constant(self) -> dict[str, range]:
-        """The output's bias alone, for the same reason."""
+        """Only the output bias, for the same reason."""
         return {} if self.out.bias is None else {"out.bias": range(len(self.out.bias))}
 
     def new_cache(self) -> CompressedCache:
-        """What it remembers of sequences of which nothing is written yet."""
+        """Return an empty cache."""
         return CompressedCache()
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: CompressedCache | None = None
     ) -> Float[Tensor, "T d"]:
-        """Mix the tokens of each sequence; with a cache, they continue the sequences held there."""
+        """Attend within each sequence; with a cache, the tokens continue the cached sequences."""
         q, k, v = layout.pad(self.qkv(x)).split(self.sizes, dim=-1)
         keys, values = (split_heads(part, self.n_kv_heads) for part in (k, v))
         if cache is None:
@@ -147,20 +146,20 @@ class MemoryCompressedAttention(MultiHead):
     def _continue(
         self, keys: Tensor, values: Tensor, layout: Layout, cache: CompressedCache
     ) -> tuple[Tensor, Tensor]:
-        """Write the tokens of ``layout`` to the cache; the memory so far."""
+        """Append the tokens of ``layout`` to the cache and return the memory so far."""
         starts, lengths = layout.starts, layout.lengths
-        # The first token of each sequence that begins is slot 0.
+        # The first token of each new sequence is slot 0.
         begun = [int(start == 0 and n > 0) for start, n in zip(starts, lengths, strict=True)]
         first = Layout.of(begun, device=layout.device)
         n = first.max_length
         cache.memory.append(self.score.prepare(keys[:, :, :n]), values[:, :, :n], first)
-        # The tail and the tokens, side by side, and how many blocks they fill.
+        # Concatenate the tail and the new tokens, and count the blocks that they fill.
         left = Layout.of([start % self.factor for start in starts], device=layout.device)
-        together = [a + b for a, b in zip(left.lengths, lengths, strict=True)]
-        filled = [n // self.factor for n in together]
+        combined = [a + b for a, b in zip(left.lengths, lengths, strict=True)]
+        filled = [n // self.factor for n in combined]
         blocks = Layout.of(filled, [1 + start // self.factor for start in starts], layout.device)
-        cache.tail_keys, all_keys = _joined(cache.tail_keys, keys, left, layout, self.factor)
-        cache.tail_values, all_values = _joined(cache.tail_values, values, left, layout, self.factor)
+        cache.tail_keys, all_keys = _append_tail(cache.tail_keys, keys, left, layout, self.factor)
+        cache.tail_values, all_values = _append_tail(cache.tail_values, values, left, layout, self.factor)
         most = blocks.max_length * self.factor
         new_keys = self.score.prepare(self.compress_keys(all_keys[:, :, :most]))
         new_values = self.compress_values(all_values[:, :, :most])
@@ -172,21 +171,21 @@ class MemoryCompressedAttention(MultiHead):
 
 
 def memory_layout(layout: Layout, factor: int) -> Layout:
-    """The slots of each sequence: the first token, and the blocks that it fills."""
+    """Return the layout of the slots: for each sequence, the first token and its complete blocks."""
     return Layout.of([1 + n // factor if n else 0 for n in layout.lengths], device=layout.device)
 
 
-def _joined(
+def _append_tail(
     tail: Tensor | None, new: Tensor, left: Layout, layout: Layout, factor: int
 ) -> tuple[Tensor, Tensor]:
-    """The tail that is left now, and before it, whatever was left and the new tokens, side by side."""
+    """Concatenate ``tail`` and ``new``; return the new tail and the concatenation."""
     n, heads, _, d = new.shape
     ends = [a + b for a, b in zip(left.lengths, layout.lengths, strict=True)]
-    room = new.new_zeros(n, heads, max(ends, default=0) + factor, d)
+    buffer = new.new_zeros(n, heads, max(ends, default=0) + factor, d)
     if tail is not None:
-        room[:, :, : factor - 1] = tail
-    rows, places = layout.sequence, layout.within
-    room[rows, :, left.length_tensor[rows] + places] = new[rows, :, places]
+        buffer[:, :, : factor - 1] = tail
+    rows, columns = layout.sequence, layout.within
+    buffer[rows, :, left.length_tensor[rows] + columns] = new[rows, :, columns]
     filled = torch.tensor([end - end % factor for end in ends], device=new.device)
     kept = filled[:, None] + torch.arange(factor - 1, device=new.device)
-    return room.gather(2, kept[:, None, :, None].expand(n, heads, factor - 1, d)), room
+    return buffer.gather(2, kept[:, None, :, None].expand(n, heads, factor - 1, d)), buffer

@@ -1,4 +1,4 @@
-"""Cross-attention: the tokens of one sequence look at those of another."""
+"""Cross-attention: the tokens of one sequence attend to those of another."""
 
 from typing import Unpack
 
@@ -10,7 +10,7 @@ from heedful.nn.layout import Layout
 
 
 class AttentionMemory:
-    """What cross-attention reads: keys (prepared for the score) and values of each sentence."""
+    """Keys (prepared for the score) and values of each sentence, for cross-attention."""
 
     def __init__(
         self, keys: Float[Tensor, "B G S d_p"], values: Float[Tensor, "B G S d_v"], layout: Layout
@@ -18,7 +18,7 @@ class AttentionMemory:
         self.keys, self.values, self.layout = keys, values, layout
 
     def select(self, sentences: Int[Tensor, " M"]) -> "AttentionMemory":
-        """The memory of some of the sentences; columns that are padding for all of them go."""
+        """Select some of the sentences; columns that are padding in all of them are dropped."""
         layout = self.layout.select(sentences.tolist())
         keys, values = self.keys.index_select(0, sentences), self.values.index_select(0, sentences)
         return AttentionMemory(keys[:, :, : layout.max_length], values[:, :, : layout.max_length], layout)
@@ -28,12 +28,12 @@ class CrossAttention(MultiHead):
     """Multi-head attention of one sequence (queries) over another (keys and values).
 
     Errors in the lectures: S0 titles it "Masked", but no causal mask belongs here (the whole source is
-    known), and drops the factor 1 / sqrt(d_k); the padding of the source must stay invisible here too.
+    known), and drops the factor 1 / sqrt(d_k); the padding of the source must still be masked.
 
     Args:
-        d_model: width of the tokens.
-        n_heads: h.
-        d_memory: width of what is attended to; d_model by default.
+        d_model: model dimension.
+        n_heads: number of heads, h.
+        d_memory: width of the encoded vectors; d_model by default.
         options: see `HeadOptions`.
     """
 
@@ -49,14 +49,14 @@ class CrossAttention(MultiHead):
         init_layer(self.kv, self.sizes[1:])
 
     def remember(self, encoded: Float[Tensor, "T_s d_s"], layout: Layout) -> AttentionMemory:
-        """Project what will be attended to; done once for a sentence, however many queries follow."""
+        """Project the encoded sentences to keys and values, once for all queries."""
         k, v = layout.pad(self.kv(encoded)).split(self.sizes[1:], dim=-1)
         return AttentionMemory(*self._keys_and_values(k, v), layout)
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, memory: AttentionMemory
     ) -> Float[Tensor, "T d"]:
-        """Attend; where several sequences share a sentence, they are its queries side by side."""
+        """Attend to the memory; sequences that share a sentence are merged into one row of queries."""
         if memory.layout.n_sequences:
             layout = layout.merge(layout.n_sequences // memory.layout.n_sequences)
         queries = split_heads(layout.pad(self.q(x)), self.n_heads)

@@ -1,4 +1,4 @@
-"""Heads: several attentions side by side, each on its own slice of the projections.
+"""Multi-head attention: several attentions in parallel, each on its own slice of the projections.
 
     head_i = Attention(Q W_Q^i, K W_K^i, V W_V^i)
     MultiHead(Q, K, V) = Concat(head_1 ... head_h) W_O
@@ -10,9 +10,9 @@
 | W_O | ``out.weight`` transposed | n_heads d_v x d_model |
 | h | ``n_heads`` | |
 
-Split heads have d_k = d_v = d_model / n_heads (Vaswani et al. 2017, section 3.2.2): many heads then
-cost what one costs. Full-width heads (d_k = d_v = d_model, as Keras reads S1's figure) cost n_heads
-times as much. Both are the same code with other widths.
+Split heads have d_k = d_v = d_model / n_heads (Vaswani et al. 2017, section 3.2.2): the cost does not
+depend on the number of heads. Full-width heads (d_k = d_v = d_model, as Keras reads S1's figure) cost
+n_heads times as much. Both use the same code with different widths.
 
 Errors in the lectures. S0 prints 64 x 512 = 32,178 three times: it is 32,768. S1 gives head matrices
 as N x d/H (they are d x d/H) and says that the original paper has d = 768 and H = 10 (512 and 8; ten
@@ -34,23 +34,23 @@ from heedful.nn.visibility import Visibility
 
 
 def split_heads(x: Float[Tensor, "B S hd"], n_heads: int) -> Float[Tensor, "B h S d"]:
-    """Cut the last axis into heads; a view, nothing is copied."""
+    """Split the last axis into heads, as a view."""
     return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
 
 
 def merge_heads(x: Float[Tensor, "B h S d"]) -> Float[Tensor, "B S hd"]:
-    """The inverse of `split_heads`: concatenate the heads."""
+    """Concatenate the heads: the inverse of `split_heads`."""
     return x.transpose(1, 2).flatten(2)
 
 
 def init_slices(weight: Float[Tensor, "rows d"], sizes: list[int]) -> None:
-    """Xavier-uniform each slice as the matrix it is, not the fused matrix as one."""
+    """Initialize each slice of a fused matrix as a separate Xavier-uniform matrix."""
     for part in weight.data.split(sizes):
         nn.init.xavier_uniform_(part)
 
 
 def init_layer(layer: nn.Linear, sizes: list[int]) -> None:
-    """`init_slices` of the matrices that lie in a layer; where it has a bias, that is 0."""
+    """Apply `init_slices` to the weight of a layer and set its bias, if any, to 0."""
     init_slices(layer.weight, sizes)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -60,22 +60,22 @@ def _head_width(d_model: int, n_heads: int, given: int | None) -> int:
     if given is not None:
         return given
     if d_model % n_heads:
-        raise ValueError(f"d_model={d_model} is not divisible by n_heads={n_heads}; give d_k and d_v")
+        raise ValueError(f"d_model={d_model} must be divisible by n_heads={n_heads}; or set d_k and d_v")
     return d_model // n_heads
 
 
 class HeadOptions(TypedDict, total=False):
-    """What every attention with heads takes besides d_model and n_heads, by keyword.
+    """Keyword options of every multi-head attention.
 
     | option | default | |
     |---|---|---|
-    | ``d_k``, ``d_v`` | d_model / n_heads | widths of a query or key, and of a value |
-    | ``n_kv_heads`` | n_heads | heads of keys and values; n_heads / n_kv_heads heads of queries share one |
-    | ``score`` | scaled dot product | how a query and a key are compared |
+    | ``d_k``, ``d_v`` | d_model / n_heads | widths of queries and keys, and of values |
+    | ``n_kv_heads`` | n_heads | heads of keys and values, each shared by n_heads / n_kv_heads query heads |
+    | ``score`` | scaled dot product | score function of queries and keys |
     | ``qkv_bias``, ``out_bias`` | False | whether the projections have a bias (the paper's have none) |
-    | ``dropout`` | 0 | on the attention weights |
+    | ``dropout`` | 0 | dropout rate of the attention weights |
 
-    Source of shared heads: Ainslie et al. 2023.
+    Source of shared heads (grouped-query attention): Ainslie et al. 2023.
     """
 
     d_k: int | None
@@ -88,29 +88,29 @@ class HeadOptions(TypedDict, total=False):
 
 
 class MultiHead(nn.Module):
-    """What all attentions with heads share: head sizes, score, dropout, taps, output projection.
+    """Base class of multi-head attention: head sizes, score, dropout, taps and output projection.
 
     Args:
-        d_model: width of the tokens.
-        n_heads: h.
+        d_model: model dimension.
+        n_heads: number of heads, h.
         d_k, d_v, n_kv_heads, score, qkv_bias, out_bias, dropout: see `HeadOptions`.
 
-    | tap | sees | |
+    | tap | shape | |
     |---|---|---|
-    | ``queries`` | ``[B, H, Q, d_k]`` | turned, where positions turn them |
-    | ``keys`` | ``[B, G, K, d_p]`` | prepared for the score, and turned |
+    | ``queries`` | ``[B, H, Q, d_k]`` | after rotary positions, if any |
+    | ``keys`` | ``[B, G, K, d_p]`` | prepared for the score, after rotary positions |
     | ``values`` | ``[B, G, K, d_v]`` | |
     | ``scores`` | ``[B, H, Q, K]`` | before bias and mask |
     | ``weights`` | ``[B, H, Q, K]`` | before dropout |
-    | ``mixed`` | ``[B, H, Q, d_v]`` | the heads' results, before W_O |
+    | ``mixed`` | ``[B, H, Q, d_v]`` | outputs of the heads, before W_O |
 
-    They see what attention uses: with a cache, keys and values of all tokens so far; where several sequences
-    share a memory, their queries side by side. Rows of padding hold anything finite. What replaces keys or
-    values is used, and not remembered.
+    Taps see the tensors that attention uses: with a cache, keys and values of all tokens so far; if several
+    sequences share a memory, their queries in one row. Padding rows hold arbitrary finite values. Replaced
+    keys or values are used but not cached.
     """
 
     fused: ClassVar[str]
-    """Name of the projection that holds the keys and the values."""
+    """Name of the projection that contains the keys and values."""
 
     def __init__(
         self,
@@ -129,17 +129,17 @@ class MultiHead(nn.Module):
         self.qkv_bias = qkv_bias
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         if n_heads % self.n_kv_heads:
-            raise ValueError(f"n_heads={n_heads} is not divisible by n_kv_heads={self.n_kv_heads}")
+            raise ValueError(f"n_heads={n_heads} must be divisible by n_kv_heads={self.n_kv_heads}")
         self.d_k = _head_width(d_model, n_heads, d_k)
         self.d_v = _head_width(d_model, n_heads, d_v)
         self.score = ScaledDotScore() if score is None else score
         self.dropout = Dropout(dropout)
-        self.queries = Tap("the queries of each head, as the scores compare them")
-        self.keys = Tap("the keys of each head, as the scores compare them")
-        self.values = Tap("the values of each head")
-        self.scores = Tap("the scores of all pairs of a query and a key, before bias and mask")
-        self.weights = Tap("the attention weights, before dropout")
-        self.mixed = Tap("the weighted sums of the values, head by head, before W_O")
+        self.queries = Tap("queries of each head, as used by the scores")
+        self.keys = Tap("keys of each head, as used by the scores")
+        self.values = Tap("values of each head")
+        self.scores = Tap("scores of all query-key pairs, before bias and mask")
+        self.weights = Tap("attention weights, before dropout")
+        self.mixed = Tap("weighted sums of the values of each head, before W_O")
         self.out = nn.Linear(n_heads * self.d_v, d_model, bias=out_bias)
         init_layer(self.out, [d_model])
 
@@ -151,40 +151,40 @@ class MultiHead(nn.Module):
 
     @property
     def slices(self) -> dict[str, list[int]]:
-        """The rows of the matrices that lie in one parameter."""
+        """Row counts of the matrices that share one parameter."""
         return {f"{self.fused}.weight": self.sizes if self.fused == "qkv" else self.sizes[1:]}
 
     @property
     def without_gradient(self) -> dict[str, Iterable[int]]:
-        """Rows of the keys' bias b: it adds q.b to all scores of a query, which a softmax does not see.
+        """Rows of the key bias b: it adds q.b to all scores of a query, which softmax ignores.
 
-        That holds where scores are products, and no positions turn the keys. (See `heedful.nn.declarations`.)
+        This holds if scores are products and keys are not rotated. (See `heedful.nn.declarations`.)
         """
-        product = self.score.product_scale(self.d_k) is not None
-        rows = self._keys_at_rest if self.qkv_bias and product else ()
+        is_product = self.score.product_scale(self.d_k) is not None
+        rows = self._unrotated_keys if self.qkv_bias and is_product else ()
         return {f"{self.fused}.bias": rows} if rows else {}
 
     @property
     def adds_constant(self) -> dict[str, range]:
-        """The output's bias, and the rows of the values' bias: weights sum to 1 where none are dropped."""
+        """The output bias, and the rows of the value bias: without dropout, weights sum to 1."""
         first = self._first_key + self.sizes[1]
         values = {f"{self.fused}.bias": range(first, first + self.sizes[2])}
         out = {} if self.out.bias is None else {"out.bias": range(len(self.out.bias))}
         return out | (values if self.qkv_bias and self.dropout.p == 0 else {})
 
     @property
-    def _keys_at_rest(self) -> Sequence[int]:
-        """Rows of the keys in the fused projection, of those that positions do not turn."""
+    def _unrotated_keys(self) -> Sequence[int]:
+        """Rows of the keys in the fused projection that are not rotated by positions."""
         return range(self._first_key, self._first_key + self.sizes[1])
 
     @property
     def _first_key(self) -> int:
-        """The first row of the keys in the fused projection that holds them."""
+        """First row of the keys in the fused projection."""
         return self.sizes[0] if self.fused == "qkv" else 0
 
     @property
     def _taps(self) -> list[Tap]:
-        """In the order in which values pass them."""
+        """All taps, in the order of the computation."""
         return [self.queries, self.keys, self.values, self.scores, self.weights, self.mixed]
 
     def _keys_and_values(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -201,7 +201,7 @@ class MultiHead(nn.Module):
         seen: Visibility,
         bias: Float[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "B Q hd"]:
-        """Attention between its taps, the heads' results side by side."""
+        """Compute attention with its taps and concatenate the heads."""
         mixed = attend(
             self.queries(queries),
             self.keys(keys),

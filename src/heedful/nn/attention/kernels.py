@@ -1,13 +1,12 @@
-"""Which kernel computes an attention, and why.
+"""Attention kernels, and the choice between them.
 
-Three kernels give the same numbers. The *explicit* one forms scores and weights by separate operations,
-works for every score, and can show its weights. *Products* is the same for scores that are products,
-as one operation with a gradient of its own: fewer passes over the weights, softmax in fp32. The *fused*
-one (torch's scaled_dot_product_attention) never forms the weights. `choose` is the only place that
-decides.
+Three kernels give the same results. *Explicit* computes scores and weights by separate operations, supports
+every score and exposes its weights. *Products* supports scores that are scaled products, as one operation
+with a custom gradient: fewer passes over the weights, softmax in fp32. *Fused*
+(``scaled_dot_product_attention``) never materializes the weights. Only `choose` decides.
 
-Whatever the kernel: what is invisible changes nothing, even where it holds NaN, and a query with no
-key gets exactly 0 and gives gradient 0.
+For every kernel, invisible keys and values have no effect, even if they hold NaN, and a query with no
+visible key gets output 0 and gradient 0.
 """
 
 from typing import Any, Literal
@@ -26,9 +25,9 @@ from heedful.nn.visibility import Visibility
 
 Kernel = Literal["explicit", "products", "fused"]
 
-# On a CPU, batched products win over the fused kernel for short sequences and whenever bf16 gradients
-# are wanted (forward and backward at 16 tokens, bf16: 2 ms by products, 18 ms fused, 4 ms fused in fp32;
-# products won at 24, 256 and 512 tokens in bf16 too). Fused saves memory for long fp32 sequences.
+# On a CPU, batched products are faster than the fused kernel for short sequences and for all bf16 training
+# (forward and backward at 16 tokens, bf16: products 2 ms, fused 18 ms, fused in fp32 4 ms; products are
+# faster at 24, 256 and 512 tokens in bf16 too). Fused saves memory for long fp32 sequences.
 CPU_FUSED_FROM = 256
 
 
@@ -41,21 +40,21 @@ def choose(
     learned_bias: bool = False,
     drops: bool = False,
 ) -> Kernel:
-    """Pick the kernel from the score, the device, the type, the lengths and what is asked for.
+    """Choose the kernel from score, device, dtype, lengths and requirements.
 
     Args:
         queries: ``[B, H, Q, d_k]``.
         keys: ``[B, G, K, d_k]``.
         is_product: the score is a scaled product.
-        wants_weights: somebody looks at scores or weights.
-        learned_bias: something that needs a gradient is added to the scores (a constant may be, everywhere).
-        drops: weights are dropped.
+        wants_weights: a tap intervenes on scores or weights.
+        learned_bias: the bias of the scores requires a gradient (every kernel supports a constant bias).
+        drops: attention dropout is active.
     """
     if not is_product or wants_weights or learned_bias:
         return "explicit"
     if queries.device.type != "cpu":
         return "fused"
-    # A compiler makes its own choice of passes.
+    # torch.compile fuses the explicit operations itself.
     by_products: Kernel = "explicit" if drops or torch.compiler.is_compiling() else "products"
     if queries.dtype == torch.bfloat16 and queries.requires_grad:
         return by_products
@@ -75,22 +74,22 @@ def attend(
     bias: Float[Tensor, "..."] | None = None,
     kernel: Kernel | None = None,
 ) -> Float[Tensor, "B H Q d_v"]:
-    """Attention over rectangles.
+    """Compute attention over padded tensors.
 
     Args:
-        queries: one row for each query; padding rows may hold anything finite.
-        keys: prepared by ``score.prepare``; G heads, each shared by H / G heads of queries.
-        values: as many as keys.
+        queries: padding rows may hold arbitrary finite values.
+        keys: prepared by ``score.prepare``; G heads, each shared by H / G query heads.
+        values: same number as keys.
         visibility: which keys each query sees.
-        score: how a query and a key are compared.
+        score: score function of queries and keys.
         dropout: applied to the weights.
-        scores_tap: sees the scores, without the bias.
-        weights_tap: sees the weights, before dropout. Where somebody listens to one of the two, the kernel is
-            the explicit one; who watches is told by `show_beside`, and the kernel is what it would be.
-        bias: added to the scores (relative positions, ALiBi); broadcasts to [B, H, Q, K]. Where scores are
-            in half precision it is rounded to them: that is coarse only where it is large, and a key
-            whose score is so much smaller has no weight.
-        kernel: force one; by default `choose` decides.
+        scores_tap: receives the scores, without the bias.
+        weights_tap: receives the weights, before dropout. A hook that can replace scores or weights forces
+            the explicit kernel; read-only observers are served by `show_beside` and do not change the kernel.
+        bias: added to the scores (relative positions, ALiBi); broadcasts to [B, H, Q, K]. It is cast to the
+            dtype of the scores: in half precision only large values are rounded coarsely, and keys with
+            scores that much lower get no weight.
+        kernel: force a kernel; by default `choose` decides.
     """
     if visibility.hides_nonpadding:
         queries, keys, values = (finite(x) for x in (queries, keys, values))
@@ -132,10 +131,10 @@ def show_beside(
     scores_tap: Tap,
     weights_tap: Tap,
 ) -> None:
-    """Tell watchers the scores and weights that a kernel does not form, of the heads they ask for.
+    """Compute scores and weights for observers if the kernel does not materialize them.
 
-    Arguments as `attend`; queries and keys are finite. Where scores are products, all is computed in fp32 if
-    they have fewer bits, as fast kernels do inside.
+    Only the requested heads are computed. Arguments as in `attend`; queries and keys are finite. Product
+    scores are computed at least in fp32, as fast kernels do internally.
     """
     groups = queries.shape[1] // keys.shape[1]
     is_product = score.product_scale(queries.shape[-1]) is not None
@@ -145,7 +144,7 @@ def show_beside(
         chosen = range(queries.shape[1]) if heads is None else heads
         own = queries if heads is None else queries[:, list(heads)]
         shared = keys if heads is None and groups == 1 else keys[:, [head // groups for head in chosen]]
-        if not is_product:  # it has weights of the type of the queries
+        if not is_product:  # its weights have the dtype of the queries
             return (score if heads is None else score.of_heads(heads))(own, shared)
         with torch.autocast(queries.device.type, enabled=False):
             return score(own.to(wide), shared.to(wide))
@@ -162,26 +161,26 @@ def show_beside(
 
 
 def finite(x: Tensor) -> Tensor:
-    """Read NaN and infinity as zero, so that a weight or gradient of zero stays zero."""
-    # Where looking is cheap, one pass tells that there is nothing to do. (A finite sum has finite parts.)
-    looks = x.device.type == "cpu" and not torch.compiler.is_compiling()
-    if looks and bool(x.detach().sum(dtype=torch.float32).isfinite()):
+    """Replace NaN and infinity by zero, so that zero weights and gradients stay zero."""
+    # On a CPU, check first whether there is anything to replace: a finite sum has finite terms.
+    can_check = x.device.type == "cpu" and not torch.compiler.is_compiling()
+    if can_check and bool(x.detach().sum(dtype=torch.float32).isfinite()):
         return x
     return torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-# Queries are taken so many at a time where later keys are hidden, so that what is hidden is not computed.
+# Block size of the queries in causal attention, so that most masked scores are not computed.
 CAUSAL_ROWS = 128
 
 
 class _Products(torch.autograd.Function):
-    """softmax(scale · q kᵀ + bias) v; of the forward pass the inputs and the weights are kept.
+    """softmax(scale · q kᵀ + bias) v; saves the inputs and the weights for the backward pass.
 
     With W the weights, Z = W V and G the gradient of Z:
     dV = Wᵀ G,  dS = W ⊙ (G Vᵀ - rowsum(W ⊙ G Vᵀ)),  dQ = scale dS K,  dK = scale dSᵀ Q.
 
-    The bias, [1 or B, 1 or H, Q, K] or nothing, is constant. ``ends`` cuts the queries into blocks: (where
-    the block ends, how many of the first keys it sees at most).
+    The bias, [1 or B, 1 or H, Q, K] or None, is constant. ``ends`` splits the queries into blocks: (end of
+    the block, number of leading keys that it may see).
     """
 
     @staticmethod
@@ -267,19 +266,19 @@ def _fused(
     dropout: Dropout,
     bias: Tensor | None,
 ) -> Tensor:
-    """torch's kernel, with rows that see no key settled here: its backends differ on them.
+    """Call torch's fused kernel; rows without visible keys are handled here because its backends differ.
 
-    It takes a mask or a bias; a bias is therefore very low where a key is hidden.
+    The kernel takes a mask or a bias, so the mask is merged into the bias as very low values.
     """
-    by_hint = visibility.hint == "all" or (visibility.hint == "causal" and bias is None)
-    mask = None if by_hint else visibility.mask[:, None]
+    mask_from_hint = visibility.hint == "all" or (visibility.hint == "causal" and bias is None)
+    mask = None if mask_from_hint else visibility.mask[:, None]
     has_empty_rows = None
     if mask is not None and not visibility.every_query_sees_a_key:
         has_empty_rows = ~mask.any(-1, keepdim=True)
         mask = mask | has_empty_rows
     if bias is not None:
         bias = bias.to(queries.dtype)
-        # Half of the lowest number: some backends multiply by log2 e, which must not make it infinite.
+        # Half of the lowest number: some backends multiply by log2 e, which must not overflow.
         mask = bias if mask is None else bias.masked_fill(~mask, torch.finfo(bias.dtype).min / 2)
     out = functional.scaled_dot_product_attention(
         queries,

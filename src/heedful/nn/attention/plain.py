@@ -1,4 +1,4 @@
-"""Self-attention before there is anything to learn: the tokens are queries, keys and values at once."""
+"""Self-attention without parameters: the tokens themselves are queries, keys and values."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -9,10 +9,10 @@ from heedful.nn.layout import Layout
 
 
 def parameter_free_self_attention(x: Float[Tensor, "T d"], layout: Layout) -> Float[Tensor, "T d"]:
-    """softmax(X Xᵀ) X for every sequence, with X its tokens as rows.
+    """Compute softmax(X Xᵀ) X for every sequence, with its tokens as the rows of X.
 
-    A token attends most to what lies in its own direction, which is mostly itself, and nothing can
-    change that: the reason for learned projections to queries, keys and values.
+    A token attends mostly to vectors in its own direction, usually itself. Learned projections to queries,
+    keys and values remove this restriction.
 
     Source: lecture S1, section on self-attention.
     """

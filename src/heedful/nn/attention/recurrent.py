@@ -1,10 +1,10 @@
-"""Attention inside a recurrence: one query for each hypothesis and step, over all of a sentence.
+"""Attention for recurrent decoders: one query per hypothesis and step, over all source tokens.
 
     e_ti = score(s, h_i),   alpha_ti = softmax_i e_ti,   c_t = sum_i alpha_ti h_i
 
-S0 asks what can run in parallel: alpha_ti over i at one t can; over t it cannot, since s waits for the
-context before it. So attention with a memory of past alignments costs nothing extra here, and the
-contract provides for it: ``attend(query, memory, history) -> (context, weights, history)``.
+S0 asks what can run in parallel: alpha_ti over i at one t can; over t it cannot, since s depends on the
+previous context. Attention that uses past alignments therefore loses no parallelism, and the interface
+supports it: ``attend(query, memory, history) -> (context, weights, history)``.
 
 Error in the lectures: S0 calls the encoder's final state "annotation". Bahdanau's annotations are
 all the h_i (Bahdanau et al. 2014, section 3.2); the final state is the fixed-length vector that
@@ -24,25 +24,25 @@ States = tuple[Tensor, ...]
 
 
 class Encoded(NamedTuple):
-    """What an encoder hands to a decoder."""
+    """Output of a recurrent encoder."""
 
     annotations: Float[Tensor, "T_s d_annotation"]
-    """Every h_i, packed."""
+    """All h_i, packed."""
     layout: Layout
-    """Of the source."""
+    """Layout of the source."""
     finals: list[States]
-    """The final states of every layer of the encoder (`RecurrentStack.run`)."""
+    """Final states of every encoder layer (`RecurrentStack.run`)."""
     summary: Float[Tensor, "B d_hidden"]
-    """The final output of the last layer: h_T, or where it reads both ways, the right-to-left state at
-    the first token (`RecurrentStack.summary`)."""
+    """Final output of the last layer: h_T, or for a bidirectional layer the right-to-left state at the
+    first token (`RecurrentStack.summary`)."""
 
 
 class Annotations:
-    """What attention reads of each sentence: all h_i, and their keys, prepared for the score.
+    """Source memory of attention: all h_i of each sentence, and their keys, prepared for the score.
 
-    (An attention with heads keeps their values in place of h_i.) The rectangle is zero where there is no
-    token, and hidden there (None: it is full). It keeps its width S when sentences leave, so that a history
-    may have a column for each source position.
+    Multi-head attention stores the values of the heads instead of h_i. Padding is zero and marked in
+    ``hidden`` (None: no padding). The width S does not change when sentences are removed, so that a history
+    can have one column per source position.
     """
 
     def __init__(
@@ -54,31 +54,31 @@ class Annotations:
         self.vectors, self.keys, self.hidden = vectors, keys, hidden
 
     def select(self, sentences: Int[Tensor, " M"]) -> "Annotations":
-        """Some of the sentences."""
+        """Select sentences."""
         hidden = None if self.hidden is None else self.hidden.index_select(0, sentences)
         return Annotations(
             self.vectors.index_select(0, sentences), self.keys.index_select(0, sentences), hidden
         )
 
     def first(self, n: int) -> "Annotations":
-        """The first ``n`` sentences, as a view."""
+        """Return the first ``n`` sentences, as a view."""
         if n == len(self.vectors):
             return self
         return Annotations(self.vectors[:n], self.keys[:n], None if self.hidden is None else self.hidden[:n])
 
 
 class ContextVector:
-    """What a decoder without attention reads of each sentence: one vector."""
+    """Source memory of a decoder without attention: one vector per sentence."""
 
     def __init__(self, vectors: Float[Tensor, "B d"]) -> None:
         self.vectors = vectors
 
     def select(self, sentences: Int[Tensor, " M"]) -> "ContextVector":
-        """Some of the sentences."""
+        """Select sentences."""
         return ContextVector(self.vectors.index_select(0, sentences))
 
     def first(self, n: int) -> "ContextVector":
-        """The first ``n`` sentences, as a view."""
+        """Return the first ``n`` sentences, as a view."""
         return self if n == len(self.vectors) else ContextVector(self.vectors[:n])
 
 
@@ -86,33 +86,33 @@ SourceMemory = Annotations | ContextVector
 
 
 class Attended(NamedTuple):
-    """The result of one step of attention for N hypotheses."""
+    """Result of one attention step for N hypotheses."""
 
     context: Float[Tensor, "N d_context"]
     weights: Float[Tensor, "N *H S"] | None
-    """Over the source; with an axis for heads where there are several."""
+    """Over the source; multi-head attention has an axis for heads."""
     history: Tensor | None
 
 
 def masked_softmax(
     scores: Float[Tensor, "*rows S"], hidden: Bool[Tensor, "*visible S"] | None
 ) -> Float[Tensor, "*rows S"]:
-    """Weights over what is not hidden; exact zeros where nothing is left."""
+    """Compute softmax over visible entries; fully masked rows are exactly zero."""
     if hidden is None:
         return torch.softmax(scores, dim=-1)
-    # The lowest finite number and not -inf: a sentence without tokens must stay finite.
+    # The lowest finite number instead of -inf: a sentence without tokens must stay finite.
     lowest = torch.finfo(scores.dtype).min
     return torch.softmax(scores.masked_fill(hidden, lowest), dim=-1).masked_fill(hidden, 0.0)
 
 
 class RecurrentAttention(nn.Module):
-    """``alpha_t = softmax_i score(query, h_i)``, ``c_t = sum_i alpha_ti h_i``, one query a hypothesis.
+    """``alpha_t = softmax_i score(query, h_i)``, ``c_t = sum_i alpha_ti h_i``, one query per hypothesis.
 
-    N hypotheses read B sentences, hypothesis n sentence ``n // (N / B)``: the hypotheses of a sentence
-    are queries on one set of keys, and nothing of the source is copied for them.
+    Of N hypotheses and B sentences, hypothesis n reads sentence ``n // (N / B)``: the hypotheses of a
+    sentence share its keys, and the source is not copied.
 
-    ``history`` is what an attention remembers of its past alignments, a tensor with N rows or None.
-    This one has none; a subclass that has overrides ``begin`` and ``forward``.
+    ``history`` holds past alignments, as a tensor with N rows, or is None. This class has no history;
+    subclasses with one override ``begin`` and ``forward``.
     """
 
     def __init__(self, score: Score, d_annotation: int) -> None:
@@ -120,38 +120,38 @@ class RecurrentAttention(nn.Module):
         self.score, self.d_context = score, d_annotation
 
     def remember(self, encoded: Encoded) -> Annotations:
-        """Pad the annotations and prepare the keys, once for a sentence."""
+        """Pad the annotations and prepare the keys, once per sentence."""
         layout, annotations = encoded.layout, encoded.annotations
         keys = layout.pad(self.score.prepare(annotations))
         hidden = None if layout.is_rectangular else ~layout.real[:, None]
         return Annotations(layout.pad(annotations), keys, hidden)
 
     def begin(self, memory: SourceMemory) -> Tensor | None:
-        """The history of each of B hypotheses that have written nothing."""
+        """Return the initial history of B hypotheses."""
         return None
 
     def forward(
         self, query: Float[Tensor, "N d_query"], memory: Annotations, history: Tensor | None
     ) -> Attended:
-        """Attend once; a sentence without tokens gives exactly 0."""
+        """Attend once; the context of a sentence without tokens is exactly 0."""
         weights = self.weigh(query, memory)
         return Attended(self.blend(weights, memory), weights, history)
 
     def weigh(self, query: Float[Tensor, "N d_query"], memory: Annotations) -> Float[Tensor, "N S"]:
-        """Weights over the source."""
+        """Compute the weights over the source."""
         scores = self.score(query.unflatten(0, (len(memory.keys), -1)), memory.keys)
         return masked_softmax(scores, memory.hidden).flatten(0, 1)
 
     def blend(self, weights: Float[Tensor, "N S"], memory: Annotations) -> Float[Tensor, "N d_annotation"]:
-        """The weighted sum of the annotations."""
+        """Compute the weighted sum of the annotations."""
         return (weights.unflatten(0, (len(memory.keys), -1)) @ memory.vectors).flatten(0, 1)
 
 
 class FixedContext(nn.Module):
     """No attention: ``c_t = c = h_T`` at every step (Cho et al. 2014).
 
-    Bahdanau et al. (section 3.1 and appendix A) get the RNN Encoder-Decoder from their model by this
-    very replacement. c is `Encoded.summary`.
+    Bahdanau et al. (section 3.1 and appendix A) obtain the RNN Encoder-Decoder from their model by this
+    replacement. c is `Encoded.summary`.
     """
 
     def __init__(self, d_context: int) -> None:
@@ -159,16 +159,16 @@ class FixedContext(nn.Module):
         self.d_context = d_context
 
     def remember(self, encoded: Encoded) -> ContextVector:
-        """Keep c."""
+        """Return c as the memory."""
         return ContextVector(encoded.summary)
 
     def begin(self, memory: SourceMemory) -> Tensor | None:
-        """No history."""
+        """Return None: there is no history."""
         return None
 
     def forward(
         self, query: Float[Tensor, "N d_query"], memory: ContextVector, history: Tensor | None
     ) -> Attended:
-        """The same context whatever the query."""
+        """Return the same context for every query."""
         width = len(query) // len(memory.vectors)
         return Attended(memory.vectors.repeat_interleave(width, dim=0), None, history)

@@ -1,4 +1,4 @@
-"""Additive attention with several heads inside a recurrence, which may know where each head looked last.
+"""Multi-head additive attention for recurrent decoders, optionally location-aware.
 
     e_th,i = g_h' tanh(W_q^h s + b^h + W_k^h h_i + f_th,i),       alpha_th = softmax_i(scale e_th,i)
     c_t = W_o [sum_i alpha_t1,i W_v^1 h_i; ...; sum_i alpha_tH,i W_v^H h_i]
@@ -7,17 +7,16 @@
 |---|---|---|---|
 | multi-head additive | None | 1 / sqrt(d_k) | 0 |
 | multi-head location-aware | filters of one width | 2 | U_h (F_h * alpha_{t-1,h})_i |
-| multi-head multi-resolution | a width for every head | 1 / sqrt(d_k) | the same |
+| multi-head multi-resolution | one width per head | 1 / sqrt(d_k) | the same |
 
-The second is that of Chorowski et al. 2015 with filters for every head: F_h * alpha is a convolution along
-the source, so an alignment can go on from where it was. Such an attention needs its own past, step by step,
-and has no form for all positions at once; it lives in recurrent decoders alone. Before the first step, every
-head is taken to have looked at all real tokens alike.
+The second is that of Chorowski et al. 2015 with separate filters per head: F_h * alpha is a convolution
+along the source, so an alignment can continue from its previous position. It depends on the previous step
+and has no parallel form, so it is available in recurrent decoders only. Before the first step, every head
+has uniform weights over the real tokens.
 
-Source: the lecture names them and gives no equation. They are settled as in ESPnet
-(``AttMultiHeadAdd``, ``AttMultiHeadLoc``, ``AttMultiHeadMultiResLoc``), whose g_h has a bias besides, which a
-softmax does not see. Its docstring says of the last that the number of channels varies by head; what varies
-is the width.
+Source: the lecture names them without equations. The equations follow ESPnet (``AttMultiHeadAdd``,
+``AttMultiHeadLoc``, ``AttMultiHeadMultiResLoc``), whose g_h also has a bias, which softmax ignores. Its
+docstring says of the last that the number of channels varies by head; in fact the filter width varies.
 """
 
 import math
@@ -32,14 +31,14 @@ from heedful.nn.attention.recurrent import Annotations, Attended, Encoded, Sourc
 
 
 class LocationFeatures(nn.Module):
-    """``f_h = U_h (F_h * alpha_h)``: each head's last alignment, as vectors of the width of its keys.
+    """``f_h = U_h (F_h * alpha_h)``: features of each head's last alignment, with the width of its keys.
 
-    F_h has ``channels`` filters of width 2 w_h + 1, centred; U_h is d_k x channels. Neither has a bias, so
-    what lies beyond a sentence, where the alignment is zero, is as if there were nothing.
+    F_h has ``channels`` centred filters of width 2 w_h + 1; U_h is d_k x channels. Neither has a bias, so
+    padding, with alignment zero, has no effect.
 
     Args:
         half_widths: w_h of every head.
-        channels: of F_h.
+        channels: number of filters of F_h.
         d_k: width of a key.
     """
 
@@ -53,43 +52,43 @@ class LocationFeatures(nn.Module):
             nn.init.xavier_uniform_(matrix)
 
     def forward(self, alignment: Float[Tensor, "N H S"]) -> Float[Tensor, "N H S d_k"]:
-        """The features of every source position."""
+        """Compute the features of every source position."""
         heads = alignment.split(1, dim=1)
         found = [convolve(head).mT for convolve, head in zip(self.filters, heads, strict=True)]
-        # Heads first: one product a head, and no copies of U.
+        # Heads first: one matrix product per head, without copying U.
         features = torch.stack(found).flatten(1, 2) @ self.weight
         return features.unflatten(1, (alignment.shape[0], -1)).transpose(0, 1)
 
 
 def resolutions(half_width: int, n_heads: int) -> list[int]:
-    """``w_h = w (h + 1) // H``: 25, 50, 75, 100 for 100 and four heads, so filters are 51 to 201 wide."""
+    """Return ``w_h = w (h + 1) // H``: 25, 50, 75, 100 for w = 100, H = 4 (filter widths 51 to 201)."""
     return [half_width * (h + 1) // n_heads for h in range(n_heads)]
 
 
 class MultiHeadAdditiveAttention(nn.Module):
-    """Several heads of additive attention for recurrent decoders (see above).
+    """Multi-head additive attention for recurrent decoders (see above).
 
-    | here | shape | |
+    | parameter | shape | |
     |---|---|---|
-    | ``query`` | d_query -> n_heads d_k | W_q^h and b^h, head by head |
+    | ``query`` | d_query -> n_heads d_k | W_q^h and b^h, ordered by head |
     | ``key``, ``value`` | d_annotation -> n_heads d_k, n_heads d_v | W_k^h, W_v^h |
     | ``vector`` | n_heads x d_k x 1 | g_h |
     | ``out`` | n_heads d_v -> d_annotation | W_o |
 
-    It is called as `RecurrentAttention` is; its weights have an axis for heads, ``[N, H, S]``. With a
-    location, those weights are its history.
+    Same interface as `RecurrentAttention`; the weights have an axis for heads, ``[N, H, S]``. With a
+    location, the weights are the history.
 
-    `CrossAttention` with an `AdditiveScore` that has a vector for each head is its parallel relative: there
-    one W_q and W_k serve all heads, on top of each head's own projections. The two agree where those are
-    identities and every g_h is divided by sqrt(d_k); with a location there is no such form.
+    The parallel counterpart is `CrossAttention` with an `AdditiveScore` that has a vector per head: there
+    all heads share one W_q and W_k, on top of each head's own projections. The two are equal if those are
+    identities and every g_h is divided by sqrt(d_k). With a location there is no parallel form.
 
     Args:
         d_query: width of s.
         d_annotation: width of h_i, and of the context.
-        n_heads: H.
-        d_k, d_v: widths of a head's keys and values.
-        scale: multiplies the scores; 1 / sqrt(d_k) by default.
-        location: makes features of the last alignments, or None.
+        n_heads: number of heads, H.
+        d_k, d_v: widths of the keys and values of a head.
+        scale: factor of the scores; 1 / sqrt(d_k) by default.
+        location: computes features of the last alignments; None for no location features.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class MultiHeadAdditiveAttention(nn.Module):
         nn.init.zeros_(self.query.bias)
 
     def remember(self, encoded: Encoded) -> Annotations:
-        """Project keys and values of all heads, once for a sentence."""
+        """Project keys and values of all heads, once per sentence."""
         layout, annotations = encoded.layout, encoded.annotations
         keys, values = (
             split_heads(layout.pad(part(annotations)), self.n_heads).contiguous()
@@ -129,25 +128,25 @@ class MultiHeadAdditiveAttention(nn.Module):
         return Annotations(values, keys, None if layout.is_rectangular else ~layout.real[:, None])
 
     def begin(self, memory: SourceMemory) -> Tensor | None:
-        """The history of each of B hypotheses that have written nothing: uniform alignments, or None."""
+        """Return the initial history of B hypotheses: uniform alignments, or None without a location."""
         if self.location is None:
             return None
         assert isinstance(memory, Annotations)
         n, _, length, _ = memory.keys.shape
         wide = torch.promote_types(memory.keys.dtype, torch.float32)
-        flat = masked_softmax(memory.keys.new_zeros(n, 1, length, dtype=wide), memory.hidden)
-        return flat.expand(n, self.n_heads, length)
+        uniform = masked_softmax(memory.keys.new_zeros(n, 1, length, dtype=wide), memory.hidden)
+        return uniform.expand(n, self.n_heads, length)
 
     def forward(
         self, query: Float[Tensor, "N d_query"], memory: Annotations, history: Tensor | None
     ) -> Attended:
-        """Attend once with every head; a sentence without tokens gives exactly 0."""
+        """Attend once with every head; the context of a sentence without tokens is exactly 0."""
         n = len(memory.keys)
         q = split_heads(self.query(query).unflatten(0, (n, -1)), self.n_heads)
-        sums = q[:, :, :, None] + memory.keys[:, :, None]  # [B, H, M, S, d_k], M hypotheses a sentence
+        sums = q[:, :, :, None] + memory.keys[:, :, None]  # [B, H, M, S, d_k], M hypotheses per sentence
         if self.location is not None:
             assert history is not None
-            if history.shape[-1]:  # a convolution takes no row without columns
+            if history.shape[-1]:  # convolutions reject empty rows
                 features = self.location(history.to(memory.keys.dtype))
                 sums = sums + features.unflatten(0, (n, -1)).transpose(1, 2)
         shape = sums.shape[:-1]

@@ -1,12 +1,12 @@
-"""Positions inside self-attention: a score then depends on how far a query and a key lie apart.
+"""Relative positions in self-attention: scores depend on the distance between query and key.
 
-| part | what it does | given to `SelfAttention` as |
+| module | effect | argument of `SelfAttention` |
 |---|---|---|
-| `Rotary` | turns queries and keys by angles that grow with their positions | ``rotary`` |
-| `Alibi` | takes a multiple of the distance off every score | ``score_bias`` |
+| `Rotary` | rotates queries and keys by angles proportional to their positions | ``rotary`` |
+| `Alibi` | subtracts a multiple of the distance from every score | ``score_bias`` |
 
-Neither has parameters or a table that ends, so any position can be had. What depends on the layout alone
-is computed once for all layers.
+Neither has parameters or a position limit. Values that depend only on the layout are computed once for all
+layers.
 """
 
 import torch
@@ -17,28 +17,28 @@ from heedful.nn.layout import Layout
 
 
 class Rotary(nn.Module):
-    """Turns pairs of components of a vector at position p, pair i by the angle p ω_i.
+    """Rotary positions: rotate pair i of the components of a vector at position p by the angle p ω_i.
 
     (a, b) → (a cos pω_i - b sin pω_i, a sin pω_i + b cos pω_i), ω_i = base^(-2i/d_r), i = 0 … d_r/2 - 1,
-    for the first d_r components; the others stay as they are. As rotations are orthogonal and
-    R_pᵀ R_r = R_{r-p}, the product of a query at p and a key at r is qᵀ R_{r-p} k: it depends on positions
-    through r - p alone, and norms are kept.
+    for the first d_r components; the others are unchanged. Rotations are orthogonal and R_pᵀ R_r = R_{r-p},
+    so the product of a query at p and a key at r is qᵀ R_{r-p} k: it depends on positions only through
+    r - p, and norms are preserved.
 
     | pairing | a, b of pair i | used by |
     |---|---|---|
     | interleaved | components 2i, 2i + 1 | the paper, GPT-J |
     | half-split | components i, i + d_r/2 | GPT-NeoX, Llama |
 
-    The two are one model up to the order of the rows of W_Q and W_K. Angles are computed in double
-    precision, and the products in fp32 where the vectors have fewer bits.
+    The two are equivalent up to the order of the rows of W_Q and W_K. Angles are computed in double
+    precision, products at least in fp32.
 
     Source: Su et al. 2021 (RoFormer), section 3.2.2, equation 34.
 
     Args:
         d_k: width of the vectors.
-        d_rotated: d_r, even; all of d_k by default.
-        base: the 10,000 of the paper; a larger one turns more slowly.
-        interleaved: the pairing of the paper; else half-split.
+        d_rotated: d_r, even; d_k by default.
+        base: 10,000 in the paper; a larger base rotates more slowly.
+        interleaved: pair components as in the paper; otherwise half-split.
     """
 
     def __init__(
@@ -50,26 +50,24 @@ class Rotary(nn.Module):
         self.base = base
         self.interleaved = interleaved
         if self.d_rotated % 2 or not 2 <= self.d_rotated <= d_k:
-            raise ValueError(
-                f"rotary positions turn pairs: an even number of the {d_k} components, not {self.d_rotated}"
-            )
+            raise ValueError(f"d_rotated must be even and between 2 and d_k={d_k}, got {self.d_rotated}")
         if base <= 1.0:
-            raise ValueError(f"rotary positions need a base above 1, not {base}")
+            raise ValueError(f"base of rotary positions must be above 1, got {base}")
 
     def forward(self, x: Float[Tensor, "B H S d_k"], layout: Layout) -> Float[Tensor, "B H S d_k"]:
-        """Turn the vectors of every head by the positions of ``layout``; pads stay zero."""
+        """Rotate the vectors of every head by the positions of ``layout``; padding stays zero."""
         wide = torch.promote_types(x.dtype, torch.float32)
         key = ("rotary", self.d_rotated, self.base, wide)
-        cosines, sines = layout._memo(key, lambda: self._turns(layout, wide))
-        turned, rest = x.split([self.d_rotated, self.d_k - self.d_rotated], dim=-1)
-        a, b = self._pairs(turned.to(wide))
-        return self._joined(a * cosines - b * sines, a * sines + b * cosines, rest).to(x.dtype)
+        cosines, sines = layout._memo(key, lambda: self._cos_sin(layout, wide))
+        rotated, rest = x.split([self.d_rotated, self.d_k - self.d_rotated], dim=-1)
+        a, b = self._pairs(rotated.to(wide))
+        return self._join(a * cosines - b * sines, a * sines + b * cosines, rest).to(x.dtype)
 
-    def _turns(self, layout: Layout, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of all angles, each ``[B, 1, S, d_r/2]``."""
+    def _cos_sin(self, layout: Layout, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Compute cosines and sines of all angles, each ``[B, 1, S, d_r/2]``."""
         exponents = torch.arange(0, self.d_rotated, 2, dtype=torch.float64, device=layout.device)
         angles = layout.positions[:, None] * self.base ** (-exponents / self.d_rotated)
-        cosines, sines = (layout.pad(turn.to(dtype))[:, None] for turn in (angles.cos(), angles.sin()))
+        cosines, sines = (layout.pad(x.to(dtype))[:, None] for x in (angles.cos(), angles.sin()))
         return cosines, sines
 
     def _pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,29 +76,28 @@ class Rotary(nn.Module):
         first, second = x.chunk(2, dim=-1)
         return first, second
 
-    def _joined(self, a: Tensor, b: Tensor, rest: Tensor) -> Tensor:
-        turned = torch.stack((a, b), -1).flatten(-2) if self.interleaved else torch.cat((a, b), -1)
-        return torch.cat((turned, rest), -1) if rest.shape[-1] else turned
+    def _join(self, a: Tensor, b: Tensor, rest: Tensor) -> Tensor:
+        rotated = torch.stack((a, b), -1).flatten(-2) if self.interleaved else torch.cat((a, b), -1)
+        return torch.cat((rotated, rest), -1) if rest.shape[-1] else rotated
 
     def extra_repr(self) -> str:
-        """Settings, for printing."""
+        """Return the settings for ``repr``."""
         return f"{self.d_rotated} of {self.d_k}, base={self.base}, interleaved={self.interleaved}"
 
 
 class Alibi(nn.Module):
     """Attention with linear biases: -m_h |p - r| is added to the score of head h for positions p and r.
 
-    It is added to the score as it is, after any factor of the score's own. The paper's is causal, where
-    |p - r| = p - r; here the same serves attention that reads ahead, which then sees no direction: a sequence
-    and its mirror image are alike to it.
+    The bias is added after any scaling of the score. In the paper attention is causal and |p - r| = p - r.
+    Bidirectional attention uses the same bias and cannot distinguish a sequence from its reverse.
 
-    A model so trained reads sequences longer than any in training: a far key weighs less and less, whether
-    its distance was ever met or not.
+    A trained model accepts sequences longer than those in training: weights decrease with distance, also
+    for distances never seen in training.
 
     Source: Press et al. 2022, section 3; slopes for other numbers of heads from the released code.
 
     Args:
-        n_heads: of the queries; each has its slope m_h (`slopes_of`).
+        n_heads: number of query heads; each has a slope m_h (`slopes_of`).
     """
 
     def __init__(self, n_heads: int) -> None:
@@ -108,25 +105,25 @@ class Alibi(nn.Module):
         self.slopes = slopes_of(n_heads)
 
     def forward(self, queries: Layout, keys: Layout) -> Float[Tensor, "b H Q K"]:
-        """What is added to the scores; b is 1 where all sequences start at position 0, else B."""
+        """Compute the bias of the scores; b is 1 if all sequences start at position 0, else B."""
         key = ("alibi", self.slopes, None if keys is queries else keys)
         return queries._memo(key, lambda: self._bias(queries, keys))
 
     def _bias(self, queries: Layout, keys: Layout) -> Tensor:
         slopes = torch.tensor(self.slopes, dtype=torch.float32, device=queries.device)
-        distances = (_places(queries)[:, :, None] - _places(keys)[:, None, :]).abs()
+        distances = (_column_positions(queries)[:, :, None] - _column_positions(keys)[:, None, :]).abs()
         return -slopes[:, None, None] * distances[:, None]
 
     def extra_repr(self) -> str:
-        """Number of heads, for printing."""
+        """Return the number of heads for ``repr``."""
         return str(len(self.slopes))
 
 
 def slopes_of(n_heads: int) -> tuple[float, ...]:
-    """m_h for each head: the powers 1 to n of 2^(-8/n) where n is a power of two.
+    """Return m_h for each head: the powers 1 to n of 2^(-8/n) if n is a power of two.
 
-    For other n, they are those of the power of two below it, and then every other one of the next power of
-    two, from its first, until there are n.
+    For other n, return the slopes of the largest power of two below n, followed by every other slope of the
+    next power of two, from its first, until there are n.
     """
     below = 1 << (n_heads.bit_length() - 1)
     if below == n_heads:
@@ -134,7 +131,7 @@ def slopes_of(n_heads: int) -> tuple[float, ...]:
     return slopes_of(below) + slopes_of(2 * below)[0::2][: n_heads - below]
 
 
-def _places(layout: Layout) -> Tensor:
-    """Positions of the rectangle's columns, ``[1 or B, S]``, those of pads counted on."""
+def _column_positions(layout: Layout) -> Tensor:
+    """Return the positions of the padded columns, ``[1 or B, S]``; padding continues the count."""
     columns = torch.arange(layout.max_length, device=layout.device)[None]
     return columns if layout.is_new else columns + layout.start_tensor[:, None]

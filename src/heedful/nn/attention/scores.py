@@ -1,10 +1,9 @@
-"""Score functions: how well a query and a key fit. Attention is a softmax over their values.
+"""Attention score functions; attention weights are the softmax of the scores.
 
-All follow one contract. `Score.prepare` turns keys into what the score needs of them, once for each
-memory; `Score.forward` takes queries and *prepared* keys. Leading axes broadcast, so the same score
-serves ``[B, Q, d]`` (one head) and ``[B, H, Q, d]``.
+All share one interface. `Score.prepare` transforms keys once per memory; `Score.forward` takes queries and
+*prepared* keys. Leading axes broadcast, so a score accepts ``[B, Q, d]`` (one head) and ``[B, H, Q, d]``.
 
-| part | score of q and k | ``prepare(k)`` | scaled product |
+| class | score of q and k | ``prepare(k)`` | scaled product |
 |---|---|---|---|
 | `DotScore` | q·k | k | 1 |
 | `ScaledDotScore` | q·k / √d_k | k | 1/√d_k |
@@ -26,35 +25,35 @@ from torch.nn import functional
 
 
 class Score(nn.Module, ABC):
-    """The contract of a score: ``score(queries, score.prepare(keys))`` is ``[..., Q, K]``."""
+    """Base class of scores: ``score(queries, score.prepare(keys))`` is ``[..., Q, K]``."""
 
     ignores_rotation: ClassVar[bool] = False
-    """Whether a query and a prepared key that are turned by one rotation have the score they had."""
+    """Whether rotating a query and a prepared key by the same rotation keeps their score."""
 
     def product_scale(self, d_k: int) -> float | None:
-        """The number s for which the score is s q·k', with k' the *prepared* key of width ``d_k``.
+        """Return s if the score is s q·k', with k' the *prepared* key of width ``d_k``.
 
-        None where the score is no scaled product: a fused kernel cannot compute it then.
+        Return None if the score is not a scaled product; a fused kernel cannot compute it then.
         """
         return None
 
     def prepare(self, keys: Float[Tensor, "*axes d_k"]) -> Float[Tensor, "*axes d_p"]:
-        """What depends on the keys alone, to be computed once for each memory; the keys themselves here."""
+        """Compute what depends only on the keys, once per memory; by default the keys themselves."""
         return keys
 
     def of_heads(self, heads: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
-        """What `forward` does, where only the queries and keys of these heads are given."""
+        """Return the score function for inputs that contain only these heads."""
         return self
 
     @abstractmethod
     def forward(
         self, queries: Float[Tensor, "*axes Q d_q"], keys: Float[Tensor, "*keyaxes K d_p"]
     ) -> Float[Tensor, "*out Q K"]:
-        """The score of every query with every prepared key; leading axes broadcast."""
+        """Compute the score of every query with every prepared key; leading axes broadcast."""
 
 
 class DotScore(Score):
-    """score(q, k) = q·k, for queries and keys of one width.
+    """score(q, k) = q·k, for queries and keys of the same width.
 
     Source: Luong et al. 2015, section 3.1, "dot"; lecture S0.
     """
@@ -68,17 +67,16 @@ class DotScore(Score):
     def forward(
         self, queries: Float[Tensor, "*axes Q d"], keys: Float[Tensor, "*keyaxes K d"]
     ) -> Float[Tensor, "*out Q K"]:
-        """q·k for every pair."""
+        """Compute q·k for every pair."""
         return queries @ keys.mT
 
 
 class ScaledDotScore(Score):
-    """score(q, k) = q·k / √d_k, for queries and keys of one width d_k.
+    """score(q, k) = q·k / √d_k, for queries and keys of the same width d_k.
 
-    The products of components with mean 0 and variance 1 have variance d_k; the division brings it
-    back to 1. Lecture S0 prints √n, where n was the number of words: it must be the width of the
-    vectors. Lecture S3's text says to divide by d/h, its formula √(d/h); the formula is right
-    (d_k = d/h).
+    If components have mean 0 and variance 1, q·k has variance d_k; the division makes it 1. Lecture S0
+    prints √n, with n the number of words: it must be the width of the vectors. Lecture S3 divides by d/h in
+    its text and by √(d/h) in its formula; the formula is correct (d_k = d/h).
 
     Source: Vaswani et al. 2017, section 3.2.1, equation 1.
     """
@@ -92,15 +90,15 @@ class ScaledDotScore(Score):
     def forward(
         self, queries: Float[Tensor, "*axes Q d"], keys: Float[Tensor, "*keyaxes K d"]
     ) -> Float[Tensor, "*out Q K"]:
-        """q·k / √d_k for every pair."""
-        # The queries are scaled, not the scores: they are fewer.
+        """Compute q·k / √d_k for every pair."""
+        # Scale the queries instead of the scores: they have fewer elements.
         return (queries * self.product_scale(queries.shape[-1])) @ keys.mT
 
 
 class BilinearScore(Score):
     """score(q, k) = qᵀ W k, with W of shape [d_q, d_k]; the widths may differ.
 
-    A prepared key is W k, of width d_q, and the score is its plain product with q.
+    A prepared key is W k, of width d_q, and the score is its dot product with q.
 
     Source: Luong et al. 2015, section 3.1, "general"; lecture S3, "multiplicative".
 
@@ -121,29 +119,29 @@ class BilinearScore(Score):
         return 1.0
 
     def prepare(self, keys: Float[Tensor, "*axes d_k"]) -> Float[Tensor, "*axes d_q"]:
-        """W k."""
+        """Compute W k."""
         return self.key(keys)
 
     def forward(
         self, queries: Float[Tensor, "*axes Q d_q"], keys: Float[Tensor, "*keyaxes K d_q"]
     ) -> Float[Tensor, "*out Q K"]:
-        """qᵀ (W k) for every pair."""
+        """Compute qᵀ (W k) for every pair."""
         return queries @ keys.mT
 
 
 class AdditiveScore(Score):
-    """score(q, k) = vᵀ tanh(W_q q + W_k k), where several heads may have a v each: v_hᵀ tanh(W_q q + W_k k).
+    """score(q, k) = vᵀ tanh(W_q q + W_k k), with one v or one v_h per head.
 
-    This is lecture S0's concat form vᵀ tanh(W [q; k]) with W = [W_q W_k] side by side, and its
-    V_aᵀ tanh(U s + W h) with U = W_q and W = W_k: one score under two names.
+    This equals the concat form of lecture S0, vᵀ tanh(W [q; k]) with W = [W_q W_k], and its
+    V_aᵀ tanh(U s + W h) with U = W_q and W = W_k.
 
-    Memory: the sums and their tanh are ``[..., Q, K, d_attention]`` each, so it suits one query at a
-    time (a recurrent decoder) better than all positions at once.
+    Memory: the sums and their tanh are ``[..., Q, K, d_attention]`` each, so this score suits one query at
+    a time (a recurrent decoder) better than all positions at once.
 
-    With several heads, W_q and W_k serve all of them, on top of each head's own projections.
+    All heads share W_q and W_k, on top of each head's own projections.
 
-    Matrices start Xavier uniform, each v as the one-row matrix that it is. (Bahdanau et al. start v at
-    zero, which leaves W_q and W_k without a gradient in the first update.)
+    All matrices are initialized Xavier-uniform, each v as a one-row matrix. (Bahdanau et al. initialize v
+    to zero, so that W_q and W_k have no gradient in the first update.)
 
     Source: Bahdanau et al. 2015, section A.1.2.
 
@@ -151,8 +149,8 @@ class AdditiveScore(Score):
         d_q: width of the queries.
         d_k: width of the keys.
         d_attention: width of the sum.
-        bias: add a learned vector inside the tanh (it is part of the prepared keys).
-        n_heads: of which each has a v, on the axis ``[..., n_heads, Q, d]``; 1: one for whatever there is.
+        bias: add a learned bias inside the tanh (part of the prepared keys).
+        n_heads: number of vectors v_h, for inputs ``[..., n_heads, Q, d]``; 1: all inputs share one v.
     """
 
     def __init__(self, d_q: int, d_k: int, d_attention: int, bias: bool = False, *, n_heads: int = 1) -> None:
@@ -167,17 +165,17 @@ class AdditiveScore(Score):
             nn.init.zeros_(self.key.bias)
 
     def prepare(self, keys: Float[Tensor, "*axes d_k"]) -> Float[Tensor, "*axes d_a"]:
-        """W_k k, plus the bias if there is one."""
+        """Compute W_k k, plus the bias if there is one."""
         return self.key(keys)
 
     def forward(
         self, queries: Float[Tensor, "*axes Q d_q"], keys: Float[Tensor, "*keyaxes K d_a"]
     ) -> Float[Tensor, "*out Q K"]:
-        """vᵀ tanh(W_q q + prepared key) for every pair."""
+        """Compute vᵀ tanh(W_q q + prepared key) for every pair."""
         return self._compare(self.vector.weight, queries, keys)
 
     def of_heads(self, heads: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor]:
-        """With the v of each."""
+        """Return the score function that uses the vectors v_h of these heads."""
         weight = self.vector.weight
         return self if self.n_heads == 1 else partial(self._compare, weight[list(heads)])
 
@@ -189,22 +187,21 @@ class AdditiveScore(Score):
 
 
 class CosineScore(Score):
-    """score(q, k) = β q·k / (‖q‖ ‖k‖), for queries and keys of one width.
+    """score(q, k) = β q·k / (‖q‖ ‖k‖), for queries and keys of the same width.
 
-    Without a key strength β is 1 and scores lie in [-1, 1], so their softmax is nearly flat: over n
+    Without a key strength, β is 1 and scores lie in [-1, 1], so their softmax is nearly uniform: over n
     keys no weight exceeds e²/(e² + n - 1). With one, β > 0 is learned, as softplus of a parameter.
 
-    A zero vector fits everything with score 0. Its gradient is that of the product with its norm
-    read as 1, hence finite.
+    The score of a zero vector is 0. Its gradient is computed with norm 1, hence finite.
 
     Source: lecture S0, "content-based"; Graves et al. 2014 (Neural Turing Machines), section 3.3.1,
     equations 5 and 6.
 
     Args:
-        key_strength: where β starts; None for a constant 1.
+        key_strength: initial value of β; None for a constant 1.
 
     Raises:
-        ValueError: the key strength is not positive.
+        ValueError: the key strength is not positive and finite.
     """
 
     ignores_rotation = True
@@ -215,27 +212,27 @@ class CosineScore(Score):
             self.register_parameter("raw_key_strength", None)
             return
         if not 0.0 < key_strength < math.inf:
-            raise ValueError(f"the key strength must be positive and finite, not {key_strength}")
+            raise ValueError(f"key_strength must be positive and finite, got {key_strength}")
         # The inverse of softplus, log(e^β - 1), in a form that does not overflow.
         raw = key_strength + math.log(-math.expm1(-key_strength))
         self.raw_key_strength = nn.Parameter(torch.tensor(raw))
 
     @property
     def key_strength(self) -> Float[Tensor, ""] | None:
-        """β, or None where it is the constant 1."""
+        """β, or None if it is the constant 1."""
         if self.raw_key_strength is None:
             return None
         return functional.softplus(self.raw_key_strength)
 
     def prepare(self, keys: Float[Tensor, "*axes d"]) -> Float[Tensor, "*axes d"]:
-        """k / ‖k‖, and zero for a zero vector."""
+        """Compute k / ‖k‖; zero vectors stay zero."""
         norms = torch.linalg.vector_norm(keys, dim=-1, keepdim=True)
         return keys / norms.masked_fill(norms == 0, 1.0)
 
     def forward(
         self, queries: Float[Tensor, "*axes Q d"], keys: Float[Tensor, "*keyaxes K d"]
     ) -> Float[Tensor, "*out Q K"]:
-        """β cos(q, k) for every pair."""
+        """Compute β cos(q, k) for every pair."""
         cosines = self.prepare(queries) @ keys.mT
         strength = self.key_strength
         return cosines if strength is None else strength * cosines

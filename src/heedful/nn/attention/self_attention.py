@@ -1,4 +1,4 @@
-"""Self-attention: the tokens of a sequence look at each other."""
+"""Self-attention: the tokens of a sequence attend to each other."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -16,37 +16,37 @@ from heedful.nn.state import KeyValueCache
 from heedful.nn.taps import Tap
 from heedful.nn.visibility import Visibility
 
-# Sequences longer than so many windows are cut into blocks, where each token is compared with two windows.
+# Sequences longer than this many windows are split into blocks; each token is then compared with two windows.
 # (6 heads of 64, fp32, forward and backward, one thread: windows of 256 in 2048 tokens take 187 ms in blocks,
 # 460 ms as a mask and 282 ms without windows; of 128 in 512 tokens 179, 213 and 204 ms; of 256 in 512 tokens
 # 186, 161 and 150 ms.)
 WINDOWS_PART_FROM = 2
 
-# For blocks, whose parts are no whole sequences: it belongs to no model, so nobody is attached to it.
-_NOBODY = Tap()
+# Passed for blocks, which are not whole sequences; it is in no model, so no hook can be attached.
+_UNUSED_TAP = Tap()
 
 
 class SelfAttention(MultiHead):
     """Multi-head self-attention: queries, keys and values from the same tokens.
 
     Args:
-        d_model: width of the tokens.
-        n_heads: h.
-        causal: a token sees itself and what is before it.
+        d_model: model dimension.
+        n_heads: number of heads, h.
+        causal: a token sees only itself and earlier tokens.
         window, block, earlier_blocks: see `Visibility`. Local attention (Liu et al. 2018, section 4.2.3) is
             causal with a block: a token sees its own block, up to itself. With one earlier block it also
-            sees all of the block before, as the authors' released code has it. Sliding windows (Beltagy et
+            sees the whole previous block, as in the authors' released code. Sliding windows (Beltagy et
             al. 2020, section 3.1; causal: Jiang et al. 2023, section 2) are a window of w: a token sees
-            itself, w - 1 tokens before it, and w - 1 after it where it reads ahead.
-        rotary: turns queries and prepared keys by their positions.
-        score_bias: what is added to the scores for the distance of query and key.
-        options: widths of the heads, their score, biases, dropout: see `HeadOptions`.
+            itself, w - 1 tokens before it, and, if not causal, w - 1 tokens after it.
+        rotary: rotates queries and prepared keys by their positions.
+        score_bias: bias of the scores that depends on the distance of query and key.
+        options: head sizes, score, biases and dropout: see `HeadOptions`.
 
-    Cost: 4 d_model^2 parameters with split heads and no bias. Padding does not exist here; pads of the
-    rectangle are zero and invisible. Blocks are computed as sequences of their own, with the keys of earlier
-    blocks before theirs, so that time and memory grow with the block and not with the sequence; so are causal
-    windows in long sequences, in blocks of w with one block before each. The taps see whole sequences even
-    so: where somebody listens, blocks are a mask. So are windows with a cache, and windows that read ahead.
+    Cost: 4 d_model^2 parameters with split heads and no bias. Tokens are packed; padding inside attention is
+    zero and invisible. Blocks are computed as separate sequences, preceded by the keys of earlier blocks, so
+    that time and memory depend on the block length; so are causal windows in long sequences, in blocks of w
+    with one earlier block each. Taps still see whole sequences. Blocks are computed with a mask instead if a
+    hook can replace values; so are windows with a cache and windows that are not causal.
     """
 
     fused = "qkv"
@@ -67,11 +67,11 @@ class SelfAttention(MultiHead):
         super().__init__(d_model, n_heads, **options)
         if rotary is not None and not self.score.ignores_rotation:
             raise ValueError(
-                "rotary positions need a score that depends on products alone, "
-                f"not {type(self.score).__name__}"
+                "rotary positions require a score that depends only on dot products, "
+                f"got {type(self.score).__name__}"
             )
         if block is None and earlier_blocks:
-            raise ValueError(f"earlier_blocks={earlier_blocks} needs the length of a block")
+            raise ValueError(f"earlier_blocks={earlier_blocks} requires block, the length of a block")
         self.causal, self.window = causal, window
         self.block, self.earlier_blocks = block, earlier_blocks
         self.rotary, self.score_bias = rotary, score_bias
@@ -80,79 +80,79 @@ class SelfAttention(MultiHead):
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether a token sees later ones (`heedful.nn.declarations`)."""
+        """Whether a token sees later tokens (`heedful.nn.declarations`)."""
         return not self.causal
 
     @property
-    def _keys_at_rest(self) -> Sequence[int]:
+    def _unrotated_keys(self) -> Sequence[int]:
         if self.rotary is None:
-            return super()._keys_at_rest
-        # A score with a matrix mixes the rows before they are turned.
-        turned = self.d_k if list(self.score.parameters()) else self.rotary.d_rotated
+            return super()._unrotated_keys
+        # A score with a matrix mixes the rows before the rotation.
+        rotated = self.d_k if list(self.score.parameters()) else self.rotary.d_rotated
         heads = range(self._first_key, self._first_key + self.sizes[1], self.d_k)
-        return [first + row for first in heads for row in range(turned, self.d_k)]
+        return [first + row for first in heads for row in range(rotated, self.d_k)]
 
     @property
     def eager(self) -> bool:
-        """Whether it reads lengths one by one: compiled, every batch would be a graph of its own."""
+        """Whether it reads individual lengths: compiling would trace a new graph for every batch."""
         return self.block is not None or (self.window is not None and self.causal)
 
     @property
     def q_heads(self) -> Float[Tensor, "H d_model d_k"]:
-        """W_Q of each head, a view of the fused matrix."""
+        """W_Q of each head, as a view of the fused matrix."""
         return self.qkv.weight.split(self.sizes)[0].unflatten(0, (self.n_heads, -1)).mT
 
     @property
     def k_heads(self) -> Float[Tensor, "G d_model d_k"]:
-        """W_K of each head of keys, a view."""
+        """W_K of each key head, as a view."""
         return self.qkv.weight.split(self.sizes)[1].unflatten(0, (self.n_kv_heads, -1)).mT
 
     @property
     def v_heads(self) -> Float[Tensor, "G d_model d_v"]:
-        """W_V of each head of values, a view."""
+        """W_V of each value head, as a view."""
         return self.qkv.weight.split(self.sizes)[2].unflatten(0, (self.n_kv_heads, -1)).mT
 
     def new_cache(self) -> KeyValueCache:
-        """What it remembers of sequences of which nothing is written yet."""
+        """Return an empty cache."""
         return KeyValueCache()
 
     def forward(
         self, x: Float[Tensor, "T d"], layout: Layout, cache: KeyValueCache | None = None
     ) -> Float[Tensor, "T d"]:
-        """Mix the tokens of each sequence; with a cache, they continue the sequences held there."""
+        """Attend within each sequence; with a cache, the tokens continue the cached sequences."""
         if cache is not None and not self.causal:
-            raise ValueError("attention that reads ahead cannot continue from a cache: it needs causal=True")
+            raise ValueError("a cache requires causal attention; set causal=True")
         projected = self.qkv(x)
-        parting = self._parting(layout) if cache is None else None
-        if parting is not None:
-            mixed = self._by_blocks(projected, layout, *parting)
+        blocks = self._block_sizes(layout) if cache is None else None
+        if blocks is not None:
+            mixed = self._by_blocks(projected, layout, *blocks)
             if any(tap.observed for tap in self._taps):
-                self._show_whole(projected, layout, mixed)
+                self._notify_taps(projected, layout, mixed)
         else:
             mixed = layout.unpad(self._attend(*self._inputs(projected, layout, cache)))
         return self.out(mixed)
 
     def blocks_for(self, length: int) -> tuple[int, int] | None:
-        """How sequences of up to so many tokens are computed: in blocks of which length, and with how many
-        blocks before each; None: whole.
+        """Return how sequences of up to ``length`` tokens are split: the block length and the number of
+        earlier blocks visible from each; None if they are not split.
         """
         if self.window is None:
             return None if self.block is None else (self.block, self.earlier_blocks * (length > self.block))
         if self.block is not None or not self.causal:
             return None
-        if length <= self.window:  # it reaches everything
+        if length <= self.window:  # the window covers the sequence
             return self.window, 0
         return (self.window, 1) if length > WINDOWS_PART_FROM * self.window else None
 
-    def _parting(self, layout: Layout) -> tuple[int, int] | None:
-        """The same, where it may be: what a listener replaces is that of whole sequences."""
-        looked_at = any(tap.active for tap in self._taps)
-        return None if looked_at else self.blocks_for(layout.max_length)
+    def _block_sizes(self, layout: Layout) -> tuple[int, int] | None:
+        """Return `blocks_for` the layout; None if a hook may replace values, which are of whole sequences."""
+        intervened = any(tap.active for tap in self._taps)
+        return None if intervened else self.blocks_for(layout.max_length)
 
     def _inputs(
         self, projected: Float[Tensor, "T qkv"], layout: Layout, cache: KeyValueCache | None
     ) -> tuple[Tensor, Tensor, Tensor, Visibility, Tensor | None]:
-        """What attention reads: queries, keys, values, who sees whom, and what is added to the scores."""
+        """Return the inputs of attention: queries, keys, values, visibility and bias of the scores."""
         q, k, v = layout.pad(projected).split(self.sizes, dim=-1)
         queries = split_heads(q, self.n_heads)
         keys, values = self._keys_and_values(k, v)
@@ -172,7 +172,7 @@ class SelfAttention(MultiHead):
     def _by_blocks(
         self, projected: Float[Tensor, "T qkv"], layout: Layout, block: int, earlier: int
     ) -> Float[Tensor, "T hd"]:
-        """The same block by block, each with so many earlier ones before it."""
+        """Compute attention in blocks, each with ``earlier`` blocks before it."""
         blocks = layout.cut(block)
         q, k, v = blocks.pad(projected).split(self.sizes, dim=-1)
         queries = split_heads(q, self.n_heads)
@@ -186,7 +186,7 @@ class SelfAttention(MultiHead):
         else:
             seen = blocks.sees(blocks, causal=self.causal)
         if self.rotary is not None:
-            # Places in the window will do: only offsets matter.
+            # Positions within the window suffice: only relative positions matter.
             queries, keys = self.rotary(queries, seen.queries), self.rotary(keys, seen.keys)
         mixed = attend(
             queries,
@@ -195,17 +195,17 @@ class SelfAttention(MultiHead):
             seen,
             self.score,
             dropout=self.dropout,
-            scores_tap=_NOBODY,
-            weights_tap=_NOBODY,
+            scores_tap=_UNUSED_TAP,
+            weights_tap=_UNUSED_TAP,
             bias=self._bias(seen),
         )
         return blocks.unpad(merge_heads(mixed))
 
     @torch.no_grad()
-    def _show_whole(
+    def _notify_taps(
         self, projected: Float[Tensor, "T qkv"], layout: Layout, mixed: Float[Tensor, "T hd"]
     ) -> None:
-        """Tell watchers of whole sequences what was computed block by block."""
+        """Notify observers with the values of whole sequences after a computation in blocks."""
         queries, keys, values, seen, bias = self._inputs(projected, layout, None)
         for tap, value in ((self.queries, queries), (self.keys, keys), (self.values, values)):
             tap.notify(value)

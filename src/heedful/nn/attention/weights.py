@@ -1,4 +1,4 @@
-"""Scores to weights, and weights to a weighted sum: what every attention does, whatever its score.
+"""Attention weights from scores, and weighted sums of values: common to all attention modules.
 
     alpha_ij = exp(e_ij) / sum_{r in S_i} exp(e_ir),   z_i = sum_{j in S_i} alpha_ij v_j
 
@@ -9,10 +9,10 @@
 | S_i (S4) | `Visibility` |
 | z_i, c_t | a row of the result |
 
-Errors in the lectures. S0 adds the causal mask to A, which is a softmax already, and takes the
-softmax again: the first one ran over later words too, so these still change what comes out, and the
-rows are flattened. The mask belongs on the scores, before the one softmax. S4 calls the T x d_v
-result the attention matrix: that name belongs to the weights.
+Errors in the lectures. S0 adds the causal mask to A, which is already a softmax, and applies softmax again:
+the first softmax includes later words, so they still affect the result, and the second makes the rows
+flatter. The mask must be applied to the scores, before a single softmax. S4 calls the T x d_v result the
+attention matrix; the term refers to the weights.
 """
 
 import torch
@@ -23,14 +23,14 @@ from heedful.nn.visibility import Visibility
 
 
 def attention_weights(scores: Float[Tensor, "B H Q K"], visibility: Visibility) -> Float[Tensor, "B H Q K"]:
-    """Softmax over the visible keys; a query that sees none gets a row of exact zeros.
+    """Compute softmax over the visible keys; a query without visible keys gets a row of exact zeros.
 
     Source: Vaswani et al. 2017, equation 1; masking, section 3.2.3.
     """
     if visibility.hint == "all":
         return torch.softmax(scores, dim=-1)
     hidden = visibility.hidden[:, None]
-    # The lowest finite number and not -inf: a row without keys must stay finite, also in its gradient.
+    # The lowest finite number instead of -inf: rows without keys and their gradients must stay finite.
     weights = torch.softmax(scores.masked_fill(hidden, torch.finfo(scores.dtype).min), dim=-1)
     if visibility.every_query_sees_a_key:
         return weights
@@ -40,5 +40,5 @@ def attention_weights(scores: Float[Tensor, "B H Q K"], visibility: Visibility) 
 def weighted_sum(
     weights: Float[Tensor, "B H Q K"], values: Float[Tensor, "B H K d_v"]
 ) -> Float[Tensor, "B H Q d_v"]:
-    """``weights @ values``. Invisible values must be finite: zero times NaN is NaN."""
+    """Compute ``weights @ values``. Invisible values must be finite: zero times NaN is NaN."""
     return weights @ values

@@ -219,5 +219,5 @@ def test_what_it_declares():
 
 
 def test_a_factor_of_one_is_refused():
-    with pytest.raises(ValueError, match="compresses nothing"):
+    with pytest.raises(ValueError, match="factor must be at least 2, got"):
         MemoryCompressedAttention(12, 4, factor=1)

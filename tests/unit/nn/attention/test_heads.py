@@ -190,7 +190,7 @@ def test_blocks_are_attended_to_one_by_one(options):
 
 
 def test_earlier_blocks_need_blocks():
-    with pytest.raises(ValueError, match="the length of a block"):
+    with pytest.raises(ValueError, match="requires block, the length of a block"):
         self_attention(earlier_blocks=1)
 
 
@@ -267,9 +267,9 @@ def test_slices_are_drawn_one_by_one():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"n_heads": 3}, "d_model=13 is not divisible by n_heads=3"),
-        ({"n_heads": 3, "d_k": 5}, "give d_k and d_v"),
-        ({"n_heads": 6, "n_kv_heads": 4, "d_k": 5, "d_v": 5}, "n_heads=6 is not divisible by n_kv_heads=4"),
+        ({"n_heads": 3}, "d_model=13 must be divisible by n_heads=3"),
+        ({"n_heads": 3, "d_k": 5}, "or set d_k and d_v"),
+        ({"n_heads": 6, "n_kv_heads": 4, "d_k": 5, "d_v": 5}, "n_heads=6 must be divisible by n_kv_heads=4"),
     ],
 )
 @pytest.mark.parametrize("kind", [SelfAttention, CrossAttention])

@@ -111,9 +111,9 @@ def test_all_layers_share_the_angles_of_a_layout():
     x = layout.pad(vectors(sum(LENGTHS), 3, 6)).transpose(1, 2)
     for interleaved in (True, False):
         Rotary(6, interleaved=interleaved)(x, layout)
-    assert len(layout._kept) == 1
+    assert len(layout._cached) == 1
     Rotary(6, base=100.0)(x, layout)
-    assert len(layout._kept) == 2
+    assert len(layout._cached) == 2
 
 
 SCORES = {
@@ -150,13 +150,13 @@ def test_a_score_says_truly_whether_it_ignores_rotation():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: Rotary(5), "turn pairs: an even number of the 5 components, not 5"),
-        (lambda: Rotary(6, d_rotated=8), "an even number of the 6 components, not 8"),
-        (lambda: Rotary(6, d_rotated=0), "not 0"),
-        (lambda: Rotary(6, base=1.0), "base above 1"),
+        (lambda: Rotary(5), "d_rotated must be even and between 2 and d_k=5, got 5"),
+        (lambda: Rotary(6, d_rotated=8), "d_rotated must be even and between 2 and d_k=6, got 8"),
+        (lambda: Rotary(6, d_rotated=0), "between 2 and d_k=6, got 0"),
+        (lambda: Rotary(6, base=1.0), "base of rotary positions must be above 1, got 1.0"),
         (
             lambda: SelfAttention(D, 3, d_k=6, d_v=5, score=AdditiveScore(6, 6, 7), rotary=Rotary(6)),
-            "products alone, not AdditiveScore",
+            "only on dot products, got AdditiveScore",
         ),
     ],
 )

@@ -165,7 +165,7 @@ def test_key_strength_starts_where_it_is_told_and_multiplies(beta):
 
 @pytest.mark.parametrize("beta", [0.0, -1.0, math.inf, math.nan])
 def test_key_strength_must_be_positive(beta):
-    with pytest.raises(ValueError, match="key strength"):
+    with pytest.raises(ValueError, match="key_strength must be positive"):
         CosineScore(key_strength=beta)
 
 
