@@ -59,7 +59,7 @@ def test_a_picture_that_cannot_be_read_has_an_empty_line_and_is_named(heedful, f
     done = heedful("predict", "run", cwd=folder, stdin="pictures/0.png\nrows.tsv\ngone.png\npictures/1.png\n")
     assert done.status == 1
     assert done.out.splitlines() == ["all is red", "", "", "all is green"]
-    assert "rows.tsv: is not a picture" in done.err
+    assert "rows.tsv: not an image" in done.err
     assert "gone.png: no such file" in done.err
     assert "2 of 4 inputs could not be read" in done.err
     assert "Traceback" not in done.err

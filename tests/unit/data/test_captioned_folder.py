@@ -165,11 +165,14 @@ def test_a_missing_image_is_a_row_that_cannot_be_read(folder, files, name):
         ({"captions_txt": ""}, "captions.txt: the file is empty"),
         ({"captions_txt": "a.jpg a cat\n"}, "captions.txt:1: expected an image, a tab and a caption"),
         ({"captions_txt": "a.jpg,a cat\n"}, "or the header 'image,caption'"),
-        ({"captions_txt": "a.jpg\ta cat\nb.png\n"}, "captions.txt:2: expected an image, a tab and a caption, got 1 field"),
-        ({"captions_txt": "a.jpg\ta\tcat\n"}, "captions.txt:1: expected an image, a tab and a caption, got 3 fields"),
+        ({"captions_txt": "a.jpg\ta cat\nb.png\n"}, r"captions.txt:2: .* a tab and a caption, got 1 field"),
+        ({"captions_txt": "a.jpg\ta\tcat\n"}, r"captions.txt:1: .*, got 3 fields"),
         ({"captions_txt": "\ta cat\n"}, "captions.txt:1: the image name is empty"),
         ({"captions_txt": 'image,caption\na.jpg,"a cat\n'}, "captions.txt:2: the quotes"),
-        ({"metadata_jsonl": metadata({"file_name": "a.jpg"})}, r"metadata.jsonl:1: expected exactly one of the fields text and caption, got neither"),
+        (
+            {"metadata_jsonl": metadata({"file_name": "a.jpg"})},
+            "metadata.jsonl:1: expected exactly one of the fields text and caption, got neither",
+        ),
         (
             {"metadata_jsonl": metadata({"file_name": "a.jpg", "text": "x", "caption": "y"})},
             "expected exactly one of the fields text and caption, got both",

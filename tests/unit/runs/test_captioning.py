@@ -167,7 +167,7 @@ def test_a_folder_of_captioned_pictures_is_learned_from(tmp_path):
     data = {"train": {**source, "skip": 5}, "valid": {**source, "limit": 5}, "test": {}}
     (tmp_path / "train.jsonl").touch()
     short = {"training": {"max_updates": 1}, "validation": {"decode": 0}}
-    with pytest.raises(DataError, match=r"data.train: album/captions.txt:33: album/16.png: is not a picture"):
+    with pytest.raises(DataError, match=r"data.train: album/captions.txt:33: album/16.png: not an image"):
         into(tmp_path, data=data, **short)
     into(tmp_path, data={**data, "filter": {"unreadable": "drop"}}, **short)
     report = json.loads((tmp_path / "run" / "data.json").read_text())
@@ -415,7 +415,7 @@ def test_validation_writes_for_each_picture_once(tmp_path):
 def test_an_unreadable_picture_is_named_or_skipped_as_asked(tmp_path):
     write(tmp_path)
     (tmp_path / "pictures" / "train3.png").write_text("not a picture")
-    with pytest.raises(DataError, match=r"data.train: train.jsonl:4: pictures/train3.png: is not a picture"):
+    with pytest.raises(DataError, match=r"data.train: train.jsonl:4: pictures/train3.png: not an image"):
         into(tmp_path)
     into(tmp_path, data={"filter": {"unreadable": "drop"}})
     report = json.loads((tmp_path / "run" / "data.json").read_text())["train"]

@@ -209,7 +209,7 @@ def test_what_cannot_be_read_is_named_or_dropped_and_counted(tmp_path):
     write(tmp_path, 4)
     for part in ("train", "test"):
         (tmp_path / part / "flat" / "bad.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"data.train: train/flat/bad.png: is not a picture"):
+    with pytest.raises(DataError, match=r"data.train: train/flat/bad.png: not an image"):
         into(tmp_path)
     assert not (tmp_path / "run").exists()
     run = into(tmp_path, data={"filter": {"unreadable": "drop"}})
@@ -222,7 +222,7 @@ def test_what_cannot_be_read_is_named_or_dropped_and_counted(tmp_path):
     assert found.to_dict()["notes"] == found.notes
     strict = run.recipe.model_copy(update={"data": recipe().data})
     run.recipe = strict
-    with pytest.raises(DataError, match=r"test: test/flat/bad.png: is not a picture"):
+    with pytest.raises(DataError, match=r"test: test/flat/bad.png: not an image"):
         evaluate(run, "test", chosen_splits(run, "test", None)["test"])
 
 

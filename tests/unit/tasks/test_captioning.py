@@ -100,7 +100,7 @@ def test_an_unreadable_picture_is_refused_by_name_or_left_out_and_counted(tmp_pa
     (good,) = arrays(1)
     rows = located(Picture.of(good), Picture(tmp_path / "no.png", "no.png"), Picture.of(good))
     processor, report = CaptionProcessor(tokenizer()), DataReport()
-    with pytest.raises(DataError, match=r"t:2: no.png: is not a picture.*`unreadable: drop`"):
+    with pytest.raises(DataError, match=r"t:2: no.png: not an image.*`unreadable: drop`"):
         list(processor.encode(rows, READER, report, drop=False))
     kept = list(processor.encode(rows, READER, report, drop=True))
     assert [row.where.line for row in kept] == [1, 3]
@@ -159,7 +159,7 @@ def test_paths_arrays_and_pictures_are_the_same_and_of_others_the_error_is_told(
     assert found[0].text
     assert [found[1].text, found[3].text] == ["", ""]
     assert found[1].error.endswith("gone.png: no such file")
-    assert "no.png: is not a picture" in found[3].error
+    assert "no.png: not an image" in found[3].error
     assert sum(done) == 5
 
 

@@ -109,7 +109,7 @@ def test_texts_whose_ids_are_not_those_of_their_words_are_trained_without_links(
     [
         ("0-0 2-0", "train.en:2: alignment: link 2-0 is outside its sentence pair"),
         ("0-1", "train.en:2: alignment: link 0-1 is outside"),
-        ("0-0 x", "train.en:2: alignment: 'x' is no link"),
+        ("0-0 x", "train.en:2: alignment: expected a link, i-j (sure), ipj or i?j (possible), got 'x'"),
     ],
 )
 def test_a_wrong_link_stops_the_work_and_is_named(links, message):
