@@ -1,4 +1,4 @@
-"""heedful trains, runs and looks inside Transformers on the machine you have."""
+"""heedful: train, run and explain Transformers on a single machine."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,8 @@ __version__ = "0.1.0"
 
 __all__ = ["__version__", "build", "describe", "load"]
 
-# Imported when first asked for, so that `import heedful` does not wait for torch.
-_HOMES = {
+# Imported at first access, so that `import heedful` does not import torch.
+_MODULES = {
     "build": "heedful.runs.building",
     "describe": "heedful.ledger.describing",
     "load": "heedful.runs.run",
@@ -21,9 +21,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'heedful' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""``python -m heedful``: the command, where its script is not on the path."""
+"""Run the command line interface as ``python -m heedful``."""
 
 from heedful.cli.main import main
 

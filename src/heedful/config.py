@@ -1,6 +1,6 @@
-"""The base of every typed configuration: frozen, strict, and closed to unknown keys.
+"""Base class of all typed configurations: frozen, strict, without unknown keys.
 
-Configurations belong to builders and recipes. Blocks (`heedful.nn`) never see one.
+Builders and recipes use configurations. Blocks (`heedful.nn`) never see one.
 """
 
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, field_validator
 
 LARGEST = 3.4028234663852886e38
-"""The largest finite number of 32 bits, in which models compute."""
+"""The largest finite 32-bit floating-point number, the type in which models compute."""
 
 LARGEST_WHOLE = 2**63 - 1
-"""The largest whole number of 64 bits, in which torch and numpy count."""
+"""The largest signed 64-bit integer, the index type of torch and numpy."""
 
 
 class Config(BaseModel):
-    """A frozen record of settings; an unknown key or a value of another type is an error.
+    """Frozen record of settings; unknown keys and values of another type are errors.
 
-    Numbers are finite, in 32 bits too; whole numbers fit in 64 bits.
+    Floating-point numbers must be finite in 32 bits, and integers must fit in 64 bits.
     """
 
     model_config = ConfigDict(
@@ -34,7 +34,7 @@ class Config(BaseModel):
 
 
 def _exceeded(value: Any) -> float | None:
-    """The limit that a number in the value exceeds, or None."""
+    """Return the limit that a number in the value exceeds, or None."""
     if isinstance(value, int):
         return LARGEST_WHOLE if abs(value) > LARGEST_WHOLE else None
     if isinstance(value, float):

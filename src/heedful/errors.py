@@ -1,7 +1,7 @@
-"""What can go wrong, in two kinds: the request was wrong (exit status 2), or the work failed (1).
+"""Exceptions: invalid requests (exit status 2) and failed work (exit status 1).
 
-Every message is written for the person who made the request: it names the file, line or key, says
-what was found there, and where possible what to do. The command prints it without a traceback.
+Messages are written for the user: they name the file, line or key, the value found, and if possible the
+remedy. The command prints them without a traceback.
 """
 
 import difflib
@@ -10,37 +10,39 @@ from collections.abc import Iterable
 
 
 class HeedfulError(Exception):
-    """Base of every error that heedful raises on purpose."""
+    """Base class of all exceptions that heedful raises."""
 
     exit_status = 1
 
 
 class RequestError(HeedfulError):
-    """The request cannot be carried out as it stands: a wrong option, recipe, path or input."""
+    """The request is invalid: a wrong option, recipe, path or input."""
 
     exit_status = 2
 
 
 class DataError(RequestError):
-    """A data file is missing, unreadable or not what the recipe says it is."""
+    """A data file is missing, unreadable or does not match the recipe."""
 
 
 class WorkError(HeedfulError):
-    """The request was sound, and the work failed: a full disk, a loss that is no number."""
+    """The request is valid, but the work failed: a full disk, a NaN loss."""
 
 
 class DamagedError(WorkError):
-    """A file of a run is not what was written (its hash, size or content differs)."""
+    """A file of a run is damaged: its hash, size or content differs from what was written."""
 
 
-# What steers a terminal, or reorders what it shows: controls other than tab and newline (C0, DEL, C1), all
-# controls of the direction of text (Bidi_Control), and bytes of file names that are not UTF-8 (surrogates).
-_STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Characters that control a terminal or reorder its text: control characters other than tab and newline
+# (C0, DEL, C1), Bidi_Control characters, and surrogates (bytes of file names that are not UTF-8).
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def escaped(text: str) -> str:
-    r"""Write characters that steer a terminal as ``\u001b``, as JSON does; tabs and newlines stay."""
-    return _STEERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    r"""Escape terminal control characters as in JSON (``\u001b``), except tabs and newlines."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

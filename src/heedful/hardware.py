@@ -1,4 +1,4 @@
-"""What the system says of its processor."""
+"""Description and identity of the processor, as reported by the system."""
 
 import platform
 from pathlib import Path
@@ -7,11 +7,11 @@ _MODEL = (
     *("vendor_id", "cpu family", "model", "model name"),  # x86
     *("CPU implementer", "CPU architecture", "CPU part", "cpu", "uarch"),  # ARM, POWER, RISC-V
 )
-_ABILITIES = ("flags", "Features", "features", "isa")
+_FEATURES = ("flags", "Features", "features", "isa")
 
 
 def described() -> dict[str, str]:
-    """What Linux says of the first processor, by names (``model name``, ``flags``); empty elsewhere."""
+    """Return the fields of the first processor in ``/proc/cpuinfo``; empty on other systems than Linux."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -21,17 +21,17 @@ def described() -> dict[str, str]:
 
 
 def identity() -> str:
-    """Return a text that is the same only on machines that can run each other's compiled code.
+    """Return a string that is equal only for machines that can run each other's compiled code.
 
-    It holds the processor's model and instruction sets; where the system does not list these, it also
-    holds the machine's name, so that nothing is shared with another machine.
+    It contains the processor model and instruction sets; if the system does not list these, it also contains
+    the machine name, so that compiled code is not shared with other machines.
     """
-    own = described()
+    processor = described()
     parts = [
         platform.machine(),
         platform.processor(),
-        *(own.get(name, "") for name in (*_MODEL, *_ABILITIES)),
+        *(processor.get(name, "") for name in (*_MODEL, *_FEATURES)),
     ]
-    if not any(name in own for name in _ABILITIES):
+    if not any(name in processor for name in _FEATURES):
         parts.append(platform.node())
     return repr(parts)

@@ -1,8 +1,8 @@
-"""How this process takes memory from the system, and how much there is.
+"""Memory allocation settings of this process, and the amount of memory available.
 
-A training step on a CPU takes and frees the same large tensors again and again. By default each goes
-back to the system when it is freed, and comes again in small pages, which have to be filled with zeros
-and looked up. Kept, and in large pages, a step takes three quarters of the time (`docs/performance.md`).
+A training step on a CPU repeatedly allocates and frees the same large tensors. By default, freed memory
+returns to the system and is allocated again in small pages, which must be zeroed and mapped. If memory is
+kept and uses large pages, a step takes three quarters of the time (`docs/performance.md`).
 """
 
 import ctypes
@@ -19,51 +19,54 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _LARGEST = 2**31 - 1
 
 
-# What torch says where it cannot have the memory, or where so much cannot even be asked for.
-_SIGNS = ("allocat", "memory", "overflow")
+# Words in torch's error messages if an allocation fails or its size overflows.
+_OUT_OF_MEMORY = ("allocat", "memory", "overflow")
 
 
 @contextmanager
 def room_for(words: str) -> Iterator[None]:
-    """Tell memory that is not there as an error of the request, in these words.
+    """Convert out-of-memory errors to `RequestError`.
+
+    Args:
+        words: the message of the error.
 
     Raises:
-        RequestError: instead of torch's errors.
+        RequestError: memory is insufficient.
     """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not any(sign in str(error).lower() for sign in _SIGNS):
+        if isinstance(error, RuntimeError) and not any(word in str(error).lower() for word in _OUT_OF_MEMORY):
             raise
         raise RequestError(words) from error
 
 
 def machine_memory(root: Path = Path("/")) -> int | None:
-    """The most bytes that a process can have here; None where the system does not tell.
+    """Return the most bytes that this process can allocate, or None if the system does not report it.
 
-    It is the least of the machine's memory, what the control groups of this process allow, and what its
-    address space may hold. Swap does not count: every update reads and writes all that training keeps.
+    This is the minimum of physical memory, the limits of the control groups of this process, and the limit of
+    its address space. Swap does not count: every update reads and writes all memory of a training.
 
     Args:
-        root: of the file system that is asked for control groups.
+        root: root of the file system in which control groups are looked up.
     """
     return min((*_physical(), *_address_space(), *_control_groups(root)), default=None)
 
 
 def gibibytes(n: int) -> str:
-    """A number of bytes, for people."""
+    """Format a number of bytes in GiB."""
     return f"{n / 2**30:,.1f} GiB"
 
 
 def _physical() -> Iterator[int]:
-    with suppress(AttributeError, ValueError, OSError):  # not on every system
+    with suppress(AttributeError, ValueError, OSError):  # not available on every system
         pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
         if pages > 0 and size > 0:
             yield pages * size
 
 
 def _address_space() -> Iterator[int]:
-    with suppress(ImportError, OSError):  # not on every system
+    with suppress(ImportError, OSError):  # not available on every system
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -72,7 +75,7 @@ def _address_space() -> Iterator[int]:
 
 
 def _control_groups(root: Path) -> Iterator[int]:
-    """The limits of the control groups of Linux that this process is in, and of those above them."""
+    """Yield the limits of this process's Linux control groups and their ancestors."""
     with suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             number, controllers, group = line.split(":", 2)
@@ -85,26 +88,26 @@ def _control_groups(root: Path) -> Iterator[int]:
 
 def _limits(mounted: Path, group: str, name: str) -> Iterator[int]:
     folder = mounted / group.lstrip("/")
-    for place in (folder, *folder.parents):
-        with suppress(OSError, ValueError):  # it is not seen from inside a container, or is the word "max"
-            yield int((place / name).read_text(encoding="ascii"))
-        if place == mounted:
+    for parent in (folder, *folder.parents):
+        with suppress(OSError, ValueError):  # not visible inside a container, or "max"
+            yield int((parent / name).read_text(encoding="ascii"))
+        if parent == mounted:
             return
 
 
 def ask_for_large_pages() -> None:
-    """Let torch ask Linux for large pages; to be called before the first tensor is made.
+    """Make torch request large pages from Linux; call this before the first tensor is created.
 
-    A value that the environment has already stays.
+    An existing value in the environment is kept.
     """
     if sys.platform == "linux":
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def keep_freed_memory() -> bool:
-    """Keep what is freed for the next tensor, where the C library is glibc; whether it is.
+    """Make glibc keep freed memory for the next tensor; return whether this is supported.
 
-    The process then holds on to the most memory it ever had.
+    The memory use of the process then never shrinks.
     """
     if sys.platform != "linux":
         return False

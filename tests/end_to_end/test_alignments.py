@@ -104,7 +104,7 @@ WRONG = [
     ([FIRST, "1"], "--first-word is for --alignments GOLD"),
     ([*DATA, "--alignments", "none.gold"], "none.gold: no such file"),
     ([*DATA, "--alignments", "src"], "src:1: "),
-    ([*DATA, "--alignments", "short"], "short: has 2 lines, but there are 17 sentence pairs"),
+    ([*DATA, "--alignments", "short"], "short: expected 17 lines, one per sentence pair, got 2"),
     ([*DATA, "--alignments", "far"], "far, pair 1: link 99-0 is outside"),
     ([*DATA, "--alignments", "one", "--dev", "17"], "--dev 17: leaves no sentence pair to report on"),
     ([*DATA, "--alignments", "one", "--head", "2.1"], "--head: there is no layer 2"),

@@ -408,7 +408,7 @@ def test_the_engine_writes_what_the_plain_path_writes(heedful, transformer, tmp_
     text = "".join(line + "\n" for line in STRANGE.values())
     fast = heedful("predict", transformer, cwd=tmp_path, stdin=text)
     plain = heedful("predict", transformer, cwd=tmp_path, stdin=text, env={"HEEDFUL_NATIVE": "0"})
-    assert "on the plain path (no native library: HEEDFUL_NATIVE=0 switches it off)" in plain.err
+    assert "on the plain path (no native library: disabled by HEEDFUL_NATIVE=0)" in plain.err
     assert lines(fast) == lines(plain)
 
 

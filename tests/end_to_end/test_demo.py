@@ -119,7 +119,7 @@ def test_an_interrupted_training_goes_on(first, tmp_path):
     shutil.rmtree(run / "checkpoints" / "step-00000020")
     done = command(tmp_path, "demo", "--quick", "--out", "run", "--device", "cpu", "--json")
     assert done.returncode == 0, done.stderr
-    assert "going on after update 10" in done.stderr
+    assert "resuming after update 10" in done.stderr
     assert json.loads(done.stdout)["beginning"] == "interrupted"
     assert (run / "weights.safetensors").read_bytes() == weights
 

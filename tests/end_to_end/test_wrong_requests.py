@@ -349,15 +349,15 @@ def test_a_damaged_newest_checkpoint_is_passed_over(heedful, own_run, tmp_path):
     flip(newest / "model.safetensors", 2000)
     done = heedful("train", own_run, "--resume", cwd=tmp_path)
     assert done.status == 0, done.err
-    assert f"passed over a checkpoint: {newest / 'model.safetensors'}: is damaged" in done.err
-    assert f"going on after update {int(older[0].name[5:])}" in done.err
+    assert f"skipped a damaged checkpoint: {newest / 'model.safetensors'}: file is damaged" in done.err
+    assert f"resuming after update {int(older[0].name[5:])}" in done.err
 
 
 def test_no_good_checkpoint(heedful, own_run, tmp_path):
     for checkpoint in (own_run / "checkpoints").iterdir():
         (checkpoint / "optimizer.safetensors").unlink()
     done = heedful("train", own_run, "--resume", cwd=tmp_path)
-    refused(done, "none of its checkpoints is good", "optimizer.safetensors: is missing", status=1)
+    refused(done, "all checkpoints are damaged", "optimizer.safetensors: file is missing", status=1)
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoints(heedful, corpus):
@@ -369,7 +369,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(heedful, corpus):
     before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
     limit = (checkpoint / "optimizer.safetensors").stat().st_size - 1
     done = heedful("train", "run", large, "--resume", cwd=corpus, file_size=limit)
-    refused(done, "step-00000010: the checkpoint cannot be written: ", "earlier ones are", status=1)
+    refused(done, "step-00000010: the checkpoint cannot be written: ", "earlier checkpoints are", status=1)
     assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000002"]
     assert heedful("train", "run", large.replace("200", "12"), "--resume", cwd=corpus).status == 0

@@ -1,4 +1,4 @@
-"""A module's weights as one safetensors file: tied tensors once, with a table of their other names."""
+"""Save and load module weights as safetensors: each tied tensor once, with a table of its aliases."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,20 +18,20 @@ _FORMAT = "heedful-weights-1"
 
 
 def named_tensors(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The parameters and kept buffers of a module, each once, and the other names of tied ones.
+    """Return the parameters and persistent buffers of a module, each once, and the aliases of tied ones.
 
     Returns:
-        Tensors by name, in the module's order; and ``other name -> name`` for every tie.
+        Tensors by name, in the order of the state dict; and ``alias -> name`` for every tied tensor.
     """
     tensors: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     seen: dict[tuple[object, ...], str] = {}
     for name, tensor in module.state_dict().items():
-        place = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
-        if tensor.numel() and place in seen:
-            aliases[name] = seen[place]
+        storage = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+        if tensor.numel() and storage in seen:
+            aliases[name] = seen[storage]
         else:
-            seen[place] = name
+            seen[storage] = name
             tensors[name] = tensor
     return tensors, aliases
 
@@ -43,7 +43,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], aliases: Mapping[st
         OSError: the file cannot be written.
     """
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # One entry alone: the library writes several in an order that changes from run to run.
+    # Use a single metadata entry: safetensors writes several in an order that varies between runs.
     record = {"format": _FORMAT, "aliases": dict(sorted(aliases.items()))}
     metadata = {"heedful": json.dumps(record)}
     try:
@@ -54,30 +54,30 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], aliases: Mapping[st
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open a safetensors file to read.
+    """Open a safetensors file for reading.
 
-    The library opens only paths that are UTF-8; a file under another path is opened by its descriptor.
+    safetensors opens only UTF-8 paths; other paths are opened by file descriptor.
 
     Raises:
-        DamagedError: it cannot be read.
+        DamagedError: the file cannot be read.
     """
     try:
         if is_unicode(str(path)):
             with safe_open(path, framework="pt") as file:
                 yield file
         else:
-            with path.open("rb") as held, safe_open(f"/dev/fd/{held.fileno()}", framework="pt") as file:
+            with path.open("rb") as raw, safe_open(f"/dev/fd/{raw.fileno()}", framework="pt") as file:
                 yield file
     except (SafetensorError, OSError) as error:
         raise DamagedError(f"{path}: cannot be read as safetensors: {error}") from error
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """What `write_tensors` wrote, on the CPU.
+    """Read tensors and aliases written by `write_tensors`, on the CPU.
 
     Raises:
-        DataError: there is no such file, or it is not one of heedful's.
-        DamagedError: it cannot be read.
+        DataError: the file does not exist, or heedful did not write it.
+        DamagedError: the file cannot be read.
     """
     aliases = read_aliases(path)
     with opened(path) as file:
@@ -85,29 +85,29 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_aliases(path: Path) -> dict[str, str]:
-    """The other names of tied tensors in a file; raises like `read_tensors`."""
+    """Read the aliases of tied tensors in a file; raises the same errors as `read_tensors`."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file of weights")
+        raise DataError(f"{path}: no such weights file")
     with opened(path) as file:
         names, metadata = {*file.keys()}, file.metadata() or {}
     try:
         record = parse_json(metadata.get("heedful", "{}"))
         if not isinstance(record, dict):
-            raise ValueError("it is not a JSON object")
+            raise ValueError("expected a JSON object")
     except ValueError as error:
-        raise DamagedError(f"{path}: its metadata cannot be read: {error}") from error
+        raise DamagedError(f"{path}: the metadata cannot be read: {error}") from error
     if record.get("format") != _FORMAT:
-        raise DataError(f"{path}: its format is {record.get('format')!r}, not {_FORMAT!r}")
+        raise DataError(f"{path}: expected format {_FORMAT!r}, got {record.get('format')!r}")
     aliases = record.get("aliases")
     if not isinstance(aliases, dict) or not all(isinstance(name, str) for name in aliases.values()):
-        raise DamagedError(f"{path}: its metadata has no table of tied tensors ('aliases')")
+        raise DamagedError(f"{path}: the metadata has no table of tied tensors ('aliases')")
     if wrong := sorted(({*aliases.values()} - names) | (aliases.keys() & names)):
-        raise DamagedError(f"{path}: its table of tied tensors is wrong about {wrong[0]!r}")
+        raise DamagedError(f"{path}: the table of tied tensors has an invalid entry {wrong[0]!r}")
     return aliases
 
 
 def save_weights(path: Path, module: nn.Module) -> None:
-    """Write the weights of a module to ``path``, whole or not at all.
+    """Write the weights of a module to ``path`` atomically.
 
     Raises:
         WorkError: the file cannot be written.
@@ -116,16 +116,16 @@ def save_weights(path: Path, module: nn.Module) -> None:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], aliases: Mapping[str, str]) -> None:
-    """`save_weights` for tensors that are in no module (an average, say)."""
+    """Write tensors that belong to no module (an average, for example), like `save_weights`."""
     with replacing(path) as temporary:
         write_tensors(temporary, tensors, aliases)
 
 
 def load_weights(path: Path, module: nn.Module) -> None:
-    """Give a module the weights of a file; nothing is changed unless all of it fits.
+    """Load the weights of a file into a module, which changes only if all of them fit.
 
     Raises:
-        DataError: no such file, or not a file of heedful's.
+        DataError: the file does not exist, or heedful did not write it.
         DamagedError: the file cannot be read.
         RequestError: names or shapes differ; the message lists every difference.
     """
@@ -146,7 +146,7 @@ def fit(tensors: Mapping[str, Tensor], aliases: Mapping[str, str], module: nn.Mo
         *_ties(tensors, aliases, own_aliases),
     ]
     if problems:
-        raise RequestError("\n  ".join([f"{source}: does not fit the model:", *problems]))
+        raise RequestError("\n  ".join([f"{source}: weights do not fit the model:", *problems]))
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[aliases.get(name, name)])
@@ -165,7 +165,7 @@ def _names(
 
 def _shapes(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:
     return [
-        f"{name} is {list(tensor.shape)} in the file, {list(own[name].shape)} in the model"
+        f"{name} has shape {list(tensor.shape)} in the file, {list(own[name].shape)} in the model"
         for name, tensor in sorted(tensors.items())
         if name in own and own[name].shape != tensor.shape
     ]
@@ -174,16 +174,16 @@ def _shapes(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[st
 def _ties(
     tensors: Mapping[str, Tensor], aliases: Mapping[str, str], own_aliases: Mapping[str, str]
 ) -> list[str]:
-    """Ties of the file that the model lacks, and ties of the model that the file contradicts."""
+    """Return a message for each tie that the model lacks or that the file's tensors contradict."""
     held = {**{name: name for name in tensors}, **aliases}
     heads = {**{name: name for name in held}, **own_aliases}
     problems = [
-        f"{other} is tied to {name} in the file, and not in the model"
+        f"{other} is tied to {name} in the file, but not in the model"
         for other, name in sorted(aliases.items())
         if name in heads and heads[other] != heads[name]
     ]
     for other, name in sorted(own_aliases.items()):
         both = [held[n] for n in (other, name) if n in held]
         if len(set(both)) == 2 and not torch.equal(tensors[both[0]], tensors[both[1]]):
-            problems.append(f"{other} is tied to {name} in the model, and another tensor in the file")
+            problems.append(f"{other} is tied to {name} in the model, but a different tensor in the file")
     return problems

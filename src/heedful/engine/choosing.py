@@ -1,13 +1,13 @@
-"""How a model is decoded here: on the native engine or as it is, and in which precision.
+"""Choose how a model is decoded: on the native engine or the plain path, and in which precision.
 
-| asked for | a model that the engine knows, on a CPU | otherwise |
+| requested | model supported by the engine, on a CPU | otherwise |
 |---|---|---|
 | auto, fp32 | native, fp32 | plain, fp32 |
 | bf16 | native, bf16 weights | plain, under autocast |
-| int8 | native, int8 weights | refused |
+| int8 | native, int8 weights | `RequestError` |
 
-The engine's fp32 gives what the plain path gives, to rounding. bf16 and int8 do not, so they are never
-taken unasked.
+In fp32 the engine computes the same as the plain path, up to rounding. In bf16 and int8 it does not, so these
+are used only on request.
 """
 
 import os
@@ -28,10 +28,10 @@ Precision = Literal["auto", "fp32", "bf16", "int8"]
 
 
 def checked(precision: str) -> Precision:
-    """The precision of that name.
+    """Return the precision of this name.
 
     Raises:
-        RequestError: there is none.
+        RequestError: the name is unknown.
     """
     for known in get_args(Precision):
         if precision == known:
@@ -43,17 +43,17 @@ def checked(precision: str) -> Precision:
 
 
 class Inference:
-    """A model made ready for decoding; made so anew when parts or weights are others, or changed in place.
+    """A model prepared for decoding; prepared again if modules or weights are replaced or changed in place.
 
-    (Changes that go past autograd's count of versions, as those of ``parameter.data`` do, are not seen,
-    nor are those of running statistics alone.)
+    Changes that autograd's version counter does not record, such as through ``parameter.data``, are not
+    detected; nor are changes of running statistics only.
 
     Args:
-        model: keeps the model contract.
-        precision: of the weights, while decoding.
+        model: a model that follows the model contract.
+        precision: precision of the weights during decoding.
 
     Raises:
-        RequestError: the precision cannot be had for this model here.
+        RequestError: the precision is not available for this model on this machine.
     """
 
     def __init__(self, model: nn.Module, precision: str = "auto") -> None:
@@ -67,21 +67,21 @@ class Inference:
         self._compile()
 
     def _compile(self) -> Engine | None:
-        """The engine of the model as it is now; None: there is none. One thread compiles at a time."""
+        """Return the engine of the current model, or None. Only one thread compiles at a time."""
         if self._process != os.getpid():
-            # A thread that compiled, and the threads of whoever ran, are not there after a fork.
+            # After a fork, the threads that held the lock or ran the engine do not exist.
             self._compiling, self._own, self._process = Lock(), local(), os.getpid()
         with self._compiling:
-            self._compile_alone()
+            self._compile_locked()
             return self._engine
 
-    def _compile_alone(self) -> None:
+    def _compile_locked(self) -> None:
         parameters = list(self.model.parameters())
         versions = [parameter._version for parameter in parameters]
-        # The objects are kept: a new one may have the version, and the id, of one that is gone.
+        # Keep the objects and compare by identity: a new one may have the version and id of a deleted one.
         parts = [*self.model.modules(), *parameters]
-        same = len(parts) == len(self._parts) and all(map(is_, parts, self._parts))
-        if same and versions == self._versions:
+        is_same = len(parts) == len(self._parts) and all(map(is_, parts, self._parts))
+        if is_same and versions == self._versions:
             return
         self._engine, self._versions, self._parts = None, versions, parts
         try:
@@ -89,7 +89,7 @@ class Inference:
         except UnfitError as reason:
             self._reason = str(reason)
             if looked_into(self.model):
-                self._parts = []  # when nobody does any more, there may be an engine
+                self._parts = []  # try again when taps and hooks are gone
             if self.precision == "int8":
                 raise RequestError(
                     f"precision int8 needs the native engine, which cannot be used here ({reason}); "
@@ -98,23 +98,23 @@ class Inference:
 
     @property
     def chosen(self) -> str:
-        """What was chosen, for people: precision and path, and why no other."""
+        """Describe the choice: precision and path, and why the engine is not used."""
         if self._engine is not None:
             return f"{self._engine.precision} on the native engine"
         plain = "bf16" if self.precision == "bf16" else "fp32"
         return f"{plain} on the plain path ({self._reason})"
 
     def ready(self, *, attention: bool = False) -> Any:
-        """The model to decode with: on the engine, memory of its own for each thread; else, the one model.
+        """Return the model to decode with: a `CompiledModel` per thread on the engine, else the model itself.
 
-        Where somebody is attached to a tap now, or a module has a hook, it is the model itself: the engine
-        has neither.
+        The engine supports neither taps nor hooks: if a tap is attached or a module has a hook, the plain
+        path is used.
 
         Args:
-            attention: whether weights over the source will be asked for, which the engine does not show.
+            attention: whether attention weights over the source are needed, which the engine does not return.
 
         Raises:
-            RequestError: weights are wanted in int8, which has no plain path.
+            RequestError: the precision is int8 and the engine cannot be used.
         """
         engine = None if looked_into(self.model) else self._compile()
         if engine is not None and not attention:
@@ -123,18 +123,17 @@ class Inference:
             return self._own.model
         if self.precision == "int8":
             raise RequestError(
-                "a coverage penalty, a hook, or whoever looks at a model's taps, needs what int8 does not "
-                "show; take fp32 or bf16"
+                "precision int8 does not support coverage penalties, hooks and taps; take fp32 or bf16"
             )
         return Autocast(self.model) if self.precision == "bf16" else self.model
 
 
 class Autocast(nn.Module):
-    """A model, or a part of one, whose products are computed in bf16; otherwise what it stands for.
+    """Wrap a model or a part of it so that its matrix products are computed in bf16.
 
     Args:
         part: the module.
-        device: the kind of device that it runs on.
+        device: the device type that it runs on.
     """
 
     def __init__(self, part: nn.Module, device: str | None = None) -> None:
@@ -145,8 +144,8 @@ class Autocast(nn.Module):
             self.heads = nn.ModuleDict({name: Autocast(head, self.device) for name, head in heads.items()})
 
     def forward(self, *arguments: Any) -> Any:
-        """Call the part."""
-        return self._under(self.model)(*arguments)
+        """Call the wrapped module under autocast."""
+        return self._under_autocast(self.model)(*arguments)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -155,9 +154,9 @@ class Autocast(nn.Module):
             found = getattr(super().__getattr__("model"), name)
         if isinstance(found, nn.Module):
             return Autocast(found, self.device)
-        return self._under(found) if name in _COMPUTES else found
+        return self._under_autocast(found) if name in _COMPUTES else found
 
-    def _under(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _under_autocast(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             with torch.autocast(self.device, torch.bfloat16):
                 return function(*arguments)
@@ -165,5 +164,5 @@ class Autocast(nn.Module):
         return call
 
 
-# Methods of models that write.
+# Methods of models that compute.
 _COMPUTES = ("start", "extend")

@@ -1,4 +1,4 @@
-"""A compiled model: the model contract (ARCHITECTURE.md), carried out by the native engine."""
+"""A compiled model: the model contract (ARCHITECTURE.md) on the native engine."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -14,20 +14,20 @@ from heedful.engine.state import Hypotheses
 from heedful.nn.layout import Layout, Tokens
 
 FIRST_CAPACITY = 64
-"""Positions for which there is room at first; it is doubled when it runs out."""
+"""Initial capacity in positions; it is doubled when it is used up."""
 
 
 class CompiledModel:
-    """What decoding needs of a model: ``start``, ``extend`` and ``heads``, and `step` for single tokens.
+    """Model interface for decoding: ``start``, ``extend`` and ``heads``, and `step` for single tokens.
 
-    It has memory to compute in, and so serves one decoding at a time.
+    It owns working memory, so it supports one decoding at a time.
 
     Args:
-        engine: the compiled model; many of these may share it.
+        engine: the compiled model; several instances may share it.
     """
 
     alignment_taps: tuple[str, ...] = ()
-    """The engine shows no weights: whoever wants them takes the model itself."""
+    """Empty: the engine returns no attention weights; use the plain model for these."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -37,7 +37,7 @@ class CompiledModel:
 
     @torch.inference_mode()
     def start(self, source: Tokens | int) -> Hypotheses:
-        """Read the sources (of a model without: the number of sequences); nothing is written yet."""
+        """Encode the sources (or take the number of sequences) and return a state without tokens."""
         memory = None if isinstance(source, int) else self._encode(source)
         n = source if isinstance(source, int) else source.layout.n_sequences
         lengths = [0] * n if isinstance(source, int) else list(source.layout.lengths)
@@ -52,7 +52,7 @@ class CompiledModel:
         )
 
     def _encode(self, source: Tokens) -> Room:
-        """Read the sources: keys and values of every layer that looks at them, one line for each."""
+        """Encode the sources; return keys and values for every cross-attention layer, a line per source."""
         program, layout = self.engine.encoder, source.layout
         assert program is not None
         memory = Room(self.engine.source_caches, layout.n_sequences, layout.max_length)
@@ -73,7 +73,7 @@ class CompiledModel:
 
     @torch.inference_mode()
     def extend(self, tokens: Tokens, state: Hypotheses) -> tuple[Float[Tensor, "T d"], Hypotheses]:
-        """Write the next tokens of every hypothesis; ``tokens.layout`` must be `Hypotheses.next_layout`'s."""
+        """Append tokens to every hypothesis; ``tokens.layout`` must come from `Hypotheses.next_layout`."""
         layout, longest = tokens.layout, tokens.layout.through.max_length
         state.make_room(longest)
         sequences, positions = (x.numpy().astype(np.int32) for x in (layout.sequence, layout.positions))
@@ -100,7 +100,7 @@ class CompiledModel:
 
     @torch.inference_mode()
     def logits(self, hidden: Float[Tensor, "N d"]) -> Float[Tensor, "N V"]:
-        """The head."""
+        """Compute the logits of hidden states with the output head."""
         x, logits = self._runner.buffer("x"), self._runner.buffer("logits")
         out = logits.new_empty(len(hidden), logits.shape[1])
         for span in _spans(len(hidden)):
@@ -111,9 +111,9 @@ class CompiledModel:
         return out
 
     def step(self, ids: Int[Tensor, " N"], state: Hypotheses) -> tuple[Float[Tensor, "N V"], Hypotheses]:
-        """Write one token for every hypothesis; logits of the next.
+        """Append one token to every hypothesis and return the logits of the next one.
 
-        The logits lie in memory that the next step uses again.
+        The next step overwrites the memory of the logits.
         """
         if state.n > ROWS:
             hidden, state = self.extend(Tokens(ids, state.next_layout((1,) * state.n)), state)
@@ -130,7 +130,7 @@ class CompiledModel:
 
 
 def _single(ids: Tensor, state: Hypotheses) -> Rows:
-    """One token for each hypothesis; the arrays are used again while the hypotheses stay the same."""
+    """Return rows of one token per hypothesis; the arrays are reused while the hypotheses stay the same."""
     if state.rows is None:
         state.rows = Rows(
             ids.numpy().copy(),
@@ -149,7 +149,7 @@ def _single(ids: Tensor, state: Hypotheses) -> Rows:
 
 
 def _whole(ids: Tensor, layout: Layout, capacity: int) -> Rows:
-    """The tokens of whole sequences, each of which sees all of its own."""
+    """Return the rows of whole sequences, whose tokens attend to all tokens of their own sequence."""
     sequences, positions = (x.numpy().astype(np.int32) for x in (layout.sequence, layout.within))
     ancestors = np.repeat(_numbers(layout.n_sequences)[:, None], capacity, 1)
     seen = np.array(layout.lengths, np.int32)[sequences]
@@ -157,7 +157,7 @@ def _whole(ids: Tensor, layout: Layout, capacity: int) -> Rows:
 
 
 def _sentences(lengths: tuple[int, ...]) -> Iterator[slice]:
-    """Groups of neighbouring sentences with at most `ROWS` tokens, or of a single one."""
+    """Yield groups of consecutive sentences with at most `ROWS` tokens, or of one longer sentence."""
     begin, tokens = 0, 0
     for i, length in enumerate(lengths):
         if tokens and tokens + length > ROWS:

@@ -2,9 +2,9 @@
 
 | program | rows | writes |
 |---|---|---|
-| encoder | the tokens of whole sources | keys and values of every decoder layer for its source |
-| decoder | the next tokens of hypotheses | their own keys and values; hidden states |
-| its last instruction | hypotheses | logits |
+| encoder | the tokens of whole sources | keys and values of the sources for every decoder layer |
+| decoder | the next tokens of hypotheses | their keys and values; hidden states |
+| last instruction of the decoder | hypotheses | logits |
 """
 
 from dataclasses import dataclass, field
@@ -22,12 +22,12 @@ from heedful.models.language_model import LanguageModel
 
 @dataclass(frozen=True, eq=False)
 class Engine:
-    """The programs of one model with weights of one precision. It is never changed by running.
+    """The programs of a model with weights of one precision. Running does not change it.
 
     Args:
         precision: fp32, bf16 or int8.
         encoder: None for a model without a source.
-        decoder: the stack that writes, and after it the head.
+        decoder: the decoder stack, followed by the output head.
         library: the native library.
     """
 
@@ -38,10 +38,10 @@ class Engine:
     _tables: dict[int, Tensor] = field(default_factory=dict)
 
     def positions(self, program: Program, n: int) -> Float[Tensor, "P d"]:
-        """The vectors of the first positions, at least ``n``; the same tensor while it suffices.
+        """Return the vectors of at least the first ``n`` positions; the tensor is reused while large enough.
 
         Raises:
-            RequestError: the model has no vector for one of them.
+            RequestError: the model supports fewer positions.
         """
         table = self._tables.get(id(program))
         if table is None or len(table) < n:
@@ -49,33 +49,33 @@ class Engine:
             joined: Any = program.embedding.positions
             most = joined.positions.max_length
             rows = max(n, 1 << max(8, n.bit_length())) if most is None else max(n, most)
-            # A copy: a part may give its own table, and replace it as positions are met.
+            # A copy: a module may return its own table, and replace it for more positions.
             table = joined.positions(torch.arange(rows)).detach().float().clone()
             self._tables[id(program)] = table
         return table
 
     @property
     def own_caches(self) -> list[CacheShape]:
-        """What the decoder keeps of its own tokens, layer by layer."""
+        """Return the caches of the decoder for its own tokens, one per layer."""
         return [shape for shape in self.decoder.caches if not shape.of_source]
 
     @property
     def source_caches(self) -> list[CacheShape]:
-        """What it reads of the source, layer by layer."""
+        """Return the caches that the decoder reads of the source, one per layer."""
         return [shape for shape in self.decoder.caches if shape.of_source]
 
 
 def compiled(model: nn.Module, precision: str) -> Engine:
-    """Compile a model: an encoder-decoder, or a causal stack.
+    """Compile an encoder-decoder or a causal language model.
 
     Raises:
-        UnfitError: the engine does not know some part of it, or cannot run here.
+        UnfitError: the engine does not support a part of the model, or is not available.
     """
     library = native.library()
     if library is None:
         raise UnfitError(f"no native library: {native.unavailable()}")
     if any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
-        raise UnfitError("weights that are not of 32 bits on the CPU")
+        raise UnfitError("weights must be float32 on the CPU")
     if reason := looked_into(model):
         raise UnfitError(reason)
     program = Program(precision)
@@ -89,14 +89,14 @@ def compiled(model: nn.Module, precision: str) -> Engine:
         program.embed(model.embedding, x)
         program.encoder_stack(model.stack, causal=True)
     else:
-        raise UnfitError(f"a model of kind {type(model).__name__}")
+        raise UnfitError(f"unsupported model: {type(model).__name__}")
     head: Any = model.heads
     program.linear(head["token"], x, program.buffer("logits", head["token"].out_features))
     return Engine(precision, encoder, program, library)
 
 
 def _encoder(model: EncoderDecoder, precision: str) -> Program:
-    """The encoder, and what every layer of the decoder keeps of its result."""
+    """Compile the encoder, and the projections of its output to keys and values of every decoder layer."""
     program = Program(precision)
     x = program.buffer("x", 0)
     program.embed(model.source_embedding, x)

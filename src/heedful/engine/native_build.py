@@ -1,11 +1,10 @@
-"""The C sources of this package as a library of this machine: compiled once, kept, and loaded.
+"""Compile the C sources of this package into a shared library, cache it, and load it.
 
-Compiling takes one or two seconds with the compiler that is there (``$CC``, cc, gcc or clang) and is
-done once for each version of the sources, compiler and processor. The result is kept in
-``$XDG_CACHE_HOME/heedful`` (``~/.cache/heedful``), if that folder is the user's own and nobody else can
-write to it; its name holds its hash, and one that is damaged is compiled again. If there is no compiler, or
-anything else fails, there is no library, and whoever asked goes on without it. ``HEEDFUL_NATIVE=0``
-switches it off.
+Compiling takes one or two seconds with ``$CC``, cc, gcc or clang, and is done once per version of the
+sources, compiler and processor. The result is cached in ``$XDG_CACHE_HOME/heedful`` (``~/.cache/heedful``) if
+the user owns that folder and nobody else can write to it. The file name contains the hash of the library; a
+damaged library is compiled again. If there is no compiler, or anything else fails, callers run without the
+library. ``HEEDFUL_NATIVE=0`` disables it.
 """
 
 import contextlib
@@ -27,27 +26,27 @@ SWITCH = "HEEDFUL_NATIVE"
 FUNCTIONS = ("heedful_run", "heedful_rank")
 
 _FLAGS = ["-O3", "-march=native", "-ffp-contract=fast", "-std=gnu11", "-fPIC", "-shared", "-w"]
-# Threads and the processor's own instructions are wanted, but not everywhere to be had.
+# OpenMP and -march=native are not available everywhere.
 _ATTEMPTS = [[*_FLAGS, "-fopenmp"], _FLAGS, [flag for flag in _FLAGS if flag != "-march=native"]]
-_PATIENCE = 300  # seconds; it takes two
+_TIMEOUT = 300  # seconds; compiling takes two
 
 
 class UnavailableError(Exception):
-    """There is no library, and why."""
+    """The library is not available; the message says why."""
 
 
 def build(flags: list[str] | None = None) -> ctypes.CDLL:
-    """Load the library, compiling it first if that has not been done.
+    """Load the library, compiling it first if it is not cached.
 
     Args:
-        flags: of the compiler; by default the fastest that it takes.
+        flags: compiler flags; default: the fastest that the compiler accepts.
 
     Raises:
-        UnavailableError: it was switched off, there is no compiler that can make it, or the machine
-            refuses something else that it needs (a temporary folder, say).
+        UnavailableError: the library is disabled, no compiler can build it, or something else that it needs
+            is not available (for example, a temporary folder).
     """
     if os.environ.get(SWITCH) == "0":
-        raise UnavailableError(f"{SWITCH}=0 switches it off")
+        raise UnavailableError(f"disabled by {SWITCH}=0")
     try:
         return _built(_ATTEMPTS if flags is None else [flags])
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
@@ -55,16 +54,16 @@ def build(flags: list[str] | None = None) -> ctypes.CDLL:
 
 
 def _built(attempts: list[list[str]]) -> ctypes.CDLL:
-    """The library of the first flags that work: the kept one if it is sound, or a new one."""
+    """Return the library for the first flags that work: the cached one if it is intact, or a new one."""
     compiler, cache, failure = _compiler(), _cache(), ""
     for flags in attempts:
         stem = f"engine-{_fingerprint(compiler, flags)}"
         if cache is not None and (kept := _kept(cache, stem)) is not None:
             try:
                 return _loaded(kept)
-            except OSError:  # made for another system that shares the folder
+            except OSError:  # compiled for another system that shares the folder
                 kept.unlink(missing_ok=True)
-        # It is loaded from the cache if possible: programs in temporary folders may be forbidden.
+        # Load it from the cache if possible: temporary folders may be mounted noexec.
         with tempfile.TemporaryDirectory(prefix="heedful-", ignore_cleanup_errors=True) as scratch:
             fresh = Path(scratch) / "engine.so"
             if failure := _compile(compiler, flags, fresh):
@@ -91,20 +90,20 @@ def _compiler() -> list[str]:
 
 
 def _compile(compiler: list[str], flags: list[str], path: Path) -> str:
-    """Make ``path``; return what the compiler says if it fails, otherwise nothing."""
+    """Compile the library to ``path``; return the compiler's last line of errors if it fails, else ""."""
     command = [*compiler, *flags, str(SOURCES / "engine.c"), "-o", str(path), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT)
     if done.returncode == 0 and path.is_file():
         return ""
-    said = done.stderr.strip().splitlines()
-    return said[-1] if said else f"status {done.returncode}"
+    errors = done.stderr.strip().splitlines()
+    return errors[-1] if errors else f"status {done.returncode}"
 
 
 def _loaded(path: Path) -> ctypes.CDLL:
     """Load a library.
 
     Raises:
-        OSError: it cannot be loaded, or is another one.
+        OSError: the file cannot be loaded, or lacks a function.
     """
     dll = ctypes.CDLL(str(path))
     if missing := [name for name in FUNCTIONS if not hasattr(dll, name)]:
@@ -113,9 +112,9 @@ def _loaded(path: Path) -> ctypes.CDLL:
 
 
 def _cache() -> Path | None:
-    """The folder of libraries, if nobody else can write to it, for they are run.
+    """Return the cache folder, or None if another user could write to it, since its libraries are executed.
 
-    None where nothing tells whose a folder is (there are no numbers of users).
+    Also None on systems that report no owner of a folder.
     """
     named = os.environ.get("XDG_CACHE_HOME", "")
     try:
@@ -127,13 +126,17 @@ def _cache() -> Path | None:
         is_safe = _is_own(folder) and not any(
             mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in parents
         )
-    except (OSError, RuntimeError, AttributeError):  # no home, no right to it; os.getuid is not everywhere
+    except (
+        OSError,
+        RuntimeError,
+        AttributeError,
+    ):  # no home or no permission; not all systems have os.getuid
         return None
     return folder if is_safe else None
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a file or folder, and no link, belongs to this user, and nobody else can write to it."""
+    """Return whether a path is no link, belongs to this user, and is not writable by others."""
     state = path.lstat()
     return state.st_uid == os.getuid() and not stat.S_ISLNK(state.st_mode) and not state.st_mode & 0o022
 
@@ -143,9 +146,9 @@ def _named(stem: str, library: Path) -> str:
 
 
 def _kept(cache: Path, stem: str) -> Path | None:
-    """The kept library, if it is this user's and what was written; others are removed.
+    """Return the cached library if it belongs to this user and is intact; remove others.
 
-    A shortened library would end the process when it is loaded.
+    Loading a truncated library would crash the process.
     """
     for path in cache.glob(f"{stem}-*.so"):
         with contextlib.suppress(OSError):
@@ -156,7 +159,7 @@ def _kept(cache: Path, stem: str) -> Path | None:
 
 
 def _keep(library: Path, cache: Path | None, stem: str) -> Path:
-    """Copy the library into the cache in one step; its path there, or its own if that fails."""
+    """Copy the library into the cache atomically; return its path there, or ``library`` if that fails."""
     if cache is None:
         return library
     try:
@@ -173,7 +176,7 @@ def _keep(library: Path, cache: Path | None, stem: str) -> Path:
 
 
 def _fingerprint(compiler: list[str], flags: list[str]) -> str:
-    """Changes with all that the library depends on."""
+    """Return a hash of everything that the library depends on: sources, compiler, flags and processor."""
     digest = hashlib.sha256()
     for path in sorted(SOURCES.iterdir()):
         digest.update(path.name.encode() + path.read_bytes())

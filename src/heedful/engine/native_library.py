@@ -1,4 +1,4 @@
-"""The functions of the library, with the structures that they take (`source/program.h`)."""
+"""Python interface of the native library: its functions and structures (`source/program.h`)."""
 
 import ctypes
 import functools
@@ -14,17 +14,17 @@ FP32, BF16, INT8 = range(3)
 NO_ACTIVATION, RELU, GELU, GELU_TANH = range(4)
 
 PANEL = 32
-"""Outputs whose weights are packed together."""
+"""Number of outputs whose weights are packed together."""
 LANES = 16
-"""Widths in caches are filled up to a multiple of it (PADDING of program.h)."""
+"""Widths in caches are padded to a multiple of this (PADDING in program.h)."""
 CONVERTED_ALONE = 4
-"""Up to so many rows, every thread converts the activations for itself."""
+"""Up to this number of rows, every thread converts all activations itself."""
 MOST_THREADS = 1024
-"""More threads are refused."""
+"""Maximum number of threads."""
 WIDEST_KEY = 16384
-"""Wider keys are refused: a query is copied to the stack of its thread."""
+"""Maximum width of a key: a query is copied to the stack of its thread."""
 
-# Why a call is refused, by the numbers of check.h.
+# Error messages by the numbers in check.h.
 _REASONS = {
     1: "sizes or memory of the call are missing or out of range",
     2: "unknown operation",
@@ -40,7 +40,7 @@ _REASONS = {
 
 
 class Instruction(Structure):
-    """One step of a program."""
+    """One instruction of a program."""
 
     _fields_ = [
         *(
@@ -56,7 +56,7 @@ class Instruction(Structure):
 
 
 class Cache(Structure):
-    """Where keys and values lie."""
+    """Memory of the keys and values of one layer."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("keys", "values")),
@@ -86,7 +86,7 @@ class Call(Structure):
 
 
 class Library:
-    """The loaded library."""
+    """The loaded native library."""
 
     def __init__(self, dll: ctypes.CDLL) -> None:
         self._run = dll.heedful_run
@@ -98,12 +98,12 @@ class Library:
         ]  # fmt: skip
 
     def run(self, call: Call) -> None:
-        """Carry a program out, if it stays within the sizes that the structures give.
+        """Run a program after checking that it stays within the sizes given in the structures.
 
-        Sizes must be those of the memory at the addresses; everything else may be wrong.
+        The sizes must be those of the memory at the addresses; all other fields are checked.
 
         Raises:
-            ValueError: an instruction or a row reaches beyond them. Nothing was done.
+            ValueError: an instruction or a row exceeds these sizes. Nothing was executed.
         """
         if wrong := self._run(ctypes.byref(call)):
             instruction, reason = divmod(wrong, 256)
@@ -112,20 +112,21 @@ class Library:
     def rank(
         self, logits: np.ndarray, forbidden: np.ndarray, k: int, n_threads: int
     ) -> tuple[Any, Any] | None:
-        """The ``k`` most probable allowed tokens of each row: log-probabilities and ids, ``[N, k]``.
+        """Return the ``k`` most probable allowed tokens of each row: log-probabilities and ids, ``[N, k]``.
 
         Args:
-            logits: ``[N, V]``, 32 bits, contiguous.
-            forbidden: ids (64 bits) that are passed over.
-            k: how many; of equals, the lowest come first. If fewer are possible and allowed, the
-                last places have minus infinity and token 0.
-            n_threads: over which the rows are spread.
+            logits: ``[N, V]``, float32, contiguous.
+            forbidden: ids (int64) to skip.
+            k: number of tokens per row; ties are ordered by token id. If fewer tokens are possible and
+                allowed, the remaining entries have log-probability minus infinity and token 0.
+            n_threads: number of threads that share the rows.
 
         Returns:
-            None where a row has no distribution: it holds NaN or plus infinity, or nothing is possible.
+            The two arrays, or None if a row has no distribution: it contains NaN or plus infinity, or all
+            logits are minus infinity.
 
         Raises:
-            ValueError: an array is of another type or shape, or ``k`` is not positive.
+            ValueError: an array has the wrong type or shape, or ``k`` is not positive.
         """
         _require(logits, np.float32, 2, "logits")
         _require(forbidden, np.int64, 1, "forbidden")
@@ -154,12 +155,12 @@ def _loaded() -> Library | UnavailableError:
 
 
 def library() -> Library | None:
-    """The library of this machine, or None where there can be none."""
+    """Return the library, building it on the first call, or None if it is not available."""
     found = _loaded()
     return found if isinstance(found, Library) else None
 
 
 def unavailable() -> str | None:
-    """Why there is no library; None where there is one."""
+    """Return why the library is not available, or None if it is."""
     found = _loaded()
     return str(found) if isinstance(found, UnavailableError) else None

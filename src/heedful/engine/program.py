@@ -1,7 +1,7 @@
-"""Models as programs: lists of instructions that the native engine carries out, row by row.
+"""Compile models to programs: lists of instructions for the native engine.
 
-The blocks are read as they are: what they are made of decides what is written. A block of which some
-part has no instruction is refused with `UnfitError`, and the model then goes the plain way.
+The modules of the blocks determine the instructions. If a module has no instruction, `UnfitError` is raised,
+and the model is decoded on the plain path.
 """
 
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ from heedful.nn.taps import attached
 
 
 class UnfitError(Exception):
-    """The model has a part that the engine does not know."""
+    """The engine does not support a part of the model."""
 
 
 @dataclass(frozen=True)
 class CacheShape:
-    """Heads of keys and values, and their widths filled up to whole vectors."""
+    """Number of heads of keys and values, and their widths padded to whole vectors."""
 
     n_heads: int
     d_k: int
@@ -39,32 +39,32 @@ class CacheShape:
 
     @classmethod
     def of(cls, part: SelfAttention | CrossAttention) -> "CacheShape":
-        """What an attention keeps of a position."""
+        """Return the shape of the cache of an attention module."""
         of_source = isinstance(part, CrossAttention)
-        return cls(part.n_kv_heads, _whole(part.d_k), _whole(part.d_v), of_source)
+        return cls(part.n_kv_heads, _padded(part.d_k), _padded(part.d_v), of_source)
 
 
 _TYPES = {"sums": torch.int32, native.BF16: torch.bfloat16, native.INT8: torch.int8}
 
 
-def _whole(d: int) -> int:
+def _padded(d: int) -> int:
     return d + -d % native.LANES
 
 
 @dataclass
 class Program:
-    """Instructions, the buffers they work in, and what must stay in memory for them.
+    """Instructions, their buffers, and the tensors that they refer to.
 
     Args:
-        precision: of the weights: fp32, bf16 or int8.
-        widths: of the buffers; every row has a line in each.
-        buffers: their numbers by name.
-        instructions: in their order.
-        caches: of keys and values, in their order.
-        embedding: the part that makes the first vectors of ids.
-        converted: words of 4 bytes that the activations of a row can take in the type of the weights.
+        precision: precision of the weights: fp32, bf16 or int8.
+        widths: width of each buffer; every row has a line in each.
+        buffers: buffer numbers by name.
+        instructions: the instructions, in order.
+        caches: shapes of the caches of keys and values, in order.
+        embedding: the embedding module.
+        converted: the most 4-byte words that the activations of a row need in the type of the weights.
 
-    Nothing of it changes when it runs, so many runners may share it.
+    Running does not change a program, so several runners may share it.
     """
 
     precision: str
@@ -77,44 +77,44 @@ class Program:
     _kept: list[Any] = field(default_factory=list)
 
     def buffer(self, name: str, width: int) -> int:
-        """The number of the buffer of that name; it is as wide as whoever needs most."""
+        """Return the number of the named buffer, and widen it to ``width`` if it is narrower."""
         number = self.buffers.setdefault(name, len(self.widths))
         self.widths += [0] * (number + 1 - len(self.widths))
         self.widths[number] = max(self.widths[number], width)
         return number
 
     def write(self, op: int, **fields: Any) -> native.Instruction:
-        """Append an instruction; tensors among its fields are kept and given by their addresses and sizes.
+        """Append an instruction; tensors are kept in memory and passed as addresses and sizes.
 
         Raises:
-            UnfitError: a tensor is of another type than the engine reads, or a number too large.
+            UnfitError: a tensor has the wrong type, or a number does not fit in 32 bits.
         """
         instruction = native.Instruction(op=op, add=-1)
         for name, value in fields.items():
             if isinstance(value, Tensor):
                 kind = fields.get("kind", native.FP32) if name == "weights" else name
                 if value.dtype != _TYPES.get(kind, torch.float32) or value.device.type != "cpu":
-                    raise UnfitError(f"{name} of type {value.dtype} on {value.device}")
+                    raise UnfitError(f"unsupported {name}: {value.dtype} on {value.device}")
                 value = value.contiguous()
                 self._kept.append(value)
                 setattr(instruction, f"n_{name}", value.nbytes)
                 value = value.data_ptr()
-            elif isinstance(value, int) and not -(2**31) <= value < 2**31:  # ctypes would cut it
-                raise UnfitError(f"{name} of {value}")
+            elif isinstance(value, int) and not -(2**31) <= value < 2**31:  # ctypes would truncate it
+                raise UnfitError(f"{name} out of range: {value}")
             setattr(instruction, name, value)
         self.instructions.append(instruction)
         return instruction
 
     def array(self) -> Any:
-        """All instructions, one after another in memory."""
+        """Return all instructions as a contiguous ctypes array."""
         return (native.Instruction * len(self.instructions))(*self.instructions)
 
     # Parts ---------------------------------------------------------------------------------------------
 
     def embed(self, part: nn.Module, target: int) -> None:
-        """Ids to vectors, the first instruction; whoever runs it gives it a table of positions."""
+        """Append the embedding, the first instruction; the runner sets its table of positions."""
         if type(part) is not TokenEmbedding or type(part.positions) not in (Added, Concatenated):
-            raise UnfitError(f"an embedding of kind {type(part).__name__}")
+            raise UnfitError(f"unsupported embedding: {type(part).__name__}")
         joined: Any = part.positions
         table = part.weight.detach()
         width = joined.output_width(table.shape[1])
@@ -128,9 +128,9 @@ class Program:
     def linear(
         self, part: nn.Linear, source: int, target: int, *, add: int = -1, activation: int = 0
     ) -> Packed:
-        """``target = activation(source W' + b) + add``."""
+        """Append ``target = activation(source W' + b) + add``."""
         if type(part) is not nn.Linear:
-            raise UnfitError(f"a projection of kind {type(part).__name__}")
+            raise UnfitError(f"unsupported projection: {type(part).__name__}")
         packed = pack(part.weight, part.bias, self.precision)
         extra = {"scales": packed.scales, "sums": packed.sums, "bias": packed.bias}
         self.write(
@@ -142,7 +142,7 @@ class Program:
         return packed
 
     def norm(self, part: nn.Module, source: int, target: int) -> int:
-        """A norm as it is in evaluation; the buffer of its result, which without a norm is the source."""
+        """Append a norm in evaluation mode; return the buffer of its result (``source`` if no norm)."""
         if type(part) is nn.Identity:
             return source
         where: dict[str, Any] = {"source": source, "target": target}
@@ -157,35 +157,37 @@ class Program:
         return target
 
     def residual(self, block: nn.Module, write: Any) -> None:
-        """``write(part, source, x)`` adds a part's result to buffer x, with the norm before or after."""
+        """Append a residual connection; ``write(part, source, x)`` adds the part's result to buffer x."""
         if type(block) not in (PostNorm, PreNorm):
-            raise UnfitError(f"a residual connection of kind {type(block).__name__}")
-        around: Any = block
+            raise UnfitError(f"unsupported residual connection: {type(block).__name__}")
+        residual: Any = block
         x = self.buffer("x", 0)
         if type(block) is PostNorm:
-            write(around.part, x, x)
-            self.norm(around.norm, x, x)
+            write(residual.part, x, x)
+            self.norm(residual.norm, x, x)
         else:
             normed = self.buffer("normed", self.widths[x])
-            write(around.part, self.norm(around.norm, x, normed), x)
+            write(residual.part, self.norm(residual.norm, x, normed), x)
 
     def self_attention(self, part: nn.Module, source: int, x: int, *, causal: bool) -> None:
-        """Project, keep keys and values, attend to what is kept, project."""
+        """Append self-attention: project, store keys and values, attend, project."""
         if type(part) is not SelfAttention:
-            raise UnfitError(f"a position mixer of kind {type(part).__name__}")
+            raise UnfitError(f"unsupported mixer: {type(part).__name__}")
         if part.window is not None or part.block is not None:
-            raise UnfitError(f"a position mixer of kind {type(part).__name__} with a window or blocks")
+            raise UnfitError(f"unsupported mixer: {type(part).__name__} with a window or blocks")
         if part.rotary is not None or part.score_bias is not None:
-            raise UnfitError(f"a position mixer of kind {type(part).__name__} with positions of its own")
+            raise UnfitError(
+                f"unsupported mixer: {type(part).__name__} with rotary positions or a score bias"
+            )
         if part.causal is not causal:
-            raise UnfitError("attention that reads ahead where it must not, or the other way about")
+            raise UnfitError(f"self-attention must be {'causal' if causal else 'bidirectional'} here")
         fused = self.buffer("qkv", sum(part.sizes))
         self.linear(part.qkv, source, fused)
         cache = self.store(part, fused, part.sizes[0])
         self._attend(part, fused, x, cache, reads_source=False)
 
     def store(self, part: SelfAttention | CrossAttention, source: int, first_key: int) -> int:
-        """Keep keys and values of every row in a cache of their own; its number."""
+        """Append the storing of keys and values of every row in a new cache; return its number."""
         number = len(self.caches)
         self.caches.append(CacheShape.of(part))
         self.write(
@@ -196,9 +198,9 @@ class Program:
         return number
 
     def cross_attention(self, part: nn.Module, source: int, x: int) -> None:
-        """Project the queries, attend to the source, project."""
+        """Append cross-attention: project the queries, attend to the source, project."""
         if type(part) is not CrossAttention:
-            raise UnfitError(f"a reader of the source of kind {type(part).__name__}")
+            raise UnfitError(f"unsupported cross-attention: {type(part).__name__}")
         queries = self.buffer("q", part.sizes[0])
         self.linear(part.q, source, queries)
         self.caches.append(CacheShape.of(part))
@@ -208,9 +210,9 @@ class Program:
         self, part: SelfAttention | CrossAttention, source: int, x: int, cache: int, *, reads_source: bool
     ) -> None:
         if type(part.score) not in (ScaledDotScore, DotScore):
-            raise UnfitError(f"a score of kind {type(part.score).__name__}")
+            raise UnfitError(f"unsupported attention score: {type(part.score).__name__}")
         if part.d_k > native.WIDEST_KEY:
-            raise UnfitError(f"heads of width {part.d_k}, more than {native.WIDEST_KEY}")
+            raise UnfitError(f"d_k must be at most {native.WIDEST_KEY}, got {part.d_k}")
         mixed = self.buffer("z", part.n_heads * part.d_v)
         self.write(
             native.ATTEND, source=source, target=mixed, cache=cache, reads_source=reads_source,
@@ -220,42 +222,42 @@ class Program:
         self.linear(part.out, mixed, x, add=x)
 
     def feed_forward(self, part: nn.Module, source: int, x: int) -> None:
-        """Up, activation, down."""
+        """Append a feed-forward network: up projection, activation, down projection."""
         if type(part) is not FeedForward:
-            raise UnfitError(f"a channel mixer of kind {type(part).__name__}")
+            raise UnfitError(f"unsupported feed-forward network: {type(part).__name__}")
         hidden = self.buffer("hidden", part.up.out_features)
         self.linear(part.up, source, hidden, activation=_activation(part.activation))
         self.linear(part.down, hidden, x, add=x)
 
     def encoder_stack(self, stack: nn.Module, *, causal: bool) -> None:
-        """Self-attention and feed-forward, again and again; then the norm."""
+        """Append an encoder stack: self-attention and feed-forward of each block, then the final norm."""
         for block in _blocks(stack, EncoderStack, EncoderBlock):
             self.residual(block.mixing, lambda part, s, x: self.self_attention(part, s, x, causal=causal))
             if type(block.feed_forward) is not nn.Identity:
                 self.residual(block.feed_forward, self.feed_forward)
-        self._last_norm(stack)
+        self._final_norm(stack)
 
     def decoder_stack(self, stack: nn.Module) -> None:
-        """The same with cross-attention between the two."""
+        """Append a decoder stack: self-attention, cross-attention, feed-forward; then the final norm."""
         for block in _blocks(stack, DecoderStack, DecoderBlock):
             self.residual(block.mixing, lambda part, s, x: self.self_attention(part, s, x, causal=True))
             self.residual(block.cross_attention, self.cross_attention)
             self.residual(block.feed_forward, self.feed_forward)
-        self._last_norm(stack)
+        self._final_norm(stack)
 
-    def _last_norm(self, stack: Any) -> None:
+    def _final_norm(self, stack: Any) -> None:
         x = self.buffer("x", 0)
         self.norm(stack.norm, x, x)
 
 
 def _blocks(stack: nn.Module, kind: type[nn.Module], block_kind: type[nn.Module]) -> list[Any]:
-    """The blocks of a stack. What is made from the two kinds is refused: it may compute something else."""
+    """Return the blocks of a stack. Subclasses are refused, since they may compute something else."""
     if type(stack) is not kind:
-        raise UnfitError(f"a stack of kind {type(stack).__name__}")
+        raise UnfitError(f"unsupported stack: {type(stack).__name__}")
     blocks: Any = stack.blocks
     for block in blocks:
         if type(block) is not block_kind:
-            raise UnfitError(f"a block of kind {type(block).__name__}")
+            raise UnfitError(f"unsupported block: {type(block).__name__}")
     return list(blocks)
 
 
@@ -264,24 +266,24 @@ def _activation(part: nn.Module) -> int:
         return native.RELU
     if type(part) is nn.GELU:
         return native.GELU if part.approximate == "none" else native.GELU_TANH
-    raise UnfitError(f"an activation of kind {type(part).__name__}")
+    raise UnfitError(f"unsupported activation: {type(part).__name__}")
 
 
 def _affine(part: nn.Module) -> tuple[Tensor, Tensor]:
-    """A norm with fixed statistics as ``factor * x + shift``."""
+    """Return factor and shift of a norm with fixed statistics: ``factor * x + shift``."""
     if type(part) is BatchNorm:
         factor = part.weight * torch.rsqrt(part.running_variance + part.eps)
         return factor.detach(), (part.bias - factor * part.running_mean).detach()
     if type(part) is PowerNorm and isinstance(part.scaling, nn.Identity):
         factor = part.weight * torch.rsqrt(part.running_quadratic_mean + part.eps)
         return factor.detach(), part.bias.detach()
-    raise UnfitError(f"a norm of kind {type(part).__name__}")
+    raise UnfitError(f"unsupported norm: {type(part).__name__}")
 
 
 def looked_into(model: nn.Module) -> str:
-    """Why the plain path must run, if it must: the engine tells no taps, and calls no hooks."""
+    """Return why taps or hooks require the plain path, or an empty string: the engine supports neither."""
     if attached(model):
-        return "somebody listens to a tap, or watches one"
+        return "a tap is attached"
     if any(part._forward_hooks or part._forward_pre_hooks for part in model.modules()):
         return "a module has a hook"
     return ""

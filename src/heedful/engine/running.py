@@ -1,4 +1,4 @@
-"""Running programs: memory for keys and values, and for what passes between instructions."""
+"""Run programs: caches of keys and values, row arrays, and working memory."""
 
 import ctypes
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ from heedful.engine.engine import Engine
 from heedful.engine.program import CacheShape, Program
 
 ROWS = 256
-"""Rows that go through a program together; more go in several runs."""
+"""Maximum number of rows per run of a program; more rows take several runs."""
 
 Numbers = Int32[np.ndarray, " R"]
 
 
 class Room:
-    """Memory for keys and values: ``[lines, heads, capacity, width]`` for each layer."""
+    """Cache of keys and values: ``[lines, heads, capacity, width]`` for each layer."""
 
     def __init__(self, shapes: Sequence[CacheShape], lines: int, capacity: int) -> None:
         self.shapes, self.lines, self.capacity = shapes, lines, capacity
@@ -30,21 +30,21 @@ class Room:
         self.values = [torch.empty(lines, s.n_heads, capacity, s.d_v) for s in shapes]
 
     def grown(self, lines: int, capacity: int, used: int) -> "Room":
-        """A larger room with the same content in the first ``used`` positions."""
+        """Return a larger cache with the same content in the first ``used`` positions."""
         larger = Room(self.shapes, lines, capacity)
         for old, new in zip((*self.keys, *self.values), (*larger.keys, *larger.values), strict=True):
             new[: self.lines, :, :used] = old[:, :, :used]
         return larger
 
     def part(self, lines: slice) -> "Room":
-        """Some of the lines, in the same memory."""
+        """Return a view of some of the lines."""
         part = Room((), lines.stop - lines.start, self.capacity)
         part.shapes = self.shapes
         part.keys, part.values = [k[lines] for k in self.keys], [v[lines] for v in self.values]
         return part
 
     def caches(self) -> Iterator[native.Cache]:
-        """Where each layer's keys and values lie."""
+        """Yield the addresses and sizes of each layer's keys and values."""
         for keys, values in zip(self.keys, self.values, strict=True):
             yield native.Cache(
                 keys.data_ptr(), values.data_ptr(), self.capacity, self.lines, keys.nbytes, values.nbytes
@@ -53,16 +53,16 @@ class Room:
 
 @dataclass
 class Rows:
-    """Who the rows of a run are: each is one token of one sequence.
+    """The rows of a run; each is one token of one sequence.
 
     Args:
-        ids: the tokens, 64 bits.
-        positions: of the tokens in their sequences.
-        places: the line of the caches that is written.
-        sequences: the line of ``ancestors`` that the row reads.
-        seen: how many positions of its own sequence it sees.
-        ancestors: ``[sequences, capacity]``: the line of the caches that holds each position.
-        sources, source_lengths: the line of the source's caches that is read, and its length.
+        ids: token ids, int64.
+        positions: positions of the tokens in their sequences.
+        places: the cache line that each row writes.
+        sequences: the line of ``ancestors`` that each row reads.
+        seen: number of visible positions of its own sequence.
+        ancestors: ``[sequences, capacity]``: the cache line that holds each position.
+        sources, source_lengths: the line of the source caches that each row reads, and its length.
     """
 
     ids: np.ndarray
@@ -75,23 +75,23 @@ class Rows:
     source_lengths: Numbers | None = None
 
     def part(self, span: slice) -> "Rows":
-        """Some of the rows."""
-        cut = {name: getattr(self, name) for name in _EACH}
+        """Return some of the rows."""
+        cut = {name: getattr(self, name) for name in _PER_ROW}
         cut = {name: None if array is None else array[span] for name, array in cut.items()}
         return Rows(ancestors=self.ancestors, **cut)
 
 
-_EACH = ("ids", "positions", "places", "sequences", "seen", "sources", "source_lengths")
+_PER_ROW = ("ids", "positions", "places", "sequences", "seen", "sources", "source_lengths")
 
 
 class Runner:
-    """A program with memory to run in. It serves one caller at a time.
+    """A program with its working memory, for one caller at a time.
 
     Args:
-        engine: to which the program belongs.
-        program: the encoder's or the decoder's.
-        n_rows: at most so many go through it at once.
-        n_threads: by default as many as torch uses.
+        engine: the engine of the program.
+        program: the program of the encoder or decoder.
+        n_rows: maximum number of rows per run.
+        n_threads: number of threads; default: that of torch.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Runner:
         self._row_scales = torch.empty(shared)
         self._scores, self._caches = torch.empty(0), (native.Cache * len(program.caches))()
         self._table, self._longest = torch.empty(0), 0
-        # Weak: the memory of a batch goes with its hypotheses, though no other batch has come yet.
+        # Weak references, so that the caches of a batch are freed with its hypotheses.
         self._rooms: tuple[ref[Room] | None, ...] = ()
         self._rows: Rows | None = None
         self.call = native.Call(
@@ -127,7 +127,7 @@ class Runner:
         )
 
     def attach(self, own: Room, source: Room | None, longest: int) -> None:
-        """Read and write these caches, at positions below ``longest``; who runs the program keeps them."""
+        """Use these caches at positions below ``longest``; the caller must keep them alive."""
         if longest > self._longest:
             self._table = self.engine.positions(self.program, longest)
             self._code[0].bias, self._code[0].n_bias = self._table.data_ptr(), self._table.nbytes
@@ -146,17 +146,17 @@ class Runner:
             self.call.scores, self.call.n_scores = self._scores.data_ptr(), width
 
     def use(self, rows: Rows, *, linked: bool) -> None:
-        """Take these rows. Their arrays are read when the program runs, and may change until then.
+        """Use these rows. Their arrays are read when the program runs, and may change until then.
 
         Args:
             rows: the rows.
-            linked: whether some see what others of them write.
+            linked: whether rows read cache entries that other rows of the run write.
         """
         n = len(rows.positions)
         self.call.n_rows, self.call.linked = n, linked
         if rows is self._rows:
             return
-        for name in _EACH:
+        for name in _PER_ROW:
             array = getattr(rows, name)
             if array is not None:
                 _require(array, (n,), np.int64 if name == "ids" else np.int32, name)
@@ -167,18 +167,18 @@ class Runner:
         self._rows = rows
 
     def run(self, *, head: bool = True) -> None:
-        """Carry the program out, with its last instruction or without."""
+        """Run the program, with or without its last instruction, the output head."""
         self.call.program, self.call.n_instructions = self._first, self._count - (not head)
         self.engine.library.run(self.call)
 
     def run_head(self, n: int) -> None:
-        """Carry out the last instruction alone, for the first ``n`` rows."""
+        """Run only the last instruction, the output head, for the first ``n`` rows."""
         self.call.program = self._first + (self._count - 1) * ctypes.sizeof(native.Instruction)
         self.call.n_instructions, self.call.n_rows = 1, n
         self.engine.library.run(self.call)
 
     def buffer(self, name: str) -> Tensor:
-        """``[n_rows, width]``."""
+        """Return the named buffer, ``[n_rows, width]``."""
         return self.buffers[self.program.buffers[name]]
 
 

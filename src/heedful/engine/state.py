@@ -1,8 +1,8 @@
-"""What the native engine remembers between steps (compare `heedful.nn.state`).
+"""Decoding state of the native engine (compare `heedful.nn.state`).
 
-Nothing is copied when beams change places: every hypothesis writes to a line of its own, and a table of
-ancestors tells for each position in whose line it was written. Sentences that leave take their rows out
-of the tables; their lines stay behind, unread.
+Reordering beams copies no keys and values: every hypothesis writes to its own cache line, and a table of
+ancestors maps each position to the line that holds it. Removing a sentence removes its rows from the tables;
+its cache lines remain, unused.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from heedful.nn.layout import Layout
 
 @dataclass
 class Hypotheses:
-    """N hypotheses, ``width`` for each sentence. A state that was passed on is spent.
+    """N hypotheses, ``width`` per sentence. A state must not be used after it was passed to another step.
 
     Args:
         own: keys and values of their tokens.
-        source: keys and values of the sources, one line for each.
-        positions: tokens so far of each.
-        places: the line that each writes to.
-        ancestors: ``[N, capacity]``: the line that holds each position.
-        sources, source_lengths: the source that each reads, and its length.
-        width: hypotheses that share a sentence.
+        source: keys and values of the sources, one line per source.
+        positions: number of tokens of each hypothesis.
+        places: the cache line that each hypothesis writes.
+        ancestors: ``[N, capacity]``: the cache line that holds each position.
+        sources, source_lengths: the source line that each hypothesis reads, and its length.
+        width: number of hypotheses per sentence.
     """
 
     own: Room
@@ -42,49 +42,49 @@ class Hypotheses:
 
     def __post_init__(self) -> None:
         self.rows: Rows | None = None
-        """The rows of single steps, kept while the hypotheses stay the same."""
+        """The rows of single steps, reused while the hypotheses stay the same."""
         self.longest = int(self.positions.max(initial=0))
-        """Positions that are in use."""
+        """Number of positions in use."""
 
     @property
     def n(self) -> int:
-        """N."""
+        """Return the number of hypotheses N."""
         return len(self.positions)
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Tokens so far of each hypothesis."""
+        """Return the number of tokens of each hypothesis."""
         return tuple(self.positions.tolist())
 
     @property
     def device(self) -> torch.device:
-        """The CPU."""
+        """Return the CPU device."""
         return torch.device("cpu")
 
     def next_layout(self, lengths: Sequence[int]) -> Layout:
-        """The layout of ``lengths`` further tokens for each hypothesis."""
+        """Return the layout of ``lengths`` further tokens for each hypothesis."""
         return Layout.of(lengths, self.lengths)
 
     def advance(self, lengths: Int32[np.ndarray, " N"] | int) -> None:
-        """Count tokens that were written to each hypothesis."""
+        """Count tokens appended to each hypothesis."""
         self.positions += lengths
         self.longest = (
             self.longest + lengths if isinstance(lengths, int) else int(self.positions.max(initial=0))
         )
 
     def select(self, rows: Any) -> "Hypotheses":
-        """Row n continues row ``rows[n]``, one of its own sentence."""
+        """Make row n continue row ``rows[n]``, which must belong to the same sentence."""
         parents = np.asarray(rows)
         if len(parents) != self.n:
-            raise ValueError(f"{len(parents)} parents for {self.n} hypotheses; `keep` lets sentences go")
+            raise ValueError(f"expected {self.n} parents, got {len(parents)}; use `keep` to remove sentences")
         used = self.longest
-        # In place: the rows of the next step look at these very arrays.
+        # In place: the rows of the next step refer to these arrays.
         self.ancestors[:, :used] = self.ancestors[parents, :used]
         self.positions[:] = self.positions[parents]
         return self
 
     def widen(self, width: int) -> "Hypotheses":
-        """Repeat every hypothesis ``width`` times, side by side: all but the first get lines of their own."""
+        """Repeat every hypothesis ``width`` times in succession; all but the first get new cache lines."""
         if width == 1:
             return self
         n, lines = self.n, self.own.lines
@@ -104,7 +104,7 @@ class Hypotheses:
         )
 
     def keep(self, sentences: Sequence[int]) -> "Hypotheses":
-        """Let all sentences go but these."""
+        """Keep only these sentences."""
         rows = np.asarray(sentences, np.int64)[:, None] * self.width + np.arange(self.width)
         rows = rows.reshape(-1)
         return Hypotheses(
@@ -113,7 +113,7 @@ class Hypotheses:
         )  # fmt: skip
 
     def make_room(self, length: int) -> None:
-        """See to it that positions below ``length`` can be written."""
+        """Grow the caches, if needed, so that positions below ``length`` can be written."""
         capacity = self.own.capacity
         if length <= capacity:
             return

@@ -1,7 +1,7 @@
-"""The weights a run ends with: of the last or best checkpoint, or an average of several.
+"""Select the final weights of a run: the last or best checkpoint, or an average of several.
 
 Vaswani et al. 2017 (section 6.1) average the last 5 checkpoints of their base models and the last 20
-of the big ones; the lectures leave this out of the recipe.
+of the big ones; the lectures omit this step.
 """
 
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ from heedful.training.checkpoints import latest_good, load, path_of, paths
 from heedful.training.settings import TrainingConfig
 
 Weights = tuple[dict[str, Tensor], dict[str, str]]
-"""Tensors by name, and the other names of tied ones."""
+"""Tensors by name, and the aliases of tied tensors."""
 
 
 def average(files: Sequence[Path]) -> Weights:
-    """The element-wise mean of the weights in several files, summed in fp64.
+    """Return the element-wise mean of the weights in several files, summed in fp64.
 
-    Tensors that are not floating (counters) are the last file's. One tensor is in memory at a time,
-    besides the result.
+    Integer tensors (counters) are taken from the last file. Besides the result, only one tensor is in
+    memory at a time.
 
     Raises:
-        RequestError: no file, or the files do not hold the same names and shapes.
+        RequestError: ``files`` is empty, or the files differ in tensor names or shapes.
     """
     if not files:
-        raise RequestError("there are no weights to average")
+        raise RequestError("expected at least one weights file to average, got none")
     with opened(files[-1]) as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
     for path in files:
@@ -41,7 +41,7 @@ def _compare(path: Path, shapes: dict[str, list[int]], reference: Path) -> None:
         found = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
     differing = sorted(name for name in found.keys() | shapes.keys() if found.get(name) != shapes.get(name))
     if differing:
-        raise RequestError(f"{path} and {reference} differ in {differing[0]}: no average is possible")
+        raise RequestError(f"{path} and {reference} differ in {differing[0]}; they cannot be averaged")
 
 
 def _mean(files: Sequence[Path], name: str) -> Tensor:
@@ -55,28 +55,28 @@ def _mean(files: Sequence[Path], name: str) -> Tensor:
 
 
 def chosen(run: Path, settings: TrainingConfig) -> list[Path]:
-    """The checkpoints whose weights (or the average of them) a run ends with.
+    """Return the checkpoints that the final weights of a run come from.
 
-    With ``settings.average`` above 0, that many of the last or the best ones, or as many as there
-    are; else the best validated one, or the last if none was validated.
+    If ``settings.average`` is above 0, these are that many of the last or best checkpoints, or as many
+    as exist; otherwise the checkpoint with the best validation, or the last one if none was validated.
 
     Raises:
         RequestError: the run has no checkpoint.
-        DamagedError: one of those chosen is not what was written.
+        DamagedError: a selected checkpoint is damaged.
     """
     newest, _ = latest_good(run)
     if newest is None:
-        raise RequestError(f"{run}: has no checkpoint to take weights from")
+        raise RequestError(f"{run}: no checkpoint to load weights from")
     best = [path_of(run, scored.update) for scored in newest.state.best]
     if settings.average and settings.average_of == "last":
         found = paths(run)
-        through = found[: found.index(newest.path) + 1]  # those after it are damaged
-        picked = through[-settings.average :]
+        intact = found[: found.index(newest.path) + 1]  # later checkpoints are damaged
+        selected = intact[-settings.average :]
     else:
-        picked = best[: max(settings.average, 1)] or [newest.path]
-    return [load(path).path for path in picked]
+        selected = best[: max(settings.average, 1)] or [newest.path]
+    return [load(path).path for path in selected]
 
 
 def final_weights(run: Path, settings: TrainingConfig) -> Weights:
-    """The weights of the checkpoints that `chosen` names, averaged if there are several."""
+    """Return the weights of the checkpoints selected by `chosen`, averaged if there are several."""
     return average([path / "model.safetensors" for path in chosen(run, settings)])

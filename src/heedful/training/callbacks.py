@@ -1,4 +1,4 @@
-"""Listeners: a progress bar, ``metrics.jsonl``, and TensorBoard."""
+"""Training callbacks: a progress bar, ``metrics.jsonl`` and TensorBoard."""
 
 import json
 import math
@@ -15,20 +15,20 @@ from heedful.files import is_unicode, require_end, write_text
 from heedful.training.events import Event, Saved, Started, Stopped, Updated, Validated
 
 VERSION = 1
-"""Of the lines in ``metrics.jsonl``."""
+"""Format version of the lines in ``metrics.jsonl``."""
 
 
 class JsonLines:
-    """Appends to ``metrics.jsonl``: one object a line, with ``version`` and ``event``.
+    """Append events to ``metrics.jsonl``: one JSON object per line, with ``version`` and ``event``.
 
     ``event`` is ``started``, ``updated``, ``validated`` or ``stopped``; the other keys are the fields
-    of the event of that name in `heedful.training.events`. A figure that is not finite is null. When
-    a run goes on from a checkpoint, the lines of what comes after it are dropped first, so no update
-    and no validation appears twice.
+    of the event class of that name in `heedful.training.events`. Non-finite values are written as null.
+    When a run resumes from a checkpoint, lines after that checkpoint are removed first, so no update
+    or validation appears twice.
 
     Args:
-        path: the file.
-        every: write only every so many updates.
+        path: the output file.
+        every: write every n-th update.
     """
 
     def __init__(self, path: Path, every: int = 1) -> None:
@@ -36,7 +36,7 @@ class JsonLines:
         self.every = every
 
     def __call__(self, event: Event) -> None:
-        """Write the event's line; `WorkError` where that fails."""
+        """Append the event; raise `WorkError` if the file cannot be written."""
         if isinstance(event, Saved) or (isinstance(event, Updated) and event.update % self.every):
             return
         if isinstance(event, Started):
@@ -51,12 +51,12 @@ class JsonLines:
     def _truncate(self, event: Started) -> None:
         if not self.path.exists():
             return
-        kept = [json.dumps(line) + "\n" for line in read_metrics(self.path) if _stays(line, event)]
+        kept = [json.dumps(line) + "\n" for line in read_metrics(self.path) if _is_kept(line, event)]
         write_text(self.path, "".join(kept))
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a ``metrics.jsonl``; one that a killed process left half written is passed over."""
+    """Yield the records of a ``metrics.jsonl``, skipping lines that a killed process left incomplete."""
     require_end(path)
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -68,7 +68,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
                 yield values
 
 
-def _stays(line: dict[str, Any], start: Started) -> bool:
+def _is_kept(line: dict[str, Any], start: Started) -> bool:
     last = start.validated if line.get("event") == "validated" else start.update
     return int(line["update"]) <= last
 
@@ -80,11 +80,11 @@ def _finite(value: Any) -> Any:
 
 
 class Progress:
-    """A bar on standard error; where that is not a terminal, a plain line from time to time.
+    """Show a progress bar on a terminal, or print a plain line at intervals elsewhere.
 
     Args:
-        seconds: between two plain lines.
-        stream: where to write; standard error by default.
+        seconds: minimum interval between plain lines.
+        stream: output stream; default: standard error.
     """
 
     def __init__(self, seconds: float = 30.0, stream: Any = None) -> None:
@@ -97,7 +97,7 @@ class Progress:
         self._written = -math.inf
 
     def __call__(self, event: Event) -> None:
-        """Show the event; a stream that cannot be written does not end the training."""
+        """Show the event; write errors are ignored so that they do not end the training."""
         with suppress(OSError):
             self._show(event)
 
@@ -106,7 +106,7 @@ class Progress:
             case Started():
                 self._start(event)
             case Updated():
-                self._speed.take(event)
+                self._speed.observe(event)
                 self._update(event)
             case Validated():
                 metrics = ", ".join(f"{name} {value:.4g}" for name, value in event.metrics.items())
@@ -117,9 +117,9 @@ class Progress:
     def _start(self, event: Started) -> None:
         self._max_updates = event.max_updates
         for message in event.damaged:
-            self._print(f"warning: passed over a checkpoint: {message}")
+            self._print(f"warning: skipped a damaged checkpoint: {message}")
         if event.update:
-            self._print(f"going on after update {event.update}")
+            self._print(f"resuming after update {event.update}")
         if self.stream.isatty():
             self._bar = _rich_bar(self.stream)
             self._task = self._bar.add_task("", total=event.max_updates, completed=event.update)
@@ -127,18 +127,18 @@ class Progress:
 
     def _update(self, event: Updated) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=event.update, description=self._figures(event))
+            self._bar.update(self._task, completed=event.update, description=self._summary(event))
         elif time.monotonic() - self._written >= self.seconds:
             self._written = time.monotonic()
-            of = f"/{self._max_updates}" if self._max_updates else ""
-            self._print(f"update {event.update}{of}: epoch {event.epoch}, {self._figures(event)}")
+            total = f"/{self._max_updates}" if self._max_updates else ""
+            self._print(f"update {event.update}{total}: epoch {event.epoch}, {self._summary(event)}")
 
-    def _figures(self, event: Updated) -> str:
-        figures = f"loss {event.loss:.4f}, rate {event.rate:.2e}, {self._speed.tokens:,.0f} tokens/s"
+    def _summary(self, event: Updated) -> str:
+        summary = f"loss {event.loss:.4f}, rate {event.rate:.2e}, {self._speed.tokens:,.0f} tokens/s"
         if self._max_updates is None:
-            return figures
+            return summary
         left = (self._max_updates - event.update) * self._speed.seconds
-        return f"{figures}, {_duration(left)} left"
+        return f"{summary}, {_duration(left)} left"
 
     def _stop(self, event: Stopped) -> None:
         if self._bar is not None:
@@ -155,12 +155,12 @@ class Progress:
 
 
 class _Speed:
-    """Seconds of an update and tokens of a second, averaged with weights that fade (half in 14)."""
+    """Exponential moving averages of seconds per update and tokens per second (half-life 14 updates)."""
 
     def __init__(self) -> None:
         self._tokens = self._seconds = self._weight = 0.0
 
-    def take(self, event: Updated) -> None:
+    def observe(self, event: Updated) -> None:
         self._tokens = 0.95 * self._tokens + event.tokens
         self._seconds = 0.95 * self._seconds + event.seconds
         self._weight = 0.95 * self._weight + 1
@@ -189,45 +189,45 @@ def _rich_bar(stream: Any) -> Any:
 
 
 class TensorBoard:
-    """Writes scalars for TensorBoard: ``train/...`` and ``validation/...``.
+    """Write TensorBoard scalars: ``train/...`` and ``validation/...``.
 
     Args:
-        folder: where its event files go.
-        every: write only every so many updates.
+        folder: output folder of the event files.
+        every: write every n-th update.
 
     Raises:
-        RequestError: TensorBoard is not installed, or cannot write to the folder.
+        RequestError: TensorBoard is not installed, or ``folder`` is not valid UTF-8.
     """
 
     def __init__(self, folder: Path, every: int = 1) -> None:
         if not is_unicode(str(folder)):
-            raise RequestError(f"{folder}: the path must be UTF-8 for TensorBoard's files; choose another")
+            raise RequestError(f"{folder}: the path must be valid UTF-8 for TensorBoard; choose another")
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise RequestError(
                 "TensorBoard is not installed; install the extra: pip install 'heedful[tensorboard]'"
             ) from error
-        self._make: Any = SummaryWriter
+        self._writer_class: Any = SummaryWriter
         self._writer: Any = None
         self.folder = folder
         self.every = every
 
     def __call__(self, event: Event) -> None:
-        """Write the event's figures."""
+        """Write the scalars of the event."""
         match event:
             case Started():
-                # What an earlier part wrote beyond this update is not shown any more.
-                self._writer = self._make(str(self.folder), purge_step=event.update + 1)
+                # Hide what an interrupted run wrote after this update.
+                self._writer = self._writer_class(str(self.folder), purge_step=event.update + 1)
             case Updated() if event.update % self.every == 0:
-                figures = {"loss": event.loss, "rate": event.rate, "norm": event.norm, **event.terms}
-                self._write("train", figures, event.update)
+                scalars = {"loss": event.loss, "rate": event.rate, "norm": event.norm, **event.terms}
+                self._write("train", scalars, event.update)
                 self._write("train", {"tokens_per_second": event.tokens / event.seconds}, event.update)
             case Validated():
                 self._write("validation", event.metrics, event.update)
             case Stopped():
                 self._writer.close()
 
-    def _write(self, group: str, figures: dict[str, float], update: int) -> None:
-        for name, value in figures.items():
+    def _write(self, group: str, scalars: dict[str, float], update: int) -> None:
+        for name, value in scalars.items():
             self._writer.add_scalar(f"{group}/{name}", value, update)

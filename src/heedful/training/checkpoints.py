@@ -1,17 +1,17 @@
-"""Checkpoints: a folder each, complete or absent, verified by hash, without pickle.
+"""Save, verify, load and prune checkpoints: one folder each, written atomically, without pickle.
 
 ``<run>/checkpoints/step-00000123/`` holds
 
 | file | content |
 |---|---|
-| ``model.safetensors`` | the weights; a tied tensor once, with a table of its other names |
-| ``optimizer.safetensors`` | the optimizer's memory, ``parameter/entry`` |
-| ``state.json`` | the `TrainingState` and the optimizer's class |
-| ``manifest.json`` | the version of the format, size and SHA-256 of every other file, and its own SHA-256 |
+| ``model.safetensors`` | the weights; each tied tensor once, with a table of its aliases |
+| ``optimizer.safetensors`` | the optimizer state, keyed by ``parameter/entry`` |
+| ``state.json`` | the `TrainingState` and the optimizer class |
+| ``manifest.json`` | format version, size and SHA-256 of every other file, and its own SHA-256 |
 
-A folder is written under a temporary name, its files and itself are synced, it is renamed, and then
-the parent is synced; only then may older ones go, and those are renamed before they are removed. So
-whatever kills the process, a folder called ``step-…`` is whole.
+A folder is written under a temporary name, it and its files are synced, it is renamed, and the parent
+is synced. Only then are older folders removed, and they are renamed first. A folder named ``step-…``
+is therefore complete even if the process is killed at any point.
 """
 
 import json
@@ -59,21 +59,21 @@ _FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose files were found to be what was written."""
+    """A checkpoint whose files passed verification."""
 
     path: Path
     state: TrainingState
     optimizer_class: str
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Give a model and its optimizer what they were.
+        """Load the saved weights and optimizer state into a model and its optimizer.
 
         Raises:
-            RequestError: the checkpoint is of another model, or was made with another optimizer.
+            RequestError: the checkpoint does not fit the model, or has another optimizer class.
         """
         if type(optimizer).__name__ != self.optimizer_class:
             raise RequestError(
-                f"{self.path}: was made with {self.optimizer_class}, and cannot be continued with "
+                f"{self.path}: saved with optimizer {self.optimizer_class}; it cannot be resumed with "
                 f"{type(optimizer).__name__}"
             )
         fit(*read_tensors(self.path / "model.safetensors"), model, str(self.path))
@@ -82,27 +82,27 @@ class Checkpoint:
 
 
 def path_of(run: Path, update: int) -> Path:
-    """Where the checkpoint of an update lies."""
+    """Return the folder of the checkpoint after ``update``."""
     return run / "checkpoints" / f"step-{update:08d}"
 
 
 def paths(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first."""
+    """Return the checkpoint folders of a run, oldest first."""
     return sorted((run / "checkpoints").glob("step-*"), key=_update)
 
 
 def _update(path: Path) -> int:
     digits = path.name.removeprefix("step-")
     if not digits.isdigit():
-        raise DataError(f"{path}: is not the name of a checkpoint; move it elsewhere")
+        raise DataError(f"{path}: expected a folder named step-<update>; move it elsewhere")
     return int(digits)
 
 
 def save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> Path:
-    """Write a checkpoint and return its folder; one of the same update is replaced.
+    """Write a checkpoint, replacing one of the same update, and return its folder.
 
     Raises:
-        WorkError: it cannot be written (a full disk, say); earlier checkpoints are as they were.
+        WorkError: it cannot be written (for example, the disk is full); earlier checkpoints are unchanged.
     """
     reached("checkpoint-begin")
     target = path_of(run, state.update)
@@ -117,7 +117,7 @@ def save(run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, state: T
     except OSError as error:
         raise WorkError(
             f"{target}: the checkpoint cannot be written: {error.strerror or error}; "
-            "earlier ones are untouched"
+            "earlier checkpoints are unchanged"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -156,24 +156,24 @@ def _sync(folder: Path) -> None:
 
 
 def _publish(temporary: Path, target: Path) -> None:
-    """Rename; a checkpoint that is already there steps aside first, and `clean` can bring it back."""
-    aside = _replaced(target)
+    """Rename ``temporary`` to ``target``; an existing target is renamed first, so `clean` can restore it."""
+    backup = _replaced(target)
     if target.exists():
-        target.rename(aside)
+        target.rename(backup)
         reached("while-replacing")
     temporary.rename(target)
     sync(target.parent)
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(backup, ignore_errors=True)
 
 
 def clean(run: Path) -> None:
-    """Tidy up what a killed process left: unfinished folders, and one that was being replaced."""
-    for left in (run / "checkpoints").glob(".step-*"):
-        target = left.with_name(left.name.removeprefix(".").rpartition(".")[0])
-        if left.suffix == ".replaced" and not target.exists():
-            left.rename(target)
+    """Remove unfinished folders of a killed process, and restore a checkpoint that was being replaced."""
+    for leftover in (run / "checkpoints").glob(".step-*"):
+        target = leftover.with_name(leftover.name.removeprefix(".").rpartition(".")[0])
+        if leftover.suffix == ".replaced" and not target.exists():
+            leftover.rename(target)
         else:
-            shutil.rmtree(left)
+            shutil.rmtree(leftover)
 
 
 def prune(
@@ -184,10 +184,10 @@ def prune(
     best: Collection[int],
     in_turn: Callable[[int], bool] = lambda update: True,
 ) -> list[Path]:
-    """Remove all checkpoints but the ``last`` newest and those of the updates ``best``.
+    """Remove all checkpoints except the ``last`` newest ones and those of the updates ``best``.
 
-    Those beyond update ``now`` belong to a future that was given up, and go too. So do those before it
-    that are not ``in_turn``: a signal made them, and a run that was never stopped does not have them.
+    Checkpoints after update ``now`` are also removed: the run was resumed from an earlier one. So are
+    earlier ones that are not ``in_turn``: a signal caused them, and an uninterrupted run has none.
 
     Returns:
         The removed folders.
@@ -196,44 +196,44 @@ def prune(
     found = paths(run)
     past = [path for path in found if _update(path) < now and in_turn(_update(path))]
     newest = [*past, path_of(run, now)][-last:]
-    doomed = [
+    obsolete = [
         path for path in found if path not in newest and (_update(path) not in best or _update(path) > now)
     ]
-    for path in doomed:
+    for path in obsolete:
         _remove(path)
-    return doomed
+    return obsolete
 
 
 def _remove(path: Path) -> None:
-    """Rename, then remove: a folder that lost some of its files must not look like a checkpoint."""
-    doomed = _temporary(path)
-    shutil.rmtree(doomed, ignore_errors=True)
+    """Rename, then remove, so that a partly removed folder does not look like a checkpoint."""
+    renamed = _temporary(path)
+    shutil.rmtree(renamed, ignore_errors=True)
     try:
-        path.rename(doomed)
+        path.rename(renamed)
     except OSError as error:
-        raise WorkError(f"{path}: could not be removed: {error.strerror or error}") from error
+        raise WorkError(f"{path}: cannot be removed: {error.strerror or error}") from error
     reached("during-prune")
-    shutil.rmtree(doomed, ignore_errors=True)
+    shutil.rmtree(renamed, ignore_errors=True)
 
 
 def load(path: Path) -> Checkpoint:
     """Verify a checkpoint and read its state.
 
     Raises:
-        DataError: there is none at ``path``, or it has a format that this version does not know.
-        DamagedError: a file is missing or differs; the message names it, and the newest good one.
+        DataError: ``path`` does not exist, or its format version is not supported.
+        DamagedError: a file is missing or damaged; the message names it and the newest intact checkpoint.
     """
     try:
         return _load(path)
     except DamagedError as error:
         others = [other for other in reversed(paths(path.parent.parent)) if other != path]
-        good = next((other for other in others if _is_good(other)), None)
-        offer = f"the newest good one is {good}" if good else "there is no other good one"
-        raise DamagedError(f"{error}; {offer}") from error
+        intact = next((other for other in others if _is_good(other)), None)
+        hint = f"the newest intact checkpoint is {intact}" if intact else "no other checkpoint is intact"
+        raise DamagedError(f"{error}; {hint}") from error
 
 
 def latest_good(run: Path) -> tuple[Checkpoint | None, list[DamagedError]]:
-    """The newest checkpoint that is what was written, and what is wrong with those after it."""
+    """Return the newest intact checkpoint (or None), and the errors of the newer, damaged ones."""
     damaged: list[DamagedError] = []
     for path in reversed(paths(run)):
         try:
@@ -253,11 +253,12 @@ def _is_good(path: Path) -> bool:
 
 def _load(path: Path) -> Checkpoint:
     if not path.is_dir():
-        raise DataError(f"{path}: there is no such checkpoint")
+        raise DataError(f"{path}: no such checkpoint")
     version, files = _parse(path / "manifest.json", _manifest)
     if version != VERSION:
         raise DataError(
-            f"{path / 'manifest.json'}: has format {version!r}; this version of heedful reads {VERSION}"
+            f"{path / 'manifest.json'}: expected format version {VERSION}, got {version!r}; "
+            "use the version of heedful that wrote it"
         )
     for name in _FILES:
         _verify(path / name, files.get(name, {}))
@@ -267,7 +268,7 @@ def _load(path: Path) -> Checkpoint:
 def _manifest(values: dict[str, Any]) -> tuple[Any, dict[str, dict[str, Any]]]:
     version = values["version"]
     if version == VERSION and not is_intact(values):
-        raise ValueError("its content is not what was written")
+        raise ValueError("its checksum does not match its content")
     return version, {name: dict(entry) for name, entry in dict(values["files"]).items()}
 
 
@@ -276,20 +277,20 @@ def _checkpoint(path: Path, values: dict[str, Any]) -> Checkpoint:
 
 
 def _parse(path: Path, make: Callable[[Any], Any]) -> Any:
-    """Read JSON and make something of it; whatever goes wrong means that the file is damaged."""
+    """Read a JSON file and convert it with ``make``; raise `DamagedError` on any failure."""
     try:
         require_end(path)
         return make(parse_json(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise DamagedError(f"{path}: is missing") from None
+        raise DamagedError(f"{path}: file is missing") from None
     except (ValueError, TypeError, KeyError, OSError, DataError) as error:
         raise DamagedError(f"{path}: cannot be read: {error}") from error
 
 
-def _verify(path: Path, wanted: dict[str, Any]) -> None:
+def _verify(path: Path, expected: dict[str, Any]) -> None:
     if not path.is_file():
-        raise DamagedError(f"{path}: is missing")
+        raise DamagedError(f"{path}: file is missing")
     found = {"size": path.stat().st_size, "sha256": sha256(path)}
     for key, value in found.items():
-        if value != wanted.get(key):
-            raise DamagedError(f"{path}: is damaged: its {key} is {value}, and {wanted.get(key)} was written")
+        if value != expected.get(key):
+            raise DamagedError(f"{path}: file is damaged: expected {key} {expected.get(key)}, got {value}")

@@ -1,8 +1,8 @@
-"""Training on a CPU by several processes of few threads, which one command starts and ends.
+"""Train on a CPU with several processes of few threads each, which one command starts and ends.
 
-The threads of one process meet at the end of every parallel operation, and wait there for a thread that
-another program keeps from its core. Processes meet once an update. So they lose less beside other work, and
-nothing where there is none (``docs/performance.md``, *Beside other work*).
+The threads of one process synchronise after every parallel operation, and all wait if another program
+delays one of them. Processes synchronise once per update, so they lose less time beside other programs, and
+none on an idle machine (``docs/performance.md``, *Beside other work*).
 """
 
 import os
@@ -29,18 +29,18 @@ from heedful.training import distribution
 Processes = int | Literal["auto"]
 
 LARGEST = 20_000_000
-"""Parameters up to which ``auto`` takes several processes: each holds weights, gradients and optimizer."""
+"""The most parameters for which ``auto`` uses several processes: each holds weights and optimizer state."""
 
 FEWEST_TOKENS = 1024
-"""Tokens of an update for each process: with fewer, adding up gradients costs more than the threads did."""
+"""The fewest tokens per update and process: below this, reducing gradients costs more than it saves."""
 
 WORTH_SECONDS = 60
-"""A process takes a few seconds to start."""
+"""The shortest training, in seconds, for which ``auto`` starts processes: each takes seconds to start."""
 
 _START_LIMIT, _END_LIMIT, _FAILURE_LIMIT = 300.0, 60.0, 20.0
 
 _CONNECTION = "gloo/transport"
-"""In what torch says where another process has closed its connection."""
+"""Part of torch's error message if another process closed its connection."""
 
 
 def choose_processes(
@@ -51,19 +51,19 @@ def choose_processes(
     seconds: float | None,
     device: torch.device,
 ) -> int:
-    """Return how many processes train; 1 where `torchrun` has started several already.
+    """Return the number of training processes; 1 if `torchrun` has already started several.
 
-    ``auto`` takes one for each thread that torch would use, if the device is a CPU, the model has at most
-    `LARGEST` parameters and no part that couples the sequences of a batch (the parts of an update would
-    change its results), and the training is estimated to take at least `WORTH_SECONDS`. The rule reads no
-    clock; the result is kept in the run's recipe, so that a resumed run has as many.
+    ``auto`` uses one process per torch thread if the device is a CPU, the model has at most `LARGEST`
+    parameters and no module that couples the sequences of a batch (splitting an update would change its
+    results), and the estimated training time is at least `WORTH_SECONDS`. The rule uses no time
+    measurement; the result is saved in the run's recipe, so a resumed run uses the same number.
 
     Args:
-        wanted: what the recipe says.
-        model: what will be trained.
-        tokens_per_update: the recipe's.
-        seconds: an estimate of the whole training; None: unknown, taken as long.
-        device: where.
+        wanted: the setting in the recipe.
+        model: the model to train.
+        tokens_per_update: the setting in the recipe.
+        seconds: estimated time of the whole training; None: unknown, assumed to be long.
+        device: the training device.
     """
     if distribution.world() > 1 or device.type != "cpu":
         return 1
@@ -80,13 +80,13 @@ class Companions:
     """The processes that train together with this one.
 
     Args:
-        threads: of this process before it shared them.
+        threads: number of threads of this process before they were divided among the processes.
     """
 
     threads: int
 
     def alone(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Let the function, which runs in this process while the others wait, use all threads."""
+        """Wrap a function that runs in this process while the others wait, so that it uses all threads."""
 
         @wraps(function)
         def call(*arguments: Any) -> Any:
@@ -102,19 +102,19 @@ class Companions:
 
 @contextmanager
 def companions(n: int, run: Path, threads_of_each: int | None = None) -> Iterator[Companions]:
-    """Start ``n - 1`` processes that train ``run`` with this one, which becomes the first of them.
+    """Start ``n - 1`` processes that train ``run`` together with this one, which becomes rank 0.
 
-    They get this command's environment and run ``heedful train RUN --resume``: the run's folder must hold the
-    recipe and the prepared data. They hear no signals of the terminal (this process hears them, and all stop
-    after the same update), and end with this process, however it ends.
+    They inherit the environment and run ``heedful train RUN --resume``: the run folder must contain the
+    recipe and the prepared data. They receive no terminal signals (this process does, and all stop after the
+    same update), and they end when this process ends, whatever the cause.
 
     Args:
-        n: how many there are, this one included.
-        run: the run's folder.
-        threads_of_each: None: they share those of this process.
+        n: number of processes, including this one.
+        run: the run folder.
+        threads_of_each: threads per process; None: divide the threads of this process.
 
     Raises:
-        WorkError: one of them ended early.
+        WorkError: one of the processes ended early.
     """
     threads = torch.get_num_threads()
     if n == 1:
@@ -122,13 +122,13 @@ def companions(n: int, run: Path, threads_of_each: int | None = None) -> Iterato
         return
     each = threads_of_each or max(1, threads // n)
     with tempfile.TemporaryDirectory(prefix="heedful-") as name:
-        place = Path(name)
-        started = [_start(rank, n, each, run, place) for rank in range(1, n)]
+        folder = Path(name)
+        started = [_start(rank, n, each, run, folder) for rank in range(1, n)]
         try:
             torch.set_num_threads(each)
-            _wait_until_ready(started, place)
-            with _clear_failures(started, place), distribution.joined(0, n, place / "store"):
-                distribution.barrier()  # where the others wait for the data
+            _wait_until_ready(started, folder)
+            with _explain_failures(started, folder), distribution.joined(0, n, folder / "store"):
+                distribution.barrier()  # the other processes wait here for the data
                 yield Companions(threads)
             _wait_until_ended(started)
         finally:
@@ -138,7 +138,7 @@ def companions(n: int, run: Path, threads_of_each: int | None = None) -> Iterato
             torch.set_num_threads(threads)
 
 
-def _start(rank: int, n: int, threads: int, run: Path, place: Path) -> subprocess.Popen[bytes]:
+def _start(rank: int, n: int, threads: int, run: Path, folder: Path) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
         **_loopback(),
@@ -147,12 +147,12 @@ def _start(rank: int, n: int, threads: int, run: Path, place: Path) -> subproces
         "LOCAL_RANK": str(rank),
         "OMP_NUM_THREADS": str(threads),
         "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in map(str, sys.path)),
-        distribution.STORE: str(place / "store"),
+        distribution.STORE: str(folder / "store"),
         distribution.PARENT: str(os.getpid()),
     }
-    # It imports from where this process does: -m alone would look in the current folder first.
+    # -P: import from the same sys.path as this process; -m alone would put the current folder first.
     command = [sys.executable, "-P", "-m", "heedful", "train", str(run), "--resume", "--device", "cpu"]
-    with (place / f"{rank}.err").open("wb") as errors:
+    with (folder / f"{rank}.err").open("wb") as errors:
         return subprocess.Popen(
             command,
             env=environment,
@@ -164,22 +164,22 @@ def _start(rank: int, n: int, threads: int, run: Path, place: Path) -> subproces
 
 
 def _loopback() -> Mapping[str, str]:
-    """Let gloo talk through the interface that stays when a laptop changes networks."""
+    """Make gloo use the loopback interface, which stays up when a laptop changes networks."""
     if "GLOO_SOCKET_IFNAME" not in os.environ:
         with suppress(OSError, AttributeError):  # not on every system
             names = [name for _, name in socket.if_nameindex()]
-            if own := next((name for name in ("lo", "lo0") if name in names), None):
-                os.environ["GLOO_SOCKET_IFNAME"] = own
+            if interface := next((name for name in ("lo", "lo0") if name in names), None):
+                os.environ["GLOO_SOCKET_IFNAME"] = interface
     return {key: os.environ[key] for key in ("GLOO_SOCKET_IFNAME",) if key in os.environ}
 
 
-def _wait_until_ready(started: list[subprocess.Popen[bytes]], place: Path) -> None:
-    """Wait until every process is about to join, so that one that cannot start is not waited for."""
+def _wait_until_ready(started: list[subprocess.Popen[bytes]], folder: Path) -> None:
+    """Wait until every process is about to join; fail if one ends or takes too long to start."""
     deadline = time.monotonic() + _START_LIMIT
     waiting = list(range(1, len(started) + 1))
     while waiting:
-        waiting = [rank for rank in waiting if not distribution.ready_file(place / "store", rank).exists()]
-        _require_alive(started, place)
+        waiting = [rank for rank in waiting if not distribution.ready_file(folder / "store", rank).exists()]
+        _require_alive(started, folder)
         if time.monotonic() > deadline:
             raise WorkError(
                 f"process {waiting[0] + 1} of {len(started) + 1} did not start within {_START_LIMIT:.0f} s; "
@@ -189,32 +189,32 @@ def _wait_until_ready(started: list[subprocess.Popen[bytes]], place: Path) -> No
 
 
 @contextmanager
-def _clear_failures(started: list[subprocess.Popen[bytes]], place: Path) -> Iterator[None]:
-    """Name the process that ended, where torch reports that the connection to it was closed."""
+def _explain_failures(started: list[subprocess.Popen[bytes]], folder: Path) -> Iterator[None]:
+    """Name the process that ended if torch reports only a closed connection."""
     try:
         yield
     except RuntimeError as error:
-        # It closes its connections before it ends, and the others may end before it, for want of them.
+        # The failing process closes its connections before it ends, so others may end before it.
         deadline = time.monotonic() + (_FAILURE_LIMIT if _CONNECTION in str(error) else 1.0)
-        while time.monotonic() < deadline and not any(is_first for is_first, _ in _ended(started, place)):
+        while time.monotonic() < deadline and not any(is_cause for is_cause, _ in _ended(started, folder)):
             time.sleep(0.01)
-        _require_alive(started, place)
+        _require_alive(started, folder)
         raise
 
 
-def _require_alive(started: list[subprocess.Popen[bytes]], place: Path) -> None:
-    """Refuse to go on without a process that has ended; of several, name one that was the first."""
-    for _, how in sorted(_ended(started, place), key=lambda each: not each[0]):
+def _require_alive(started: list[subprocess.Popen[bytes]], folder: Path) -> None:
+    """Raise `WorkError` if a process has ended; of several, name one that failed by itself."""
+    for _, how in sorted(_ended(started, folder), key=lambda each: not each[0]):
         raise WorkError(f"{how}; continue with --resume") from None
 
 
-def _ended(started: list[subprocess.Popen[bytes]], place: Path) -> list[tuple[bool, str]]:
-    """Which processes have ended: whether for a reason of its own, not for want of another one; and how."""
+def _ended(started: list[subprocess.Popen[bytes]], folder: Path) -> list[tuple[bool, str]]:
+    """Return for each ended process whether it failed by itself (no lost connection), and a message."""
     found = []
     for rank, process in enumerate(started, 1):
         if (status := process.poll()) is not None:
             how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-            errors = (place / f"{rank}.err").read_text("utf-8", errors="replace").strip()
+            errors = (folder / f"{rank}.err").read_text("utf-8", errors="replace").strip()
             last = f": {errors.splitlines()[-1]}" if errors else ""
             found.append(
                 (_CONNECTION not in last, f"process {rank + 1} of {len(started) + 1} ended ({how}){last}")
@@ -225,5 +225,5 @@ def _ended(started: list[subprocess.Popen[bytes]], place: Path) -> list[tuple[bo
 def _wait_until_ended(started: list[subprocess.Popen[bytes]]) -> None:
     deadline = time.monotonic() + _END_LIMIT
     for process in started:
-        with suppress(subprocess.TimeoutExpired):  # it is killed then: its work is done
+        with suppress(subprocess.TimeoutExpired):  # it has finished its work and is killed later
             process.wait(max(0.0, deadline - time.monotonic()))

@@ -1,8 +1,8 @@
-"""Whether compiling a model is worth its while, and where the result is kept.
+"""Decide whether to compile a model, and where to cache the compiled code.
 
-What a compiler gains and costs was measured (`docs/performance.md`): steps of a small Transformer take
-a tenth to a third less time, more with dropout; the first one takes half a minute longer, or a few
-seconds where the result of an earlier run is still in torch's cache.
+Measured costs and gains (`docs/performance.md`): training steps of a small Transformer take a tenth to a
+third less time, more with dropout; the first step takes half a minute longer, or a few seconds if torch's
+cache still holds the code of an earlier run.
 """
 
 import hashlib
@@ -20,37 +20,37 @@ from heedful.hardware import identity
 
 Compile = Literal["auto", "on", "off"]
 
-# A run that a slow machine (so many FLOP/s) would be busy with for so long earns its compilation back.
+# Compilation pays off if a slow machine, at this many FLOP/s, would train for at least this many seconds.
 FLOPS_PER_SECOND = {"cpu": 150e9, "cuda": 50e12}
 WORTH_SECONDS = 600
 
 
-# Torch's key of compiled code holds neither the processor nor what these variables leave of its instructions.
-# Code for AVX-512 that is read under AVX2 gives NaN.
-_CACHE, _OWN = "TORCHINDUCTOR_CACHE_DIR", "heedful-"
+# Torch's cache key includes neither the processor nor the instruction sets that these variables disable.
+# Code compiled for AVX-512 and loaded under AVX2 gives NaN.
+_CACHE, _PREFIX = "TORCHINDUCTOR_CACHE_DIR", "heedful-"
 _INSTRUCTIONS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 
 def separate_compiled_code() -> Path:
-    """Make torch keep compiled code of this processor and these instruction sets in a folder of its own.
+    """Make torch cache compiled code in a folder specific to this processor and its instruction sets.
 
-    It lies in the folder that ``TORCHINDUCTOR_CACHE_DIR`` names (by default, torch's own), and the variable
-    then names it, also for processes that are started from here.
+    The folder is a subfolder of ``TORCHINDUCTOR_CACHE_DIR`` (default: torch's own cache). The variable is
+    set to it, so child processes use it too.
     """
     from torch._inductor.runtime.runtime_utils import cache_dir
 
     base = Path(cache_dir())
-    # Set by this function, perhaps in the process that started this one.
-    if re.fullmatch(f"{_OWN}[0-9a-f]{{16}}", base.name):
+    # Already set by this function, here or in the parent process.
+    if re.fullmatch(f"{_PREFIX}[0-9a-f]{{16}}", base.name):
         base = base.parent
     parts = (identity(), *(os.environ.get(name) for name in _INSTRUCTIONS))
-    folder = base / f"{_OWN}{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+    folder = base / f"{_PREFIX}{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
     os.environ[_CACHE] = str(folder)
     return folder
 
 
 def find_compiler(device: torch.device) -> str | None:
-    """The C++ compiler that torch would call on a CPU, or "triton" on a GPU; None: there is none."""
+    """Return the C++ compiler that torch would use on a CPU, or "triton" on a GPU; None if there is none."""
     if device.type == "cuda":
         from torch.utils._triton import has_triton
 
@@ -66,17 +66,19 @@ def choose_compile(
     max_minutes: float | None,
     device: torch.device,
 ) -> bool:
-    """Settle ``auto``, by numbers that a resumed run finds again: never by a clock.
+    """Return whether to compile the model, resolving ``auto``.
+
+    The decision uses no time measurement, so that a resumed run makes the same one.
 
     Args:
-        wanted: what the recipe says.
-        model: what will be trained; its cost is taken as 6 operations a parameter and token.
-        n_tokens: how many the whole training will read at most, or None where that is not known.
-        max_minutes: how long it will take at most, or None.
-        device: where.
+        wanted: the setting in the recipe.
+        model: the model to train; its cost is estimated as 6 FLOPs per parameter and token.
+        n_tokens: the most tokens that the whole training reads, or None if unknown.
+        max_minutes: the time limit of the training, or None.
+        device: the training device.
 
     Raises:
-        RequestError: ``on``, and there is no compiler.
+        RequestError: ``wanted`` is ``on`` and no compiler is found.
     """
     if wanted == "off":
         return False
@@ -84,7 +86,7 @@ def choose_compile(
     if wanted == "on":
         if compiler is None:
             raise RequestError(
-                "training.compile: no C++ compiler was found (g++ or clang++); use off or auto"
+                "training.compile: no C++ compiler (g++ or clang++) was found; use off or auto"
             )
         return True
     if compiler is None:
@@ -95,7 +97,7 @@ def choose_compile(
 def estimated_seconds(
     model: nn.Module, n_tokens: int | None, max_minutes: float | None, device: torch.device
 ) -> float | None:
-    """Return how long a slow machine trains at most, or None if nothing limits it; see `choose_compile`."""
+    """Return the most seconds a slow machine would train, or None if unlimited; see `choose_compile`."""
     limits = [] if max_minutes is None else [60 * max_minutes]
     if n_tokens is not None:
         flops = 6 * sum(p.numel() for p in model.parameters()) * n_tokens

@@ -1,6 +1,6 @@
-"""Several processes as one: started by `torchrun`, or by the command itself (`heedful.training.companions`).
+"""Distributed training: processes started by `torchrun` or by `heedful.training.companions`.
 
-Every function also works in a single process without a process group, where it changes nothing.
+Every function also works in a single process without a process group, as a no-op.
 """
 
 import ctypes
@@ -19,22 +19,21 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-# The first rank validates and saves while the others wait for it.
+# The other ranks wait while the first one validates and saves.
 _TIMEOUT = timedelta(hours=12)
 
 STORE, PARENT = "HEEDFUL_STORE", "HEEDFUL_PARENT"
-"""Environment variables of a process that another one started to train with it: the file through which they
-find each other, and the number of that process."""
+"""Environment variables of a process started by `companions`: the rendezvous file, and the parent's PID."""
 
 _PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 
 
 @contextmanager
 def process_group(device: torch.device | str = "cpu") -> Iterator[torch.device]:
-    """Join the processes that `torchrun` or `heedful.training.companions` started, for this context.
+    """Join the process group of `torchrun` or `heedful.training.companions` within the context.
 
-    Yields this rank's device: the CPU, or the CUDA device of its local rank. Without ``WORLD_SIZE``
-    above 1 in the environment, nothing is started and ``device`` comes back as it is.
+    Yield this rank's device: the CPU, or the CUDA device of its local rank. If ``WORLD_SIZE`` is not set
+    or 1, yield ``device`` unchanged and join nothing.
     """
     device = torch.device(device)
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
@@ -59,7 +58,7 @@ def process_group(device: torch.device | str = "cpu") -> Iterator[torch.device]:
 
 @contextmanager
 def joined(rank: int, n: int, store: Path) -> Iterator[None]:
-    """Be one of ``n`` processes on CPUs of this machine that find each other through the file ``store``."""
+    """Join a gloo process group of ``n`` processes on this machine, with ``store`` as rendezvous file."""
     dist.init_process_group(
         "gloo", init_method=store.resolve().as_uri(), rank=rank, world_size=n, timeout=_TIMEOUT
     )
@@ -70,45 +69,44 @@ def joined(rank: int, n: int, store: Path) -> Iterator[None]:
 
 
 def ready_file(store: Path, rank: int) -> Path:
-    """The file that a process makes when it is about to join."""
+    """Return the path of the file that a process creates just before it joins."""
     return store.with_name(f"ready-{rank}")
 
 
 def _end_with(parent: int) -> None:
-    """Let the system end this process when its parent ends, where it can (Linux)."""
+    """Make the system kill this process when its parent ends (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before
+    if os.getppid() != parent:  # the parent has already ended
         sys.exit(1)
 
 
 def world() -> int:
-    """How many processes train together."""
+    """Return the number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """Return the rank of this process, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def is_first() -> bool:
-    """Whether this process is the one that validates, saves and reports."""
+    """Return whether this process is rank 0, which validates, saves and logs."""
     return rank() == 0
 
 
 def barrier() -> None:
-    """Wait until every process is here."""
+    """Wait until every process has called this function."""
     if world() > 1:
         dist.barrier()
 
 
 def wrap(step: nn.Module) -> nn.Module:
-    """`DistributedDataParallel` around the step where there are several processes.
+    """Wrap the step in `DistributedDataParallel` if there are several processes.
 
-    Buffers are not sent around: while training, running statistics are only written, and those that
-    are saved are the first process's. An objective need not use all of a model: a tagger's does not use the
-    pooler of an encoder that was pretrained with one.
+    Buffers are not broadcast: training only writes running statistics, and those of the first process are
+    saved. Unused parameters are allowed: a tagger does not use the pooler of a pretrained encoder.
     """
     if world() == 1:
         return step
@@ -120,7 +118,7 @@ def wrap(step: nn.Module) -> nn.Module:
 
 
 def without_sync(forward: nn.Module) -> AbstractContextManager[Any]:
-    """For all micro-batches but the last: gradients stay on this rank for now."""
+    """Return a context without gradient synchronisation, for all micro-batches except the last."""
     return forward.no_sync() if isinstance(forward, DistributedDataParallel) else nullcontext()
 
 
@@ -130,7 +128,7 @@ def _device() -> torch.device:
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:
-    """The sum of a tensor over all processes; every process must call with the same shape."""
+    """Return the sum of a tensor over all processes, which must all pass the same shape."""
     if world() == 1:
         return values
     summed = values.to(_device(), copy=True)
@@ -139,7 +137,7 @@ def sum_over_ranks(values: Tensor) -> Tensor:
 
 
 def sum_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """The sum of each count over all processes, which must all name the same counts."""
+    """Return the sum of each count over all processes, which must all pass the same keys."""
     if world() == 1:
         return dict(counts)
     names = sorted(counts)
@@ -148,7 +146,7 @@ def sum_counts(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def from_first(value: Any) -> Any:
-    """The first process's ``value`` (anything that JSON can hold), on every process."""
+    """Broadcast the JSON-serialisable ``value`` of the first process to all processes."""
     if world() == 1:
         return value
     text = json.dumps(value).encode() if is_first() else b""

@@ -1,4 +1,4 @@
-"""What a training tells whoever listens: plain callables that are given one of these events."""
+"""Events that the training loop passes to its callbacks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ StopReason = Literal["updates", "epochs", "minutes", "patience", "data", "signal
 
 @dataclass(frozen=True)
 class Started:
-    """The training begins, or goes on.
+    """Training starts or resumes.
 
     Args:
-        update: the updates already made (0: from the beginning).
-        validated: the update that was last validated.
-        max_updates: where it will end, if that is known.
-        world: how many processes take part.
-        damaged: what is wrong with the newer checkpoints that had to be passed over.
+        update: number of updates already made (0 for a new run).
+        validated: the last validated update.
+        max_updates: the last update, if limited.
+        world: number of processes.
+        damaged: error messages of the damaged checkpoints that were skipped.
     """
 
     update: int
@@ -33,15 +33,15 @@ class Updated:
     """One update was made.
 
     Args:
-        update: its number, from 1.
-        epoch: how many times the data has been gone through.
-        loss: the weighted sum of the terms.
-        terms: each term's mean over the update.
+        update: its number, starting at 1.
+        epoch: number of completed passes over the data.
+        loss: the weighted sum of the loss terms.
+        terms: the mean of each loss term over the update.
         rate: the learning rate.
-        norm: the norm of the gradients before clipping.
-        tokens: tokens that were read for it, over all ranks.
-        seconds: how long it took.
-        elapsed: seconds of training so far, resumed parts together.
+        norm: the gradient norm before clipping.
+        tokens: number of tokens in the update, over all ranks.
+        seconds: duration of the update.
+        elapsed: total training time in seconds, including earlier parts of a resumed run.
     """
 
     update: int
@@ -57,7 +57,7 @@ class Updated:
 
 @dataclass(frozen=True)
 class Validated:
-    """Validation ran after an update; ``best`` says whether its metric is the best so far."""
+    """Validation ran after an update; ``best`` is true if its metric is the best so far."""
 
     update: int
     metrics: dict[str, float]
@@ -67,7 +67,7 @@ class Validated:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint was made."""
+    """A checkpoint was written."""
 
     update: int
     path: Path
@@ -75,7 +75,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Stopped:
-    """The training is over; ``failed`` when an error ended it."""
+    """Training ended; ``reason`` is ``failed`` if an error ended it."""
 
     update: int
     reason: StopReason | Literal["failed"]

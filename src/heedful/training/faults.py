@@ -1,8 +1,8 @@
-"""A testing aid: kill the process at a named point, to show that a run survives it.
+"""Fault injection for tests: kill the process at a named point to check that a run can be resumed.
 
-When the environment variable ``HEEDFUL_FAULT`` is ``point`` or ``point:n``, the process kills itself
-with SIGKILL (so that nothing can be tidied up) the n-th time that it reaches the point. Without the
-variable, `reached` does nothing. The variable is read once, when the first point is reached.
+If the environment variable ``HEEDFUL_FAULT`` is ``point`` or ``point:n``, the process kills itself with
+SIGKILL (no cleanup runs) the n-th time it reaches the point (n is 1 by default). If it is not set, `reached`
+does nothing. The variable is read once, at the first point.
 """
 
 import functools
@@ -21,9 +21,9 @@ POINTS = (
     "before-prune",
     "during-prune",
 )
-"""Every point, in the order of an update that ends in a checkpoint.
+"""All points, in the order of an update that ends with a checkpoint.
 
-``while-replacing`` is only reached where a checkpoint of the same update is there already.
+``while-replacing`` is only reached if a checkpoint of the same update already exists.
 """
 
 
@@ -31,10 +31,10 @@ _left: int | None = None
 
 
 def reached(point: str) -> None:
-    """Say that the process has come to ``point``; it may not come back from here."""
+    """Mark that the process has reached ``point``; kill it if a fault is set for this point."""
     global _left
-    wanted, count = _wanted()
-    if point != wanted:
+    fault, count = _fault()
+    if point != fault:
         return
     _left = (count if _left is None else _left) - 1
     if _left == 0:
@@ -42,6 +42,6 @@ def reached(point: str) -> None:
 
 
 @functools.cache
-def _wanted() -> tuple[str, int]:
+def _fault() -> tuple[str, int]:
     point, _, count = os.environ.get("HEEDFUL_FAULT", "").partition(":")
     return point, int(count or 1)

@@ -1,4 +1,4 @@
-"""Where the loop gets its samples from."""
+"""Training data: samples grouped into updates, split into micro-batches and collated."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,34 +10,35 @@ from heedful.data.plan import Lengths, Samples, plan, split
 
 
 class TrainingData(Protocol):
-    """Samples grouped into updates, and batches made of them."""
+    """Interface of training data: groups samples into updates and collates batches."""
 
     def updates(self, cursor: Mapping[str, Any] | None) -> Iterator[tuple[Sequence[int], Mapping[str, Any]]]:
-        """The samples of each update from ``cursor`` on (None: the beginning), and the cursor after it.
+        """Yield the samples of each update from ``cursor`` on (None: the beginning), and the cursor after it.
 
-        A cursor is JSON and has an ``epoch``; that of a finished epoch is the start of the next one.
-        No update holds samples of two epochs. Going on from a cursor gives what would have come.
+        A cursor is a JSON object with an ``epoch``; after the last update of an epoch it is the start of the
+        next one. No update has samples of two epochs. Resuming from a cursor yields the same updates as an
+        uninterrupted iteration.
         """
         ...
 
     def split(self, samples: Sequence[int], n_parts: int) -> Sequence[Sequence[int]]:
-        """The samples of an update as micro-batches; some are empty if there are too few samples."""
+        """Split the samples of an update into micro-batches; some are empty if there are too few samples."""
         ...
 
     def collate(self, samples: Sequence[int], epoch: int) -> Batch:
-        """A batch on the CPU; whatever is random in it is a function of seed, epoch and sample."""
+        """Build a batch on the CPU; its randomness depends only on seed, epoch and sample."""
         ...
 
 
 @dataclass(frozen=True)
 class PlannedData:
-    """A corpus of known lengths, grouped by `heedful.data.plan`.
+    """Training data with known sample lengths, grouped by `heedful.data.plan`.
 
     Args:
-        lengths: ``[N]`` or ``[N, columns]``, tokens of each sample on each side.
-        make: builds the batch of some samples in some epoch.
-        tokens_per_update: the budget of an update.
-        seed: of the order.
+        lengths: ``[N]`` or ``[N, columns]``, number of tokens of each sample on each side.
+        make: builds a batch from sample indices and an epoch.
+        tokens_per_update: the token budget of an update.
+        seed: seed of the sample order.
     """
 
     lengths: Lengths
@@ -46,7 +47,7 @@ class PlannedData:
     seed: int
 
     def epoch(self, number: int) -> list[Samples]:
-        """The updates of an epoch from its beginning."""
+        """Return all updates of an epoch."""
         return plan(self.lengths, tokens_per_update=self.tokens_per_update, seed=self.seed, epoch=number)
 
     def updates(self, cursor: Mapping[str, Any] | None) -> Iterator[tuple[Sequence[int], Mapping[str, Any]]]:
@@ -57,7 +58,7 @@ class PlannedData:
 
     def split(self, samples: Sequence[int], n_parts: int) -> Sequence[Sequence[int]]:
         """See `TrainingData`."""
-        # numpy takes a list of sample numbers as it is.
+        # numpy also accepts a list of sample indices.
         return [part.tolist() for part in split(samples, self.lengths, n_parts)]  # type: ignore[arg-type]
 
     def collate(self, samples: Sequence[int], epoch: int) -> Batch:

@@ -1,4 +1,4 @@
-"""The training loop: updates, validation, checkpoints, and when to stop."""
+"""The training loop: updates, validation, checkpoints and stopping conditions."""
 
 import contextlib
 import time
@@ -23,12 +23,12 @@ from heedful.training.step import Step
 from heedful.training.update import Updater
 
 Validate = Callable[[nn.Module], Mapping[str, float]]
-"""Measures a model that is in evaluation mode, without gradients; called in the first process only."""
+"""Computes metrics of a model in evaluation mode, without gradients; called in the first process only."""
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training ended: why, and where it then stood; ``before``: how many updates it began with."""
+    """Result of `train`: stop reason, final state, and the number of updates made before it started."""
 
     stopped: StopReason
     state: TrainingState
@@ -48,29 +48,30 @@ def train(
     resume: bool = False,
     frozen: Mapping[nn.Parameter, int] | None = None,
 ) -> TrainingResult:
-    """Train until a limit is reached, validation stops improving, or a signal comes.
+    """Train until a limit is reached, validation stops improving, or a signal arrives.
 
-    Afterwards the model has the weights of the last update; `averaging.final_weights` gives those
-    that the run ends with. SIGINT, SIGTERM and SIGHUP let the update finish and a checkpoint be written; a
-    second one ends the process at once. With ``resume``, all continues from the newest good
-    checkpoint (or the beginning, if there is none) as if it had never stopped, on the same CPU bit for bit.
+    Afterwards the model has the weights of the last update; `averaging.final_weights` returns the final
+    weights of the run. After SIGINT, SIGTERM or SIGHUP, the update is finished and a checkpoint is written;
+    a second signal ends the process at once. With ``resume``, training continues from the newest intact
+    checkpoint (or the beginning, if there is none); on the same CPU the result is bit for bit that of an
+    uninterrupted run.
 
     Args:
-        step: the model, on its device, and its objective; compile it beforehand if wanted.
-        data: gives the samples of every update.
+        step: the model, on its device, and its objective; call `Step.compile` first to compile it.
+        data: provides the samples of every update.
         optimizer: over the model's parameters; see `optimizers.build_optimizer`.
-        schedule: gives the learning rate of every update.
-        settings: limits, intervals and what to keep. Of its fields, ``tokens_per_update``,
-            ``precision``, ``average`` and ``log_every`` are for those who make the other arguments.
-        run: the run's folder; checkpoints go to ``checkpoints`` in it.
-        validate: measures the model; must return the metric that ``settings`` names.
-        callbacks: are told what happens, in the first process only.
-        resume: go on from the run's newest good checkpoint.
-        frozen: parameters that do not change in the first updates, and how many these are.
+        schedule: provides the learning rate of every update.
+        settings: limits, intervals and numbers of checkpoints. ``tokens_per_update``, ``precision``,
+            ``average`` and ``log_every`` are not used here, but by the code that builds the other arguments.
+        run: the run folder; checkpoints go to its subfolder ``checkpoints``.
+        validate: evaluates the model; must return the metric named by ``settings.metric``.
+        callbacks: called with every event, in the first process only.
+        resume: continue from the newest intact checkpoint of the run.
+        frozen: for each frozen parameter, the number of first updates in which it does not change.
 
     Raises:
         RequestError: the run has checkpoints and ``resume`` is not set, or they do not fit.
-        WorkError: the loss became infinite or no number, or a checkpoint cannot be written.
+        WorkError: the loss is NaN or infinite, or a checkpoint cannot be written.
     """
     state, damaged = _begin(run, step.model, optimizer, schedule, resume)
     training = _Training(step, data, optimizer, schedule, settings, run, validate, callbacks, state, frozen)
@@ -97,12 +98,12 @@ def train(
 def reached_limit(
     state: TrainingState, settings: TrainingConfig, *, is_late: bool | None = None
 ) -> StopReason | None:
-    """The limit that a training has reached, if any.
+    """Return the limit that the training has reached, or None.
 
     Args:
-        state: where it stands.
+        state: the current training state.
         settings: the limits.
-        is_late: whether its time is up; None: by its own clock.
+        is_late: whether the time limit is reached; None: compute it from ``state``.
     """
     if settings.max_updates is not None and state.update >= settings.max_updates:
         return "updates"
@@ -124,16 +125,16 @@ def _is_out_of_patience(state: TrainingState, settings: TrainingConfig) -> bool:
 def _begin(
     run: Path, model: nn.Module, optimizer: torch.optim.Optimizer, schedule: Schedule, resume: bool
 ) -> tuple[TrainingState, tuple[str, ...]]:
-    """A fresh state, or that of the newest good checkpoint with everything else put back."""
+    """Return a new state, or that of the newest intact checkpoint after restoring everything from it."""
     if distribution.is_first():
         checkpoints.clean(run)
     distribution.barrier()
     if not resume and checkpoints.paths(run):
-        raise RequestError(f"{run}: already has checkpoints; resume it, or train into another folder")
+        raise RequestError(f"{run}: already has checkpoints; resume the run, or train into another folder")
     found, damaged = checkpoints.latest_good(run)
     if found is None:
         if damaged:
-            raise DamagedError(f"{run}: none of its checkpoints is good; the newest: {damaged[0]}")
+            raise DamagedError(f"{run}: all checkpoints are damaged; the newest: {damaged[0]}")
         return TrainingState(), ()
     found.restore(model, optimizer)
     if isinstance(schedule, Observing):
@@ -142,7 +143,7 @@ def _begin(
 
 
 class _Training:
-    """What the loop does between two looks at its limits; the arguments are those of `train`."""
+    """The steps of the training loop; the arguments are those of `train`."""
 
     def __init__(
         self,
@@ -176,29 +177,29 @@ class _Training:
         self.began = time.monotonic() - state.seconds
 
     def notify(self, event: Event) -> None:
-        """Give the event to every listener."""
+        """Call every callback with the event."""
         for callback in self.callbacks:
             callback(event)
 
     @contextlib.contextmanager
     def failure_notified(self) -> Iterator[None]:
-        """Tell the listeners of an error before it goes on its way."""
+        """Notify the callbacks of an error, then re-raise it."""
         try:
             yield
         except BaseException:
             for callback in self.callbacks:
-                with contextlib.suppress(Exception):  # the first error is the one to see
+                with contextlib.suppress(Exception):  # do not hide the original error
                     callback(Stopped(self.state.update, "failed", self.state.seconds))
             raise
 
     def limit(self, request: StopRequest) -> StopReason | None:
-        """The limit that has been reached, if any; all ranks come to the same answer."""
-        mine = [int(request.received), int(_is_late(self.state, self.settings))]
-        flags = distribution.sum_over_ranks(torch.tensor(mine)).tolist()
+        """Return the limit that has been reached, or None; the same on all ranks."""
+        local = [int(request.received), int(_is_late(self.state, self.settings))]
+        flags = distribution.sum_over_ranks(torch.tensor(local)).tolist()
         return "signal" if flags[0] else reached_limit(self.state, self.settings, is_late=bool(flags[1]))
 
     def early_stop(self) -> StopReason | None:
-        """Whether too many validations in a row brought nothing better."""
+        """Return "patience" if too many consecutive validations did not improve, else None."""
         return "patience" if _is_out_of_patience(self.state, self.settings) else None
 
     def advance(self, samples: Sequence[int], cursor: Mapping[str, Any]) -> None:
@@ -206,34 +207,34 @@ class _Training:
         state = self.state
         number = state.update + 1
         rate = self.schedule.rate(number)
-        figures = self.update(samples, epoch=state.epoch, update=number, rate=rate, run=self.run)
+        stats = self.update(samples, epoch=state.epoch, update=number, rate=rate, run=self.run)
         before = state.seconds
         state.update, state.cursor = number, dict(cursor)
         state.best = [scored for scored in state.best if scored.in_turn]
-        state.tokens += figures.tokens
+        state.tokens += stats.tokens
         state.samples += len(samples)
         state.seconds = time.monotonic() - self.began
         self.changed = True
-        took = state.seconds - before
+        duration = state.seconds - before
         self.notify(
             Updated(
                 number,
                 state.epoch,
-                figures.loss,
-                figures.terms,
+                stats.loss,
+                stats.terms,
                 rate,
-                figures.norm,
-                figures.tokens,
-                took,
+                stats.norm,
+                stats.tokens,
+                duration,
                 state.seconds,
             )
         )
         reached("after-update")
 
     def validate_and_save(self, stopped: StopReason | None = None) -> None:
-        """Validate and save where the update number says so, or where the training ends here.
+        """Validate and save if the update number is due, or if training ends here.
 
-        A signal does not wait for a validation; the resumed run makes up for it.
+        After a signal, validation is skipped; the resumed run does it.
         """
         state, settings = self.state, self.settings
         regular = state.update % settings.validate_every == 0
@@ -245,11 +246,11 @@ class _Training:
             self._save()
 
     def _validate(self, regular: bool) -> None:
-        """Measure the model and take note.
+        """Evaluate the model and record the metrics.
 
-        A validation at the end, out of turn, can find the best model of the training that ends there. It
-        takes no place among the best in turn, does not count for patience or the schedule, and is
-        forgotten by a training that goes on: all these are then what they are in one that never ended.
+        A validation at the end, out of turn, may find the best model of the run. It does not count among the
+        best regular checkpoints, for patience or for the schedule, and a resumed run discards it, so that
+        these are the same as in an uninterrupted run.
         """
         state, settings = self.state, self.settings
         metrics = self._metrics()
@@ -264,7 +265,7 @@ class _Training:
         self.notify(Validated(state.update, metrics, best, state.seconds))
 
     def _observe(self, metric: float) -> None:
-        """Let a regular validation count for patience and the schedule."""
+        """Update patience and schedule with the metric of a regular validation."""
         state = self.state
         if is_better(metric, state.best_in_turn, self.settings.direction):
             state.best_in_turn, state.bad_validations = metric, 0
@@ -274,7 +275,7 @@ class _Training:
             self.schedule.observe(metric)
 
     def _metrics(self) -> dict[str, float]:
-        """What the first process measured, checked to have the metric that decides."""
+        """Return the metrics computed by the first process, after checking that the chosen one exists."""
         found: dict[str, float] = {}
         if distribution.is_first() and self.measure is not None:
             self.model.eval()
@@ -286,18 +287,18 @@ class _Training:
         name = self.settings.metric
         if name not in found:
             raise RequestError(
-                f"training.metric: validation has no {name!r}{nearest(name, found)}; "
-                f"it has {', '.join(found) or 'nothing'}"
+                f"training.metric: validation has no metric {name!r}{nearest(name, found)}; "
+                f"available: {', '.join(found) or 'none'}"
             )
         return found
 
     def _is_in_turn(self, update: int) -> bool:
-        """Whether a training that nothing stops makes a checkpoint after this update."""
+        """Return whether an uninterrupted run saves a checkpoint after this update."""
         intervals = [self.settings.save_every, *([self.settings.validate_every] if self.measure else [])]
         return any(update % interval == 0 for interval in intervals)
 
     def _save(self) -> None:
-        """Write a checkpoint, then let go of the old ones."""
+        """Write a checkpoint, then prune the old ones."""
         state, settings = self.state, self.settings
         self.changed = False
         if not distribution.is_first():
@@ -313,7 +314,7 @@ class _Training:
 
 
 def _ranked(scored: list[Scored], settings: TrainingConfig) -> list[Scored]:
-    """The best of the finite ones in turn, and any out of turn, best first; of equals, the earlier first."""
+    """Return the best regular entries and any out of turn, finite ones only, best first, ties by update."""
     sign = 1 if settings.direction == "lower" else -1
     finite = [s for s in scored if is_better(s.metric, None, settings.direction)]
     ranked = sorted(finite, key=lambda s: (sign * s.metric, s.update))

@@ -1,12 +1,11 @@
-"""Muon: momentum whose matrices are made nearly orthogonal before they are applied.
+"""Muon: momentum SGD whose update matrices are orthogonalised before they are applied.
 
-An update of a weight matrix by the gradient is usually of low rank: a few directions get nearly all of
-it. Muon replaces the momentum's matrix M = U S Vᵀ by about U Vᵀ, so that every direction is learned at
-one rate. Small language models then reach the same loss in a third of the updates that Adam takes
-(`docs/performance.md`).
+Gradient updates of a weight matrix usually have low rank: a few directions dominate. Muon replaces the
+momentum matrix M = U S Vᵀ by approximately U Vᵀ, so that all directions are learned at the same rate. Small
+language models reach the same loss in a third of the updates that Adam needs (`docs/performance.md`).
 
-Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; the rest of the
-parameters (embeddings, output layer, biases, gains) are Adam's, as there.
+Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks". As there, Adam
+optimizes the other parameters (embeddings, output layer, biases, gains).
 """
 
 from collections import defaultdict
@@ -17,15 +16,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-# Five steps of this polynomial bring any singular value in (0.002, 1] to between 0.68 and 1.14.
+# Five steps of this polynomial map any singular value in (0.002, 1] into [0.68, 1.14].
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 N_STEPS = 5
 
 
 def orthogonalised(matrices: Float[Tensor, "n rows columns"]) -> Float[Tensor, "n rows columns"]:
-    """Each matrix with its singular values brought near 1, by Newton and Schulz's iteration.
+    """Bring the singular values of each matrix near 1 by Newton-Schulz iteration.
 
-    X ← a X + (b A + c A²) X with A = X Xᵀ, which acts on every singular value s alone: s ← a s + b s³ + c s⁵.
+    X ← a X + (b A + c A²) X with A = X Xᵀ, which maps each singular value s to a s + b s³ + c s⁵.
     """
     x = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
     x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
@@ -37,14 +36,14 @@ def orthogonalised(matrices: Float[Tensor, "n rows columns"]) -> Float[Tensor, "
 
 
 class Muon(torch.optim.AdamW):
-    """Muon on the groups that are marked ``orthogonal``, fused AdamW on the others.
+    """Muon for parameter groups with ``orthogonal`` set, fused AdamW for the others.
 
     m ← μ m + g,  W ← (1 - rate·decay) W - rate · √max(1, rows / columns) · orthogonalised(g + μ m)
 
     Args:
-        groups: with the key ``orthogonal``.
-        slices: for parameters of orthogonal groups, the numbers of rows of the matrices that lie in them
-            one below the other (queries, keys, values); others are one matrix.
+        groups: parameter groups with the key ``orthogonal``.
+        slices: for parameters of orthogonal groups that stack several matrices (queries, keys, values), the
+            number of rows of each; other parameters are one matrix.
         momentum: μ.
         kept: arguments of AdamW, for the other groups.
     """
@@ -62,9 +61,9 @@ class Muon(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update of all groups."""
+        """Update all parameter groups."""
         groups = self.param_groups
-        # AdamW's own step goes through all the groups there are.
+        # AdamW.step would process every group in self.param_groups.
         self.param_groups = [group for group in groups if not group["orthogonal"]]
         try:
             loss = super().step(closure)
@@ -83,11 +82,11 @@ class Muon(torch.optim.AdamW):
             state = self.state[parameter]
             if "momentum_buffer" not in state:
                 state["momentum_buffer"] = torch.zeros_like(parameter)
-                state["step"] = torch.tensor(0.0)  # not used; AdamW, when loaded, looks for one everywhere
-            held = state["momentum_buffer"].mul_(self.momentum).add_(parameter.grad)
-            directions.append((parameter, parameter.grad.add(held, alpha=self.momentum)))
+                state["step"] = torch.tensor(0.0)  # unused, but AdamW's state loading expects it
+            buffer = state["momentum_buffer"].mul_(self.momentum).add_(parameter.grad)
+            directions.append((parameter, parameter.grad.add(buffer, alpha=self.momentum)))
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
-        # Matrices of one shape go together: a few large products instead of many small ones.
+        # Batch matrices of the same shape: a few large products instead of many small ones.
         shapes: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for parameter, direction in directions:
             sizes = self.slices.get(parameter, [parameter.shape[0]])
@@ -101,7 +100,7 @@ class Muon(torch.optim.AdamW):
 
 
 def hidden_matrices(model: nn.Module) -> Iterator[tuple[nn.Parameter, list[int]]]:
-    """The weights of linear layers between embeddings and heads, each with the rows of its matrices."""
+    """Yield the weight of each linear layer between embeddings and heads, and the rows of its matrices."""
     heads = getattr(model, "heads", None)
     outer = set() if heads is None else set(heads.modules())
     tables = {p for m in model.modules() if not isinstance(m, nn.Linear) for p in m._parameters.values()}

@@ -1,4 +1,4 @@
-"""What is reported once of a training that does not go as it should."""
+"""Callbacks that log a warning once: for a diverging loss, and for contention for the processor."""
 
 import statistics
 import time
@@ -13,27 +13,27 @@ from heedful.training.companions import FEWEST_TOKENS
 from heedful.training.events import Event, Stopped, Updated, Validated
 
 WINDOW = 30.0
-"""Seconds over which the waiting is measured."""
+"""Seconds over which the waiting time is measured."""
 
 SHARE = 0.1
-"""Share of the time that a thread may wait without a message; measured: 0.01 alone, 0.45 beside a program."""
+"""Share of the time a thread may wait without a warning; measured: 0.01 alone, 0.45 beside a program."""
 
 
 AVERAGED = 10
-"""Updates at either end over which the loss is averaged."""
+"""Number of first and last updates over which the loss is averaged."""
 
 RISE = 0.02
-"""Rise of the loss, as a share of it, that is noise."""
+"""Relative rise of the loss that is considered noise."""
 
 
 class LossNotice:
-    """Warns at the end of a training whose loss is above that with which it began.
+    """Warn at the end of training if the loss is higher than at the beginning.
 
-    Means of several updates are compared, since the loss of one is noisy. A training that diverges within
-    these first updates shows by the loss of its very first one: all of the last are twice as large.
+    Means over several updates are compared, since single losses are noisy. Divergence within these first
+    updates is detected by the loss of the first one: all of the last losses are more than twice as large.
 
     Args:
-        log: gets the line.
+        log: called with the warning.
     """
 
     def __init__(self, log: Callable[[str], None]) -> None:
@@ -54,25 +54,25 @@ class LossNotice:
             return
         half = len(self.first) if len(self.first) == AVERAGED else len(self.first) // 2
         first, last = statistics.fmean(self.first[:half]), statistics.fmean(self.losses[-half:])
-        began = min(first, self.first[0])
+        initial = min(first, self.first[0])
         if last > first + RISE * abs(first) or min(self.losses[-half:]) > 2 * abs(self.first[0]):
             self.log(
-                f"warning: the loss ended at {last:,.4g}, above {began:,.4g} where it began: training "
-                "diverged; lower schedule.peak, raise schedule.warmup or set training.clip_norm"
+                f"warning: training diverged: the loss ended at {last:,.4g} and began at {initial:,.4g}; "
+                "lower schedule.peak, raise schedule.warmup or set training.clip_norm"
             )
 
 
 class ContentionNotice:
-    """Says once that a training by several threads waits for the processor, and what would lose less.
+    """Warn once if the threads of a training wait for the processor, and name the better settings.
 
-    It is silent for one thread and for several processes, which lose what the other programs take and no
-    more, and on systems that do not measure it.
+    There is no warning for one thread or several processes, which lose only the time that other programs
+    take, nor on systems that do not measure the waiting time.
 
     Args:
-        log: gets the line.
-        tokens_per_update: the recipe's.
-        clock: seconds that have passed.
-        waited: seconds for which threads were ready to run, and did not; None: not known.
+        log: called with the warning.
+        tokens_per_update: the setting in the recipe.
+        clock: returns the elapsed seconds.
+        waited: returns the seconds in which threads were ready but did not run; None if unknown.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ContentionNotice:
     def __call__(self, event: Event) -> None:
         """See `heedful.training.events.Callback`."""
         if isinstance(event, Validated):
-            self.begin = None  # what it did is not training
+            self.begin = None  # do not measure validation
         if self.done or not isinstance(event, Updated):
             return
         waited, now = self.waited(), self.clock()
@@ -109,21 +109,21 @@ class ContentionNotice:
 
 def _message(share: float, tokens_per_update: int) -> str:
     threads = torch.get_num_threads()
-    way_out = (
-        f"Processes of one thread lose less: training.processes={threads} in a new run"
+    remedy = (
+        f"set training.processes={threads} in a new run: processes of one thread lose less time"
         if tokens_per_update >= threads * FEWEST_TOKENS
-        else "With updates of so few tokens, one thread loses least: training.threads=1, also with --resume"
+        else "set training.threads=1, also with --resume: with few tokens per update, it loses least time"
     )
     return (
         f"other programs use the processor: each thread waited for it {share:.0%} of the time, and the other "
-        f"threads of this training for that one. {way_out}"
+        f"threads waited for that thread; {remedy}"
     )
 
 
 def seconds_waited(tasks: Path = Path("/proc/self/task")) -> float | None:
-    """Return the seconds that threads of this process were ready to run without a processor, or None.
+    """Return the seconds in which threads of this process were ready but did not run, or None if unknown.
 
-    The calling thread alone would show nothing: it spins at the barrier while another thread waits.
+    All threads are counted: the calling thread spins at the barrier while another one waits.
     """
     files = list(tasks.glob("*/schedstat"))
     waits = []

@@ -1,7 +1,6 @@
-"""Optimizers, the norm of the gradients, and clipping.
+"""Optimizers, gradient norm and gradient clipping.
 
-The learning rate is the schedule's business: it is set before every update, and what an optimizer
-is built with here never counts.
+The schedule sets the learning rate before every update; optimizers are built here with a rate of 0.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,12 +18,12 @@ from heedful.training.muon import Muon, hidden_matrices
 class AdamConfig(Config):
     """Adam (Kingma and Ba 2015) with the values of Vaswani et al. 2017, section 5.3.
 
-    Lecture S0 lists a library's defaults instead (beta2 0.999, rate 0.001); S2 has the paper's.
+    Lecture S0 lists a library's defaults instead (beta2 0.999, rate 0.001); S2 has the paper's values.
 
     Args:
-        beta1: how much is kept of the running mean of the gradient.
-        beta2: how much is kept of that of its square.
-        eps: added to the root of the latter, by which the former is divided.
+        beta1: decay of the running mean of the gradient.
+        beta2: decay of the running mean of its square.
+        eps: added to the denominator, the root of the mean square.
     """
 
     kind: Literal["adam"] = "adam"
@@ -36,13 +35,14 @@ class AdamConfig(Config):
 class AdamWConfig(Config):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
-    Only matrices decay (two axes or more: projections, embeddings, kernels), not biases and gains.
+    Weight decay applies to matrices only (two axes or more: projections, embeddings, kernels), not to biases
+    and gains.
 
     Args:
-        beta1: how much is kept of the running mean of the gradient.
-        beta2: how much is kept of that of its square.
-        eps: added to the root of the latter, by which the former is divided.
-        weight_decay: times the rate, the share of a matrix that each update takes away.
+        beta1: decay of the running mean of the gradient.
+        beta2: decay of the running mean of its square.
+        eps: added to the denominator, the root of the mean square.
+        weight_decay: each update subtracts this share of a matrix, times the learning rate.
     """
 
     kind: Literal["adamw"] = "adamw"
@@ -53,15 +53,15 @@ class AdamWConfig(Config):
 
 
 class MuonConfig(Config):
-    """Muon on the matrices between embeddings and heads, AdamW on all the rest (`heedful.training.muon`).
+    """Muon for the matrices between embeddings and heads, AdamW for the rest (`heedful.training.muon`).
 
-    The schedule's rate is that of Muon, 0.02 or more; AdamW has ``adam_share`` of it.
+    The schedule sets Muon's learning rate, usually 0.02 or more; AdamW uses ``adam_share`` times that.
 
     Args:
-        momentum: how much is kept of the sum of past gradients.
-        adam_share: AdamW's share of the rate.
-        beta1, beta2, eps: of AdamW.
-        weight_decay: of Muon's matrices: times the rate, the share that each update takes away.
+        momentum: decay of the sum of past gradients.
+        adam_share: ratio of AdamW's learning rate to Muon's.
+        beta1, beta2, eps: parameters of AdamW.
+        weight_decay: each update subtracts this share of Muon's matrices, times the learning rate.
     """
 
     kind: Literal["muon"] = "muon"
@@ -74,11 +74,11 @@ class MuonConfig(Config):
 
 
 class SGDConfig(Config):
-    """Stochastic gradient descent, with momentum where it is not 0.
+    """Stochastic gradient descent, optionally with momentum.
 
     Args:
-        momentum: how much is kept of the sum of past gradients.
-        nesterov: whether each step looks ahead along the momentum (Nesterov); needs momentum.
+        momentum: decay of the sum of past gradients; 0: no momentum.
+        nesterov: whether to use Nesterov momentum; needs a momentum above 0.
     """
 
     kind: Literal["sgd"] = "sgd"
@@ -88,7 +88,7 @@ class SGDConfig(Config):
     @model_validator(mode="after")
     def _nesterov_has_momentum(self) -> "SGDConfig":
         if self.nesterov and not self.momentum:
-            raise ValueError("nesterov needs a momentum above 0")
+            raise ValueError("momentum must be above 0 if nesterov is true")
         return self
 
 
@@ -101,23 +101,23 @@ def build_optimizer(
     shares: Mapping[nn.Parameter, float] | None = None,
     late: Collection[nn.Parameter] = (),
 ) -> torch.optim.Optimizer:
-    """Make torch's optimizer over the parameters of ``model`` that require a gradient.
+    """Build the optimizer over the parameters of ``model`` that require a gradient.
 
-    The fused implementation is taken where every parameter is a floating one on the CPU or on CUDA.
+    The fused implementation is used if every parameter is a floating-point tensor on the CPU or on CUDA.
 
     Args:
-        config: which, and its settings.
-        model: whose parameters.
-        shares: of the learning rate, for parameters that do not have all of it.
-        late: parameters that are trained only after some updates. They are groups of their own: torch's fused
-            SGD needs the momenta of all parameters of a group, or of none.
+        config: the optimizer and its settings.
+        model: the model to train.
+        shares: factors of the learning rate, for parameters whose factor is not 1.
+        late: parameters that are trained only after some updates. They get their own parameter groups, since
+            torch's fused SGD needs the momenta of all parameters of a group, or of none.
 
     Raises:
-        RequestError: there is nothing to train, or the optimizer cannot do what is asked.
+        RequestError: the model has no trainable parameter, or the optimizer does not support the request.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
-        raise RequestError("the model has no parameter to train")
+        raise RequestError("the model has no trainable parameters")
     fused = all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in parameters) or None
     match config:
         case AdamConfig():
@@ -130,7 +130,9 @@ def build_optimizer(
             return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=config.eps, fused=fused)
         case MuonConfig():
             if shares:
-                raise RequestError("start.layer_share: muon has one rate for all blocks; use adamw")
+                raise RequestError(
+                    "start.layer_share is not supported by muon (one rate for all blocks); use adamw"
+                )
             return _muon(config, model, parameters, fused)
         case SGDConfig():
             return torch.optim.SGD(
@@ -143,7 +145,7 @@ def build_optimizer(
 
 
 def fewest_states(config: OptimizerConfig) -> int:
-    """How many numbers the optimizer keeps for each trained one, at the least (Muon keeps more for some)."""
+    """Return the minimum number of state values per trained parameter (Muon keeps more for some)."""
     match config:
         case AdamConfig() | AdamWConfig():
             return 2
@@ -174,12 +176,12 @@ def _groups(
     shares: Mapping[nn.Parameter, float],
     late: Collection[nn.Parameter] = (),
 ) -> list[dict[str, Any]]:
-    """Parameters of one rate and one decay together; only matrices decay."""
-    apart = set(late)
+    """Group parameters by learning rate and weight decay; only matrices decay."""
+    late_set = set(late)
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for parameter in sorted(parameters, key=lambda p: p.dim() < 2):
         decay = weight_decay if parameter.dim() >= 2 else 0.0
-        groups.setdefault((shares.get(parameter, 1.0), decay, parameter in apart), []).append(parameter)
+        groups.setdefault((shares.get(parameter, 1.0), decay, parameter in late_set), []).append(parameter)
     return [
         {"params": members, "weight_decay": decay, "share": share}
         for (share, decay, _), members in groups.items()
@@ -187,26 +189,26 @@ def _groups(
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group of the optimizer this learning rate, or its share of it."""
+    """Set the learning rate of every parameter group, times the group's share."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("share", 1.0)
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """The Euclidean norm of all gradients taken as one vector, a scalar tensor."""
+    """Return the Euclidean norm of all gradients as one vector, a scalar tensor."""
     return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
 
 
 def clip(parameters: Iterable[nn.Parameter], limit: float, norm: Tensor) -> None:
-    """Scale the gradients by ``limit / (norm + 1e-6)`` where ``norm`` is above ``limit``, in place.
+    """Scale the gradients by ``limit / (norm + 1e-6)`` if ``norm`` exceeds ``limit``, in place.
 
-    ``norm`` is what `gradient_norm` returned (Pascanu et al. 2013, algorithm 1).
+    ``norm`` is the result of `gradient_norm` (Pascanu et al. 2013, algorithm 1).
     """
     nn.utils.clip_grads_with_norm_(list(parameters), limit, norm)
 
 
 def state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimizer's memory of every parameter, as ``parameter/entry -> tensor``."""
+    """Return the optimizer state of every parameter, as ``parameter/entry -> tensor``."""
     tensors = {}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -218,10 +220,10 @@ def state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[st
 def load_state_tensors(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Give the optimizer back what `state_tensors` returned; hyper-parameters stay as they are.
+    """Load the result of `state_tensors` into the optimizer; hyperparameters do not change.
 
     Raises:
-        RequestError: a tensor belongs to no parameter of the model, or has another shape than it.
+        RequestError: a tensor has no parameter in the model, or its shape differs.
     """
     parameters = dict(model.named_parameters())
     by_name: dict[str, dict[str, Any]] = {}
@@ -229,12 +231,12 @@ def load_state_tensors(
         name, _, entry = key.rpartition("/")
         if name not in parameters:
             raise RequestError(
-                f"the optimizer's state names {name}, which the model has not{nearest(name, parameters)}"
+                f"the optimizer state has {name}, which is not in the model{nearest(name, parameters)}"
             )
         if tensor.dim() and tensor.shape != parameters[name].shape:
             raise RequestError(
-                f"the optimizer's {entry} of {name} is {list(tensor.shape)}, "
-                f"the parameter {list(parameters[name].shape)}"
+                f"the optimizer state {entry} of {name}: expected shape {list(parameters[name].shape)}, "
+                f"got {list(tensor.shape)}"
             )
         by_name.setdefault(name, {})[entry] = tensor
     names = {parameter: name for name, parameter in parameters.items()}

@@ -1,9 +1,9 @@
-"""Learning rates as functions of the update number, which counts from 1.
+"""Learning rate schedules: functions of the update number, which counts from 1.
 
-The lectures (S0) arrive at the warm-up schedule in three attempts. First ``steps^-0.5``, which starts
-far too high; then ``steps * 4000^-1.5``, a line that never comes down; then the smaller of the two,
-printed piecewise without the factor ``d_model^-0.5`` that equation 3 of the paper has. Without that
-factor the peak at 4000 updates is 0.0158 instead of 6.99e-4 (d_model = 512). `Warmup` has it.
+Lecture S0 derives the warm-up schedule in three attempts: ``steps^-0.5`` starts far too high;
+``steps * 4000^-1.5`` grows without bound; the last is the smaller of the two, printed piecewise without the
+factor ``d_model^-0.5`` of the paper's equation 3. Without it the peak at 4000 updates is 0.0158 instead of
+6.99e-4 (d_model = 512). `Warmup` includes the factor.
 """
 
 import math
@@ -19,32 +19,32 @@ Direction = Literal["lower", "higher"]
 
 
 class Schedule(Protocol):
-    """Something that knows the learning rate of every update."""
+    """Interface of learning rate schedules."""
 
     def rate(self, step: int) -> float:
-        """The learning rate of update ``step`` (the first one is 1)."""
+        """Return the learning rate of update ``step`` (the first update is 1)."""
         ...
 
 
 @runtime_checkable
 class Observing(Protocol):
-    """A schedule that also depends on what validation measured, and so has a state."""
+    """Interface of schedules that also depend on validation metrics, and so have a state."""
 
     def observe(self, metric: float) -> None:
-        """Take note of the metric of one validation."""
+        """Update the state with the metric of one validation."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold, as JSON."""
+        """Return the state to save in a checkpoint, as JSON values."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go back to what `state_dict` returned."""
+        """Load a state returned by `state_dict`."""
         ...
 
 
 def is_better(metric: float, than: float | None, direction: Direction) -> bool:
-    """Whether ``metric`` is strictly better; anything finite is better than nothing, NaN never is."""
+    """Return whether ``metric`` is finite and strictly better than ``than``, or ``than`` is None."""
     if not math.isfinite(metric):
         return False
     if than is None:
@@ -53,7 +53,7 @@ def is_better(metric: float, than: float | None, direction: Direction) -> bool:
 
 
 def _ramp(step: int, warmup: int, start: float, peak: float) -> float:
-    """The line from ``start`` at update 0 to ``peak`` at update ``warmup``."""
+    """Interpolate linearly from ``start`` at update 0 to ``peak`` at update ``warmup``."""
     return start + (peak - start) * step / warmup
 
 
@@ -61,7 +61,7 @@ def _ramp(step: int, warmup: int, start: float, peak: float) -> float:
 class Warmup:
     """``factor * d_model^-0.5 * min(s^-0.5, s * warmup^-1.5)`` (Vaswani et al. 2017, eq. 3).
 
-    A line up to update ``warmup``, then the inverse square root; the peak lies where they meet.
+    Linear warm-up to update ``warmup``, where the rate peaks, then inverse square root decay.
     """
 
     d_model: int
@@ -69,20 +69,20 @@ class Warmup:
     factor: float = 1.0
 
     def rate(self, step: int) -> float:
-        """The learning rate of update ``step``."""
+        """Return the learning rate of update ``step``."""
         return self.factor * self.d_model**-0.5 * min(step**-0.5, step * self.warmup**-1.5)
 
 
 @dataclass(frozen=True)
 class InverseSqrt:
-    """A line from ``warmup_from`` to ``peak`` at update ``warmup``, then ``peak * sqrt(warmup / s)``."""
+    """Linear warm-up from ``warmup_from`` to ``peak`` at ``warmup``, then ``peak * sqrt(warmup / s)``."""
 
     peak: float
     warmup: int
     warmup_from: float = 0.0
 
     def rate(self, step: int) -> float:
-        """The learning rate of update ``step``."""
+        """Return the learning rate of update ``step``."""
         if step < self.warmup:
             return _ramp(step, self.warmup, self.warmup_from, self.peak)
         return self.peak * math.sqrt(self.warmup / step)
@@ -90,7 +90,7 @@ class InverseSqrt:
 
 @dataclass(frozen=True)
 class Cosine:
-    """A line from 0 to ``peak``, then half a cosine to ``floor`` at ``updates``; ``floor`` from there.
+    """Linear warm-up from 0 to ``peak``, then cosine decay to ``floor`` at ``updates``, then constant.
 
     ``floor + (peak - floor) / 2 * (1 + cos(pi * (s - warmup) / (updates - warmup)))``
     (Loshchilov and Hutter 2017, eq. 5, without restarts).
@@ -102,7 +102,7 @@ class Cosine:
     floor: float = 0.0
 
     def rate(self, step: int) -> float:
-        """The learning rate of update ``step``."""
+        """Return the learning rate of update ``step``."""
         if step < self.warmup:
             return _ramp(step, self.warmup, 0.0, self.peak)
         if step >= self.updates:
@@ -113,7 +113,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Linear:
-    """A line from 0 to ``peak`` at update ``warmup``, then one to ``floor`` at ``updates``."""
+    """Linear warm-up from 0 to ``peak`` at ``warmup``, then linear decay to ``floor`` at ``updates``."""
 
     peak: float
     updates: int
@@ -121,7 +121,7 @@ class Linear:
     floor: float = 0.0
 
     def rate(self, step: int) -> float:
-        """The learning rate of update ``step``."""
+        """Return the learning rate of update ``step``."""
         if step < self.warmup:
             return _ramp(step, self.warmup, 0.0, self.peak)
         if step >= self.updates:
@@ -132,21 +132,21 @@ class Linear:
 
 @dataclass(frozen=True)
 class Constant:
-    """``peak``, after a line from 0 over the first ``warmup`` updates."""
+    """Linear warm-up from 0 over the first ``warmup`` updates, then constant ``peak``."""
 
     peak: float
     warmup: int = 0
 
     def rate(self, step: int) -> float:
-        """The learning rate of update ``step``."""
+        """Return the learning rate of update ``step``."""
         return _ramp(step, self.warmup, 0.0, self.peak) if step < self.warmup else self.peak
 
 
 @dataclass
 class Plateau:
-    """`Constant`, times ``factor`` whenever more than ``patience`` validations brought nothing better.
+    """`Constant`, multiplied by ``factor`` after more than ``patience`` validations without improvement.
 
-    After a reduction the count of bad validations starts again; the rate never falls below ``floor``.
+    A reduction resets the count of bad validations; the rate never falls below ``floor``.
     """
 
     peak: float
@@ -160,11 +160,11 @@ class Plateau:
     bad: int = field(default=0, init=False)
 
     def rate(self, step: int) -> float:
-        """The learning rate of update ``step``, given what was observed so far."""
+        """Return the learning rate of update ``step``, given the metrics observed so far."""
         return max(Constant(self.peak, self.warmup).rate(step) * self.scale, self.floor)
 
     def observe(self, metric: float) -> None:
-        """Take note of the metric of one validation."""
+        """Update the state with the metric of one validation."""
         if is_better(metric, self.best, self.direction):
             self.best, self.bad = metric, 0
             return
@@ -173,19 +173,19 @@ class Plateau:
             self.scale, self.bad = self.scale * self.factor, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The reduction so far, the best metric, and how many validations did not reach it."""
+        """Return the reduction so far, the best metric, and the number of validations since it."""
         return {"scale": self.scale, "best": self.best, "bad": self.bad}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go back to what `state_dict` returned."""
+        """Load a state returned by `state_dict`."""
         self.scale, self.best, self.bad = state["scale"], state["best"], state["bad"]
 
 
 class WarmupConfig(Config):
-    """A line up to update ``warmup``, then the inverse square root, by the model's width (`Warmup`).
+    """Linear warm-up, then inverse square root decay, scaled by the model width (`Warmup`).
 
     Args:
-        factor: times ``d_model^-0.5 min(s^-0.5, s warmup^-1.5)`` at update s.
+        factor: factor of ``d_model^-0.5 min(s^-0.5, s warmup^-1.5)``, the rate at update s.
         warmup: the update of the largest rate.
     """
 
@@ -195,12 +195,12 @@ class WarmupConfig(Config):
 
 
 class InverseSqrtConfig(Config):
-    """A line up to ``peak`` at update ``warmup``, then ``peak sqrt(warmup / s)`` at update s.
+    """Linear warm-up to ``peak`` at update ``warmup``, then ``peak sqrt(warmup / s)`` at update s.
 
     Args:
         peak: the largest rate.
         warmup: the update of the largest rate.
-        warmup_from: where the line begins.
+        warmup_from: the rate at update 0.
     """
 
     kind: Literal["inverse-sqrt"] = "inverse-sqrt"
@@ -210,13 +210,13 @@ class InverseSqrtConfig(Config):
 
 
 class CosineConfig(Config):
-    """A line from 0 to ``peak`` at update ``warmup``, then half a cosine to ``floor``.
+    """Linear warm-up from 0 to ``peak`` at update ``warmup``, then cosine decay to ``floor``.
 
     Args:
         peak: the largest rate.
         warmup: the update of the largest rate.
-        floor: the rate at the end, and after it.
-        updates: when the end is reached; null: at ``training.max_updates``.
+        floor: the rate at the end of the decay and after it.
+        updates: the update at which the decay ends; null: ``training.max_updates``.
     """
 
     kind: Literal["cosine"] = "cosine"
@@ -227,13 +227,13 @@ class CosineConfig(Config):
 
 
 class LinearConfig(Config):
-    """A line from 0 to ``peak`` at update ``warmup``, then one to ``floor``.
+    """Linear warm-up from 0 to ``peak`` at update ``warmup``, then linear decay to ``floor``.
 
     Args:
         peak: the largest rate.
         warmup: the update of the largest rate.
-        floor: the rate at the end, and after it.
-        updates: when the end is reached; null: at ``training.max_updates``.
+        floor: the rate at the end of the decay and after it.
+        updates: the update at which the decay ends; null: ``training.max_updates``.
     """
 
     kind: Literal["linear"] = "linear"
@@ -244,11 +244,11 @@ class LinearConfig(Config):
 
 
 class ConstantConfig(Config):
-    """``peak``, after a line from 0.
+    """Linear warm-up from 0, then the constant rate ``peak``.
 
     Args:
-        peak: the rate.
-        warmup: updates of the line.
+        peak: the rate after warm-up.
+        warmup: number of warm-up updates.
     """
 
     kind: Literal["constant"] = "constant"
@@ -257,13 +257,14 @@ class ConstantConfig(Config):
 
 
 class PlateauConfig(Config):
-    """Smaller whenever ``training.metric`` stands still at validations.
+    """Reduce the rate whenever ``training.metric`` stops improving.
 
     Args:
         peak: the largest rate.
-        factor: what the rate is multiplied by then.
-        patience: how many validations in a row may bring nothing better before that.
-        warmup: updates of a line from 0 to the peak.
+        factor: factor of each reduction.
+        patience: number of consecutive validations without improvement before a reduction; one more
+            triggers it.
+        warmup: number of updates of linear warm-up from 0.
         floor: the smallest rate.
     """
 
@@ -288,16 +289,16 @@ def build_schedule(
     max_updates: int | None = None,
     direction: Direction = "lower",
 ) -> Schedule:
-    """Make the schedule that ``config`` describes.
+    """Build the schedule that ``config`` describes.
 
     Args:
-        config: one of the kinds.
-        d_model: the model's width, for `Warmup`.
-        max_updates: the length of the training, for `Cosine` and `Linear`.
-        direction: which way the validation metric improves, for `Plateau`.
+        config: the schedule and its settings.
+        d_model: the model width, for `Warmup`.
+        max_updates: the number of training updates, for `Cosine` and `Linear`.
+        direction: whether a lower or higher validation metric is better, for `Plateau`.
 
     Raises:
-        RequestError: the schedule needs a number of updates that nobody gave, or one beyond its warm-up.
+        RequestError: the schedule needs a number of updates and none is set, or it ends within its warm-up.
     """
     match config:
         case WarmupConfig():
@@ -317,20 +318,19 @@ def build_schedule(
 
 
 def last_update(config: CosineConfig | LinearConfig, max_updates: int | None) -> int:
-    """The update at which the rate comes to its floor.
+    """Return the update at which the rate reaches its floor.
 
     Raises:
-        RequestError: nobody gave it, or it does not lie beyond the warm-up.
+        RequestError: it is not set, or it is not after the warm-up.
     """
     updates = config.updates or max_updates
     if updates is None:
         raise RequestError(
-            f"schedule.kind={config.kind} must know where it ends: "
-            "set schedule.updates or training.max_updates"
+            f"schedule.kind={config.kind} needs a last update: set schedule.updates or training.max_updates"
         )
     if updates <= config.warmup:
         raise RequestError(
-            f"schedule.warmup={config.warmup} leaves none of the {updates} updates of "
-            f"{'schedule.updates' if config.updates else 'training.max_updates'}: lower it"
+            f"schedule.warmup={config.warmup} must be smaller than "
+            f"{'schedule.updates' if config.updates else 'training.max_updates'}={updates}; lower it"
         )
     return updates

@@ -1,4 +1,4 @@
-"""The typed configuration of a training, apart from its optimizer and schedule."""
+"""Training settings of a recipe, except optimizer and schedule."""
 
 from typing import Annotated, Literal
 
@@ -8,41 +8,42 @@ from heedful.config import Config
 from heedful.training.schedules import Direction
 
 Count = Annotated[int, Field(ge=1, le=1024)]
-"""How many processes or threads work side by side: the system refuses to start many more."""
+"""Number of parallel processes or threads; the operating system refuses to start many more than 1024."""
 
 
 class TrainingConfig(Config):
-    """How long to train, how to group samples, and what to keep.
+    """Training length, batch size, validation, and the checkpoints to keep.
 
     Args:
-        seed: of the model's randomness (dropout) and, through the data, of its order.
+        seed: seed of dropout and of the sample order.
         max_updates: stop after this many updates.
-        max_epochs: stop after this many times through the data.
-        max_minutes: stop after this many minutes of training, resumed parts together.
-        tokens_per_update: the most tokens of an update (of pairs: target tokens), over all ranks and
+        max_epochs: stop after this many passes over the data.
+        max_minutes: stop after this many minutes of training, including earlier parts of a resumed run.
+        tokens_per_update: the most tokens per update (for pairs: target tokens), over all ranks and
             micro-batches.
-        accumulate: micro-batches into which a rank splits its part of an update.
+        accumulate: number of micro-batches into which a rank splits its part of an update.
         validate_every: updates between validations.
-        save_every: updates between checkpoints; one is also made after each validation and at the end.
-        keep_last: how many of the newest checkpoints stay.
-        keep_best: how many of the best checkpoints that were validated in turn stay besides; the best one
-            always does. A better one from the end, validated out of turn, stays until training continues.
-        patience: stop after this many regular validations in a row without a better metric; null: never.
-        metric: the name of the validation metric that decides what is best.
-        direction: which way that metric improves.
-        precision: ``auto`` takes bf16 where the chip multiplies faster in it (`heedful.training.precision`).
-        processes: how many processes train together on a CPU, each on a part of every update; ``auto`` takes
-            one for each core if the model is small and the training long (`heedful.training.companions`), and
-            the run keeps the number: another one on resume changes the last digits of the results. Several
-            processes keep more of their speed beside other programs. Without effect under `torchrun`.
-        threads: threads of each process; null: all cores, shared by the processes. With a number,
+        save_every: updates between checkpoints; one is also saved after each validation and at the end.
+        keep_last: number of newest checkpoints to keep.
+        keep_best: number of best checkpoints of regular validations to keep in addition, at least one. If the
+            validation at the end of training is better, its checkpoint is kept until training resumes.
+        patience: stop after this many consecutive regular validations without improvement; null: never.
+        metric: the validation metric that selects the best checkpoint.
+        direction: whether a ``lower`` or ``higher`` metric is better.
+        precision: precision of matrix products; ``auto`` uses bf16 if the hardware is faster in it
+            (`heedful.training.precision`).
+        processes: number of processes that train together on a CPU, each on a part of every update; ``auto``
+            uses one per core if the model is small and the training long (`heedful.training.companions`). The
+            run keeps the number: a different one on resume changes the last digits of the results. Several
+            processes lose less speed beside other programs. Ignored under `torchrun`.
+        threads: threads per process; null: all cores, divided among the processes. If it is set,
             ``processes: auto`` is 1.
-        compile: whether the blocks of the model are compiled; ``auto`` does so where a compiler is found and
-            the run is so long that it earns the half minute back that this takes.
-        clip_norm: the largest norm of the gradients; null: no clipping.
-        average: of how many checkpoints the final weights are the average; 0: of none.
-        average_of: the ``last`` or the ``best`` checkpoints.
-        log_every: updates between two lines of figures in ``metrics.jsonl`` (and for TensorBoard).
+        compile: whether to compile the blocks of the model; ``auto`` compiles if a compiler is found and the
+            run is long enough to recover the half minute that compilation takes.
+        clip_norm: the largest gradient norm; null: no clipping.
+        average: number of checkpoints to average for the final weights; 0: no averaging.
+        average_of: whether to average the ``last`` or the ``best`` checkpoints.
+        log_every: updates between two records in ``metrics.jsonl`` (and TensorBoard).
     """
 
     seed: NonNegativeInt = 1
@@ -74,27 +75,32 @@ class TrainingConfig(Config):
         return self
 
     def n_tokens(self, an_epoch: int, an_update: int) -> int | None:
-        """How many tokens will be read at most, or None where neither updates nor epochs are limited.
+        """Return the most tokens that training reads, or None if neither updates nor epochs are limited.
 
         Args:
-            an_epoch: tokens of all samples.
-            an_update: tokens of the largest update.
+            an_epoch: number of tokens of all samples.
+            an_update: number of tokens of the largest update.
         """
         limits = ((self.max_epochs, an_epoch), (self.max_updates, an_update))
         return min((n * tokens for n, tokens in limits if n is not None), default=None)
 
     @property
     def fewest_updates(self) -> int | None:
-        """How many it makes at least where patience alone ends it; the first validation is always better."""
-        alone = self.max_updates is self.max_epochs is self.max_minutes is None
-        return (self.patience + 1) * self.validate_every if alone and self.patience is not None else None
+        """Return the minimum number of updates if only patience ends training, else None.
+
+        The first validation always counts as an improvement.
+        """
+        only_patience = self.max_updates is self.max_epochs is self.max_minutes is None
+        if not only_patience or self.patience is None:
+            return None
+        return (self.patience + 1) * self.validate_every
 
     @property
     def n_last(self) -> int:
-        """How many of the newest checkpoints stay: what is asked for, or what the average needs."""
+        """Return the number of newest checkpoints to keep: ``keep_last``, or more for averaging."""
         return max(self.keep_last, self.average if self.average_of == "last" else 0)
 
     @property
     def n_best(self) -> int:
-        """How many of the best checkpoints stay: at least one."""
+        """Return the number of best checkpoints to keep: at least one, or as many as averaging needs."""
         return max(self.keep_best, 1, self.average if self.average_of == "best" else 0)

@@ -1,4 +1,4 @@
-"""Ctrl-C, the polite kill, a terminal that leaves: finish the update, save, end; the second ends at once."""
+"""Handle SIGINT, SIGTERM and SIGHUP: the first lets training save and stop, a second ends it at once."""
 
 import os
 import signal
@@ -9,17 +9,17 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM)
-HANGUP = getattr(signal, "SIGHUP", None)  # not on every system
+HANGUP = getattr(signal, "SIGHUP", None)  # not defined on every system
 
 
 class StopRequest:
-    """Whether a signal has asked the training to stop."""
+    """Record whether a signal has requested training to stop."""
 
     def __init__(self) -> None:
         self.received = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Note the first signal; die of the second as if nobody had caught it."""
+        """Record the first signal; at the second, restore the default action and send the signal again."""
         if number == HANGUP:
             leave_terminal()
         if self.received:
@@ -29,21 +29,21 @@ class StopRequest:
 
 
 def leave_terminal() -> None:
-    """Let output that went to a terminal go nowhere: it has left, and writing to it would fail."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """Redirect terminal output to the null device: after a hangup, writing to the terminal would fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
     for number in (1, 2):
         with suppress(OSError):
             if stat.S_ISCHR(os.fstat(number).st_mode):
-                os.dup2(nowhere, number)
-    os.close(nowhere)
+                os.dup2(null, number)
+    os.close(null)
 
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:
-    """Catch SIGINT, SIGTERM and SIGHUP for the time of the context; the old handlers come back after it.
+    """Catch SIGINT, SIGTERM and SIGHUP within the context, and restore the old handlers after it.
 
-    SIGHUP stays ignored where it is (``nohup``): the training is to outlive its terminal. Signals can only be
-    handled from the main thread; elsewhere nothing is caught.
+    If SIGHUP is ignored (``nohup``), it stays ignored. Python can handle signals only in the main thread; in
+    other threads nothing is caught.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

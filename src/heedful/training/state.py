@@ -1,4 +1,4 @@
-"""Where a training stands: everything beside weights and optimizer that a resumed run must know."""
+"""Training state: everything besides weights and optimizer state that a resumed run needs."""
 
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
@@ -6,12 +6,12 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Scored:
-    """A checkpoint and the metric that it reached.
+    """A checkpoint and its validation metric.
 
     Args:
-        update: its number.
-        metric: of the validation after it.
-        in_turn: whether that validation was a regular one, which a training that goes on makes too.
+        update: number of the update.
+        metric: the validation metric after it.
+        in_turn: whether the validation was a regular one, which an uninterrupted run also makes.
     """
 
     update: int
@@ -21,20 +21,20 @@ class Scored:
 
 @dataclass
 class TrainingState:
-    """What is saved as ``state.json`` in every checkpoint.
+    """The training state saved as ``state.json`` in every checkpoint.
 
     Args:
-        update: how many updates were made; the number of the last one, for they count from 1.
-        cursor: the place in the data after them, as the data describes it.
-        validated: the update at which validation last ran; 0 before the first.
-        best: the best validated updates, best first: as many in turn as are kept, and the last update where
-            the training ends there out of turn.
-        best_in_turn: the best metric of a regular validation, against which the next one is held.
-        bad_validations: how many regular validations in a row brought nothing better.
+        update: number of updates made; also the number of the last one, since they count from 1.
+        cursor: the position in the data after them, in the format of the training data.
+        validated: the update after which validation last ran; 0 before the first.
+        best: the best validated updates, best first: the kept regular ones, and the last update if training
+            ended there out of turn.
+        best_in_turn: the best metric of a regular validation so far.
+        bad_validations: number of consecutive regular validations without improvement.
         schedule: the state of a schedule that observes metrics.
-        seconds: time spent training, over all resumed parts.
-        tokens: tokens the model read, both sides.
-        samples: samples it read.
+        seconds: training time, including earlier parts of a resumed run.
+        tokens: number of tokens the model has processed, on both sides.
+        samples: number of samples it has processed.
     """
 
     update: int = 0
@@ -49,18 +49,18 @@ class TrainingState:
     samples: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The state as plain JSON values."""
+        """Return the state as plain JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `to_json`; `ValueError` where keys are missing or unknown."""
+        """Build a state from the result of `to_json`; raise `ValueError` if keys are missing or unknown."""
         names = {f.name for f in fields(cls)}
         if set(values) != names:
-            raise ValueError(f"the keys {sorted(set(values) ^ names)} are missing or unknown")
+            raise ValueError(f"missing or unknown keys: {sorted(set(values) ^ names)}")
         return cls(**{**values, "best": [Scored(**scored) for scored in values["best"]]})
 
     @property
     def epoch(self) -> int:
-        """How many times the data was gone through."""
+        """Return the number of completed passes over the data."""
         return 0 if self.cursor is None else int(self.cursor["epoch"])

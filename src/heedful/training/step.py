@@ -1,4 +1,4 @@
-"""From a batch to its loss: the one thing that `DistributedDataParallel` and `torch.compile` wrap."""
+"""The training step from a batch to its loss: the module that `DistributedDataParallel` wraps."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,18 +19,18 @@ from heedful.training.precision import Precision
 
 
 class Step(nn.Module):
-    """Runs the model and its objective on one micro-batch.
+    """Run the model and its objective on one micro-batch.
 
     Args:
         model: returns hidden states and has named ``heads``.
-        objective: turns hidden states into loss terms; it does in fp32 what must be done in fp32. Where the
-            model has experts, their balance adds terms (`heedful.objectives.balance`).
-        precision: the weights are fp32. In bf16 the forward and backward passes run on a copy of them,
-            and so on activations, in bf16; what needs fp32 inside (a softmax, the loss, statistics)
-            takes it there. A model that says no to this (``lowers`` is False), or of which a part carries a
-            state that would wear out (`heedful.nn.declarations`), runs under `torch.autocast`: products
-            alone are bf16.
-        inside: what else adds terms, of what happens inside the model (`heedful.objectives.guided`).
+        objective: computes loss terms from hidden states, in fp32 where needed. If the model has experts,
+            their balance adds terms (`heedful.objectives.balance`).
+        precision: the weights are always fp32. With bf16, the forward and backward passes use a bf16 copy of
+            the weights and bf16 activations; operations that need fp32 (softmax, loss, statistics) convert
+            to it. A model that does not support this (``lowers`` is False), or that has a module with a
+            recurrent state that would lose precision (`heedful.nn.declarations`), runs under
+            `torch.autocast` instead: only matrix products are bf16.
+        inside: auxiliary losses on values inside the model (`heedful.objectives.guided`).
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Step(nn.Module):
         self.compiled = False
 
     def compile(self, backend: str = "inductor") -> None:  # type: ignore[override]
-        """Compile the blocks of the model for training (`EncoderStack.compile_blocks`), where it has some.
+        """Compile the blocks of the model for training (`EncoderStack.compile_blocks`), if it has any.
 
-        Norms with running statistics are left alone, for a graph would be made for each of their states;
-        and so is what says that it is ``eager`` (`heedful.nn.declarations`), and a stack in which somebody
-        listens, for a graph would be made for each new listener.
+        Not compiled are stacks that contain norms with running statistics (each of their states would need
+        a graph of its own), that declare ``eager`` (`heedful.nn.declarations`), or whose taps an auxiliary
+        loss captures (each new capture would need a graph).
         """
         taps = [tap for each in self.inside for tap in each.taps]
         stacks = [
@@ -70,17 +70,17 @@ class Step(nn.Module):
         self.compiled = bool(stacks)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """The count of every term of the batch, before it is run."""
+        """Return the count of every loss term of the batch, before the forward pass."""
         counts = self.objective.counts(batch)
         for each in self.inside:
             counts |= each.counts(batch)
         return counts
 
     def forward(self, batch: Batch, counts: Mapping[str, int]) -> tuple[Tensor, list[Term]]:
-        """The batch's share of the update's loss, and its terms without their graph.
+        """Return the batch's share of the update's loss, and its detached terms.
 
         Args:
-            batch: on the model's device.
+            batch: a batch on the model's device.
             counts: the counts of the whole update, by which the sums are divided.
         """
         if self.compiled:
@@ -106,7 +106,7 @@ class Step(nn.Module):
 
 
 class _Call(nn.Module):
-    """A function of a model, as a module: what `functional_call` can lend other weights to."""
+    """Wrap a function of a model as a module, so that `functional_call` can substitute its weights."""
 
     def __init__(self, model: nn.Module, function: Callable[[Batch], list[Term]]) -> None:
         super().__init__()

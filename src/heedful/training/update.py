@@ -1,8 +1,8 @@
-"""One update: micro-batches in, one change of the weights out.
+"""One optimizer update over several micro-batches and ranks.
 
-The samples of an update are split into (ranks times micro-batches) numbered parts, and the model's
-generator is seeded by (seed, update, part) before each. So a resumed run needs no stored generator,
-and two ranks do what one rank does with twice the micro-batches, dropout included.
+The samples of an update are split into (ranks times micro-batches) numbered parts, and torch's generator
+is seeded with (seed, update, part) before each. A resumed run therefore needs no saved generator state, and
+two ranks compute the same as one rank with twice the micro-batches, including dropout.
 """
 
 import hashlib
@@ -30,12 +30,12 @@ from heedful.training.step import Step
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A part of an update that is run at once.
+    """The part of an update that one forward pass processes.
 
     Args:
-        number: of the part, among those of all ranks.
-        batch: the part's samples.
-        share: 1; or 0 for a stand-in that only takes part so that other ranks need not wait for ever.
+        number: number of the part, over all ranks.
+        batch: the samples of the part.
+        share: 1; or 0 for a placeholder on a rank without samples, so that the other ranks do not block.
     """
 
     number: int
@@ -45,13 +45,13 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class UpdateStats:
-    """What an update came to, over all ranks.
+    """Statistics of an update, over all ranks.
 
     Args:
-        loss: the weighted sum of the terms' means.
-        terms: the mean of each term.
-        norm: the norm of the gradients before clipping.
-        tokens: how many the model read.
+        loss: the weighted sum of the means of the terms.
+        terms: the mean of each loss term.
+        norm: the gradient norm before clipping.
+        tokens: number of tokens the model processed.
     """
 
     loss: float
@@ -61,24 +61,24 @@ class UpdateStats:
 
     @property
     def finite(self) -> bool:
-        """Whether both the loss and the norm are numbers."""
+        """Return whether the loss and the gradient norm are both finite."""
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
 @dataclass(frozen=True)
 class Updater:
-    """Makes updates.
+    """Callable that makes one update of the weights.
 
     Args:
         step: the model and its objective.
-        forward: ``step``, or what is wrapped around it.
+        forward: ``step``, or its wrapper for distributed training.
         optimizer: over the parameters of the step's model.
         data: splits and collates samples.
-        accumulate: micro-batches of a rank.
-        seed: of the model's randomness.
-        clip_norm: the largest norm of the gradients, or None.
-        device: where the model is.
-        frozen: parameters that do not change in the first updates, and how many these are.
+        accumulate: number of micro-batches per rank.
+        seed: seed of the model's randomness.
+        clip_norm: the largest gradient norm, or None for no clipping.
+        device: the model's device.
+        frozen: for each frozen parameter, the number of first updates in which it does not change.
     """
 
     step: Step
@@ -94,33 +94,33 @@ class Updater:
     def __call__(
         self, samples: Sequence[int], *, epoch: int, update: int, rate: float, run: Path
     ) -> UpdateStats:
-        """Change the weights by one update on ``samples``.
+        """Update the weights once on ``samples`` and return the statistics.
 
         Raises:
-            WorkError: the loss or the gradients are not finite. The weights are as before, and
-                ``bad_batch.json`` in the folder ``run`` holds the samples.
+            WorkError: the loss or the gradients are not finite. The weights are unchanged, and the samples
+                are saved to ``bad_batch.json`` in the folder ``run``.
         """
         micros = self._micro_batches(samples, epoch)
         counts = distribution.sum_counts(_counts(self.step, micros))
         sums, weights = self._backward(micros, counts, update)
         for parameter, updates in self.frozen.items():
             if update <= updates:
-                parameter.grad = None  # optimizers pass it over
+                parameter.grad = None  # optimizers skip parameters without a gradient
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         norm = gradient_norm(parameters)
-        figures = _figures(sums, norm, weights, counts)
-        if figures.finite:
+        stats = _stats(sums, norm, weights, counts)
+        if stats.finite:
             if self.clip_norm is not None:
                 clip(parameters, self.clip_norm, norm)
             set_rate(self.optimizer, rate)
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        if not figures.finite:
-            raise _refusal(figures, update, samples, self.data.collate(samples, epoch), run)
-        return figures
+        if not stats.finite:
+            raise _non_finite_error(stats, update, samples, self.data.collate(samples, epoch), run)
+        return stats
 
     def _micro_batches(self, samples: Sequence[int], epoch: int) -> list[MicroBatch]:
-        """This rank's parts, without the empty ones; a stand-in where nothing is left."""
+        """Return this rank's non-empty parts, or a placeholder if there are none."""
         world, rank = distribution.world(), distribution.rank()
         parts = list(enumerate(self.data.split(samples, world * self.accumulate)))[rank::world]
         micros = [MicroBatch(n, self.data.collate(part, epoch)) for n, part in parts if len(part)]
@@ -129,11 +129,11 @@ class Updater:
     def _backward(
         self, micros: Sequence[MicroBatch], counts: dict[str, int], update: int
     ) -> tuple[Tensor, dict[str, float]]:
-        """Run every micro-batch; gradients are summed over micro-batches and ranks.
+        """Run forward and backward on every micro-batch; gradients are summed over micro-batches and ranks.
 
         Returns:
-            The summed terms in the order of their names, then the tokens, all over all ranks, in
-            fp64; and the weight of each term.
+            The sums of the terms in the order of their names, followed by the number of tokens, over all
+            ranks, in fp64; and the weight of each term.
         """
         sums = {name: torch.zeros((), dtype=torch.float64, device=self.device) for name in sorted(counts)}
         weights: dict[str, float] = {}
@@ -142,7 +142,7 @@ class Updater:
             last = micro is micros[-1]
             with nullcontext() if last else distribution.without_sync(self.forward):
                 loss, terms = self.forward(micro.batch.to(self.device), counts)
-                # The wrapper averages over ranks, and a sum is wanted.
+                # DistributedDataParallel averages gradients over ranks; this makes it a sum.
                 (loss * (micro.share * distribution.world())).backward()
             for term in terms:
                 sums[term.name] += term.sum.double() * micro.share
@@ -153,7 +153,7 @@ class Updater:
 
 
 def seed_of(*numbers: int) -> int:
-    """A seed of 63 bits that depends on every one of the numbers and on their order."""
+    """Return a 63-bit seed that depends on all of the numbers and their order."""
     text = ",".join(str(number) for number in numbers).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
@@ -166,40 +166,40 @@ def _counts(step: Step, micros: Sequence[MicroBatch]) -> dict[str, int]:
     return dict(counts)
 
 
-def _figures(sums: Tensor, norm: Tensor, weights: dict[str, float], counts: dict[str, int]) -> UpdateStats:
-    # One transfer from the device for everything that is looked at.
+def _stats(sums: Tensor, norm: Tensor, weights: dict[str, float], counts: dict[str, int]) -> UpdateStats:
+    # Transfer all values from the device at once.
     *parts, tokens, norm_value = torch.cat([sums, norm.double().to(sums.device)[None]]).tolist()
     terms = {name: part / max(counts[name], 1) for name, part in zip(sorted(counts), parts, strict=True)}
     loss = sum(weights.get(name, 0.0) * mean for name, mean in terms.items() if weights.get(name))
     return UpdateStats(float(loss), terms, norm_value, int(tokens))
 
 
-def _refusal(figures: UpdateStats, update: int, samples: Sequence[int], batch: Batch, run: Path) -> WorkError:
-    """Save the batch of an update that cannot be made; the error that says so."""
+def _non_finite_error(
+    stats: UpdateStats, update: int, samples: Sequence[int], batch: Batch, run: Path
+) -> WorkError:
+    """Save the batch of an update with a non-finite loss or gradient, and return the error to raise."""
     path = run / "bad_batch.json"
     record = {
         "version": 1,
         "update": update,
-        "loss": str(figures.loss),
-        "terms": {name: str(value) for name, value in figures.terms.items()},
-        "norm": str(figures.norm),
+        "loss": str(stats.loss),
+        "terms": {name: str(value) for name, value in stats.terms.items()},
+        "norm": str(stats.norm),
         "samples": [int(sample) for sample in samples],
         "ids": _ids(batch),
     }
     if distribution.is_first():
         write_text(path, json.dumps(record, indent=1) + "\n")
-    what = (
-        f"loss is {figures.loss}" if not math.isfinite(figures.loss) else f"gradient norm is {figures.norm}"
-    )
+    problem = f"loss is {stats.loss}" if not math.isfinite(stats.loss) else f"gradient norm is {stats.norm}"
     return WorkError(
-        f"update {update}: the {what}; the update was not made, and its {len(samples)} samples are in "
-        f"{path}. Look at them, or try training.clip_norm or training.precision=fp32, or in a new run "
-        "(--resume keeps the schedule) a lower learning rate or more warm-up"
+        f"update {update}: the {problem}; the update was not made, and its {len(samples)} samples were saved "
+        f"to {path}. Inspect them, or set training.clip_norm or training.precision=fp32, or start a new run "
+        "(--resume keeps the schedule) with a lower learning rate or more warm-up"
     )
 
 
 def _ids(batch: Batch) -> dict[str, Any]:
-    """The ids of every sequence of a batch, by side."""
+    """Return the token ids of every sequence of a batch, by side."""
     ids: dict[str, Any] = {"targets": batch.targets.tolist()}
     for side in ("inputs", "source"):
         tokens = getattr(batch, side)

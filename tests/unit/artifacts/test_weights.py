@@ -57,12 +57,12 @@ def test_every_difference_is_in_one_error_and_nothing_is_loaded(tmp_path):
     with pytest.raises(RequestError) as caught:
         load_weights(tmp_path / "w", model)
     assert str(caught.value).splitlines() == [
-        f"{tmp_path / 'w'}: does not fit the model:",
+        f"{tmp_path / 'w'}: weights do not fit the model:",
         "  unknown: beta (did you mean 'betta'?)",
         "  unknown: gamma",
         "  missing: betta",
         "  missing: delta",
-        "  alpha is [2, 3] in the file, [3, 2] in the model",
+        "  alpha has shape [2, 3] in the file, [3, 2] in the model",
     ]
     assert same(model.state_dict(), before)
 
@@ -71,9 +71,11 @@ def test_ties_must_agree(tmp_path):
     tied, loose = ToyModel(tied=True), ToyModel(tied=False)
     save_weights(tmp_path / "tied", tied)
     save_weights(tmp_path / "loose", loose)
-    with pytest.raises(RequestError, match=r"is tied to embedding.weight in the file, and not in the model"):
+    with pytest.raises(RequestError, match=r"is tied to embedding.weight in the file, but not in the model"):
         load_weights(tmp_path / "tied", loose)
-    with pytest.raises(RequestError, match=r"is tied to embedding.weight in the model, and another tensor"):
+    with pytest.raises(
+        RequestError, match=r"is tied to embedding.weight in the model, but a different tensor"
+    ):
         load_weights(tmp_path / "loose", tied)
     with torch.no_grad():
         loose.heads["token"].weight.copy_(loose.embedding.weight)
@@ -82,9 +84,9 @@ def test_ties_must_agree(tmp_path):
     assert torch.equal(tied.embedding.weight, loose.embedding.weight)
 
 
-def test_files_that_are_none(tmp_path):
+def test_missing_and_invalid_files(tmp_path):
     model = ToyModel()
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="no such weights file"):
         load_weights(tmp_path / "w", model)
     (tmp_path / "w").write_bytes(b"not safetensors at all")
     with pytest.raises(DamagedError, match="cannot be read"):
@@ -125,7 +127,7 @@ def test_metadata_that_are_not_as_written_are_damage(tmp_path, record):
     assert aliases == TABLE["aliases"]
     text = record if isinstance(record, str) else json.dumps(record)
     save_file(dict(tensors), path, {"heedful": text})
-    with pytest.raises(DamagedError, match=r"weights\.safetensors: its (metadata|table of tied tensors)"):
+    with pytest.raises(DamagedError, match=r"weights\.safetensors: the (metadata|table of tied tensors)"):
         load_weights(path, model)
 
 

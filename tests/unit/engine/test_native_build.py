@@ -30,7 +30,7 @@ FAST = ["-O0", "-std=gnu11", "-fPIC", "-shared", "-w"]
 
 
 @needs_compiler
-def test_it_is_compiled_once_and_kept_for_nobody_else_to_change(cache, monkeypatch):
+def test_it_is_compiled_once_and_cached_privately(cache, monkeypatch):
     build(FAST)
     (kept,) = cache.iterdir()
     assert stat.S_IMODE(cache.stat().st_mode) == 0o700
@@ -60,7 +60,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(cache):
 
 
 @needs_compiler
-def test_without_numbers_of_users_the_library_is_kept_for_this_process_alone(cache, monkeypatch):
+def test_without_file_owners_the_library_is_not_cached(cache, monkeypatch):
     """As on Windows, where nothing tells whose a folder is."""
     monkeypatch.delattr(os, "getuid")
     build(FAST)
@@ -119,7 +119,7 @@ SOURCE = native_build.SOURCES / "engine.c"
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("change", ["others may write", "another's", "a link"])
-def test_a_library_that_somebody_else_may_have_put_there_is_not_loaded(cache, change, monkeypatch, tmp_path):
+def test_a_library_that_others_may_have_written_is_not_loaded(cache, change, monkeypatch, tmp_path):
     build(FAST)
     (kept,) = cache.iterdir()
     if change == "others may write":
@@ -150,7 +150,7 @@ def test_a_folder_below_one_that_anybody_can_rename_in_is_not_used(cache, tmp_pa
 
 
 @needs_compiler
-def test_a_relative_cache_is_none_of_the_users(cache, tmp_path, monkeypatch):
+def test_a_relative_cache_folder_is_ignored(cache, tmp_path, monkeypatch):
     """As the specification of XDG_CACHE_HOME has it: no library is taken from where one happens to be."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
@@ -189,7 +189,7 @@ def temporary(tmp_path, monkeypatch):
 
 
 @needs_compiler
-def test_without_a_home_the_library_is_made_and_not_kept(temporary, monkeypatch):
+def test_without_a_home_the_library_is_not_cached(temporary, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 
     def no_home():
@@ -221,7 +221,7 @@ def test_without_a_temporary_folder_there_is_none(cache, monkeypatch):
         build(FAST)
 
 
-def test_a_compiler_that_is_no_command_is_named(cache, monkeypatch):
+def test_an_invalid_compiler_command_is_reported(cache, monkeypatch):
     monkeypatch.setenv("CC", 'gcc "-O2')
     with pytest.raises(UnavailableError, match=r'CC=gcc "-O2 is not a command: No closing quotation'):
         build(FAST)
@@ -248,7 +248,7 @@ def test_two_builders_at_once_leave_one_library(cache):
 
 
 @needs_compiler
-def test_what_the_compiler_says_is_told(cache):
+def test_compiler_errors_are_reported(cache):
     with pytest.raises(UnavailableError, match=r"cannot compile it: .*no-such-flag"):
         build([*FAST, "--no-such-flag"])
     assert list(cache.iterdir()) == []
@@ -261,7 +261,7 @@ def test_without_a_compiler_there_is_none(cache, monkeypatch):
         build()
 
 
-def test_it_can_be_switched_off(monkeypatch):
+def test_it_can_be_disabled(monkeypatch):
     monkeypatch.setenv("HEEDFUL_NATIVE", "0")
     with pytest.raises(UnavailableError, match="HEEDFUL_NATIVE=0"):
         build()

@@ -303,7 +303,7 @@ def test_a_limit_takes_the_first_pairs(run, files, attentions):
 
 def test_gold_of_other_sentences_is_refused(run, files, attentions):
     gold = own_links(attentions, Choice(0, 1))
-    with pytest.raises(DataError, match=r"gold: has 5 lines, but there are 6 sentence pairs"):
+    with pytest.raises(DataError, match=r"gold: expected 6 lines, one per sentence pair, got 5"):
         judge(run, files, gold[:-1])
     with pytest.raises(DataError, match=r"gold, pair 4: link 1-0 is outside"):
         judge(run, files, [*gold[:3], "1-0", *gold[4:]])

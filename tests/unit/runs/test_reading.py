@@ -33,7 +33,7 @@ def recipe(tmp_path):
     return written
 
 
-NONE = "schedule.warmup={} leaves none of the {} updates of {}"
+NONE = "schedule.warmup={0} must be smaller than {2}={1}; lower it"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ NONE = "schedule.warmup={} leaves none of the {} updates of {}"
             ("max_updates: 60", "max_epochs: 1"),
             [],
             "r.yaml:8",
-            "schedule.kind=linear must know where it ends",
+            "schedule.kind=linear needs a last update",
         ),
         (("max_updates", "metric: x\n  max_updates"), [], "r.yaml:11", "training.metric=x is not measured"),
         ((), ["training.metric=x"], "on the command line", "training.metric=x is not measured"),

@@ -111,7 +111,9 @@ def test_a_second_training_of_a_run_is_refused_and_changes_nothing(run):
 
 def test_a_training_that_saved_nothing_is_told_from_a_run(corpus):
     settings = recipe().model_copy(update={"schedule": ConstantConfig(peak=1e30)})
-    with pytest.raises(WorkError, match=r"in a new run \(--resume keeps the schedule\) a lower learning"):
+    with pytest.raises(
+        WorkError, match=r"start a new run \(--resume keeps the schedule\) with a lower learning"
+    ):
         train_run(settings.model_copy(update={"root": str(corpus)}), corpus / "run", device="cpu")
     with pytest.raises(RequestError, match="nothing of it was saved; delete the folder, or choose another"):
         train_run(recipe(), corpus / "run", device="cpu")
@@ -502,7 +504,7 @@ def test_a_folder_whose_path_is_not_utf_8_holds_a_run(corpus):
     train_run(recipe(average=2, save_every=1, max_updates=3), folder, resume=True, device="cpu")
     assert load(folder, device="cpu").predict(["a b"])
     other = corpus / f"{folder.name}-2"
-    with pytest.raises(RequestError, match="must be UTF-8 for TensorBoard's files"):
+    with pytest.raises(RequestError, match="must be valid UTF-8 for TensorBoard"):
         train_run(recipe(), other, device="cpu", callbacks=lambda made: [TensorBoard(made.path)])
     assert not other.exists()
 

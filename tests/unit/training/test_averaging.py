@@ -53,7 +53,7 @@ def test_unlike_files_are_refused(tmp_path):
     _, b = _file(tmp_path, 3, tied=False)
     with pytest.raises(RequestError, match=r"differ in heads.token.weight"):
         average([a, b])
-    with pytest.raises(RequestError, match="no weights"):
+    with pytest.raises(RequestError, match="expected at least one weights file to average"):
         average([])
 
 
@@ -87,7 +87,7 @@ def test_without_validation_the_last_is_chosen(tmp_path):
     Toy(tmp_path, {"max_updates": 3}, validate=None).train()
     assert chosen(tmp_path, TrainingConfig(max_updates=3)) == [path_of(tmp_path, 3)]
     (path_of(tmp_path, 2) / "model.safetensors").unlink()
-    with pytest.raises(DamagedError, match=r"step-00000002/model.safetensors: is missing"):
+    with pytest.raises(DamagedError, match=r"step-00000002/model.safetensors: file is missing"):
         chosen(tmp_path, TrainingConfig(max_updates=3, average=2))
-    with pytest.raises(RequestError, match="has no checkpoint"):
+    with pytest.raises(RequestError, match="no checkpoint to load weights from"):
         chosen(tmp_path / "none", TrainingConfig(max_updates=3))

@@ -81,7 +81,7 @@ def test_what_comes_after_the_checkpoint_is_dropped_on_resume(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["m"]
 
 
-def test_read_metrics_passes_over_what_is_no_line(tmp_path):
+def test_read_metrics_skips_invalid_lines(tmp_path):
     (tmp_path / "m").write_bytes(b'{"update": 1}\n\xff\n[1]\n{"update": 2}\n{"upd')
     assert [line["update"] for line in read_metrics(tmp_path / "m")] == [1, 2]
 
@@ -103,7 +103,7 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch):
     show(_validated(6))
     show(Stopped(6, "signal", 3661.0))
     assert stream.getvalue().splitlines() == [
-        "warning: passed over a checkpoint: step-8 is missing",
+        "warning: skipped a damaged checkpoint: step-8 is missing",
         "update 1/7200: epoch 0, loss 1.5000, rate 1.00e-03, 4,000 tokens/s, 1:00:00 left",
         "update 4/7200: epoch 0, loss 1.5000, rate 1.00e-03, 4,000 tokens/s, 59:58 left",
         "update 6: validation: loss 2.5 (best)",
@@ -111,13 +111,13 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch):
     ]
 
 
-def test_without_a_known_end_no_time_is_left_to_tell():
+def test_without_a_known_end_no_remaining_time_is_shown():
     stream = io.StringIO()
     show = Progress(seconds=0.0, stream=stream)
     for event in (Started(4), _updated(5)):
         show(event)
     assert stream.getvalue().splitlines() == [
-        "going on after update 4",
+        "resuming after update 4",
         "update 5: epoch 0, loss 1.5000, rate 1.00e-03, 4,000 tokens/s",
     ]
 
@@ -165,14 +165,14 @@ def test_tensorboard_hides_what_is_done_again(tmp_path):
     assert [s.value for s in read.Scalars("train/tokens_per_second")] == [4000.0] * 3
 
 
-def test_tensorboard_that_is_not_installed_is_a_wrong_request(tmp_path, monkeypatch):
+def test_tensorboard_not_installed_raises_request_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(RequestError, match=r"pip install 'heedful\[tensorboard\]'"):
         TensorBoard(tmp_path)
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
-def test_a_stream_that_cannot_be_written_ends_nothing(is_terminal):
+def test_write_errors_of_the_stream_are_ignored(is_terminal):
     class Vanished(io.StringIO):
         def isatty(self):
             return is_terminal

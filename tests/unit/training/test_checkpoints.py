@@ -67,10 +67,10 @@ def test_another_model_or_optimizer_is_refused(tmp_path):
     path, _, _ = _save(tmp_path)
     loaded = checkpoints.load(path)
     model = ToyModel(tied=True)
-    with pytest.raises(RequestError, match="made with Adam, and cannot be continued with SGD"):
+    with pytest.raises(RequestError, match="saved with optimizer Adam; it cannot be resumed with SGD"):
         loaded.restore(model, build_optimizer(SGDConfig(), model))
     loose = ToyModel(tied=False)
-    with pytest.raises(RequestError, match="does not fit the model"):
+    with pytest.raises(RequestError, match="weights do not fit the model"):
         loaded.restore(loose, build_optimizer(AdamConfig(), loose))
 
 
@@ -90,14 +90,14 @@ def _empty(path):
 
 @pytest.mark.parametrize("harm", [_flip, _cut, _empty, os.unlink])
 @pytest.mark.parametrize("name", FILES[1:])
-def test_any_damage_is_found_named_and_the_good_one_offered(tmp_path, name, harm):
+def test_any_damage_is_reported_with_the_newest_intact_checkpoint(tmp_path, name, harm):
     good, _, _ = _save(tmp_path, 5)
     bad, _, _ = _save(tmp_path, 9)
     harm(bad / name)
     with pytest.raises(DamagedError) as caught:
         checkpoints.load(bad)
     assert str(bad / name) in str(caught.value)
-    assert str(caught.value).endswith(f"the newest good one is {good}")
+    assert str(caught.value).endswith(f"the newest intact checkpoint is {good}")
     found, damaged = checkpoints.latest_good(tmp_path)
     assert found.path == good
     assert [str(bad / name) in str(error) for error in damaged] == [True]
@@ -124,7 +124,7 @@ def test_a_damaged_manifest_is_found_too(tmp_path, harm):
     bad, _, _ = _save(tmp_path, 9)
     (bad / "manifest.json").write_text((bad / "manifest.json").read_text().rstrip())
     harm(bad / "manifest.json")
-    with pytest.raises(DamagedError, match=r"manifest\.json.*there is no other good one"):
+    with pytest.raises(DamagedError, match=r"manifest\.json.*no other checkpoint is intact"):
         checkpoints.load(bad)
     found, damaged = checkpoints.latest_good(tmp_path)
     assert found is None
@@ -149,11 +149,11 @@ def test_a_manifest_without_its_own_hash_is_read(tmp_path):
     assert checkpoints.load(path).state.update == 5
 
 
-def test_the_message_says_what_differs(tmp_path):
+def test_the_message_names_the_difference(tmp_path):
     path, _, _ = _save(tmp_path)
     size = (path / "state.json").stat().st_size
     _cut(path / "state.json")
-    with pytest.raises(DamagedError, match=f"its size is {size - 1}, and {size} was written"):
+    with pytest.raises(DamagedError, match=f"expected size {size}, got {size - 1}"):
         checkpoints.load(path)
 
 
@@ -162,7 +162,7 @@ def test_a_later_format_and_a_missing_checkpoint(tmp_path):
     manifest = json.loads((path / "manifest.json").read_text())
     assert manifest["version"] == 1
     (path / "manifest.json").write_text(json.dumps({**manifest, "version": 2}))
-    with pytest.raises(DataError, match=r"manifest\.json: has format 2; this version of heedful reads 1"):
+    with pytest.raises(DataError, match=r"manifest\.json: expected format version 1, got 2"):
         checkpoints.load(path)
     with pytest.raises(DataError, match="no such checkpoint"):
         checkpoints.load(tmp_path / "checkpoints" / "step-00000001")
@@ -172,7 +172,7 @@ def test_a_later_format_and_a_missing_checkpoint(tmp_path):
 def test_a_name_that_is_no_number_is_refused(tmp_path):
     path, _, _ = _save(tmp_path)
     path.rename(path.with_name("step-old"))
-    with pytest.raises(DataError, match="step-old: is not the name of a checkpoint"):
+    with pytest.raises(DataError, match="step-old: expected a folder named step-<update>"):
         checkpoints.latest_good(tmp_path)
 
 
@@ -209,7 +209,7 @@ def test_prune_keeps_the_newest_and_the_best_and_drops_a_given_up_future(tmp_pat
     assert len(list((tmp_path / "checkpoints").iterdir())) == 3
 
 
-def test_prune_lets_go_of_what_is_out_of_turn_once_it_is_past(tmp_path):
+def test_prune_removes_past_checkpoints_out_of_turn(tmp_path):
     for update in (3, 5, 6):
         _save(tmp_path, update)
     checkpoints.prune(tmp_path, now=5, last=2, best=[], in_turn=lambda update: update % 3 == 0)
@@ -219,7 +219,7 @@ def test_prune_lets_go_of_what_is_out_of_turn_once_it_is_past(tmp_path):
     assert [int(p.name[5:]) for p in checkpoints.paths(tmp_path)] == [3, 6]
 
 
-def test_clean_removes_what_is_unfinished_and_brings_back_what_was_set_aside(tmp_path):
+def test_clean_removes_unfinished_folders_and_restores_replaced_ones(tmp_path):
     a, _, _ = _save(tmp_path, 5)
     b, _, _ = _save(tmp_path, 9)
     shutil.copytree(a, a.with_name(".step-00000007.tmp"))

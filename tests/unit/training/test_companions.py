@@ -85,7 +85,7 @@ def test_work_while_the_others_wait_has_all_threads(threads):
 
 
 @pytest.mark.slow
-def test_a_process_that_cannot_start_is_named_with_its_last_words(tmp_path, threads):
+def test_a_process_that_cannot_start_is_named_with_its_error(tmp_path, threads):
     threads(2)
     with (
         pytest.raises(Exception, match=r"process 2 of 2 ended \(exit status 2\): .*no such run") as caught,
@@ -110,7 +110,7 @@ def test_a_process_imports_what_this_one_imports(tmp_path, threads, monkeypatch)
 
 
 @pytest.mark.parametrize(("of_each", "got"), [(None, 2), (4, 4), (1, 1)])
-def test_threads_of_each_are_those_asked_for_or_shared(tmp_path, threads, monkeypatch, of_each, got):
+def test_threads_per_process_are_set_or_shared(tmp_path, threads, monkeypatch, of_each, got):
     threads(4)
     begun = []
 
@@ -134,7 +134,7 @@ LOST = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer"
 
 
 @pytest.mark.slow
-def test_the_process_that_failed_is_named_and_not_one_that_lost_it(tmp_path):
+def test_the_process_that_failed_first_is_named(tmp_path):
     """Though it is the last to end."""
     codes = [f"raise RuntimeError({LOST!r})", "import time; time.sleep(1.5); raise MemoryError('its own')"]
     started = []
@@ -143,6 +143,6 @@ def test_the_process_that_failed_is_named_and_not_one_that_lost_it(tmp_path):
             started.append(subprocess.Popen([sys.executable, "-c", code], stderr=errors))
     with (
         pytest.raises(WorkError, match=r"process 3 of 3 ended \(exit status 1\): MemoryError: its own"),
-        companions._clear_failures(started, tmp_path),
+        companions._explain_failures(started, tmp_path),
     ):
         raise RuntimeError(LOST)

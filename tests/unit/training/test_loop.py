@@ -165,7 +165,7 @@ def test_killed_at_any_time_and_resumed_is_bit_equal(tmp_path, whole, after):
     _kill_and_resume(tmp_path, whole, after=after)
 
 
-def test_damaged_newest_checkpoint_is_passed_over_and_told(tmp_path, whole):
+def test_a_damaged_newest_checkpoint_is_skipped_and_reported(tmp_path, whole):
     Toy(tmp_path, {"max_updates": 8}).train()
     (checkpoints.path_of(tmp_path, 8) / "state.json").write_text("{}")
     events = []
@@ -181,7 +181,7 @@ def test_damaged_newest_checkpoint_is_passed_over_and_told(tmp_path, whole):
 def test_nothing_but_damaged_checkpoints_is_an_error(tmp_path):
     Toy(tmp_path, {"max_updates": 1}).train()
     (checkpoints.path_of(tmp_path, 1) / "model.safetensors").unlink()
-    with pytest.raises(DamagedError, match=r"none of its checkpoints is good; the newest: .*is missing"):
+    with pytest.raises(DamagedError, match=r"all checkpoints are damaged; the newest: .*is missing"):
         Toy(tmp_path).train(resume=True)
 
 
@@ -357,7 +357,7 @@ def test_trains_outside_the_main_thread(tmp_path, whole):
     assert same(toy.weights, whole[0].weights)
 
 
-def test_a_loss_that_is_no_number_stops_with_the_batch_saved(tmp_path):
+def test_a_nan_loss_stops_training_and_saves_the_batch(tmp_path):
     events = []
     toy = Toy(tmp_path, callbacks=[events.append])
     schedule, rate = toy.schedule, toy.schedule.rate
@@ -370,7 +370,7 @@ def test_a_loss_that_is_no_number_stops_with_the_batch_saved(tmp_path):
 
 def test_the_metric_must_be_among_those_measured(tmp_path):
     toy = Toy(tmp_path, {"metric": "los"})
-    with pytest.raises(RequestError, match=r"no 'los' .did you mean 'loss'.*it has loss"):
+    with pytest.raises(RequestError, match=r"no metric 'los' .did you mean 'loss'.*available: loss"):
         toy.train()
 
 

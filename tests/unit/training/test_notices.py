@@ -18,8 +18,8 @@ def threads():
     torch.set_num_threads(before)
 
 
-def said(events, times, waits, tokens=2048):
-    """What is said when the events come at these times, with so many seconds waited by then."""
+def warnings(events, times, waits, tokens=2048):
+    """Return the warnings for events at these times and seconds waited so far."""
     lines, times, waits = [], iter(times), iter(waits)
     notice = ContentionNotice(lines.append, tokens, clock=lambda: next(times), waited=lambda: next(waits))
     for event in events:
@@ -27,32 +27,32 @@ def said(events, times, waits, tokens=2048):
     return lines
 
 
-def test_waiting_is_said_once(threads):
-    (line,) = said([UPDATED] * 5, [100, 115, 131, 170, 210], [7, 9, 17, 60, 99])
+def test_waiting_is_warned_of_once(threads):
+    (line,) = warnings([UPDATED] * 5, [100, 115, 131, 170, 210], [7, 9, 17, 60, 99])
     assert "waited for it 16% of the time" in line  # 10 s of 31 by two threads
     assert "training.processes=2" in line
 
 
 def test_updates_of_few_tokens_are_best_left_to_one_thread(threads):
     """Several processes are slower there (docs/performance.md, Beside other work)."""
-    (line,) = said([UPDATED] * 2, [0, 31], [0, 30], tokens=2047)
+    (line,) = warnings([UPDATED] * 2, [0, 31], [0, 30], tokens=2047)
     assert "training.threads=1" in line
     assert "processes=" not in line
 
 
-def test_a_tenth_is_not_worth_a_word(threads):
-    assert said([UPDATED] * 4, [0, 31, 62, 93], [0, 6, 12, 18]) == []
+def test_no_warning_below_a_tenth(threads):
+    assert warnings([UPDATED] * 4, [0, 31, 62, 93], [0, 6, 12, 18]) == []
 
 
 def test_a_validation_does_not_count(threads):
-    assert said([UPDATED, VALIDATED, UPDATED, UPDATED], [0, 20, 51], [0, 20, 22]) == []
+    assert warnings([UPDATED, VALIDATED, UPDATED, UPDATED], [0, 20, 51], [0, 20, 22]) == []
 
 
 @pytest.mark.parametrize("case", ["one thread", "unknown"])
-def test_nothing_is_said_where_nothing_can_be_done_or_known(threads, case):
+def test_no_warning_for_one_thread_or_unknown_waiting(threads, case):
     threads(1 if case == "one thread" else 2)
     waits = [0, 30, 60] if case == "one thread" else [None]
-    assert said([UPDATED] * 3, [0, 40, 80], waits) == []
+    assert warnings([UPDATED] * 3, [0, 40, 80], waits) == []
 
 
 def test_the_waiting_of_all_threads_is_added_up(tmp_path):
@@ -63,12 +63,12 @@ def test_the_waiting_of_all_threads_is_added_up(tmp_path):
     assert seconds_waited(tmp_path / "nowhere") is None
 
 
-def test_what_linux_says_is_a_number_of_seconds():
+def test_linux_reports_seconds():
     waited = seconds_waited()
     assert waited is None or 0 <= waited < 1e6
 
 
-def warned(losses, reason="updates"):
+def loss_warnings(losses, reason="updates"):
     lines = []
     notice = LossNotice(lines.append)
     for number, loss in enumerate(losses, 1):
@@ -87,9 +87,9 @@ def warned(losses, reason="updates"):
         ([1.8] + [9e5] * 9 + [14_000.0] * 20, "1.8", "1.4e+04"),
     ],
 )
-def test_a_loss_that_ends_above_where_it_began_is_warned_of(losses, first, last):
-    (line,) = warned(losses)
-    assert f"ended at {last}, above {first} where" in line
+def test_a_loss_that_rises_is_warned_of(losses, first, last):
+    (line,) = loss_warnings(losses)
+    assert f"ended at {last} and began at {first};" in line
     assert "schedule.peak" in line
 
 
@@ -97,10 +97,10 @@ def test_a_loss_that_ends_above_where_it_began_is_warned_of(losses, first, last)
     "losses",
     [[], [9.0], [7.0, 6.9], [2.0] * 30, [2.0] * 10 + [9.0] * 50 + [2.03] * 10, [0.4, 3.0, 1.5, 2.5, 0.6] * 9],
 )
-def test_any_other_is_not(losses):
-    assert warned(losses) == []
+def test_no_warning_for_other_losses(losses):
+    assert loss_warnings(losses) == []
 
 
 @pytest.mark.parametrize("reason", ["failed", "signal"])
-def test_a_training_that_did_not_end_by_itself_is_not_judged(reason):
-    assert warned([1.0, 9.0], reason) == []
+def test_no_warning_after_a_failure_or_signal(reason):
+    assert loss_warnings([1.0, 9.0], reason) == []

@@ -58,13 +58,13 @@ def test_a_torch_without_the_probes_trains_in_fp32(monkeypatch):
 
 
 @pytest.mark.parametrize("has", [True, False])
-def test_a_gpu_is_asked_itself(monkeypatch, has):
+def test_a_gpu_reports_its_own_bf16_support(monkeypatch, has):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has)
     assert choose_precision("auto", "cuda") == ("bf16" if has else "fp32")
     if has:
         assert choose_precision("bf16", "cuda") == "bf16"
     else:
-        with pytest.raises(RequestError, match="this GPU has no bf16"):
+        with pytest.raises(RequestError, match="this GPU does not support bf16"):
             choose_precision("bf16", "cuda")
 
 

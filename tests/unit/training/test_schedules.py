@@ -110,7 +110,9 @@ def test_the_built_schedule_has_the_configured_values():
 def test_errors():
     with pytest.raises(RequestError, match=r"schedule.updates or training.max_updates"):
         build_schedule(CosineConfig(), d_model=8)
-    with pytest.raises(RequestError, match=r"schedule\.warmup=9 leaves none of the 9 updates"):
+    with pytest.raises(
+        RequestError, match=r"schedule\.warmup=9 must be smaller than training\.max_updates=9"
+    ):
         build_schedule(LinearConfig(warmup=9), d_model=8, max_updates=9)
     with pytest.raises(ValidationError):
         READ({"kind": "warmup", "peak": 0.1})

@@ -39,7 +39,7 @@ def program(body):
     )
 
 
-def test_a_terminal_that_leaves_is_noted_and_not_written_to():
+def test_a_hangup_is_recorded_and_the_terminal_not_written_to():
     # The end of a terminal that nobody holds any more refuses what is written to it.
     done = program("""
 held, terminal = os.openpty()

@@ -112,7 +112,7 @@ def test_the_epoch_reaches_the_batches(tmp_path):
 
 @pytest.mark.parametrize("place, value", [("weight", math.nan), ("weight", math.inf), ("gradient", math.nan)])
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_an_update_that_is_no_number_is_not_made_and_its_batch_is_saved(tmp_path, place, value, accumulate):
+def test_a_non_finite_update_is_not_made_and_its_batch_is_saved(tmp_path, place, value, accumulate):
     updater = _updater(accumulate, clip_norm=1.0, optimizer=AdamConfig())
     model = updater.step.model
     bias = model.heads["token"].bias
@@ -122,7 +122,7 @@ def test_an_update_that_is_no_number_is_not_made_and_its_batch_is_saved(tmp_path
     else:
         bias.register_hook(lambda g: g * value)
     before = {name: t.clone() for name, t in model.state_dict().items()}
-    with pytest.raises(WorkError, match=r"update 9: .*7 samples are in .*bad_batch\.json"):
+    with pytest.raises(WorkError, match=r"update 9: .*7 samples were saved to .*bad_batch\.json"):
         updater(SAMPLES, epoch=0, update=9, rate=0.1, run=tmp_path)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor.nan_to_num(7.0), before[name].nan_to_num(7.0))

@@ -1,4 +1,4 @@
-/* Attention of one query at a time over keys and values that lie in a cache. */
+/* Attention of one query at a time over cached keys and values. */
 
 #ifndef HEEDFUL_ATTEND_H
 #define HEEDFUL_ATTEND_H
@@ -14,7 +14,7 @@
 #endif
 
 #if __has_builtin(__builtin_shufflevector) && LANES > 4
-/* Where bit s of the lane is 0, a[lane] + a[lane + s]; where it is 1, the same of b. */
+/* For lanes with bit s clear, a[lane] + a[lane + s]; for those with bit s set, b[lane] + b[lane - s]. */
 #define P(lane, s) ((lane) & (s) ? LANES + ((lane) ^ (s)) : (lane))
 #define Q(lane, s) ((lane) & (s) ? LANES + (lane) : ((lane) ^ (s)))
 #define LOW(f, s) f(0, s), f(1, s), f(2, s), f(3, s), f(4, s), f(5, s), f(6, s), f(7, s)
@@ -26,7 +26,7 @@
 #define FOLD(a, b, s) (__builtin_shufflevector(a, b, LOW(P, s)) + __builtin_shufflevector(a, b, LOW(Q, s)))
 #endif
 
-/* The sums of as many vectors as one has lanes, one in each lane. */
+/* The horizontal sums of LANES vectors, one per lane. */
 INLINE Floats sums_of(Floats x[LANES]) {
 #if LANES == 16
     for (int i = 0; i < 8; i++) x[i] = FOLD(x[i], x[i + 8], 8);
@@ -43,11 +43,11 @@ INLINE Floats sums_of(Floats x[LANES]) {
 }
 #endif
 
-/* Where the key or value of each position lies. */
+/* Addresses of the key or value of each position. */
 typedef struct {
-    const float *base;       /* of this head in line 0 */
-    int64_t line, width;     /* numbers from line to line, from position to position */
-    const int32_t *lines;    /* the line of each position; NULL: all in `own` */
+    const float *base;       /* address for this head in line 0 */
+    int64_t line, width;     /* strides between lines and between positions, in floats */
+    const int32_t *lines;    /* the line of each position; NULL: `own` for all */
     int64_t own;
 } Lines;
 
@@ -56,7 +56,7 @@ INLINE const float *at(const Lines *lines, int64_t position) {
     return lines->base + line * lines->line + position * lines->width;
 }
 
-/* q.k for `n` positions; the rest of the last vector gets -infinity. */
+/* q.k for `n` positions; the rest of the last vector is set to -infinity. */
 static void products(const float *q, const Lines *keys, int64_t n, float *scores) {
     for (int64_t first = 0; first < n; first += LANES) {
         int64_t here = n - first < LANES ? n - first : LANES;
@@ -73,7 +73,7 @@ static void products(const float *q, const Lines *keys, int64_t n, float *scores
     }
 }
 
-/* exp(score - greatest) in place; their sum. */
+/* Replace scores by exp(score - max) in place, and return their sum. */
 static float weights_of(float *scores, int64_t n) {
     Floats most = all(-INFINITY), sum = all(0.0f);
     for (int64_t i = 0; i < n; i += LANES) most = larger(load(scores + i), most);
@@ -86,7 +86,7 @@ static float weights_of(float *scores, int64_t n) {
     return sum_of(sum);
 }
 
-/* sum_p weight[p] value[p] / total; `d` of the numbers are wanted. */
+/* sum_p weight[p] value[p] / total, for the first `d` columns. */
 INLINE void mixed(const int vectors, const float *weights, const Lines *values, int64_t n, float total,
                   int64_t first, int64_t d, float *out) {
     Floats sums[vectors];
@@ -109,7 +109,7 @@ static void weighted_sum(const float *weights, const Lines *values, int64_t n, f
     for (; first < values->width; first += LANES) mixed(1, weights, values, n, total, first, d, out);
 }
 
-/* Rows and heads from `begin` to `end` of all n_rows * n_heads. */
+/* Attend for items `begin` to `end` of all n_rows * n_heads pairs of row and head. */
 static void attend(const Call *call, const Instruction *op, float *scores, int64_t begin, int64_t end) {
     const Cache *cache = &call->caches[op->cache];
     int64_t d_k = rounded(op->d_k, PADDING), d_v = rounded(op->d_v, PADDING), shared = op->n_heads / op->n_kv_heads;
@@ -139,7 +139,7 @@ static void attend(const Call *call, const Instruction *op, float *scores, int64
     }
 }
 
-/* Write the keys and values of rows `begin` to `end` into the cache; their widths are filled with zeros. */
+/* Write the keys and values of rows `begin` to `end` into the cache, zero-padded to the cache widths. */
 static void keep(const Call *call, const Instruction *op, int64_t begin, int64_t end) {
     const Cache *cache = &call->caches[op->cache];
     int64_t d_k = rounded(op->d_k, PADDING), d_v = rounded(op->d_v, PADDING), in_width = call->widths[op->in];

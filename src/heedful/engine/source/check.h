@@ -1,5 +1,5 @@
-/* Whether a call stays within its memory: everything that is read or written is compared with the sizes in
-   program.h before the first instruction runs. */
+/* Bounds checks: before the first instruction runs, everything that a call reads or writes is compared with the
+   sizes in program.h. */
 
 #ifndef HEEDFUL_CHECK_H
 #define HEEDFUL_CHECK_H
@@ -9,7 +9,7 @@
 #include "linear.h"
 #include "program.h"
 
-/* Why a call is refused; library.py has the words. */
+/* Why a call is refused; the messages are in library.py. */
 enum { SOUND, BAD_CALL, BAD_OPERATION, BAD_COLUMNS, BAD_WEIGHTS, BAD_CACHE, BAD_SCRATCH, BAD_ID, BAD_POSITION, BAD_LINE, BAD_LENGTH };
 
 enum { MOST_THREADS = 1024, MOST_BUFFERS = 64, WIDEST_KEY = 16384 };
@@ -36,7 +36,7 @@ static Range range_of(const int32_t *x, int64_t n) {
 /* Whether all numbers are at least 0 and less than n. */
 INLINE int below(Range range, int64_t n) { return range.least > range.most || (range.least >= 0 && range.most < n); }
 
-/* a b c d; INT64_MAX where that is too large for any memory, or a factor is negative. */
+/* a * b * c * d; INT64_MAX if it overflows or a factor is negative. */
 static int64_t size_of(int64_t a, int64_t b, int64_t c, int64_t d) {
     int64_t size;
     if (a < 0 || b < 0 || c < 0 || d < 0 || __builtin_mul_overflow(a, b, &size) ||
@@ -47,12 +47,12 @@ static int64_t size_of(int64_t a, int64_t b, int64_t c, int64_t d) {
 
 INLINE int holds(const void *memory, int64_t bytes, int64_t wanted) { return memory && wanted <= bytes; }
 
-/* What the rows of a call ask for, as far as an instruction reads it. */
+/* Ranges of the row arrays that an instruction reads. */
 typedef struct {
-    Range ids, positions, places, seen, lines, sources, lengths; /* lines: of the ancestors that are seen */
+    Range ids, positions, places, seen, lines, sources, lengths; /* lines: of the visible ancestors */
 } Rows;
 
-/* The lines of the caches that the rows read of their own sequences. */
+/* Measure the cache lines that the rows read of their own sequences. */
 static int measure_own(const Call *call, Rows *rows) {
     if (!call->sequences || !call->seen || !call->ancestors) return BAD_CALL;
     if (!below(range_of(call->sequences, call->n_rows), call->n_sequences)) return BAD_LINE;
@@ -93,7 +93,7 @@ static int measure(const Call *call, Rows *rows) {
     return own ? measure_own(call, rows) : SOUND;
 }
 
-/* Whether `n` columns from `first` lie in the buffer. */
+/* Whether the buffer contains `n` columns starting at `first`. */
 INLINE int columns(const Call *call, int64_t buffer, int64_t first, int64_t n) {
     return buffer >= 0 && buffer < call->n_buffers && first >= 0 && n >= 1 && n <= call->widths[buffer] - first;
 }
@@ -122,7 +122,7 @@ static int check_linear(const Call *call, const Instruction *op) {
 }
 
 static int check_features(const Call *call, const Instruction *op) {
-    int64_t bytes = 4 * (int64_t)op->n_in, bare = op->op == NORM; /* a norm may be without weights */
+    int64_t bytes = 4 * (int64_t)op->n_in, bare = op->op == NORM; /* weights of a norm are optional */
     if (!columns(call, op->in, 0, op->n_in) || !columns(call, op->out, 0, op->n_in)) return BAD_COLUMNS;
     if (op->weights ? op->n_weights < bytes : !bare) return BAD_WEIGHTS;
     return (op->bias ? op->n_bias < bytes : !bare) ? BAD_WEIGHTS : SOUND;
@@ -171,7 +171,7 @@ static int check_instruction(const Call *call, const Instruction *op, const Rows
     return BAD_OPERATION;
 }
 
-/* 0, or the reason and, 256 times, the number of the instruction that is refused for it. */
+/* Return 0, or reason + 256 * index of the refused instruction. */
 static int64_t check(const Call *call) {
     Rows rows = {NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING};
     int wrong;
@@ -179,7 +179,7 @@ static int64_t check(const Call *call) {
     if (call->n_threads < 1 || call->n_threads > MOST_THREADS || call->n_threads > call->most_threads) return BAD_CALL;
     if (call->n_buffers < 1 || call->n_buffers > MOST_BUFFERS || !call->buffers || !call->widths) return BAD_CALL;
     if (call->n_instructions && !call->program) return BAD_CALL;
-    if (call->n_converted < 0 || call->n_scores < 0) return BAD_CALL; /* multiplied even where nothing lies there */
+    if (call->n_converted < 0 || call->n_scores < 0) return BAD_CALL; /* used as factors even if the buffers are NULL */
     for (int64_t i = 0; i < call->n_buffers; i++)
         if (!call->buffers[i] || call->widths[i] < 1) return BAD_CALL;
     if (call->n_rows == 0) return SOUND; /* nothing is read */

@@ -1,6 +1,6 @@
-/* Runs the programs of a decoder; see program.h. Every instruction is carried out for all rows, then comes the
-   next one. Either the rows are dealt out to the threads, and each takes its own through the whole program; or,
-   where that would read many weights for few rows, an instruction that is worth it is shared by the threads. */
+/* Execute programs; see program.h. Each instruction is executed for all rows before the next one. Either the
+   rows are distributed over the threads, and each thread runs the whole program for its rows; or, if that would
+   read many weights for few rows, the threads share each instruction that is large enough. */
 
 #include <sched.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ typedef struct {
     int64_t number, count;
 } Share;
 
-/* From `begin` to `end`: this thread's part of n things. */
+/* Compute this thread's part of n items, from `begin` to `end`. */
 INLINE void part_of(Share share, int64_t n, int64_t *begin, int64_t *end) {
     *begin = n * share.number / share.count;
     *end = n * (share.number + 1) / share.count;
@@ -33,7 +33,7 @@ typedef struct {
     int generation __attribute__((aligned(64)));
 } Barrier;
 
-/* Waits a moment by looking, then lets others have the processor. */
+/* Wait at the barrier: spin for a moment, then yield the processor. */
 static void meet(Barrier *barrier, int64_t count) {
     if (count == 1) return;
     int generation = __atomic_load_n(&barrier->generation, __ATOMIC_ACQUIRE);
@@ -106,7 +106,7 @@ static void convert(const Call *call, const Instruction *op, uint32_t *words, fl
     }
 }
 
-/* Few rows are converted by every thread for itself, many by all together. */
+/* Up to this number of rows, every thread converts all rows itself; above it, the threads share them. */
 enum { CONVERTED_ALONE = 4 };
 
 static void linear(const Call *call, const Instruction *op, Share share, Barrier *barrier) {
@@ -140,7 +140,7 @@ static void execute(const Call *call, const Instruction *op, Share share, Barrie
     if (op->op == ATTEND) attend(call, op, call->scores + share.number * call->n_scores, begin, end);
 }
 
-/* About how many cycles an instruction takes. */
+/* Estimate the cycles of an instruction. */
 static int64_t cycles(const Call *call, const Instruction *op) {
     if (op->op == LINEAR) {
         int64_t each_cycle = op->kind == FP32 ? 12 : op->kind == BF16 ? 24 : 48;
@@ -153,11 +153,11 @@ static int64_t cycles(const Call *call, const Instruction *op) {
     return call->n_rows * (int64_t)(op->n_in > op->n_out ? op->n_in : op->n_out) / 2;
 }
 
-/* Below so many cycles, it costs more to meet the other threads than they save. */
+/* Below this number of cycles, synchronising the threads costs more than they save. */
 enum { WORTH_SHARING = 8000 };
 
 static void run_together(const Call *call, Share share, Barrier *barrier) {
-    int behind = 0; /* whether the first thread has done something that the others do not know of */
+    int behind = 0; /* whether the first thread has written since the last barrier */
     for (int64_t i = 0; i < call->n_instructions; i++) {
         const Instruction *op = &call->program[i];
         if (share.count > 1 && cycles(call, op) >= WORTH_SHARING) {
@@ -172,7 +172,7 @@ static void run_together(const Call *call, Share share, Barrier *barrier) {
     }
 }
 
-/* This thread's rows, as a call of their own. */
+/* Run the whole program for this thread's rows, as a separate call. */
 static void run_own_rows(const Call *call, Share share, Barrier *barrier) {
     int64_t begin, end;
     part_of(share, call->n_rows, &begin, &end);
@@ -181,7 +181,7 @@ static void run_own_rows(const Call *call, Share share, Barrier *barrier) {
     Call own = *call;
     own.n_rows = end - begin;
     own.buffers = buffers;
-    /* What no instruction reads may be missing. */
+    /* Arrays that no instruction reads may be NULL. */
     if (own.ids) own.ids += begin;
     if (own.positions) own.positions += begin;
     if (own.places) own.places += begin;
@@ -199,7 +199,7 @@ static void run_own_rows(const Call *call, Share share, Barrier *barrier) {
     }
 }
 
-/* Whether the rows are dealt out: every thread then reads all weights, so they must be few, or much used. */
+/* Whether to distribute rows: every thread then reads all weights, so they must be few, or used by many rows. */
 static int by_rows(const Call *call) {
     enum { FEW_BYTES = 1 << 22, MANY_ROWS = 12 };
     int64_t bytes = 0;
@@ -212,7 +212,7 @@ static int by_rows(const Call *call) {
     return bytes <= FEW_BYTES;
 }
 
-/* Carries a program out, or returns why not (see `check`). */
+/* Execute a program and return 0, or the reason why it was refused (see `check`). */
 int64_t heedful_run(const Call *call) {
     Barrier barrier = {0, 0};
     int64_t wrong = check(call);
@@ -232,7 +232,7 @@ int64_t heedful_run(const Call *call) {
     return SOUND;
 }
 
-/* values, ids: [n_rows, k]. Returns how many rows have no distribution. */
+/* values, ids: [n_rows, k]. Return the number of rows without a distribution. */
 int64_t heedful_rank(const float *logits, int64_t n_rows, int64_t n, const int64_t *forbidden, int64_t n_forbidden,
                      int64_t k, float *values, int64_t *ids, int64_t n_threads) {
     int64_t sound = 0;

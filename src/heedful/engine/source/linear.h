@@ -1,12 +1,11 @@
 /* y = f(x W' + b) + a for few or many rows, with packed weights.
 
    W is [n_out, n_in]. It is packed in panels of 32 outputs, and within a panel by inputs: 1 (fp32), 2 (bf16)
-   or 4 (int8) neighbouring inputs of one output lie together, then come those of the next output. So the
-   innermost loop reads weights in one stream, whatever the number of rows. n_in is filled with zeros to a
+   or 4 (int8) neighbouring inputs of one output are adjacent, followed by those of the next output. The
+   innermost loop therefore reads weights sequentially for any number of rows. n_in is zero-padded to a
    multiple of 4, n_out to a multiple of 32.
 
-   A row's result does not depend on the other rows, not even in its last bit: every sum runs over the inputs
-   in their order. */
+   The result of a row is bit for bit independent of the other rows: every sum runs over the inputs in order. */
 
 #ifndef HEEDFUL_LINEAR_H
 #define HEEDFUL_LINEAR_H
@@ -16,7 +15,7 @@
 #include "program.h"
 #include "vectors.h"
 
-enum { PANEL = 32, VECTORS = PANEL / LANES }; /* vectors of a panel */
+enum { PANEL = 32, VECTORS = PANEL / LANES }; /* vectors per panel */
 
 #if defined(__AVX512F__)
 enum { MOST_ROWS = 12, PANELS_OF_ONE = 4 }; /* 24 sums, 2 weights and 1 input: 27 of 32 registers */
@@ -37,17 +36,17 @@ INLINE uint16_t to_bf16(float x) {
 
 /* --- Inputs ----------------------------------------------------------------------------------------------
 
-   The rows are put into blocks of 12, 8, 4, 2 and 1. A block's inputs are cut into words of 4 bytes: one number
-   of fp32, two of bf16 or four of int8. All first words of its rows come first, then all second words, and so
-   on: the innermost loop reads them in one stream too. */
+   Rows are grouped into blocks of 12, 8, 4, 2 and 1. The inputs of a block are stored as 4-byte words: one fp32,
+   two bf16 or four int8 numbers. The first words of all its rows come first, then all second words, and so on,
+   so the innermost loop reads them sequentially too. */
 
 #if defined(__AVX512BF16__)
 #define BF16_PRODUCTS 1
 #else
-#define BF16_PRODUCTS 0 /* the weights are widened to 32 bits instead, and the inputs stay as they are */
+#define BF16_PRODUCTS 0 /* weights are converted to 32 bits instead, and inputs are not converted */
 #endif
-/* int8 by int8 into 32 bits. One instruction of AVX-512 takes unsigned inputs, so they are shifted by 128. AVX2
-   needs four, and takes what was the input's sign from the weight. */
+/* int8 by int8 into 32 bits. AVX-512 has one instruction for it, with unsigned inputs, so they are shifted by 128.
+   AVX2 needs four, and applies the input's sign to the weight. */
 #if defined(__AVX512VNNI__)
 #define INT8_PRODUCTS 1
 enum { SHIFT = 128 };
@@ -55,16 +54,16 @@ enum { SHIFT = 128 };
 #define INT8_PRODUCTS 1
 enum { SHIFT = 0 };
 #else
-#define INT8_PRODUCTS 0 /* the weights are widened */
+#define INT8_PRODUCTS 0 /* weights are converted to 32 bits */
 enum { SHIFT = 0 };
 #endif
 
-/* Numbers of a word of inputs. */
+/* Numbers per word of inputs. */
 INLINE int together(int kind) { return kind == BF16 && BF16_PRODUCTS ? 2 : kind == INT8 && INT8_PRODUCTS ? 4 : 1; }
 
 INLINE int64_t words_of(int kind, int64_t n_in) { return rounded(n_in, 4) / together(kind); }
 
-/* The size of the block that begins at `row`. Two of 8 are better than 12 and 4. */
+/* The size of the block that begins at `row`. Two blocks of 8 are faster than 12 and 4. */
 INLINE int64_t block_of(int64_t row, int64_t n_rows) {
     int64_t left = n_rows - row;
     if (MOST_ROWS == 12 && left >= 12 && left != 16) return 12;
@@ -89,13 +88,13 @@ static void words_bf16(const float *x, uint32_t *words, int64_t step, int64_t n)
     }
 }
 
-/* round(127 x / max |x|) + SHIFT, four to a word; returns the max |x| / 127 that gives x back. */
+/* round(127 x / max |x|) + SHIFT, four per word; return the scale max |x| / 127. */
 static float words_int8(const float *x, uint32_t *words, int64_t step, int64_t n) {
     Floats most = all(0.0f), wrong = all(0.0f);
     for (int64_t i = 0; i < n; i += LANES) {
         Floats part = load_some(x + i, n - i, 0.0f);
         most = larger((Floats)((Ints)part & 0x7fffffff), most);
-        wrong += part - part; /* NaN where x is not finite: it must be seen in the result */
+        wrong += part - part; /* NaN if x is not finite, to propagate it to the result */
     }
     float top = largest_of(most), up = top > 0.0f ? 127.0f / top : 0.0f;
     for (int64_t i = 0; i < n; i += LANES) {
@@ -109,7 +108,7 @@ static float words_int8(const float *x, uint32_t *words, int64_t step, int64_t n
     return top / 127.0f + sum_of(wrong);
 }
 
-/* Row `row` of `n_rows`, which lies at `x`, into its place among the words. */
+/* Convert row `row` of `n_rows`, stored at `x`, and write it to its position in `words`. */
 static void convert_row(int kind, const float *x, int64_t n_in, uint32_t *words, float *scales, int64_t row,
                         int64_t n_rows) {
     int64_t first = 0, size;
@@ -126,20 +125,20 @@ static void convert_row(int kind, const float *x, int64_t n_in, uint32_t *words,
 
 /* --- The innermost loops: `rows` x (`panels` * 32) sums -------------------------------------------------- */
 
-/* Of constant size, for only then are they kept in registers. */
+/* Of constant size, so that the compiler keeps them in registers. */
 #define SUMS(type) type sums[MOST_ROWS][2 * VECTORS > 8 ? 2 * VECTORS : 8]
 #define EACH_ROW _Pragma("GCC unroll 12") for (int r = 0; r < rows; r++)
 #define EACH_VECTOR _Pragma("GCC unroll 8") for (int v = 0; v < VECTORS * panels; v++)
-/* The vector v of the weights of word k; a word of inputs. */
+/* Vector v of the weights of word k; word k of the inputs of row r. */
 #define WEIGHTS(size) ((const char *)w + (v / VECTORS) * stride + (k * VECTORS + v % VECTORS) * (size) * LANES)
 #define WORD (x + k * rows + r)
 
-/* What follows the sums: scale, bias, activation, and what is added. */
+/* Operations after the sums: scale, bias, activation and addition. */
 typedef struct {
     const Instruction *op;
     float *out;
     const float *add;
-    const float *row_scales; /* NULL: the rows were not scaled */
+    const float *row_scales; /* NULL: rows are not scaled */
     int64_t out_width, add_width;
 } Ending;
 
@@ -156,7 +155,7 @@ static Floats activated(Floats x, int activation) {
     return x;
 }
 
-/* Scale, bias, activation and addition for `rows` x `columns` sums. */
+/* Apply scale, bias, activation and addition to `rows` x `columns` sums. */
 static __attribute__((noinline)) void finish(const Ending *end, const float *sums, int rows, int columns,
                                              int64_t row, int64_t column) {
     const Instruction *op = end->op;
@@ -234,15 +233,15 @@ INLINE void tile_bf16(const int rows, const int panels, const uint32_t *x, const
 }
 
 #if defined(__AVX512VNNI__)
-/* The instruction itself, since gcc moves the sums about when it is asked by its intrinsic. */
+/* Inline assembly, since gcc moves the sums between registers if the intrinsic is used. */
 INLINE void add_products(__m512i *sums, __m512i input, __m512i weights) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(*sums) : "v"(input), "v"(weights));
 }
 #elif defined(__AVX2__)
 #define EACH_HALF _Pragma("GCC unroll 16") for (int h = 0; h < 4 * panels; h++)
 
-/* |x| sign(x) w is x w. Two such products, of numbers up to 127, fit into 16 bits. All in one piece, since gcc
-   otherwise takes the signs of many weights at a time and has no registers left for the sums. */
+/* |x| (sign(x) w) = x w. The sum of two such products of numbers up to 127 fits into 16 bits. One block of assembly,
+   since gcc otherwise computes the signs of many weights at once and runs out of registers for the sums. */
 INLINE void add_products(__m256i *sums, __m256i input, __m256i size, __m256i weights, __m256i ones) {
     __m256i pairs;
     __asm__("vpsignb %3, %2, %1\n\t"
@@ -259,7 +258,7 @@ INLINE void tile_int8(const int rows, const int panels, const uint32_t *x, const
     int64_t stride = rounded(n_in, 4) * PANEL;
 #if defined(__AVX512VNNI__)
     SUMS(__m512i);
-    /* Inputs are shifted by 128 to be unsigned; `op->sums` takes that back. */
+    /* Inputs are shifted by 128 to be unsigned; `op->sums` corrects for that. */
     EACH_ROW EACH_VECTOR sums[r][v] = (__m512i)load_ints(end->op->sums + column + v * LANES);
     for (int64_t k = 0; k < words_of(INT8, n_in); k++) {
         __m512i weights[8];
@@ -302,7 +301,7 @@ INLINE void tile_int8(const int rows, const int panels, const uint32_t *x, const
 
 /* --- Choosing tiles -------------------------------------------------------------------------------------- */
 
-/* One tile; `rows`, `panels` and `kind` are constants wherever this is called. */
+/* Compute one tile; all callers pass constants for `rows`, `panels` and `kind`. */
 INLINE void tile(const int rows, const int panels, const int kind, const uint32_t *words, const char *w,
                  const Ending *end, int64_t row, int64_t column) {
     int64_t n_in = end->op->n_in;
@@ -313,8 +312,8 @@ INLINE void tile(const int rows, const int panels, const int kind, const uint32_
     if (kind == INT8) tile_int8(rows, panels, x, first, n_in, end, row, column);
 }
 
-/* All rows, for the panels from `begin` to `last`. Of few rows, several panels are taken at a time: so many sums
-   must be under way to hide the latency of a product. */
+/* Multiply all rows with the panels from `begin` to `last`. For few rows, several panels are processed at a time:
+   enough independent sums are needed to hide the latency of a product. */
 INLINE void panels_of_kind(const int kind, const uint32_t *x, const char *w, const Ending *end, int64_t n_rows,
                            int64_t begin, int64_t last) {
     int64_t p = begin;

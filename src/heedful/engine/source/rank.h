@@ -21,7 +21,7 @@ INLINE int any_greater(Floats x, float limit) {
 #endif
 }
 
-/* log sum e^x, as the greatest x and the logarithm of what remains; NaN where there is no distribution. */
+/* log sum e^x as max x (`top`) plus log sum e^(x - top) (`rest`); `rest` is NaN if there is no distribution. */
 static void normaliser(const float *x, int64_t n, float *top, float *rest) {
     int64_t whole = n / LANES * LANES;
     Floats most = load_some(x + whole, n - whole, -INFINITY), sum = all(0.0f);
@@ -30,7 +30,7 @@ static void normaliser(const float *x, int64_t n, float *top, float *rest) {
     *rest = NAN;
     if (!isfinite(*top)) return;
     for (int64_t i = 0; i < whole; i += LANES) sum += exponential(load(x + i) - *top);
-    float more = 0.0f; /* in which NaN is not lost */
+    float more = 0.0f; /* expf keeps NaN */
     for (int64_t i = whole; i < n; i++) more += expf(x[i] - *top);
     *rest = logf(sum_of(sum) + more);
 }
@@ -41,8 +41,8 @@ INLINE int listed(int64_t id, const int64_t *ids, int64_t n) {
     return 0;
 }
 
-/* The k greatest, best first, and of equals the lowest ids; what is forbidden is passed over. Places for which
-   there is nothing above -infinity get -infinity and id 0. */
+/* The k largest numbers, largest first, ties by lowest id, without forbidden ids. Entries beyond the numbers above
+   -infinity get -infinity and id 0. */
 static void greatest(const float *x, int64_t n, const int64_t *forbidden, int64_t n_forbidden, int64_t k,
                      float *values, int64_t *ids) {
     for (int64_t i = 0; i < k; i++) values[i] = -INFINITY, ids[i] = 0;
@@ -58,7 +58,8 @@ static void greatest(const float *x, int64_t n, const int64_t *forbidden, int64_
     }
 }
 
-/* Log-probabilities, cut at 0, which rounding can pass by a hair; whether there is a distribution. */
+/* Write the k best log-probabilities, clipped to 0, which rounding can exceed slightly; return whether the row has
+   a distribution. */
 static int rank_row(const float *x, int64_t n, const int64_t *forbidden, int64_t n_forbidden, int64_t k,
                     float *values, int64_t *ids) {
     float top, rest;

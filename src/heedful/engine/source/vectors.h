@@ -1,4 +1,4 @@
-/* As many numbers at a time as the chip's registers hold: of wider vectors, gcc keeps parts in memory. */
+/* SIMD vectors of the width of the processor's registers: gcc keeps parts of wider vectors in memory. */
 
 #ifndef HEEDFUL_VECTORS_H
 #define HEEDFUL_VECTORS_H
@@ -24,7 +24,7 @@ typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loads and stores that need no alignment. */
+/* Unaligned loads and stores. */
 INLINE Floats load(const float *p) {
     Floats x;
     memcpy(&x, p, sizeof x);
@@ -45,7 +45,7 @@ INLINE Floats select_floats(Ints mask, Floats yes, Floats no) {
     return (Floats)(((Ints)yes & mask) | ((Ints)no & ~mask));
 }
 
-/* Where a is greater, a; else b, also where either is NaN. */
+/* a if a > b, else b, also if either is NaN. */
 INLINE Floats larger(Floats a, Floats b) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
@@ -70,7 +70,7 @@ INLINE float largest_of(Floats x) {
     return most;
 }
 
-/* The first `n` of the numbers at `p`, and `other` in place of those that lie beyond. */
+/* Load the first `n` numbers at `p`, and fill the remaining lanes with `other`. */
 INLINE Floats load_some(const float *p, int64_t n, float other) {
     Floats x = all(other);
     if (n >= LANES) return load(p);
@@ -86,15 +86,15 @@ INLINE void store_some(float *p, Floats x, int64_t n) {
     }
 }
 
-/* e^x for x <= 88 to about 1 in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, and a polynomial for e^r.
-   Below -87, e^-87: as good as nothing beside the 1 that a softmax holds. NaN stays NaN. */
+/* e^x for x <= 88, accurate to about 1 ulp: x = n ln 2 + r with |r| <= ln 2 / 2, and a polynomial for e^r. Below
+   -87, the result is e^-87, negligible beside the 1 that a softmax contains. NaN stays NaN. */
 INLINE Floats exponential(Floats x) {
     const Floats magic = all(12582912.0f);
     x = larger(all(-87.0f), x);
     Floats shifted = x * 1.44269504f + magic; /* the nearest integer, in the low bits */
     Floats n = shifted - magic;
     Floats r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    /* Taylor's terms to r^7: the rest is below 3e-9 for |r| <= 0.347. */
+    /* Taylor series to r^7: the remainder is below 3e-9 for |r| <= 0.347. */
     Floats p = all(1.0f / 5040);
     p = p * r + 1.0f / 720;
     p = p * r + 1.0f / 120;

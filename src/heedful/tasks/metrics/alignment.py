@@ -1,4 +1,4 @@
-"""Word alignments in Pharaoh and in column form, and their error rate."""
+"""Read word alignments in Pharaoh and column format, and compute their error rate."""
 
 import re
 from collections.abc import Iterable, Sequence, Set
@@ -16,11 +16,11 @@ _COLUMNS = re.compile(r"([0-9]+)\s+([0-9]+)\s+([0-9]+)(?:\s+([SP]))?(?:\s+[0-9.]
 
 @dataclass(frozen=True)
 class Alignment:
-    """The links of a sentence pair as (source, target) places, from 0.
+    """The links of a sentence pair as (source, target) word indices, from 0.
 
     Args:
         sure: links that must be found.
-        possible: links that may be found; the sure ones always belong to them.
+        possible: links that may be found; they always include the sure ones.
     """
 
     sure: frozenset[Link]
@@ -31,12 +31,12 @@ class Alignment:
 
 
 def read_alignments(lines: Iterable[str], name: str, *, first: int) -> list[Alignment]:
-    """Read one sentence pair a line: ``i-j`` is a sure link, ``ipj`` or ``i?j`` a merely possible one.
+    """Read one sentence pair per line: ``i-j`` is a sure link, ``ipj`` or ``i?j`` a possible one.
 
     Args:
-        lines: such as ``0-0 1p2 2-1``; an empty line is a pair without links.
-        name: the file's name, for messages.
-        first: what the file calls the first word, 0 or 1.
+        lines: lines such as ``0-0 1p2 2-1``; an empty line is a pair without links.
+        name: the file name, for messages.
+        first: the index of the first word in the file, 0 or 1.
 
     Raises:
         DataError: ``name:line: what is wrong``.
@@ -45,47 +45,45 @@ def read_alignments(lines: Iterable[str], name: str, *, first: int) -> list[Alig
 
 
 class Gold(NamedTuple):
-    """Gold alignments, and what their file calls the first word: 0 or 1."""
+    """Gold alignments, and the index of the first word in their file: 0 or 1."""
 
     alignments: list[Alignment]
     first: int
 
 
 def read_gold(lines: Iterable[str], name: str, *, first: int, n_pairs: int) -> Gold:
-    """Read gold alignments in the form that the first line with a word shows.
+    """Read gold alignments in the format detected from the first non-empty line.
 
-    | form | a line is | |
+    | format | a line is | |
     |---|---|---|
     | Pharaoh | a sentence pair: ``1-1 2p3`` | `read_alignments` |
     | columns | a link: ``0001 1 1 S`` | pair, source word, target word, S(ure) or P(ossible) |
 
-    Columns are those of the shared task of Mihalcea and Pedersen 2003: everything counts from 1, word 0
-    is NULL, whose links are left out, a link without a letter is sure, and a number at the end (how confident
-    a system was) is not used.
+    The column format is that of the shared task of Mihalcea and Pedersen 2003: indices start at 1, links to
+    word 0 (NULL) are ignored, a link without a letter is sure, and a number at the end (the confidence of a
+    system) is ignored.
 
     Args:
-        lines: of the file.
-        name: the file's name, for messages.
-        first: what a file in Pharaoh form calls the first word, 0 or 1.
-        n_pairs: how many sentence pairs there are.
+        lines: lines of the file.
+        name: the file name, for messages.
+        first: the index of the first word in a file in Pharaoh format, 0 or 1.
+        n_pairs: number of sentence pairs.
 
     Raises:
-        DataError: ``name:line: what is wrong``, or the file is of other sentence pairs.
+        DataError: ``name:line: what is wrong``, or the number of sentence pairs differs.
     """
     rest = iter(lines)
-    before: list[str] = []
+    head: list[str] = []
     for line in rest:
-        before.append(line)
+        head.append(line)
         if line.strip():
             break
-    everything = chain(before, rest)
-    if before and _COLUMNS.fullmatch(before[-1].strip()):
-        return Gold(_from_columns(everything, name, n_pairs), 1)
-    gold = read_alignments(everything, name, first=first)
+    all_lines = chain(head, rest)
+    if head and _COLUMNS.fullmatch(head[-1].strip()):
+        return Gold(_from_columns(all_lines, name, n_pairs), 1)
+    gold = read_alignments(all_lines, name, first=first)
     if len(gold) != n_pairs:
-        raise DataError(
-            f"{name}: has {len(gold)} lines, but there are {n_pairs} sentence pairs: line k belongs to pair k"
-        )
+        raise DataError(f"{name}: expected {n_pairs} lines, one per sentence pair, got {len(gold)}")
     return Gold(gold, first)
 
 
@@ -98,12 +96,12 @@ def _from_columns(lines: Iterable[str], name: str, n_pairs: int) -> list[Alignme
         match = _COLUMNS.fullmatch(line.strip())
         if match is None:
             raise DataError(
-                f"{name}:{number}: {line.strip()!r} is no link; as on the lines before, write the numbers of "
-                "the sentence pair, of the source word and of the target word, then S or P"
+                f"{name}:{number}: expected the numbers of sentence pair, source word and target word, then "
+                f"S or P, as on the lines before, got {line.strip()!r}"
             )
         pair, source, target = (int(match[i]) - 1 for i in (1, 2, 3))
         if not 0 <= pair < n_pairs:
-            raise DataError(f"{name}:{number}: is of pair {pair + 1}, but there are pairs 1 to {n_pairs}")
+            raise DataError(f"{name}:{number}: sentence pair must be between 1 and {n_pairs}, got {pair + 1}")
         if min(source, target) < 0:
             continue
         (possible if match[4] == "P" else sure)[pair].add((source, target))
@@ -111,12 +109,12 @@ def _from_columns(lines: Iterable[str], name: str, n_pairs: int) -> list[Alignme
 
 
 def check_alignments(gold: Gold, words: Sequence[tuple[int, int]], name: str) -> None:
-    """Refuse gold alignments of which a link points outside of its sentence pair.
+    """Check that all links of gold alignments are inside their sentence pairs.
 
     Args:
-        gold: as it was read.
-        words: of each pair, how many words source and target have.
-        name: the file's name, for messages.
+        gold: the gold alignments.
+        words: the number of source and target words of each pair.
+        name: the file name, for messages.
 
     Raises:
         DataError: ``name, pair k: …``.
@@ -128,20 +126,20 @@ def check_alignments(gold: Gold, words: Sequence[tuple[int, int]], name: str) ->
 
 
 def alignment_error_rate(found: Sequence[Set[Link]], gold: Sequence[Alignment]) -> Score:
-    """AER (Och and Ney 2003, section 5.1), over all sentence pairs together; 0 is best, 1 worst::
+    """Compute AER (Och and Ney 2003, section 5.1) over all sentence pairs; 0 is best, 1 worst::
 
         AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 
-    A are the links found, S the sure ones, and P the possible ones, which hold the sure ones too. The
-    details give precision |A ∩ P| / |A| and recall |A ∩ S| / |S|, None where they divide by nothing. Where no
-    link was found and none is sure, the rate divides by nothing too: it is not a number.
+    A are the predicted links, S the sure ones, and P the possible ones, which include the sure ones. The
+    details contain precision |A ∩ P| / |A| and recall |A ∩ S| / |S|, None if the denominator is 0. AER is NaN
+    if there are neither predicted nor sure links.
 
     Args:
-        found: for each sentence pair its links as (source, target), from 0.
-        gold: what they are held against.
+        found: the predicted links of each sentence pair as (source, target), from 0.
+        gold: the gold alignments.
 
     Raises:
-        RequestError: no pairs, or unequal numbers of them.
+        RequestError: there are no pairs, or unequal numbers of them.
     """
     check_lengths(found, gold, "alignments", "gold alignments")
     pairs = list(zip(found, gold, strict=True))

@@ -1,8 +1,8 @@
-"""Scores of answers that are cut out of a passage: exact match and the F1 of their words.
+"""Metrics of extractive question answering: exact match and token F1.
 
-Both compare normalised answers, as is usual since SQuAD (Rajpurkar et al. 2016, section 6.1): in lower case,
-without ASCII punctuation, without the words "a", "an" and "the", with single blanks. Where one of both is
-empty once normalised, F1 is 1 if the other is too, and 0 otherwise (Rajpurkar et al. 2018).
+Both compare normalised answers, as in SQuAD (Rajpurkar et al. 2016, section 6.1): lower case, without ASCII
+punctuation and the words "a", "an" and "the", single spaces. If either normalised answer is empty, F1 is 1 if
+both are, and 0 otherwise (Rajpurkar et al. 2018).
 """
 
 import re
@@ -17,40 +17,40 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalised(answer: str) -> list[str]:
-    """The words by which an answer is compared."""
+    """Return the words of a normalised answer."""
     return _ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split()
 
 
 def is_exact(answer: str, truth: str) -> bool:
-    """Whether both have the same words in the same order."""
+    """Return whether both normalised answers are equal."""
     return normalised(answer) == normalised(truth)
 
 
 def token_f1(answer: str, truth: str) -> float:
-    """``2 common / (words of both)``, where a word that occurs several times counts so often."""
-    found, wanted = normalised(answer), normalised(truth)
-    if not found or not wanted:
-        return float(found == wanted)
-    common = (Counter(found) & Counter(wanted)).total()
-    return 2 * common / (len(found) + len(wanted))
+    """Return ``2 common / (words in both)``, counting repeated words."""
+    predicted, expected = normalised(answer), normalised(truth)
+    if not predicted or not expected:
+        return float(predicted == expected)
+    common = (Counter(predicted) & Counter(expected)).total()
+    return 2 * common / (len(predicted) + len(expected))
 
 
 def nearest(measure: Callable[[str, str], float], answer: str, truths: Sequence[str]) -> float:
-    """By the right answer that it is nearest to (Rajpurkar et al. 2016, section 6.1)."""
+    """Return the maximum of the measure over all right answers (Rajpurkar et al. 2016, section 6.1)."""
     return max(float(measure(answer, truth)) for truth in truths)
 
 
 def answer_scores(answers: Sequence[str], truths: Sequence[Sequence[str]]) -> list[Score]:
-    """Exact match and F1, the means over questions, between 0 and 1.
+    """Compute exact match and F1, averaged over questions, between 0 and 1.
 
-    The details have both for the questions that have an answer and for those that have none, apart.
+    The details contain the averages over answerable and unanswerable questions.
 
     Args:
-        answers: one for each question; empty for none.
-        truths: the right ones, one or more for each question; an empty one for none.
+        answers: one per question; empty for no answer.
+        truths: one or more right answers per question; empty for no answer.
 
     Raises:
-        RequestError: no questions, or not as many answers.
+        RequestError: there are no questions, or unequal numbers of answers.
     """
     check_lengths(answers, truths, "answers", "right answers")
     has = [any(map(normalised, own)) for own in truths]

@@ -1,4 +1,4 @@
-"""Accuracy, F1 and the confusion matrix of single-label classification."""
+"""Metrics of single-label classification: accuracy, F1 and confusion matrix."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -15,16 +15,15 @@ Counts = NDArray[np.int64]
 def confusion(
     predictions: Sequence[Hashable], truths: Sequence[Hashable], classes: Sequence[Hashable]
 ) -> Counts:
-    """``[C, C]``: in row i, column j stands how often class i was taken for class j.
+    """Return the confusion matrix ``[C, C]``: entry i, j counts items of class i predicted as class j.
 
     Raises:
-        RequestError: no labels, unequal numbers of them, a label that is none of the classes, or a
-            class given twice.
+        RequestError: there are no labels, unequal numbers of them, an unknown label, or a duplicate class.
     """
     check_lengths(predictions, truths, "predictions", "labels")
     numbers = {label: i for i, label in enumerate(classes)}
     if len(numbers) != len(classes):
-        raise RequestError("a class is given twice")
+        raise RequestError("classes must not have duplicates")
     table = np.zeros((len(classes), len(classes)), dtype=np.int64)
     rows = _numbered(truths, numbers, "label")
     np.add.at(table, (rows, _numbered(predictions, numbers, "prediction")), 1)
@@ -32,25 +31,25 @@ def confusion(
 
 
 def _numbered(labels: Sequence[Hashable], numbers: dict[Hashable, int], what: str) -> list[int]:
-    for place, label in enumerate(labels, 1):
+    for number, label in enumerate(labels, 1):
         if label not in numbers:
             guess = nearest(str(label), map(str, numbers))
-            raise RequestError(f"{what} {place} is {label!r}, which is not among the classes{guess}")
+            raise RequestError(f"{what} {number}: {label!r} is not one of the classes{guess}")
     return [numbers[label] for label in labels]
 
 
 def accuracy(table: Counts) -> float:
-    """The share of the diagonal in a confusion matrix."""
+    """Return the accuracy: the share of the diagonal of a confusion matrix."""
     return float(np.trace(table) / table.sum())
 
 
 def precision_recall_f1(table: Counts) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """``[C]`` each. For class c, with tp, fp and fn its true and false positives and false negatives::
+    """Return precision, recall and F1, ``[C]`` each, from true and false positives and false negatives::
 
         precision = tp / (tp + fp)    recall = tp / (tp + fn)    F1 = 2 tp / (2 tp + fp + fn)
 
-    A quotient of nothing by nothing is NaN: precision of a class never predicted, recall of one that
-    never occurs, F1 of one that is neither.
+    0 / 0 is NaN: the precision of a class that is never predicted, the recall of one that never occurs, and
+    the F1 of a class that does neither.
     """
     true = np.diag(table).astype(float)
     predicted, actual = table.sum(0), table.sum(1)
@@ -59,15 +58,15 @@ def precision_recall_f1(table: Counts) -> tuple[NDArray[Any], NDArray[Any], NDAr
 
 
 def macro_f1(table: Counts) -> float:
-    """The mean F1 of the classes that occur among the labels or the predictions."""
+    """Return the mean F1 of the classes that occur in the labels or predictions."""
     return float(np.nanmean(precision_recall_f1(table)[2]))
 
 
 def micro_f1(table: Counts) -> float:
-    """F1 of the counts summed over all classes.
+    """Return the F1 of the counts summed over all classes.
 
-    With one label an item, every false positive of one class is a false negative of another, so it
-    equals the accuracy. It is given because papers report it.
+    With one label per item, every false positive of one class is a false negative of another, so this equals
+    the accuracy. It is included because papers report it.
     """
     true, total = np.trace(table), table.sum()
     return float(2 * true / (2 * true + 2 * (total - true)))
@@ -78,19 +77,18 @@ def classification_scores(
     truths: Sequence[Hashable],
     classes: Sequence[Hashable] | None = None,
 ) -> dict[str, Score]:
-    """``{"accuracy": ..., "macro_f1": ..., "micro_f1": ...}``, between 0 and 1.
+    """Compute ``{"accuracy": ..., "macro_f1": ..., "micro_f1": ...}``, between 0 and 1.
 
-    The accuracy's details hold the classes, the confusion matrix (rows are the true classes), and for
-    each class its precision, recall, F1 (None where undefined) and support.
+    The details of the accuracy contain the classes, the confusion matrix (rows are true classes), and the
+    precision, recall, F1 (None if undefined) and support of each class.
 
     Args:
-        predictions: one label an item.
-        truths: the right labels.
-        classes: all classes, in the order of the table; those that occur, sorted by their text,
-            unless given.
+        predictions: one label per item.
+        truths: the true labels.
+        classes: all classes, in the order of the matrix; default: those that occur, sorted as text.
 
     Raises:
-        RequestError: as `confusion` does.
+        RequestError: as in `confusion`.
     """
     check_lengths(predictions, truths, "predictions", "labels")
     chosen = sorted({*predictions, *truths}, key=str) if classes is None else list(classes)

@@ -1,4 +1,4 @@
-"""How well a model foretells text: nats per token, perplexity of a token and of a word, bits per byte."""
+"""Metrics of language models: nats per token, perplexity per token and per word, bits per byte."""
 
 import math
 from dataclasses import dataclass, fields
@@ -7,31 +7,31 @@ from heedful.errors import RequestError
 from heedful.tasks.metrics.score import Score
 
 WORDS = "white-space+line-ends"
-"""How `count_words` counts, for signatures."""
+"""The counting rule of `count_words`, for signatures."""
 
 
 def count_words(text: str) -> int:
-    """The words of a document, split at white space, and one more for each line's end.
+    """Count the whitespace-separated words of a document, plus one per line end.
 
-    The last line ends where the document does, if not before; so a text has as many whether it is one
-    document or each of its lines is one. WikiText's published perplexities count ends of lines in this way.
+    The end of the document counts as the end of its last line, so a text has the same count as one document
+    or with each line as a document. Published WikiText perplexities count line ends in this way.
     """
     return len(text.split()) + text.count("\n") + (not text.endswith("\n"))
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The negative log-likelihood of a text, summed, with the counts it is divided by.
+    """Total negative log-likelihood of a text, with the counts to normalise it.
 
     Args:
-        nll: Σ -ln p(token), in nats, over everything that was foretold (end tokens too, if they were).
-        tokens: how many tokens that is.
-        bytes: length in UTF-8 of the text they spell.
-        characters: its length in code points; 0 where they were not counted.
-        words: its words and line ends (see `count_words`); 0 where they were not counted.
+        nll: Σ -ln p(token), in nats, over all predicted tokens (including end tokens, if predicted).
+        tokens: number of predicted tokens.
+        bytes: length of their text in UTF-8.
+        characters: its length in code points; 0 if not counted.
+        words: its words and line ends (see `count_words`); 0 if not counted.
 
     Raises:
-        RequestError: no tokens, or a negative number of bytes, characters or words.
+        RequestError: there are no tokens, or a count is negative.
     """
 
     nll: float
@@ -42,7 +42,7 @@ class Likelihood:
 
     def __post_init__(self) -> None:
         if self.tokens < 1 or min(self.bytes, self.characters, self.words) < 0:
-            raise RequestError(f"there is no text to score: {self.tokens} tokens, {self.bytes} bytes")
+            raise RequestError(f"no text to score: got {self.tokens} tokens, {self.bytes} bytes")
 
     def __add__(self, other: "Likelihood") -> "Likelihood":
         sums = (getattr(self, f.name) + getattr(other, f.name) for f in fields(self))
@@ -50,44 +50,44 @@ class Likelihood:
 
     @property
     def nats_per_token(self) -> float:
-        """The nll divided by the tokens: the cross-entropy that training reports."""
+        """nll / tokens: the cross-entropy that training reports."""
         return self.nll / self.tokens
 
     @property
     def perplexity(self) -> float:
-        """exp(nll / tokens). It depends on the tokenizer: compare it only under the same one."""
+        """exp(nll / tokens); comparable only between models with the same tokenizer."""
         return _exp(self.nats_per_token)
 
     @property
     def perplexity_of_a_word(self) -> float:
-        """exp(nll / words); it may be compared between tokenizers.
+        """exp(nll / words); comparable between tokenizers.
 
         Raises:
             RequestError: no words were counted.
         """
         if self.words == 0:
-            raise RequestError("a text without a word has no perplexity of a word")
+            raise RequestError("perplexity per word is undefined: the text has no words")
         return _exp(self.nll / self.words)
 
     @property
     def bits_per_byte(self) -> float:
-        """The nll over ln 2 times the bytes; it may be compared between tokenizers.
+        """nll / (ln 2 * bytes); comparable between tokenizers.
 
         Raises:
             RequestError: the text has no bytes.
         """
         if self.bytes == 0:
-            raise RequestError("a text without a single byte has no bits per byte")
+            raise RequestError("bits per byte is undefined: the text has no bytes")
         return self.nll / (math.log(2) * self.bytes)
 
     def scores(self, tokenizer: str, reading: str = "") -> dict[str, Score]:
-        """Nats per token, perplexity and, where they were counted, those of words, bytes and characters.
+        """Compute nats per token and perplexity and, if counted, the metrics per word, byte and character.
 
         Args:
-            tokenizer: what identifies the tokenizer (a hash, say); part of the signature of what
-                depends on it.
-            reading: what else decides the numbers, as ``key:value|key:value``: how much a model reads
-                before each token, say. Part of every signature.
+            tokenizer: identifier of the tokenizer (for example, a hash), for the signatures of metrics that
+                depend on it.
+            reading: other settings that change the numbers, as ``key:value|key:value`` (for example, the
+                context length); part of every signature.
         """
         counts = {"tokens": self.tokens, "bytes": self.bytes}
         if self.characters:

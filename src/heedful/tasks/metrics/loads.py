@@ -1,4 +1,4 @@
-"""How the tokens that a model reads are shared among its experts."""
+"""Expert load: how tokens are distributed over the experts of a model."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,26 +13,26 @@ from heedful.tasks.metrics.score import Score
 
 @contextmanager
 def counting(model: nn.Module) -> Iterator[Callable[[], list[Score]]]:
-    """Count while the model runs, as often as it does; what is given then tells the loads so far.
+    """Count the tokens of each expert while the model runs; yield a function that returns the loads so far.
 
-    With c_i tokens that chose expert i, of n, and T tokens that chose k each, of every layer with experts:
+    For each layer with n experts, T tokens that use k experts each, and c_i tokens that use expert i:
 
-    | in the score | is |
+    | part of the score | value |
     |---|---|
-    | its value | max_i c_i / (k T / n): the busiest expert's tokens, over the mean; 1 is best, n / k worst |
-    | ``shares`` of its details | c_i / (k T) of each expert, in order; they sum to 1 |
-    | ``tokens`` of its counts | T |
+    | value | max_i c_i / (k T / n): the largest load over the mean; 1 is best, n / k worst |
+    | ``shares`` in the details | c_i / (k T) of each expert, in order; they sum to 1 |
+    | ``tokens`` in the counts | T |
 
-    No expert has a capacity, and no token is dropped.
+    Experts have no capacity limit, and no token is dropped.
     """
     gates = {name: part for name, part in model.named_modules() if isinstance(part, Gate)}
     loads = {name: torch.zeros(gate.n_experts, dtype=torch.int64) for name, gate in gates.items()}
 
     def count(name: str) -> Callable[[Tensor], None]:
-        def see(weights: Tensor) -> None:
+        def add(weights: Tensor) -> None:
             loads[name] += (weights > 0).sum(0).cpu()
 
-        return see
+        return add
 
     with intervene(model, {f"{name}.gates": count(name) for name in gates}):
         yield lambda: [_score(name, gate, loads[name]) for name, gate in gates.items() if loads[name].any()]

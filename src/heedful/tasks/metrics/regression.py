@@ -1,4 +1,4 @@
-"""How well numbers are foretold: correlations and the squared error."""
+"""Metrics of regression: Pearson and Spearman correlation, and mean squared error."""
 
 import math
 from collections.abc import Sequence
@@ -13,32 +13,32 @@ Numbers = NDArray[np.float64]
 
 
 def pearson(x: Numbers, y: Numbers) -> float:
-    """``sum (x - mean x)(y - mean y) / sqrt(sum (x - mean x)^2 sum (y - mean y)^2)``; NaN of a constant."""
-    if x.min() == x.max() or y.min() == y.max():  # whose mean may differ from them by a rounding
+    """``sum (x - mean x)(y - mean y) / sqrt(sum (x - mean x)^2 sum (y - mean y)^2)``; NaN for constants."""
+    if x.min() == x.max() or y.min() == y.max():  # rounding may give constants a nonzero variance
         return math.nan
     a, b = x - x.mean(), y - y.mean()
     return float((a @ b) / np.sqrt((a @ a) * (b @ b)))
 
 
 def ranks(x: Numbers) -> Numbers:
-    """Each number's place in their order, from 1; equal ones share the mean of their places."""
+    """Return the rank of each number, from 1; ties get their mean rank."""
     _, group, sizes = np.unique(x, return_inverse=True, return_counts=True)
-    places: Any = np.cumsum(sizes) - (sizes - 1) / 2
-    return np.asarray(places[group.reshape(-1)], dtype=np.float64)
+    mean_ranks: Any = np.cumsum(sizes) - (sizes - 1) / 2
+    return np.asarray(mean_ranks[group.reshape(-1)], dtype=np.float64)
 
 
 def spearman(x: Numbers, y: Numbers) -> float:
-    """Pearson's correlation of the ranks."""
+    """Return the Pearson correlation of the ranks."""
     return pearson(ranks(x), ranks(y))
 
 
 def regression_scores(predictions: Sequence[float], truths: Sequence[float]) -> list[Score]:
-    """Pearson's and Spearman's correlation and the mean squared error.
+    """Compute Pearson and Spearman correlation and the mean squared error.
 
-    A correlation with numbers that are all alike is NaN.
+    A correlation with constant numbers is NaN.
 
     Raises:
-        RequestError: no numbers, or not as many on both sides.
+        RequestError: there are no numbers, or unequal numbers of predictions and labels.
     """
     check_lengths(predictions, truths, "predictions", "labels")
     x, y = np.asarray(predictions, dtype=np.float64), np.asarray(truths, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""A score with what is needed to print it, store it and compare it."""
+"""Metric scores with signatures: print, store and compare them."""
 
 import math
 from collections.abc import Mapping, Sequence, Sized
@@ -10,15 +10,15 @@ from heedful.errors import RequestError
 
 @dataclass(frozen=True)
 class Score:
-    """One number and how it was come by.
+    """The value of a metric and how it was computed.
 
     Args:
-        name: what the field calls it: ``BLEU``, ``tokenised BLEU``, ``perplexity``.
-        value: on the scale that is usual for it (BLEU, chrF and TER up to 100; accuracy up to 1).
-        signature: everything that changes the number besides the texts, as ``key:value|key:value``.
-            Two scores may be compared only if their signatures are equal.
+        name: the usual name of the metric: ``BLEU``, ``tokenised BLEU``, ``perplexity``.
+        value: on the usual scale of the metric (BLEU, chrF and TER up to 100; accuracy up to 1).
+        signature: all settings that change the value, as ``key:value|key:value``. Two scores are comparable
+            only if their signatures are equal.
         details: parts of the score: precisions, scores of each class.
-        counts: how much was scored: sentences, tokens.
+        counts: the amount of scored data: sentences, tokens.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Score:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, as ``docs/schemas/evaluation.schema.json`` describes it; null if not finite."""
+        """Return JSON values (``docs/schemas/evaluation.schema.json``); a non-finite value is null."""
         return {
             "name": self.name,
             "value": self.value if math.isfinite(self.value) else None,
@@ -38,9 +38,9 @@ class Score:
         }
 
     def lines(self) -> list[str]:
-        """For reading: the score first, then signature, counts and details, indented.
+        """Return lines to print: the score, then signature, counts and details, indented.
 
-        Tables among the details (a confusion matrix) are left to `to_dict`.
+        Tables in the details (a confusion matrix) are omitted; see `to_dict`.
         """
         counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in self.counts.items())
         parts = {key.replace("_", " "): _show(part) for key, part in self.details.items()}
@@ -54,7 +54,7 @@ def _number(value: float) -> str:
 
 
 def _show(value: Any) -> str:
-    """A number or text, or several of them with slashes between; nothing for what is nested deeper."""
+    """Format a value, or a list of values separated by slashes; return "" for nested values."""
     if isinstance(value, list):
         parts = [_show(item) for item in value]
         return "" if any(isinstance(item, list | dict) for item in value) else "/".join(parts)
@@ -64,7 +64,7 @@ def _show(value: Any) -> str:
 
 
 def differences(first: Score, second: Score) -> list[str]:
-    """What keeps two scores from being compared, for reading; empty if nothing does."""
+    """Return why two scores are not comparable, as messages; empty if they are."""
     if first.name != second.name:
         return [f"one is {first.name}, the other {second.name}"]
     if first.signature == second.signature:
@@ -74,19 +74,19 @@ def differences(first: Score, second: Score) -> list[str]:
     found = [
         f"{key} is {a.get(key, 'not set')} in one and {b.get(key, 'not set')} in the other" for key in keys
     ]
-    return found or ["their signatures have another order"]
+    return found or ["their signatures differ in order"]
 
 
 def comparable(first: Score, second: Score) -> bool:
-    """Whether both are the same measure taken in the same way: equal names and equal signatures."""
+    """Return whether two scores are comparable: equal names and equal signatures."""
     return not differences(first, second)
 
 
 def check_comparable(first: Score, second: Score) -> None:
-    """Refuse to compare what cannot be compared.
+    """Check that two scores are comparable.
 
     Raises:
-        RequestError: naming what differs.
+        RequestError: they are not; the message names the differences.
     """
     if found := differences(first, second):
         raise RequestError(f"these {first.name} scores cannot be compared: {'; '.join(found)}")
@@ -98,10 +98,10 @@ def _fields(signature: str) -> dict[str, str]:
 
 
 def check_lengths(outputs: Sized, references: Sequence[Any], outputs_are: str, references_are: str) -> None:
-    """Refuse to score nothing, or outputs and references that do not correspond.
+    """Check that there are outputs to score, and as many references.
 
     Raises:
-        RequestError: with both numbers.
+        RequestError: there are none, or the numbers differ; the message contains both.
     """
     if len(outputs) != len(references):
         raise RequestError(

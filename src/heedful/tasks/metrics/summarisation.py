@@ -1,18 +1,18 @@
-"""Scores of summaries: ROUGE (Lin 2004), through the package rouge-score.
+"""Metrics of summarisation: ROUGE (Lin 2004), computed with the package rouge-score.
 
-With the n-grams of hypothesis and reference counted (ROUGE-n), or their longest common subsequence of words
-(ROUGE-L), P = common / in the hypothesis and R = common / in the reference::
+With the common n-grams of hypothesis and reference (ROUGE-n), or their longest common subsequence of words
+(ROUGE-L), P = common / total in the hypothesis and R = common / total in the reference::
 
     F1 = 2 P R / (P + R)
 
-A score is the mean of F1 over the texts, times 100. Texts are split into lower-case words by one of:
+A score is the mean F1 over the texts, times 100. Texts are split into lower-case words by one of:
 
 - ``unicode``: words of any script (`heedful.tasks.metrics.words`); characters in scripts without spaces.
-- ``rouge-score``: that of the package, which most papers use: everything except a to z and 0 to 9
-  separates. It drops texts in other scripts, and cuts words at letters such as ``ü``.
+- ``rouge-score``: the tokenizer of the package, which most papers use: everything except a to z and 0 to 9 is
+  a separator. It drops texts in other scripts, and splits words at letters such as ``ü``.
 
-Both give the same words of ASCII texts. With the stemmer, words of more than three characters, all of them
-a to z or 0 to 9, are stemmed (Porter). The signature names the tokenizer, except the package's.
+Both give the same words for ASCII texts. With stemming, words of more than three characters, all of them a to
+z or 0 to 9, are stemmed (Porter). The signature names the tokenizer, unless it is that of the package.
 """
 
 from collections.abc import Sequence
@@ -37,18 +37,18 @@ def rouge_scores(
     stem: bool = True,
     tokenizer: RougeTokenizer = "unicode",
 ) -> dict[str, Score]:
-    """``{"ROUGE-1": ..., "ROUGE-2": ..., "ROUGE-L": ...}``, up to 100.
+    """Compute ``{"ROUGE-1": ..., "ROUGE-2": ..., "ROUGE-L": ...}``, up to 100.
 
-    Of several references, the one that a hypothesis is nearest to counts, for each score by itself.
+    If there are several references, each score uses the one with the highest F1.
 
     Args:
-        hypotheses: one text an input.
-        references: for each its reference, or several.
-        stem: whether words are stemmed.
-        tokenizer: how texts are split into words; see the module.
+        hypotheses: one text per input.
+        references: one or more references per hypothesis.
+        stem: whether to stem words.
+        tokenizer: how to split texts into words; see the module.
 
     Raises:
-        RequestError: no texts, another number of references, or a text without any.
+        RequestError: there are no texts, unequal numbers of references, or a text without a reference.
     """
     each = sentence_rouge(hypotheses, references, stem=stem, tokenizer=tokenizer)
     n = len(each)
@@ -69,7 +69,7 @@ def sentence_rouge(
     stem: bool = True,
     tokenizer: RougeTokenizer = "unicode",
 ) -> list[dict[str, float]]:
-    """The three scores of each text; see `rouge_scores`."""
+    """Compute the three scores of each text; see `rouge_scores`."""
     check_lengths(hypotheses, references, "summaries", "references")
     scorer = _scorer(stem, tokenizer)
     found = []
@@ -83,7 +83,7 @@ def sentence_rouge(
 
 
 class _UnicodeWords:
-    """What rouge-score takes for a tokenizer."""
+    """Tokenizer with the interface of rouge-score."""
 
     def __init__(self, stem: bool) -> None:
         from nltk.stem.porter import PorterStemmer

@@ -1,9 +1,9 @@
-"""Scores of tags: of words one by one, and of the spans that they say in the BIO scheme.
+"""Metrics of tagging: per word, and per span in the BIO scheme.
 
-Spans are read and counted as by the script of the CoNLL shared tasks (Tjong Kim Sang and De Meulder 2003):
-``B-X`` begins a span of type X; ``I-X`` goes on with one of type X that ends just before it, and begins one
-otherwise; anything else ends it. A span is right if both its ends and its type are. Precision, recall and
-F1 are of the counts summed over all types.
+Spans are counted as in the script of the CoNLL shared tasks (Tjong Kim Sang and De Meulder 2003): ``B-X``
+begins a span of type X; ``I-X`` continues a span of type X that ends directly before it, and begins one
+otherwise; any other tag ends the span. A span is correct if both boundaries and the type are. Precision,
+recall and F1 use the counts summed over all types.
 """
 
 import re
@@ -16,26 +16,26 @@ from heedful.tasks.metrics.classification import classification_scores
 from heedful.tasks.metrics.score import Score
 
 Span = tuple[str, int, int]
-"""A type, the first word, and the first one after the span."""
+"""Type, index of the first word, and index after the last word."""
 
 _BIO = re.compile(r"O|[BI]-.+")
 
 
 def is_bio(labels: Sequence[str]) -> bool:
-    """Whether tags say spans: they are ``O``, ``B-…`` and ``I-…`` alone, and not all ``O``."""
+    """Return whether labels are a BIO scheme: only ``O``, ``B-…`` and ``I-…``, and not all ``O``."""
     return all(_BIO.fullmatch(label) for label in labels) and any(label != "O" for label in labels)
 
 
 def bio_spans(tags: Sequence[str]) -> list[Span]:
-    """The spans that the tags of a sentence say, in their order."""
+    """Return the spans of the BIO tags of a sentence, in order."""
     found: list[Span] = []
-    for place, tag in enumerate(tags):
+    for i, tag in enumerate(tags):
         prefix, _, name = tag.partition("-")
-        goes_on = prefix == "I" and found and found[-1][0] == name and found[-1][2] == place
-        if goes_on:
-            found[-1] = (name, found[-1][1], place + 1)
+        continues = prefix == "I" and found and found[-1][0] == name and found[-1][2] == i
+        if continues:
+            found[-1] = (name, found[-1][1], i + 1)
         elif prefix in ("B", "I"):
-            found.append((name, place, place + 1))
+            found.append((name, i, i + 1))
     return found
 
 
@@ -45,16 +45,16 @@ def tagging_scores(
     labels: Sequence[str],
     unseen: Sequence[str] = (),
 ) -> list[Score]:
-    """Accuracy, macro and micro F1 of words; and precision, recall and F1 of spans, if tags say spans.
+    """Compute accuracy, macro and micro F1 of words and, for BIO labels, precision, recall and F1 of spans.
 
     Args:
-        predictions: the tags of each sentence.
-        truths: the right ones.
-        labels: all tags that may be predicted, in the order of the tables; they say whether there are spans.
-        unseen: others that are right somewhere.
+        predictions: the predicted tags of each sentence.
+        truths: the true tags.
+        labels: all tags that can be predicted, in the order of the confusion matrix.
+        unseen: true tags that cannot be predicted.
 
     Raises:
-        RequestError: there are no words, or a tag is none of these.
+        RequestError: there are no words, or a tag is in neither ``labels`` nor ``unseen``.
     """
     found, right = ([tag for sentence in side for tag in sentence] for side in (predictions, truths))
     counts = {"words": len(right), "sentences": len(truths), "classes": len(labels) + len(unseen)}
@@ -64,9 +64,9 @@ def tagging_scores(
 
 
 def span_scores(predictions: Sequence[Sequence[str]], truths: Sequence[Sequence[str]]) -> list[Score]:
-    """Precision, recall and F1 of whole spans; the details of F1 have those of each type.
+    """Compute precision, recall and F1 of whole spans; the details of F1 contain those of each type.
 
-    A quotient of nothing by nothing is 0, as in the script.
+    0 / 0 is 0, as in the CoNLL script.
     """
     tallies = {name: Counter[str]() for name in ("found", "wanted", "right")}
     for own, wanted in zip(predictions, truths, strict=True):
@@ -90,7 +90,7 @@ def span_scores(predictions: Sequence[Sequence[str]], truths: Sequence[Sequence[
 
 
 def _rates(right: int, found: int, wanted: int) -> tuple[float, float, float]:
-    """Precision, recall, F1."""
+    """Return precision, recall and F1."""
     return tuple(
         a / b if b else 0.0 for a, b in ((right, found), (right, wanted), (2 * right, found + wanted))
     )  # type: ignore[return-value]

@@ -1,8 +1,8 @@
-"""Scores of translations (and of any generated text that has references), through sacrebleu.
+"""Metrics of translation and other text generation with references, computed with sacrebleu.
 
-BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006) are taken on plain,
-detokenised text, each with sacrebleu's signature (Post 2018). BLEU on tokenised text depends on the
-tokeniser and is not comparable with it: it exists here only under the name "tokenised BLEU".
+BLEU (Papineni et al. 2002), chrF (Popović 2015) and TER (Snover et al. 2006) are computed on plain,
+detokenised text, with sacrebleu's signatures (Post 2018). BLEU on tokenised text depends on the tokeniser and
+is not comparable with these: it is reported as "tokenised BLEU".
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,13 +19,13 @@ from heedful.tasks.metrics.words import language_without_spaces
 References = Sequence[str | Sequence[str]]
 
 Language = Literal["zh", "ja", "ko", "th", "lo", "km", "my", "bo"]
-"""Languages whose texts BLEU splits by a tokeniser other than sacreBLEU's default."""
+"""Languages for which BLEU does not use sacreBLEU's default tokeniser."""
 
 _BY_CHARACTERS = ("th", "lo", "km", "my", "bo")
-"""Those without a tokeniser of their own in sacreBLEU, and without spaces between words."""
+"""Languages without spaces between words for which sacreBLEU has no tokeniser; split into characters."""
 
 _INSTALLED = ("ja", "ko")
-"""Those whose tokeniser is an extra of sacreBLEU of the same name; its own message names ``ja`` for both."""
+"""Languages whose tokeniser is an extra of sacreBLEU; its own error message names ``ja`` for both."""
 
 
 def translation_scores(
@@ -35,22 +35,22 @@ def translation_scores(
     language: str | None = None,
     lowercase: bool = False,
 ) -> dict[str, Score]:
-    """BLEU, chrF and TER of a corpus of detokenised text.
+    """Compute BLEU, chrF and TER of a corpus of detokenised text.
 
     Args:
-        hypotheses: one text an input.
-        references: for each hypothesis its reference, or several.
-        language: the code of the target language; Chinese, Japanese and Korean (zh, ja, ko) get their
-            own tokeniser inside BLEU, Thai, Lao, Khmer, Burmese and Tibetan (th, lo, km, my, bo) are split
-            into characters. It shows in the signature.
-        lowercase: whether BLEU and chrF ignore case (TER always does, as is usual).
+        hypotheses: one text per input.
+        references: one or more references per hypothesis.
+        language: code of the target language. For BLEU, Chinese, Japanese and Korean (zh, ja, ko) have their
+            own tokenisers, and Thai, Lao, Khmer, Burmese and Tibetan (th, lo, km, my, bo) are split into
+            characters; the signature shows it.
+        lowercase: whether BLEU and chrF ignore case (TER always does, as usual).
 
     Returns:
-        ``{"BLEU": ..., "chrF": ..., "TER": ...}``; lower is better for TER alone.
+        ``{"BLEU": ..., "chrF": ..., "TER": ...}``; for TER, lower is better.
 
     Raises:
-        RequestError: no texts, another number of references, a text without any reference, or a
-            language whose tokeniser is not installed.
+        RequestError: there are no texts, unequal numbers of references, a text without a reference, or the
+            tokeniser of the language is not installed.
     """
     streams = _streams(hypotheses, references)
     bleu, chrf, ter = _bleu(language, lowercase), CHRF(lowercase=lowercase), TER()
@@ -63,7 +63,7 @@ def translation_scores(
 
 @dataclass(frozen=True)
 class Preparation:
-    """A function that tokenises text for tokenised BLEU, and the name it has in the signature."""
+    """A function that tokenises text for tokenised BLEU, and its name in the signature."""
 
     name: str
     function: Callable[[str], str]
@@ -79,20 +79,20 @@ def tokenised_bleu(
     preparation: Preparation = AS_GIVEN,
     lowercase: bool = False,
 ) -> Score:
-    """BLEU on tokenised text, as papers before 2018 report it (Moses' multi-bleu).
+    """Compute BLEU on tokenised text, as papers before 2018 report it (Moses' multi-bleu).
 
-    With c and r the lengths in tokens, r that of the closest reference (the shorter of two as close)::
+    With c and r the lengths in tokens, r that of the closest reference (the shorter one on ties)::
 
         BLEU = 100 · min(1, exp(1 - r/c)) · exp(1/4 Σ_{n=1..4} ln p_n)
 
-    p_n is the clipped n-gram precision over the corpus, without smoothing: one p_n = 0 makes it 0.
-    Tokens are what stands between white space (in Unicode's sense); nothing else is tokenised.
+    p_n is the clipped n-gram precision over the corpus, without smoothing: BLEU is 0 if any p_n is 0. Tokens
+    are separated by Unicode whitespace; there is no other tokenisation.
 
     Args:
-        hypotheses: tokenised text, or plain text together with a preparation.
+        hypotheses: tokenised text, or plain text with a ``preparation``.
         references: as in `translation_scores`, in the same form as the hypotheses.
-        preparation: applied to every text of both sides first (normalise, tokenise, lowercase).
-        lowercase: whether case is ignored.
+        preparation: applied to every hypothesis and reference first (normalise, tokenise, lowercase).
+        lowercase: whether to ignore case.
 
     Raises:
         RequestError: as in `translation_scores`.
@@ -108,12 +108,12 @@ def tokenised_bleu(
 
 
 def exact_match(hypotheses: Sequence[str], references: References, *, lowercase: bool = False) -> Score:
-    """The share of texts that are a reference of theirs, letter by letter.
+    """Compute the share of texts that are equal to one of their references.
 
     Args:
-        hypotheses: one text an input.
-        references: for each text its reference, or several.
-        lowercase: whether case is ignored.
+        hypotheses: one text per input.
+        references: one or more references per text.
+        lowercase: whether to ignore case.
 
     Raises:
         RequestError: as in `translation_scores`.
@@ -135,10 +135,10 @@ def sentence_scores(
     language: str | None = None,
     lowercase: bool = False,
 ) -> list[dict[str, float]]:
-    """BLEU and chrF of each sentence by itself: ``[{"BLEU": ..., "chrF": ...}, ...]``.
+    """Compute BLEU and chrF of each sentence: ``[{"BLEU": ..., "chrF": ...}, ...]``.
 
-    Sentence BLEU smooths ("exp") and leaves out the orders that the hypothesis is too short for; its
-    mean is not the BLEU of the corpus.
+    Sentence BLEU is smoothed ("exp") and omits n-gram orders longer than the hypothesis; its mean is not the
+    corpus BLEU.
 
     Raises:
         RequestError: as in `translation_scores`.
@@ -159,7 +159,7 @@ def quick_scores(
     language: str | None = None,
     lowercase: bool = False,
 ) -> dict[str, float]:
-    """BLEU and chrF of a corpus as bare numbers, ``{"bleu": ..., "chrf": ...}``, to watch a training.
+    """Compute corpus BLEU and chrF as plain numbers, ``{"bleu": ..., "chrf": ...}``, for validation.
 
     Raises:
         RequestError: as in `translation_scores`.
@@ -170,19 +170,19 @@ def quick_scores(
 
 
 def check_language(language: str | None) -> None:
-    """Check that BLEU can split text of a language.
+    """Check that the tokeniser of a language for BLEU is installed.
 
     Raises:
-        RequestError: its tokeniser is not installed.
+        RequestError: it is not.
     """
     _bleu(language, lowercase=False)
 
 
 def reference_notes(references: Iterable[str], language: str | None) -> list[str]:
-    """Return what makes BLEU of these references wrong or not comparable.
+    """Return warnings about references whose BLEU is wrong or not comparable.
 
-    They may have no spaces between words while no language is given, or be tokenised already: most of those
-    that end in a period have a space before it, and these are a tenth of all.
+    The references may have no spaces between words while no language is set, or may be tokenised: most of
+    those that end with a period have a space before it, and these are at least a tenth of all.
     """
     texts, notes = list(references), []
     if not language and (found := language_without_spaces(texts)):
@@ -204,7 +204,7 @@ def reference_notes(references: Iterable[str], language: str | None) -> list[str
 def _bleu(language: str | None, lowercase: bool, effective_order: bool = False) -> BLEU:
     tokenize = "char" if language in _BY_CHARACTERS else None
     try:
-        # Forced: `reference_notes` names tokenised text once, sacrebleu would warn at each validation.
+        # force: `reference_notes` warns about tokenised text once; sacrebleu would at each validation.
         return BLEU(
             lowercase=lowercase,
             force=True,
@@ -222,7 +222,7 @@ def _bleu(language: str | None, lowercase: bool, effective_order: bool = False) 
 
 
 def _rows(hypotheses: Sequence[str], references: References) -> list[list[str]]:
-    """The references of each hypothesis, as a list."""
+    """Return the references of each hypothesis as a list."""
     check_lengths(hypotheses, references, "hypotheses", "references")
     rows = [[row] if isinstance(row, str) else list(row) for row in references]
     for number, row in enumerate(rows, 1):
@@ -232,7 +232,7 @@ def _rows(hypotheses: Sequence[str], references: References) -> list[list[str]]:
 
 
 def _streams(hypotheses: Sequence[str], references: References) -> list[list[str | None]]:
-    """The first references of all hypotheses, then the second, and so on; None where there is none."""
+    """Return the first references of all hypotheses, then the second, and so on; None if missing."""
     return [list(stream) for stream in zip_longest(*_rows(hypotheses, references))]
 
 
@@ -258,7 +258,7 @@ def _bleu_score(name: str, metric: BLEU, hypotheses: Sequence[str], streams: Seq
 
 
 def _bounded(score: float) -> float:
-    """BLEU as sacrebleu has it, whose rounding gives equal texts 100.00000000000004."""
+    """Clip BLEU to 100: sacrebleu's rounding gives 100.00000000000004 for equal texts."""
     return min(float(score), 100.0)
 
 

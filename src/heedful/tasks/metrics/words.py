@@ -1,8 +1,8 @@
-"""Words of texts in any script, and scripts that are written without spaces between words.
+"""Split text in any script into words, and detect scripts without spaces between words.
 
-A word is a run of letters, combining marks and digits (Unicode's categories L, M and N); everything else
-separates. In scripts without spaces, each letter with its combining marks is a word of its own. Texts are put
-into the normal form NFKC and lower case first. Of ASCII texts, these are rouge-score's tokens.
+A word is a run of letters, combining marks and digits (Unicode categories L, M and N); everything else is a
+separator. In scripts without spaces, each letter with its combining marks is a word. Texts are first
+normalised to NFKC and lower case. For ASCII texts, the words are the tokens of rouge-score.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ import regex
 from heedful.text.normalisation import normalised
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_JOINERS = r"\u200c\u200d"  # within words of Persian, of Sinhala and others
+_JOINERS = r"\u200c\u200d"  # occur within words of Persian, Sinhala and others
 _WORD = regex.compile(
     rf"[\p{{L}}&&[{_SPACELESS}]]\p{{M}}*|[[\p{{L}}\p{{M}}\p{{N}}{_JOINERS}]--[\p{{L}}&&[{_SPACELESS}]]]+",
     regex.VERSION1,
@@ -30,15 +30,15 @@ _LANGUAGES = {
 
 
 def words(text: str) -> list[str]:
-    """Split a text into its words, in lower case; see the module."""
+    """Split a text into lower-case words; see the module."""
     return _WORD.findall(normalised(text, "nfkc").lower())
 
 
 def language_without_spaces(texts: Iterable[str]) -> str | None:
-    """Return the language (``ja``) of texts whose script has no spaces between words.
+    """Return the language of texts whose script has no spaces between words, or None.
 
-    Han characters are Chinese (``zh``), or Japanese if a tenth as many letters are kana. None: most letters
-    are of other scripts, or there are no letters.
+    Han characters are Chinese (``zh``), or Japanese (``ja``) if there is at least one kana per ten of them.
+    None if most letters are of other scripts, or there are no letters.
     """
     whole = " ".join(texts)
     counts = {language: len(pattern.findall(whole)) for language, pattern in _LANGUAGES.items()}

@@ -154,12 +154,12 @@ def test_the_form_is_that_of_the_first_line_with_a_word(lines):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["0-0"], "gold: has 1 lines, but there are 2 sentence pairs"),
-        (["0-0", "", ""], "gold: has 3 lines, but there are 2"),
-        (["1 1 1 S", "1 2"], "gold:2: '1 2' is no link; as on the lines before"),
-        (["1 1 1 S", "1 2 2 Q"], "gold:2: '1 2 2 Q' is no link"),
-        (["1 1 1 S", "3 1 1 S"], "gold:2: is of pair 3, but there are pairs 1 to 2"),
-        (["0 1 1 S"], "gold:1: is of pair 0, but there are pairs 1 to 2"),
+        (["0-0"], "gold: expected 2 lines, one per sentence pair, got 1"),
+        (["0-0", "", ""], "gold: expected 2 lines, one per sentence pair, got 3"),
+        (["1 1 1 S", "1 2"], "gold:2: expected the numbers of sentence pair, source word and target word"),
+        (["1 1 1 S", "1 2 2 Q"], "gold:2: expected the numbers of sentence pair"),
+        (["1 1 1 S", "3 1 1 S"], "gold:2: sentence pair must be between 1 and 2, got 3"),
+        (["0 1 1 S"], "gold:1: sentence pair must be between 1 and 2, got 0"),
         (["0-0", "1 1 1 S"], "gold:2: expected a link, i-j (sure), ipj or i?j (possible), got '1'"),
     ],
 )

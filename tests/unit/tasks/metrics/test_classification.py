@@ -88,9 +88,9 @@ def test_undefined_details_are_null():
     [
         (["a"], ["a", "b"], None, "1 predictions but 2 labels"),
         ([], [], None, "nothing to score"),
-        (["a", "catt"], ["a", "a"], ["a", "cat"], r"prediction 2 is 'catt', .* \(did you mean 'cat'\?\)"),
-        (["a", "a"], ["a", "zzz"], ["a"], "label 2 is 'zzz', which is not among the classes"),
-        (["a"], ["a"], ["a", "a"], "a class is given twice"),
+        (["a", "catt"], ["a", "a"], ["a", "cat"], r"prediction 2: 'catt' is not .* \(did you mean 'cat'\?\)"),
+        (["a", "a"], ["a", "zzz"], ["a"], "label 2: 'zzz' is not one of the classes"),
+        (["a"], ["a"], ["a", "a"], "classes must not have duplicates"),
     ],
 )
 def test_wrong_requests(predictions, truths, classes, message):

@@ -34,13 +34,13 @@ def test_a_hopeless_model_has_infinite_perplexity():
 
 def test_nothing_to_score_is_refused():
     for tokens, size in ((0, 0), (0, 5), (1, -1)):
-        with pytest.raises(RequestError, match="there is no text to score"):
+        with pytest.raises(RequestError, match="no text to score: got"):
             Likelihood(1.0, tokens, size)
-    with pytest.raises(RequestError, match="no bits per byte"):
+    with pytest.raises(RequestError, match="bits per byte is undefined"):
         _ = Likelihood(1.0, 3, 0).bits_per_byte
-    with pytest.raises(RequestError, match="no perplexity of a word"):
+    with pytest.raises(RequestError, match="perplexity per word is undefined"):
         _ = Likelihood(1.0, 3, 9).perplexity_of_a_word
-    with pytest.raises(RequestError, match="there is no text to score"):
+    with pytest.raises(RequestError, match="no text to score: got"):
         Likelihood(1.0, 3, 9, 9, -1)
 
 

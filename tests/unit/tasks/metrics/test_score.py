@@ -30,7 +30,7 @@ def test_equal_names_and_signatures_compare():
         ),
         (other(signature="nrefs:1|case:mixed"), ["tok is 13a in one and not set in the other"]),
         (other(name="tokenised BLEU"), ["one is BLEU, the other tokenised BLEU"]),
-        (other(signature="case:mixed|nrefs:1|tok:13a"), ["their signatures have another order"]),
+        (other(signature="case:mixed|nrefs:1|tok:13a"), ["their signatures differ in order"]),
     ],
 )
 def test_what_differs_is_named(second, told):
