@@ -68,7 +68,7 @@ def test_people_get_a_table_with_the_chosen_head(heedful, run, files, gold):
     table = done.out.splitlines()
     assert table[0].split() == ["layer", "head", "step", "AER", "precision", "recall"]
     assert table[3].split() == ["1", "2", "output", "0.0000", "1.0000", "1.0000", "*"]
-    assert "the head marked *: layer 1, head 2" in table
+    assert "* marks the reported head: layer 1, head 2" in table
     assert any(line.split()[:4] == ["alignment", "error", "rate", "0.0000"] for line in table)
 
 
@@ -97,11 +97,11 @@ def test_links_can_be_made_from_the_other_side(heedful, run, files, gold):
 
 DATA = ["--data", "src", "tgt"]
 WRONG = [
-    (["--dev", "3"], "--dev is for --alignments GOLD"),
-    (["--head", "1.1"], "--head is for --alignments GOLD"),
-    (["--links", "both"], "--links is for --alignments GOLD"),
-    (["--step", "input"], "--step is for --alignments GOLD"),
-    ([FIRST, "1"], "--first-word is for --alignments GOLD"),
+    (["--dev", "3"], "--dev requires --alignments GOLD"),
+    (["--head", "1.1"], "--head requires --alignments GOLD"),
+    (["--links", "both"], "--links requires --alignments GOLD"),
+    (["--step", "input"], "--step requires --alignments GOLD"),
+    ([FIRST, "1"], "--first-word requires --alignments GOLD"),
     ([*DATA, "--alignments", "none.gold"], "none.gold: no such file"),
     ([*DATA, "--alignments", "src"], "src:1: "),
     ([*DATA, "--alignments", "short"], "short: expected 17 lines, one per sentence pair, got 2"),
@@ -111,10 +111,10 @@ WRONG = [
     ([*DATA, "--alignments", "one", "--head", "1.3"], "--head: there is no head 3: a layer has 2"),
     ([*DATA, "--alignments", "one", "--head", "x"], "--head x: write LAYER.HEAD"),
     ([*DATA, "--alignments", "one", "--head", "1", "--dev", "2"], "give one of them"),
-    ([*DATA, "--alignments", "one", "--beam", "2"], "--beam has no meaning with --alignments"),
-    ([*DATA, "--alignments", "one", "--stride", "2"], "--stride has no meaning with --alignments"),
-    ([*DATA, "--alignments", "one", "--evaluation", "language=zh"], "--evaluation has no meaning"),
-    ([*DATA, "--alignments", "one", "--precision", "bf16"], "--precision has no meaning with --alignments"),
+    ([*DATA, "--alignments", "one", "--beam", "2"], "--beam is not supported with --alignments"),
+    ([*DATA, "--alignments", "one", "--stride", "2"], "--stride is not supported with --alignments"),
+    ([*DATA, "--alignments", "one", "--evaluation", "language=zh"], "--evaluation is not supported"),
+    ([*DATA, "--alignments", "one", "--precision", "bf16"], "--precision is not supported with --alignments"),
     ([*DATA, "--alignments", "one", FIRST, "2"], FIRST),
     ([*DATA, "--alignments", "one", "--links", "all"], "--links"),
     ([*DATA, "--alignments", "one", "--step", "both"], "--step"),

@@ -86,7 +86,7 @@ def test_json_lines_without_a_path_have_an_error(heedful, folder):
     assert done.status == 1
     first, second = map(json.loads, done.out.splitlines())
     check("prediction", first)
-    assert 'standard input:1: expected an object with a text under "picture"' in first["error"]
+    assert 'standard input:1: expected an object with a string under "picture"' in first["error"]
     assert second["text"] == "all is red"
 
 
@@ -134,10 +134,10 @@ def test_a_run_is_described(heedful, folder):
     [
         (["predict", "run", "--stream", "--beam", "2"], "use a beam of 1 (--beam 1)"),
         (["predict", "run", "--precision", "int8"], "needs the native engine"),
-        (["predict", "run", "--jsonl"], 'an object with a text under "picture"'),
+        (["predict", "run", "--jsonl"], 'an object with a string under "picture"'),
         (
             ["evaluate", "run", "--data", "rows.tsv", "rows.tsv"],
-            "--data: a run of the task captioning is scored on --folder FOLDER or --table FILE",
+            "--data: not supported for task captioning; use --folder FOLDER or --table FILE",
         ),
         (
             ["train", "recipe.yaml", "model.patch_size=5", "--out", "x"],

@@ -428,9 +428,9 @@ def test_runs_stand_side_by_side(heedful, transformer, recurrent, tmp_path):
     done = heedful(
         "compare", transformer, recurrent, "--metric", "perplexity", "--out", "curves.svg", cwd=tmp_path
     )
-    told = lines(done)
-    assert told[0].split()[:5] == ["run", "updates", "minutes", "ended", "by"]
-    assert any(re.fullmatch(r"model\.kind +transformer +recurrent", line) for line in told)
+    table = lines(done)
+    assert table[0].split()[:5] == ["run", "updates", "minutes", "stopped", "by"]
+    assert any(re.fullmatch(r"model\.kind +transformer +recurrent", line) for line in table)
     assert (tmp_path / "curves.svg").read_text("utf-8").count("perplexity over") == 2
     found = heedful("compare", transformer, recurrent, "--json", cwd=tmp_path).json()
     check("comparison", found)
@@ -441,10 +441,10 @@ def test_runs_stand_side_by_side(heedful, transformer, recurrent, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["RUN"], "compare takes two runs or more"),
+        (["RUN"], "compare: expected at least two runs"),
         (["RUN", "RUN"], "is there twice"),
         (["RUN", "OTHER", "--metric", "los"], "did you mean 'loss'?"),
-        (["RUN", "OTHER", "--out", "curves.pdf"], "a picture ends in .svg or .png"),
+        (["RUN", "OTHER", "--out", "curves.pdf"], "file name must end in .svg or .png"),
     ],
 )
 def test_comparisons_that_cannot_be_made_are_refused(

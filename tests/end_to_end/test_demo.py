@@ -63,7 +63,7 @@ def test_results_go_to_standard_output_and_progress_to_standard_error(first):
     assert LECTURE_SENTENCE.target in done.stdout
     assert "update 20" in done.stderr
     assert "update 20" not in done.stdout
-    assert "scores mean nothing" in done.stdout
+    assert "scores are not meaningful" in done.stdout
     assert "BLEU: nrefs:1|" in done.stdout
     assert SHADES.legend in done.stdout
     assert COLOUR.legend not in done.stdout
@@ -71,7 +71,7 @@ def test_results_go_to_standard_output_and_progress_to_standard_error(first):
 
 
 def test_it_fits_a_terminal(first):
-    results = first[0].stdout.partition("What to try next")[0]
+    results = first[0].stdout.partition("Next steps")[0]
     assert max(map(len, results.splitlines())) <= 80
 
 
@@ -86,7 +86,7 @@ def test_a_second_time_the_run_is_used_as_it_is(first):
     run = first[1]
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")}
     outcome = again(run, "--json")
-    assert "used as it is" in outcome.stderr
+    assert "reusing it" in outcome.stderr
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*.safetensors")} == before
     report = json.loads(outcome.stdout)
     Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(report)

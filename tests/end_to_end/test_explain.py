@@ -70,7 +70,7 @@ def test_a_trained_run_has_a_census(heedful, transformer, tmp_path, published):
     (tmp_path / "lines.txt").write_text("red dog runs\nblue cat sleeps\ngreen bird eats\n", "utf-8")
     options = ["--inputs", "lines.txt", "--view", "census"]
     shown = ok(heedful("explain", transformer, *options, cwd=tmp_path))
-    assert "looking at 3 inputs" in shown.err
+    assert "explaining 3 inputs" in shown.err
     assert "census of 6 heads over 3 inputs" in shown.out
     found = ok(heedful("explain", transformer, *options, "--json", "--out", "x.svg", cwd=tmp_path)).json()
     published("explanation", found)
@@ -114,7 +114,7 @@ def test_files_are_written_in_the_form_of_their_names(heedful, transformer, tmp_
     for name, begins in (("x.png", b"\x89PNG"), ("x.svg", b"<?xml"), ("x.json", b'{"version": 1')):
         done = ok(heedful("explain", transformer, "red dog", "--out", name, cwd=tmp_path))
         assert (tmp_path / name).read_bytes().startswith(begins)
-        assert f"written: {name}" in done.err
+        assert f"wrote {name}" in done.err
     printed = ok(heedful("explain", transformer, "red dog", "--json", cwd=tmp_path)).out
     assert (tmp_path / "x.json").read_text("utf-8") == printed
 
@@ -129,12 +129,12 @@ def refused(done, *messages, status=2):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["red", "--out", "x.pdf"], "--out x.pdf: the name ends in .html, .svg, .png or .json"),
+        (["red", "--out", "x.pdf"], "--out x.pdf: file name must end in .html, .svg, .png or .json"),
         (["red", "--layer", "2"], "there is no layer 2: the model has 1 with attention"),
         (["red", "--head", "3"], "there is no head 3: a layer has 2"),
         (["red", "--kind", "croos"], "(did you mean 'cross'?)"),
         (["red", "--view", "loss"], "(did you mean 'losses'?)"),
-        (["red", "--pair", "dog"], "reads one text"),
+        (["red", "--pair", "dog"], "reads a single text"),
         (["", "--json"], "the input is empty"),
         (["red dog", "--limit", "1e-7"], "raise the limit"),
         (["red", "--decoding", "kind=best"], "decoding"),

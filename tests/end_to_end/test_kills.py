@@ -131,7 +131,7 @@ def test_a_stopped_training_says_how_to_go_on(heedful, corpus):
     os.kill(process.pid, signal.SIGINT)
     done = process.wait()
     assert (done.status, done.out) == (130, "run\n")
-    assert "asked to stop" in done.err
+    assert "interrupted" in done.err
     assert "heedful train run --resume" in done.err
 
 
@@ -143,7 +143,7 @@ def test_an_interrupt_while_the_data_are_prepared_leaves_nothing(heedful, corpus
     os.kill(process.pid, signal.SIGINT)
     done = process.wait()
     assert (done.status, done.out) == (130, "")
-    assert done.err.endswith("heedful: stopped\n")
+    assert done.err.endswith("heedful: interrupted\n")
     assert not (corpus / "run").exists()
 
 

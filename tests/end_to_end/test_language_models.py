@@ -181,7 +181,7 @@ def test_a_run_is_resumed_and_described(heedful, tmp_path):
         (["--beam", "3"], "a sampling has no beam"),
         (["--decoding", "max_length.cap=9"], "set completion.max_new_tokens instead"),
         (["--stream", "--decoding", "kind=beam"], "a beam search has no final token before its end"),
-        (["--stream", "--jsonl"], "leave --jsonl away"),
+        (["--stream", "--jsonl"], "remove --jsonl"),
         (["--prefix", "corpus/1.txt"], "prefix: has 294 tokens, and the model reads 16 at once"),
         (["--prefix", "corpora/1.txt"], "corpora/1.txt"),
         (["--stop", ""], "stop: give a list of texts, none of them empty"),
@@ -200,16 +200,16 @@ def test_wrong_requests_are_told_without_a_traceback(heedful, model, options, me
 def test_json_lines_of_another_task_are_told_what_they_lack(heedful, model):
     done = heedful("predict", model, "--jsonl", cwd=model.parent, stdin='{"source": "x"}\n')
     assert done.status == 2
-    assert 'standard input:1: expected an object with a text under "prompt"' in done.err
+    assert 'standard input:1: expected an object with a string under "prompt"' in done.err
 
 
 def test_a_translator_has_no_options_of_language_models(heedful, transformer, tmp_path):
     (tmp_path / "words").write_text("red", "utf-8")
     for options, message in (
-        (["--max-new-tokens", "3"], "--max-new-tokens: a run of the task translation has no such option"),
+        (["--max-new-tokens", "3"], "--max-new-tokens: not supported for task translation"),
         (["--max-new-tokens", "3"], "set --decoding max_length.cap=3"),
-        (["--stop", "x"], "--stop: a run of the task translation has no such option"),
-        (["--prefix", "words"], "--prefix: a run of the task translation has no such option"),
+        (["--stop", "x"], "--stop: not supported for task translation"),
+        (["--prefix", "words"], "--prefix: not supported for task translation"),
         (["--stream", "--beam", "2"], "use a beam of 1 (--beam 1)"),
     ):
         done = heedful("predict", transformer, *options, cwd=tmp_path, stdin="red\n")
@@ -219,5 +219,5 @@ def test_a_translator_has_no_options_of_language_models(heedful, transformer, tm
     done = heedful("evaluate", transformer, "--text", "x", cwd=tmp_path)
     assert (
         done.status,
-        "--text: a run of the task translation is scored on --data SOURCE TARGET" in done.err,
+        "--text: not supported for task translation; use --data SOURCE TARGET" in done.err,
     ) == (2, True)

@@ -109,7 +109,7 @@ def test_json_lines_without_a_path_have_an_error(heedful, folder):
         check("prediction", record)
     assert [record["id"] for record in found] == [0, 1, 2, 3, 4]
     assert [record["text"] for record in found] == ["red", "", "", "blue", ""]
-    expected = 'expected an object with a text under "picture": there is '
+    expected = 'expected an object with a string under "picture", got '
     assert [record.get("error") for record in found] == [
         None,
         f"standard input:2: {expected}null",
@@ -158,7 +158,7 @@ def test_runs_and_recipes_are_described(heedful, folder):
         (["predict", "run", "--beam", "3"], "writes nothing"),
         (["predict", "run", "--jsonl", "--alignment"], "no alignment"),
         (["evaluate", "run", "--folder", "none"], "none"),
-        (["evaluate", "run", "--folder", "test", "--text", "x"], "give one of them"),
+        (["evaluate", "run", "--folder", "test", "--text", "x"], "expected only one of these options"),
     ],
 )
 def test_wrong_requests_are_told(heedful, folder, command, message):

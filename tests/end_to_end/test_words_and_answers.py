@@ -115,7 +115,8 @@ def test_what_has_no_text_has_an_error_in_its_place(heedful, folder, run):
     assert "error" not in first
     assert first == third
     assert second["input"] == {**row, key: None}
-    assert second["error"].startswith("standard input:2: expected an object with a text under")
+    assert second["error"].startswith("standard input:2: expected an object with a string")
+    assert second["error"].endswith(f'under "{key}", got null')
 
 
 @pytest.mark.parametrize("run", NAMES)
@@ -138,10 +139,10 @@ def test_scores_and_descriptions_are_what_the_schemas_say(heedful, folder, run):
     [
         (["predict", "tagging", "--beam", "3"], "writes nothing"),
         (["predict", "tagging", "--jsonl", "--n-best", "2"], "nothing"),
-        (["predict", "tagging", "--jsonl"], 'a text under "words"'),
-        (["predict", "regression", "--jsonl"], 'a text under "text"'),
-        (["predict", "question-answering"], "2 (question, passage) with a tab between them"),
-        (["predict", "question-answering", "--jsonl", "--alignment"], 'a text under "question"'),
+        (["predict", "tagging", "--jsonl"], 'a string or a list of strings under "words"'),
+        (["predict", "regression", "--jsonl"], 'a string under "text"'),
+        (["predict", "question-answering"], "expected 2 texts separated by tabs (question, passage)"),
+        (["predict", "question-answering", "--jsonl", "--alignment"], 'a string under "question"'),
         (["evaluate", "tagging", "--stride", "3"], "has no windows"),
     ],
 )

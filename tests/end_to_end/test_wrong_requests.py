@@ -267,12 +267,12 @@ def test_resume_with_a_recipe_of_another_task(heedful, own_run, tmp_path):
 
 def test_resume_in_another_folder(heedful, own_run, tmp_path):
     done = heedful("train", own_run, "--resume", "--out", "other", cwd=tmp_path)
-    refused(done, "--out other: a run is resumed where it is")
+    refused(done, "--out other: not supported with --resume")
     assert not (tmp_path / "other").exists()
 
 
 def test_a_run_for_a_recipe(heedful, transformer, tmp_path):
-    refused(heedful("train", transformer, cwd=tmp_path), "is a run, not a recipe", "--resume")
+    refused(heedful("train", transformer, cwd=tmp_path), "expected a recipe, got a run folder", "--resume")
 
 
 @pytest.mark.parametrize("verb", ["predict", "evaluate"])
@@ -403,9 +403,9 @@ OPTIONS = [
     (["predict", "RUN", "none.txt"], ["none.txt: no such file"]),
     (
         ["predict", "RUN", "she reads"],
-        ["she reads: no such file; FILE is a file", "echo 'she reads' | heedful predict "],
+        ["she reads: no such file; FILE must be a file", "echo 'she reads' | heedful predict "],
     ),
-    (["predict", "RUN", "a long text " * 99], ["no such file; FILE is a file"]),
+    (["predict", "RUN", "a long text " * 99], ["no such file; FILE must be a file"]),
     (["predict", "RUN", "RUN"], ["is a folder, not a file"]),
     (["predict"], ["Missing argument", "RUN"]),
     (["predict", "RUN", "--bem", "3"], ["No such option", "--bem", "--beam"]),
@@ -414,15 +414,15 @@ OPTIONS = [
     (["evaluate", "RUN", "--limit", "0"], ["--limit"]),
     (["evaluate", "RUN", "--data", "only-one"], ["--data"]),
     (["evaluate", "RUN", "--data", "none.src", "none.tgt"], ["none.src: no such file"]),
-    (["evaluate", "RUN", "--table", "x"], ["--table: a run of the task translation is scored on --data"]),
+    (["evaluate", "RUN", "--table", "x"], ["--table: not supported for task translation; use --data"]),
     (["evaluate", "RUN", "--output", "no/where.jsonl"], ["no/where.jsonl: cannot be written (No such file"]),
-    (["evaluate", "RUN", "--output", "RUN"], ["is a folder, not a file"]),
+    (["evaluate", "RUN", "--output", "RUN"], ["expected a file, got a folder"]),
     (["evaluate", "RUN", "--device", "cuda:x"], ["--device cuda:x: no such device"]),
     (["train"], ["Missing argument", "RECIPE"]),
     (["train", "tiny.yaml", "--device", "tpu"], ["--device tpu: no such device"]),
     (["train", "tiny.yaml", "--print", "--bogus"], ["No such option", "--bogus"]),
-    (["train", "tiny.yaml", "--print", "--json"], ["--json: is of what a training comes to; --print"]),
-    (["recipes", "sst2", "--json"], ["--json: is of the list"]),
+    (["train", "tiny.yaml", "--print", "--json"], ["--json: not supported with --print"]),
+    (["recipes", "sst2", "--json"], ["--json: only supported for the list"]),
 ]  # fmt: skip
 
 
@@ -446,16 +446,16 @@ def test_a_gpu_that_is_not_there(heedful, transformer, tmp_path, verb):
 
 NO_INPUTS = {
     "red dog": "not JSON",
-    "3": 'expected an object with a text under "source"',
-    '{"text": "red", "id": 7}': 'expected an object with a text under "source"',
-    '{"source": null, "id": 7}': "there is null",
-    '{"source": 3, "id": 7}': "there is a number",
+    "3": 'expected an object with a string under "source"',
+    '{"text": "red", "id": 7}': 'expected an object with a string under "source"',
+    '{"source": null, "id": 7}': "got null",
+    '{"source": 3, "id": 7}': "got a number",
     '{"source": "x", "weight": NaN}': "NaN is not a JSON number",
-    '{"source": "x", "weight": 1e999}': "number out of range: 1e999",
-    f'{{"source": "x", "weight": {"1" * 5000}}}': "number out of range: it has 5,000 digits",
-    '{"source": "x", "source": "y"}': 'the key "source" appears twice',
-    '{"source": "\\ud800", "id": 7}': "half of a surrogate pair",
-    "[" * 100_000: "nested more than 200 deep",
+    '{"source": "x", "weight": 1e999}': "value out of range: 1e999",
+    f'{{"source": "x", "weight": {"1" * 5000}}}': "integers must have at most 4,300 digits, got 5,000",
+    '{"source": "x", "source": "y"}': 'duplicate key "source"',
+    '{"source": "\\ud800", "id": 7}': "unpaired surrogate",
+    "[" * 100_000: "nested at most 200 deep",
     "": "not JSON",
 }
 

@@ -1,4 +1,4 @@
-"""``heedful compare``."""
+"""The command ``heedful compare``."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -17,106 +17,108 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".svg", ".png")
 MOST = 12
-"""Validations of a run that are printed; of more, some are passed over."""
+"""Maximum rows of the printed learning curve; longer curves are subsampled."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("compare", short_help="Put runs side by side: settings, learning curves, scores.")(compare)
+    """Add the command to `app`."""
+    app.command("compare", short_help="Compare runs: settings, learning curves, scores.")(compare)
 
 
 def compare(
     runs: list[Path] = typer.Argument(
-        ..., metavar="RUN RUN...", help="Folders of runs; their training may still go on."
+        ..., metavar="RUN RUN...", help="Run folders; training may still be in progress."
     ),
     metric: str = typer.Option(
-        None, metavar="NAME", help="The curve that is shown; by default what chooses the first run's best."
+        None,
+        metavar="NAME",
+        help="Metric of the curve. [default: the metric that selects the first run's best checkpoint]",
     ),
     out: Path = typer.Option(
-        None, metavar="FILE", help="Draw the curves, over updates and over minutes: .svg or .png."
+        None, metavar="FILE", help="Plot the curves over updates and over minutes: .svg or .png."
     ),
     as_json: Json = False,
 ) -> None:
-    """Put runs side by side: settings that differ, validation scores, learning curves."""
+    """Compare runs: settings that differ, validation scores and learning curves."""
     from heedful.runs.comparing import compare as read
 
     if len(runs) < 2:
-        raise RequestError("compare takes two runs or more")
-    check_out(out, SUFFIXES, "a picture")
+        raise RequestError("compare: expected at least two runs")
+    check_out(out, SUFFIXES)
     found = read(runs)
     shown = found.shared_metric(metric) if metric or found.metrics() else None
     if out is not None:
         _draw(found, shown, out)
-        log(f"drawn: {out}")
+        log(f"wrote {out}")
     if as_json:
         json_result(found.to_dict())
         return
-    for line in _told(found, shown):
+    for line in _table_lines(found, shown):
         result(line)
     for note in found.notes:
         log(f"note: {note}")
 
 
-def _told(found: "Comparison", metric: str | None) -> Iterator[str]:
-    """Three tables: results, settings, the curve."""
+def _table_lines(found: "Comparison", metric: str | None) -> Iterator[str]:
+    """Yield the lines of three tables: results, settings that differ, learning curve."""
     names = [run.name for run in found.runs]
     measured = found.metrics()
-    head = ("run", "updates", "minutes", "ended by", "best at", *measured)
+    head = ("run", "updates", "minutes", "stopped by", "best at", *measured)
     yield from columns(
-        [head, *(_reached(run, measured) for run in found.runs)], right={1, 2, *range(4, len(head))}
+        [head, *(_result_row(run, measured) for run in found.runs)], right={1, 2, *range(4, len(head))}
     )
     yield ""
     if found.differences:
-        rows = [[key, *map(_setting, values)] for key, values in found.differences.items()]
-        yield from columns([["set otherwise", *names], *rows])
+        rows = [[key, *map(_format_setting, values)] for key, values in found.differences.items()]
+        yield from columns([["setting", *names], *rows])
     else:
-        yield "all settings are the same"
+        yield "all settings are equal"
     if metric is not None:
         yield ""
-        yield from columns(_curve(found, metric), right=set(range(len(names) + 1)))
+        yield from columns(_curve_rows(found, metric), right=set(range(len(names) + 1)))
 
 
-def _reached(run: "Learned", metrics: Sequence[str]) -> list[str]:
+def _result_row(run: "Learned", metrics: Sequence[str]) -> list[str]:
     best = run.reached
     scores = {} if best is None else best.metrics
     return [
         run.name,
         f"{run.updates:,}",
         f"{run.seconds / 60:.1f}",
-        run.ended or "not yet",
+        run.ended or "running",
         "–" if best is None else f"{best.update:,}",
         *(_number(scores.get(name)) for name in metrics),
     ]
 
 
-def _curve(found: "Comparison", metric: str) -> list[list[str]]:
-    """The metric of every run after the same updates; of many, about as many as are read with pleasure."""
-    own = [{v.update: v.metrics.get(metric) for v in run.curve} for run in found.runs]
-    updates = sorted({update for curve in own for update in curve})
+def _curve_rows(found: "Comparison", metric: str) -> list[list[str]]:
+    """Return rows with the metric of every run per validated update, at most `MOST` of them."""
+    curves = [{v.update: v.metrics.get(metric) for v in run.curve} for run in found.runs]
+    updates = sorted({update for curve in curves for update in curve})
     step = -(-len(updates) // MOST)
     kept = updates[::-1][::step][::-1] if updates else []
     head = [f"{metric} after update", *(run.name for run in found.runs)]
-    return [head, *([f"{update:,}", *(_number(curve.get(update)) for curve in own)] for update in kept)]
+    return [head, *([f"{update:,}", *(_number(curve.get(update)) for curve in curves)] for update in kept)]
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def _setting(value: Any) -> str:
-    """As in a recipe."""
+def _format_setting(value: Any) -> str:
+    """Format a value as recipes do."""
     from heedful.runs.comparing import ABSENT
 
     return str(value) if value is ABSENT else json.dumps(value, ensure_ascii=False).strip('"')
 
 
 def _draw(found: "Comparison", metric: str | None, out: Path) -> None:
-    """Over updates and over minutes: what learns faster a step need not learn faster."""
+    """Plot the metric over updates and over minutes, since steps may differ in cost."""
     from heedful.explain.picture import save
     from heedful.lab.drawing import draw
 
     if metric is None:
-        raise RequestError("there is nothing to draw: nothing is validated yet")
+        raise RequestError("--out: nothing to plot: no run has a validation yet")
     save(draw(_panel(found, metric, minutes=False), _panel(found, metric, minutes=True)), out)
 
 

@@ -1,4 +1,4 @@
-"""``heedful demo``."""
+"""The command ``heedful demo``."""
 
 import shlex
 import shutil
@@ -28,58 +28,58 @@ PICTURE = "alignment.png"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("demo", short_help="Train a small translator, and see where it looks.")(demo)
+    """Add the command to `app`."""
+    app.command("demo", short_help="Train a small translator and show its attention.")(demo)
 
 
 def demo(
     language: str = typer.Option("ta", help="Translate English to ta (Tamil) or de (German)."),
-    out: Path = typer.Option(None, help="The run's folder. [default: runs/demo-LANGUAGE]"),
-    quick: bool = typer.Option(False, "--quick", help="Train for seconds, only to see that all works."),
+    out: Path = typer.Option(None, help="Run folder. [default: runs/demo-LANGUAGE]"),
+    quick: bool = typer.Option(False, "--quick", help="Train for a few seconds, as a smoke test."),
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Train a small translator, offline; translate, score it, and see where it looks."""
+    """Train a small translator offline, then translate, score and show its attention."""
     from heedful.runs.demo import QUICK_SENTENCES, compare, language_of
     from heedful.runs.run import load
 
     to = language_of(language)
     folder = out or Path("runs") / f"demo-{to}{'-quick' if quick else ''}"
-    beginning = _train(folder, to, quick, device)
+    start = _train(folder, to, quick, device)
     run = load(folder, device=device)
-    log("translating the test sentences, which hold pairs of words that no training sentence has together")
+    log("translating the test sentences (they contain word pairs that never occur together in training)")
     comparison = compare(run, to, QUICK_SENTENCES if quick else None)
-    look = _look(run, to, JUDGED_QUICK if quick else JUDGED)
-    _draw(look, folder / PICTURE)
+    example = _aligned_example(run, to, JUDGED_QUICK if quick else JUDGED)
+    _draw(example, folder / PICTURE)
     if as_json:
-        json_result(_plain(folder, to, quick, beginning, run, comparison, look))
+        json_result(_plain(folder, to, quick, start, run, comparison, example))
         return
     _show_translations(comparison)
     _show_scores(comparison, quick)
-    _show_look(look, folder / PICTURE)
+    _show_alignment(example, folder / PICTURE)
     _show_next(folder, comparison)
 
 
 def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beginning":
-    """Train the demo's run, or finish it, or find it finished; says which."""
+    """Train or resume the demo run unless it is finished; return the state it was in."""
     from heedful.runs import demo as work
     from heedful.training.callbacks import JsonLines, Progress
 
     recipe = work.recipe_of(language, quick)
-    beginning = work.beginning(folder, recipe)
-    if beginning == "finished":
-        log(f"{folder} is trained already, and is used as it is")
-        return beginning
+    start = work.beginning(folder, recipe)
+    if start == "finished":
+        log(f"{folder}: already trained; reusing it")
+        return start
     minutes = f" (about {recipe.expected.minutes:g} minutes on 2 cores)" if recipe.expected.minutes else ""
-    if beginning == "interrupted":
-        log(f"going on with the training in {folder}, which was interrupted")
+    if start == "interrupted":
+        log(f"resuming the interrupted training in {folder}")
     else:
         name = work.NAMES[language]
-        log(f"training a translator from English to {name}, in {folder}{'' if quick else minutes}")
+        log(f"training a translator from English to {name} in {folder}{'' if quick else minutes}")
     trained = work.train(
         folder,
         recipe,
-        beginning,
+        start,
         device=device,
         callbacks=lambda made: [
             JsonLines(made.metrics, recipe.training.log_every),
@@ -87,14 +87,14 @@ def _train(folder: Path, language: "Language", quick: bool, device: str) -> "Beg
         ],
     )
     if trained.result.stopped == "signal":
-        log("stopped; the same command goes on from here")
+        log("stopped; run the same command again to resume")
         raise typer.Exit(130)
-    return beginning
+    return start
 
 
 @dataclass(frozen=True)
-class _Look:
-    """One sentence, its translation, and the part of the attention that aligns best."""
+class _AlignedExample:
+    """One sentence, its translation, and the attention weights that align best."""
 
     source: str
     reference: str
@@ -108,12 +108,12 @@ class _Look:
 
     @property
     def note(self) -> str:
-        """Which part of the attention it is."""
+        """Caption that names the layer or head."""
         return f"attention of {self.choice}"
 
 
-def _look(run: "Run", language: "Language", judged: int) -> _Look:
-    """Translate one sentence with its alignment, by the layer or head that aligns validation data best."""
+def _aligned_example(run: "Run", language: "Language", judged: int) -> _AlignedExample:
+    """Translate one sentence and align it by the layer or head that aligns validation data best."""
     from heedful.explain.alignment import from_prediction, teacher_forced
     from heedful.explain.best_head import keep
     from heedful.explain.error_rates import links_of, most_accurate, rated
@@ -125,11 +125,11 @@ def _look(run: "Run", language: "Language", judged: int) -> _Look:
     gold = [Alignment(frozenset(p.alignment), frozenset()) for p in pairs]
     table = rated(links_of(seen), gold)
     best = most_accurate(table)
-    keep(run, table, len(pairs))  # heedful explain shows it first
+    keep(run, table, len(pairs))  # `heedful explain` shows this head first
     pair = drawn_pair(language)
     prediction = run.predict([pair.source], alignment=True)[0]
     own = from_prediction(prediction, run.processor)
-    return _Look(
+    return _AlignedExample(
         pair.source,
         pair.target,
         prediction,
@@ -142,38 +142,41 @@ def _look(run: "Run", language: "Language", judged: int) -> _Look:
     )
 
 
-def _draw(look: _Look, path: Path) -> None:
-    """The picture in the run's folder."""
+def _draw(example: _AlignedExample, path: Path) -> None:
+    """Save the alignment heat map."""
     from heedful.explain.picture import heat_map, save
 
-    title = f"{look.source}\n{look.prediction.text}"
-    save(heat_map(look.source_words, look.target_words, look.weights, title=title, note=look.note), path)
+    title = f"{example.source}\n{example.prediction.text}"
+    save(
+        heat_map(example.source_words, example.target_words, example.weights, title=title, note=example.note),
+        path,
+    )
 
 
 def _show_translations(comparison: "Comparison") -> None:
     own = comparison.evaluation
     step = max(1, len(own.sources) // SHOWN)
-    result("Sentences that were held out\n")
+    result("Held-out sentences\n")
     for i in range(0, min(len(own.sources), SHOWN * step), step):
         _show_pair(own.sources[i], own.references[i], own.predictions[i].text)
     n, n_exact = len(own.sources), round(comparison.exact * len(own.sources))
-    result(f"Of {n:,} such sentences, {n_exact:,} are translated word for word as in the reference.\n")
+    result(f"{n_exact:,} of {n:,} test sentences are translated exactly as in the reference.\n")
 
 
 def _show_pair(source: str, reference: str, translation: str) -> None:
-    """Three lines, or more where the terminal is too narrow."""
+    """Print source, reference and translation, wrapped to the terminal width."""
     for label, text in (("English", source), ("reference", reference), ("translation", translation)):
         result(fill(text, _width(), initial_indent=f"  {label:<13}", subsequent_indent=" " * 15))
     result("")
 
 
 def _width() -> int:
-    """Of the terminal; 80 where there is none."""
+    """Return the terminal width; 80 if there is no terminal."""
     return max(40, get_terminal_size((80, 24)).columns)
 
 
 def _show_scores(comparison: "Comparison", quick: bool) -> None:
-    """A line for each translator, then the signatures."""
+    """Print one line per system, then the signatures of the metrics."""
     from heedful.runs.demo import MODEL
 
     first = next(iter(comparison.scores.values()))
@@ -184,55 +187,55 @@ def _show_scores(comparison: "Comparison", quick: bool) -> None:
     result("")
     for score in first:
         result(f"  {score.name}: {score.signature}")
-    result("  The other two know the dictionary, and keep the order of the English words.")
+    result("  Baselines: word-by-word dictionary translation in English word order.")
     if quick:
-        result("  After a quick training, the model's scores mean nothing.")
+        result("  The model's scores are not meaningful after --quick training.")
     result("")
 
 
-def _show_look(look: _Look, picture: Path) -> None:
+def _show_alignment(example: _AlignedExample, picture: Path) -> None:
     from heedful.explain.terminal import choose_style, heat_map
 
-    result("Where the model looks while it writes")
+    result("Attention of each target word over the source words")
     result("")
-    _show_pair(look.source, look.reference, look.prediction.text)
+    _show_pair(example.source, example.reference, example.prediction.text)
     style = choose_style(sys.stdout)
-    result(heat_map(look.source_words, look.target_words, look.weights, style=style, width=_width()))
-    result(f"\n  This is the {look.note}: it aligns words best")
-    result(f"  (alignment error rate {look.error_rate:.2f} on {look.judged} validation sentences).")
-    result(f"  The same as a picture: {picture}\n")
+    result(heat_map(example.source_words, example.target_words, example.weights, style=style, width=_width()))
+    result(f"\n  Shown: {example.note}, which aligns words best")
+    result(f"  (alignment error rate {example.error_rate:.2f} on {example.judged} validation sentences).")
+    result(f"  Saved as an image: {picture}\n")
 
 
 def _show_next(folder: Path, comparison: "Comparison") -> None:
-    """Commands to go on with, each ready to be pasted."""
+    """Print follow-up commands, quoted for the shell."""
     run = shlex.quote(str(folder))
     sentence = shlex.quote(min(comparison.evaluation.sources[:20], key=len))
     commands = {
         f"echo {sentence} | heedful predict {run}": "translate",
-        f"heedful evaluate {run}": "all scores",
-        f"heedful describe {run}": "count its parameters",
-        "heedful recipes my-own-files > mine.yaml": "a recipe for your own text",
-        "heedful train mine.yaml": "once it names your files",
+        f"heedful evaluate {run}": "compute all scores",
+        f"heedful describe {run}": "count parameters",
+        "heedful recipes my-own-files > mine.yaml": "write a recipe for your own text",
+        "heedful train mine.yaml": "train after adding your files to it",
     }
     width = max(map(len, commands))
-    result("What to try next\n")
+    result("Next steps\n")
     for command, purpose in commands.items():
         result(f"  {command:<{width}}  # {purpose}")
     if shutil.which("heedful") is None:
         scripts = shlex.quote(str(Path(sys.executable).parent))
-        result(f"\nfirst, so that your shell finds the command:  export PATH={scripts}:$PATH")
+        result(f"\nfirst add the command to your PATH:  export PATH={scripts}:$PATH")
 
 
 def _plain(
     folder: Path,
     language: "Language",
     quick: bool,
-    beginning: "Beginning",
+    start: "Beginning",
     run: "Run",
     comparison: "Comparison",
-    look: _Look,
+    example: _AlignedExample,
 ) -> dict[str, Any]:
-    """All of it, as ``docs/schemas/demo.schema.json`` has it."""
+    """Return the result as described by ``docs/schemas/demo.schema.json``."""
     own = comparison.evaluation
     rows = zip(own.sources, own.references, own.predictions, strict=True)
     return {
@@ -240,20 +243,20 @@ def _plain(
         "run": str(folder),
         "language": language,
         "quick": quick,
-        "beginning": beginning,
+        "beginning": start,
         "sentences": [{"source": s, "reference": r, "translation": p.text} for s, r, p in rows],
         "exact": comparison.exact,
         "scores": {name: [s.to_dict() for s in scores] for name, scores in comparison.scores.items()},
         "alignment": {
-            "source": look.source,
-            "reference": look.reference,
-            "translation": look.prediction.text,
-            "source_words": list(look.source_words),
-            "target_words": list(look.target_words),
-            "weights": look.weights.tolist(),
-            "layer": look.choice.layer + 1,
-            "head": None if look.choice.head is None else look.choice.head + 1,
-            "error_rate": look.error_rate,
+            "source": example.source,
+            "reference": example.reference,
+            "translation": example.prediction.text,
+            "source_words": list(example.source_words),
+            "target_words": list(example.target_words),
+            "weights": example.weights.tolist(),
+            "layer": example.choice.layer + 1,
+            "head": None if example.choice.head is None else example.choice.head + 1,
+            "error_rate": example.error_rate,
             "picture": str(folder / PICTURE),
         },
     }

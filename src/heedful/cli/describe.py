@@ -1,4 +1,4 @@
-"""``heedful describe``."""
+"""The command ``heedful describe``."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -14,33 +14,35 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
+    """Add the command to `app`."""
     app.command("describe")(describe)
 
 
 def describe(
-    what: str = typer.Argument(..., metavar="NAME|RECIPE|RUN", help="A model's name, a recipe or a run."),
+    what: str = typer.Argument(..., metavar="NAME|RECIPE|RUN", help="Model name, recipe or run folder."),
     overrides: list[str] = typer.Argument(
         None,
         metavar="KEY=VALUE",
-        help="Changes: vocab_size=32000, source_vocab, target_vocab, n_classes; n_heads=16 for a model's "
-        "name; model.n_heads=16 for a recipe or run.",
+        help="Override settings: vocab_size=32000, source_vocab, target_vocab, n_classes; n_heads=16 for a "
+        "model name; model.n_heads=16 for a recipe or run.",
     ),
-    batch: int = typer.Option(None, min=1, metavar="TOKENS", help="Target tokens of a batch, for memory."),
+    batch: int = typer.Option(None, min=1, metavar="TOKENS", help="Target tokens per batch, for memory."),
     length: int = typer.Option(
-        None, min=1, help="Tokens of a sentence, for FLOPs.  [default: 32, or those of a picture]"
+        None, min=1, help="Tokens per sequence, for FLOPs.  [default: 32, or the patches of an image]"
     ),
-    source_length: int = typer.Option(None, min=1, help="Of a source sentence, where it differs."),
+    source_length: int = typer.Option(
+        None, min=1, help="Tokens per source sequence, if different from --length."
+    ),
     time: bool = typer.Option(
         False,
         "--time",
-        help="Also make a few updates here, and say how long they take: on the recipe's data, if they are at "
-        "hand and no sizes or lengths are given; else on made-up tokens.",
+        help="Also run and time a few updates on this machine: on the recipe's data if available and no size "
+        "or length is given, else on random tokens.",
     ),
-    device: str = typer.Option("auto", help="Where to make them: auto, cpu, cuda or cuda:N."),
+    device: str = typer.Option("auto", help="Device for --time: auto, cpu, cuda or cuda:N."),
     as_json: Json = False,
 ) -> None:
-    """Count parameters, FLOPs and memory, line by line, as a lecture would; with --time, time an update."""
+    """Count parameters, FLOPs and memory of each part of a model; with --time, also time an update."""
     from heedful.ledger import describing
 
     changes = overrides or []
@@ -60,7 +62,7 @@ def describe(
 
 
 def _show(ledger: "Ledger") -> None:
-    """A table for a person at a terminal."""
+    """Print a table for a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -86,7 +88,7 @@ def _show(ledger: "Ledger") -> None:
     console.print()
     for line in summary(ledger):
         console.print(escaped(line), markup=False)
-    console.print(f"\nmemory for training on {ledger.tokens:,} target tokens at once, fp32")
+    console.print(f"\ntraining memory for {ledger.tokens:,} target tokens per batch, fp32")
     console.print(needs)
     for number, line in enumerate(timing(ledger)):
         console.print(line if number else f"\n{line}", markup=False)

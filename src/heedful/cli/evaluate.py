@@ -1,4 +1,4 @@
-"""``heedful evaluate``."""
+"""The command ``heedful evaluate``."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,49 +23,51 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sources:
-    """Which data: a data set of the recipe, or the user's own files."""
+    """Options that select the data: a data set of the recipe, or the user's own files."""
 
     split: Annotated[
-        str, typer.Option(help="test (all test sets), valid, train, or one test set's name.")
+        str,
+        typer.Option(help="Data to score on: test (all test sets), valid, train, or the name of a test set."),
     ] = "test"
     data: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="SOURCE TARGET", help="Score on these two aligned files instead."),
+        typer.Option(metavar="SOURCE TARGET", help="Score on these two line-aligned files instead."),
     ] = None
     text: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Score a language model, masked or not, on this file instead; may be repeated.",
+            help="Score a causal or masked language model on this text file instead; may be repeated.",
         ),
     ] = None
     table: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Score a classifier (tagger, captioner …) on a table like the recipe's, on one whose first "
-            "line names the columns, or on JSON lines.",
+            help="Score a classifier, tagger, captioner etc. on this table instead: in the recipe's format, "
+            "with column names in the first line, or as JSON lines.",
         ),
     ] = None
     folder: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Score a classifier of pictures on this folder, with a folder for each label; or a "
-            "captioner.",
+            help="Score an image classifier on this folder, with one subfolder per label; or a captioner.",
         ),
     ] = None
 
     def check(self) -> None:
-        """Refuse files for several tasks."""
+        """Raise `RequestError` if more than one data option is given."""
         if len(given := self._given()) > 1:
-            raise RequestError(f"{' and '.join(f'--{form}' for form in given)}: give one of them")
+            raise RequestError(
+                f"{' and '.join(f'--{form}' for form in given)}: expected only one of these options"
+            )
 
     def chosen(self, run: "Run") -> "dict[str, SourceConfig]":
-        """The data sets by their names.
+        """Return the selected data sets by name.
 
         Raises:
-            RequestError: the run's task is not scored on such files, or one is not there.
+            RequestError: the run's task does not support the data option, or a file does not exist.
         """
         from heedful.data.lines import find
         from heedful.runs.evaluate import as_options, chosen_splits
@@ -74,14 +76,14 @@ class Sources:
         for form, files in given.items():
             if form not in run.kind.own_data:
                 task, own = run.recipe.task.kind, as_options(run.kind.own_data)
-                raise RequestError(f"--{form}: a run of the task {task} is scored on {own}")
+                raise RequestError(f"--{form}: not supported for task {task}; use {own}")
             if form in ("data", "table"):  # the others may be folders
                 for file in files:
                     find(str(file), Path())
         return chosen_splits(run, self.split, next(iter(given.values()), None))
 
     def _given(self) -> "dict[OwnData, Sequence[Path]]":
-        """The files to score on instead of the recipe's, by the form that they have."""
+        """Return the user's files by data option."""
         table, folder = [self.table] if self.table else None, [self.folder] if self.folder else None
         forms: dict[OwnData, Sequence[Path] | None]
         forms = {"data": self.data, "text": self.text, "table": table, "folder": folder}
@@ -89,46 +91,49 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Judging:
-    """Whether and how attention is held against gold alignments."""
+class AlignmentOptions:
+    """Options for scoring attention against gold word alignments."""
 
     alignments: Annotated[
         str | None,
         typer.Option(
             metavar="GOLD",
-            help="Score the attention instead: word alignments, a line for each sentence pair (1-1 2p3).",
+            help="Score attention against word alignments, one line per sentence pair (1-1 2p3).",
         ),
     ] = None
-    first_word: Annotated[int, typer.Option(min=0, max=1, help="What GOLD calls the first word: 0 or 1.")] = 0
+    first_word: Annotated[
+        int, typer.Option(min=0, max=1, help="Index of the first word in GOLD: 0 or 1.")
+    ] = 0
     dev: Annotated[
         int,
-        typer.Option(min=0, help="Choose the head by the first so many pairs, and report it on the others."),
+        typer.Option(min=0, help="Select the head on this many leading pairs and report it on the rest."),
     ] = 0
     head: Annotated[
         str | None,
         typer.Option(
-            metavar="LAYER.HEAD", help="Report this head, from 1; LAYER alone: the mean of its heads."
+            metavar="LAYER.HEAD",
+            help="Report this head (counted from 1); LAYER alone: the mean of its heads.",
         ),
     ] = None
     links: Annotated[
         Literal["target", "source", "both"],  # heedful.explain.alignment.Direction
         typer.Option(
-            help="target: each target word with the source word that it looks at most; source: each source "
-            "word with the target word that looks at it most; both: what is linked both ways."
+            help="target: link each target word to the source word with the highest weight; source: link "
+            "each source word to the target word with the highest weight; both: the intersection."
         ),
     ] = "target"
     step: Annotated[
         Literal["output", "input"] | None,  # heedful.objectives.guided.DecoderStep
         typer.Option(
-            help="Where a target word is looked for: output, as it is foretold; input, as it is read. "
-            "[default: both; with --head: output]"
+            help="Decoder step of a target word: output, the step that predicts it; input, the step that "
+            "reads it. [default: both; with --head: output]"
         ),
     ] = None
 
     def check(self, decoding: Decoding, extent: "Extent") -> None:
-        """Refuse options that say nothing about what is to be scored.
+        """Raise `RequestError` for options that do not apply to what is scored.
 
-        Of alignments nothing is decoded, and there are no windows.
+        Alignment scoring uses neither decoding nor windows.
         """
         own = {
             "--first-word": self.first_word,
@@ -146,12 +151,12 @@ class Judging:
         }
         for option, value in (own if self.alignments is None else decoded).items():
             if value:
-                alone = "is for --alignments GOLD"
-                why = alone if self.alignments is None else "has no meaning with --alignments"
+                missing = "requires --alignments GOLD"
+                why = missing if self.alignments is None else "is not supported with --alignments"
                 raise RequestError(f"{option} {why}")
 
     def scoring(self, limit: int | None) -> "error_rates.AlignmentScoring":
-        """As `heedful.explain.error_rates.evaluate_alignments` takes it."""
+        """Return the settings for `heedful.explain.error_rates.evaluate_alignments`."""
         from heedful.explain.alignment import STEPS, Choice
         from heedful.explain.error_rates import AlignmentScoring
 
@@ -168,101 +173,105 @@ class Judging:
         )
 
     def remember(self, run: "Run", found: "error_rates.Evaluation") -> None:
-        """Keep the head that was chosen with the run: ``explain`` shows it first."""
+        """Store the selected head in the run; ``explain`` shows it first."""
         from heedful.explain.best_head import keep
 
         shown = keep(run, found.table, found.judged)
         if shown is not None:
-            state = "is now" if shown.choice == found.chosen.choice else "stays"
-            log(f"{shown.choice} {state} the one that heedful explain shows first: {shown.why}")
+            state = "now" if shown.choice == found.chosen.choice else "still"
+            log(f"heedful explain {state} shows {shown.choice} first: {shown.why}")
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is scored, and where its single scores go."""
+    """Options for how much is scored and where the scores per example are written."""
 
     stride: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Also read a text in windows that move on by so many tokens (language models)."
+            min=1, help="Also score with sliding windows of this stride in tokens (language models)."
         ),
     ] = None
     output: Annotated[
         Path | None,
         typer.Option(
-            help="Write every sentence or document with its scores, as JSON lines; or the links found."
+            help="Write the scores of each sentence or document as JSON lines; with --alignments, the links."
         ),
     ] = None
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Score only the first so many sentences or documents.")
+        int | None, typer.Option(min=1, help="Score only this many leading sentences or documents.")
     ] = None
     evaluation: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Change a setting of the recipe's section evaluation: language=ja; may be repeated.",
+            help="Override a key of the recipe section evaluation, e.g. language=ja; may be repeated.",
         ),
     ] = None
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("evaluate", short_help="Score a run on test data.")(grouped(evaluate))
+    """Add the command to `app`."""
+    app.command("evaluate", short_help="Evaluate a run on test data.")(grouped(evaluate))
 
 
 def evaluate(
     run: options.Run,
     sources: Sources,
-    judging: Judging,
+    alignment_options: AlignmentOptions,
     extent: Extent,
     decoding: Decoding,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Score a run on test data, with what is needed to compare the scores."""
+    """Evaluate a run on test data; scores are printed with the signatures needed to compare them."""
     from heedful.runs.evaluate import with_evaluation
     from heedful.runs.run import load
 
     sources.check()
-    judging.check(decoding, extent)
+    alignment_options.check(decoding, extent)
     loaded = load(run, device=device)
     if extent.evaluation:
         loaded = with_evaluation(loaded, extent.evaluation)
-    if judging.alignments is None:
-        found = _scored(loaded, sources, extent, decoding, shown=not as_json)
+    if alignment_options.alignments is None:
+        found = _score_predictions(loaded, sources, extent, decoding, shown=not as_json)
     else:
-        found = [_judged(loaded, sources, extent, judging, shown=not as_json)]
+        found = [_score_alignments(loaded, sources, extent, alignment_options, shown=not as_json)]
     if as_json:
         json_result({"version": 1, "run": str(run), "splits": [each.to_dict() for each in found]})
 
 
-def _judged(run: "Run", sources: Sources, extent: Extent, judging: Judging, *, shown: bool) -> "Evaluation":
-    """Score the attention of one data set, show the table of all heads, and write the links of the chosen."""
+def _score_alignments(
+    run: "Run", sources: Sources, extent: Extent, alignment_options: AlignmentOptions, *, shown: bool
+) -> "Evaluation":
+    """Score attention on one data set, print a table of all heads and write the links of the selected one."""
     from heedful.explain.error_rates import evaluate_alignments
 
     chosen = sources.chosen(run)
     if len(chosen) > 1:
         known = ", ".join(chosen)
-        raise RequestError(f"--alignments are of one data set: give --data, or --split with one of {known}")
+        raise RequestError(
+            f"--alignments: expected one data set; give --data, or --split with one of {known}"
+        )
     ((name, source),) = chosen.items()
     with _to(extent.output) as write:
-        log(f"{name}: reading the attention")
-        found = evaluate_alignments(run, name, source, judging.scoring(extent.limit))
+        log(f"{name}: computing attention")
+        found = evaluate_alignments(run, name, source, alignment_options.scoring(extent.limit))
         write(found.pharaoh())
-    if judging.head is None:
-        judging.remember(run, found)
+    if alignment_options.head is None:
+        alignment_options.remember(run, found)
     if shown:
         for line in found.lines():
             result(line)
-        result(f"the head marked *: {found.chosen.choice}")
+        result(f"* marks the reported head: {found.chosen.choice}")
         _show(name, "sentences", found.scores)
     return found
 
 
-def _scored(
+def _score_predictions(
     run: "Run", sources: Sources, extent: Extent, decoding: Decoding, *, shown: bool
 ) -> "list[Evaluation]":
-    """Score one data set after the other, show each, and write what was scored in it."""
+    """Score each data set, print its scores and write its rows."""
     from heedful.runs.evaluate import evaluate as score
     from heedful.runs.kind import Scoring
 
@@ -288,7 +297,7 @@ def _scored(
 
 @contextmanager
 def _to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
-    """What writes lines to a file (`whole_file`); where there is none, they are not even made."""
+    """Yield a function that writes lines to `output`; without `output` it does not consume them."""
     if output is None:
         yield lambda lines: None
         return
@@ -297,12 +306,12 @@ def _to(output: Path | None) -> Iterator[Callable[[Iterable[str]], None]]:
 
 
 def _show(name: str, unit: str, scores: list[Any]) -> None:
-    """A line for each score: its value and its signature; and the shares that it has, below it."""
+    """Print one line per score with value and signature, followed by token shares if present."""
     result(f"{name}: {scores[0].counts.get(unit, 0):,} {unit}")
     for score in scores:
         digits = 2 if abs(score.value) >= 10 else 4
         result(f"  {score.name:<22} {score.value:>8.{digits}f}  {score.signature}")
         if shares := score.details.get("shares"):
-            told = "tokens of each: " + " ".join(f"{share:.1%}" for share in shares)
-            for line in textwrap.wrap(told, 76):
+            text = "share of tokens: " + " ".join(f"{share:.1%}" for share in shares)
+            for line in textwrap.wrap(text, 76):
                 result(f"    {line}")

@@ -1,4 +1,4 @@
-"""``heedful explain``."""
+"""The command ``heedful explain``."""
 
 import os
 import sys
@@ -38,51 +38,53 @@ PICTURES = (".svg", ".png")
 SUFFIXES = (PAGE, *PICTURES, ".json")
 GIB = 2**30
 WIDEST = 120
-"""Rows or columns of a heat map in the terminal."""
+"""Maximum rows or columns of a heat map in the terminal."""
 
 EPILOG = "\n\n".join(
     [
         "\b\nViews (--view NAME):\n" + "\n".join(f"  {name:<12} {view.says}" for name, view in VIEWS.items()),
-        "Views of all inputs together take several INPUTs, and those of a file (--inputs).",
-        "\b\nClasses of heads (--view census), each by how much more it does so than even attention would:\n"
+        "Views over all inputs read every INPUT and the lines of --inputs.",
+        "\b\nHead classes (--view census), scored relative to uniform attention:\n"
         + "\n".join(f"  {name:<15} {meaning}" for name, meaning in MEANINGS.items()),
     ]
 )
-"""Below the options."""
+"""Text below the options in the help."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is looked at: inputs, and an answer in place of the run's own."""
+    """Options for the inputs, and for a given answer instead of the predicted one."""
 
     input: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="INPUT...",
-            help="A text, two texts with a tab between, or a picture's path. - is standard input. Several "
-            "are for views that look at all of them together; the first is explained.",
+            help="A text, two texts separated by a tab, or the path of an image; - reads standard input. The "
+            "first input is explained; views over all inputs use the others too.",
         ),
     ] = None
     inputs: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Inputs of a file too, one a line; empty lines are none. - is standard input.",
+            help="Also read inputs from a file, one per line, skipping empty lines; - reads standard input.",
         ),
     ] = None
     pair: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The second text, of runs that read pairs.")
+        str | None, typer.Option(metavar="TEXT", help="The second text, for runs that read text pairs.")
     ] = None
     target: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Look at this answer (text, or label) instead of the run's own."),
+        typer.Option(
+            metavar="TEXT", help="Explain this answer (text or label) instead of the predicted one."
+        ),
     ] = None
 
     def read(self, run: "Run") -> list[Any]:
-        """All inputs as the run takes them: those that were given, then those of the file.
+        """Return the inputs in the form the run takes: arguments first, then the lines of ``--inputs``.
 
         Raises:
-            RequestError: there are none, or a second text of several first ones.
+            RequestError: there is no input, or ``--pair`` is given with several inputs.
         """
         texts = self._texts()
         if not run.kind.pictures(run.recipe):
@@ -91,68 +93,72 @@ class Inputs:
         most = len(run.kind.inputs(run.recipe)) + len(run.kind.optional(run.recipe))
         if self.pair is not None:
             if most == 1:
-                raise RequestError(f"--pair: a run of the task {run.recipe.task.kind} reads one text")
+                raise RequestError(f"--pair: task {run.recipe.task.kind} reads a single text; remove --pair")
             if len(texts) > 1:
-                raise RequestError("--pair: of several inputs, write both texts of each with a tab between")
+                raise RequestError(
+                    "--pair: not supported with several inputs; separate the two texts of each by a tab"
+                )
             return [(texts[0], from_command_line(self.pair))]
         if most == 1:
             return list(texts)
         return [tuple(text.split("\t")) if "\t" in text else text for text in texts]
 
     def _log_files(self) -> None:
-        """Say which of the inputs that are read as texts are names of files."""
+        """Log the text inputs that are also names of files."""
         for text in self.input or []:
             if os.path.isfile(text):
-                log(
-                    f"heedful: {text!r} is read as a text; of the file of this name, --inputs reads the lines"
-                )
+                log(f"heedful: {text!r} is read as a text; to read the lines of this file, use --inputs")
 
     def _texts(self) -> list[str]:
         given = self.input or []
         if self.inputs == "-" and "-" in given:
-            raise RequestError("--inputs -: standard input is an INPUT already")
+            raise RequestError("--inputs -: INPUT already reads standard input")
         texts = [Source.of(text).text() if text == "-" else text for text in given]
         if self.inputs is not None:
             texts += [line for line in Source.of(self.inputs).lines() if line.strip()]
         if not texts:
             file = self.inputs
-            what = f"{file}: there is no input in it" if file else "no input: give INPUT, or --inputs FILE"
+            what = f"{file}: contains no input" if file else "no input: give INPUT or --inputs FILE"
             raise RequestError(what)
         return texts
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Whose attention is shown, and which views besides; layers and heads are counted from 1."""
+    """Options that select attention heads and views; layers and heads are counted from 1."""
 
-    layer: Annotated[list[int] | None, typer.Option(min=1, help="Only this layer; may be repeated.")] = None
+    layer: Annotated[list[int] | None, typer.Option(min=1, help="Show only this layer; may be repeated.")] = (
+        None
+    )
     head: Annotated[
-        list[int] | None, typer.Option(min=1, help="Only this head of each layer; may be repeated.")
+        list[int] | None, typer.Option(min=1, help="Show only this head of each layer; may be repeated.")
     ] = None
     kind: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND", help="Only this attention: self, causal or cross; may be repeated."),
+        typer.Option(
+            metavar="KIND", help="Show only this kind of attention: self, causal or cross; may be repeated."
+        ),
     ] = None
     view: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help=f"Add a view (below): {', '.join(VIEWS)}; may be repeated. {ALL}: those that this run and "
-            "input have.",
+            help=f"Add a view (below): {', '.join(VIEWS)}; may be repeated. {ALL}: every view that "
+            "this run and input support.",
         ),
     ] = None
 
     @property
     def views(self) -> list[str]:
-        """Their names."""
+        """Names of the requested views."""
         return self.view or []
 
     def maps(self, run: "Run") -> "Selection":
-        """Whose attention is looked at."""
+        """Return the attention to capture."""
         from heedful.explain.attention_sites import Selection, points
 
         kinds = self.kind or None
-        # A model without attention still has the views that are asked for.
+        # A model without attention can still have the requested views.
         if self.views and not kinds and not points(run.model):
             kinds = []
         layers, heads = ([n - 1 for n in given] if given else None for given in (self.layer, self.head))
@@ -161,66 +167,68 @@ class Attention:
 
 @dataclass(frozen=True)
 class Answer:
-    """How the run writes its answer, and which of its answers is looked at."""
+    """Options for decoding and for choosing one of the answers."""
 
     decoding: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Change how the answer is written; may be repeated."),
+        typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated."),
     ] = None
-    alternative: Annotated[int, typer.Option(min=0, help="Which of the run's answers; 0 is the best.")] = 0
+    alternative: Annotated[int, typer.Option(min=0, help="Rank of the answer to explain; 0 is the best.")] = 0
 
 
 @dataclass(frozen=True)
 class Form:
-    """In which form it is shown, and how much of it."""
+    """Options for the format and size of the output."""
 
     exact: Annotated[
         list[str] | None,
         typer.Option(
             metavar="LAYER.HEAD",
-            help="Have every weight of this head in the page (LAYER: of all its heads); may be repeated. A "
-            "page of long inputs otherwise has the strongest links of each row.",
+            help="Include every weight of this head in the page (LAYER: of all its heads); may be repeated. "
+            "Otherwise pages of long inputs contain only the strongest links of each row.",
         ),
     ] = None
-    tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens, and not whole words.")] = False
-    limit: Annotated[float, typer.Option(metavar="GIB", help="Memory that attention weights may take.")] = 1.0
+    tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens instead of words.")] = False
+    limit: Annotated[float, typer.Option(metavar="GIB", help="Memory limit for attention weights.")] = 1.0
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write a page (.html), a picture (.svg, .png: of the view, else of attention) or data "
-            "(.json).",
+            help="Write a self-contained page (.html), an image (.svg, .png: of the view, else of attention) "
+            "or data (.json).",
         ),
     ] = None
     as_json: Json = False
 
     @property
     def memory(self) -> int:
-        """In bytes.
+        """Memory limit in bytes.
 
         Raises:
-            RequestError: it is no number of GiB, or none is left.
+            RequestError: the limit is not a positive finite number.
         """
         if not 0 < self.limit * GIB < inf:
-            raise RequestError(f"--limit {self.limit:g}: expected a number of GiB above 0")
+            raise RequestError(f"--limit must be a positive number of GiB, got {self.limit:g}")
         return int(self.limit * GIB)
 
     @property
     def every_weight(self) -> "list[Choice]":
-        """The heads of which a page has every weight.
+        """Heads whose weights are all included in the page.
 
         Raises:
-            RequestError: no page is written, or a name is none.
+            RequestError: no page is written, or a name is invalid.
         """
         if not self.exact:
             return []
         if self.out is None or self.out.suffix.lower() != PAGE:
-            raise RequestError(f"--exact: it is for pages (--out NAME{PAGE}); data (.json) has every weight")
+            raise RequestError(
+                f"--exact: requires a page (--out NAME{PAGE}); .json files contain every weight"
+            )
         from heedful.explain.alignment import Choice
 
         return [Choice.parse(name, "--exact") for name in self.exact]
 
     def check(self, views: Sequence[str]) -> None:
-        """See, before anything is looked at, that the views are there and can be shown so."""
+        """Check, before any work, that the views exist and support the output format."""
         check_out(self.out, SUFFIXES)
         check_names(views)
         if self.out is not None and self.out.suffix.lower() in PICTURES:
@@ -228,9 +236,9 @@ class Form:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
+    """Add the command to `app`."""
     command = app.command(
-        "explain", short_help="Show where a run looks while it answers an input.", epilog=EPILOG
+        "explain", short_help="Show the attention of a run for an input, and other views.", epilog=EPILOG
     )
     command(grouped(explain))
 
@@ -243,17 +251,17 @@ def explain(
     form: Form,
     device: Device = "auto",
 ) -> None:
-    """Show where a run looks while it answers an input: layers and heads are counted from 1."""
+    """Show the attention of a run while it answers an input; layers and heads are counted from 1."""
     form.check(attention.views)
     memory, exact = form.memory, form.every_weight
     from heedful.runs.run import load
 
     seen = _seen(load(run, device=device), inputs, attention, answer, memory)
     if ALL in attention.views:
-        _log_left_out(seen)
+        _log_unavailable_views(seen)
     if form.out is not None:
         _write(seen, form.out, form.tokens, exact)
-        log(f"written: {form.out}")
+        log(f"wrote {form.out}")
     if form.as_json:
         from heedful.explain.jsonable import pieces
 
@@ -263,34 +271,34 @@ def explain(
 
 
 def _seen(run: "Run", inputs: Inputs, attention: Attention, answer: Answer, memory: int) -> "Explanation":
-    """The explanation of the first input; maps may take so many bytes of memory."""
+    """Explain the first input; attention maps use at most `memory` bytes."""
     from heedful.explain.explaining import explain_input
     from heedful.explain.reading import AnswerOptions
 
     maps = attention.maps(run)
     first, *others = inputs.read(run)
     if others:
-        log(f"heedful: looking at {1 + len(others):,} inputs")
+        log(f"heedful: explaining {1 + len(others):,} inputs")
     decoding = changed_decoding(run.recipe.decoding, answer.decoding)
     target = None if inputs.target is None else from_command_line(inputs.target)
-    asked = AnswerOptions(decoding, target, answer.alternative)
+    answer_options = AnswerOptions(decoding, target, answer.alternative)
     return explain_input(
-        run, first, maps=maps, asked=asked, views=attention.views, others=others, limit=memory
+        run, first, maps=maps, asked=answer_options, views=attention.views, others=others, limit=memory
     )
 
 
-def _log_left_out(seen: "Explanation") -> None:
-    """Which views this run or input has not, and why."""
+def _log_unavailable_views(seen: "Explanation") -> None:
+    """Log the views that this run or input does not support, and why."""
     for name, view in VIEWS.items():
         if name not in seen.more:
-            log(f"heedful: the view {name} is left out: {seen.absent.get(name, f'it needs {view.needs}')}")
+            log(f"heedful: view {name} is not available: {seen.absent.get(name, f'it needs {view.needs}')}")
 
 
 # Files -----------------------------------------------------------------------------------------------------
 
 
 def _write(seen: "Explanation", out: Path, tokens: bool, exact: "Sequence[Choice]") -> None:
-    """The explanation in the form that the name's ending says; a page with all weights of some heads."""
+    """Write the explanation in the format given by the suffix of `out`."""
     if out.suffix.lower() in PICTURES:
         from heedful.explain.figure import figure_of
         from heedful.explain.picture import save
@@ -316,10 +324,10 @@ def _page(seen: "Explanation", exact: "Sequence[Choice]") -> str:
 
 
 def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
-    """Of every kind of attention that has the layer: the taps, and the head, or all heads that are shown.
+    """Return (tap, head) pairs of the chosen layer: the chosen head, or all captured heads.
 
     Raises:
-        RequestError: there are none.
+        RequestError: no such head was captured.
     """
     found = [
         (each.tap, head)
@@ -332,9 +340,9 @@ def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
         name = f"{choice.layer + 1}" if choice.head is None else f"{choice.layer + 1}.{choice.head + 1}"
         layers = sorted({each.layer + 1 for each in seen.maps})
         heads = sorted({head + 1 for each in seen.maps for head in each.heads})
-        shown = f"shown are layers {', '.join(map(str, layers))} with heads {', '.join(map(str, heads))}"
+        shown = f"expected layers {', '.join(map(str, layers))} and heads {', '.join(map(str, heads))}"
         raise RequestError(
-            f"--exact {name}: no such head is shown; {shown if layers else 'no head is shown'}"
+            f"--exact {name}: this head is not shown; {shown if layers else 'no head is shown'}"
         )
     return found
 
@@ -343,12 +351,12 @@ def _heads(seen: "Explanation", choice: "Choice") -> list[tuple[str, int]]:
 
 
 def _show(seen: "Explanation", tokens: bool) -> None:
-    """The answer, the strongest links, and the views that were asked for."""
+    """Print the answer, the strongest links and the requested views."""
     result(f"{seen.task}: {one_line(str(seen.answer.get('text', '')))}")
     if note := seen.answer.get("note"):
         result(f"  ({note})")
     if (follows := seen.answer.get("follows")) is not None:
-        result(f"  (the second text follows the first: probability {follows:.2f})")
+        result(f"  (probability that the second text follows the first: {follows:.2f})")
     result("")
     if seen.maps:
         _show_maps(seen, tokens)

@@ -1,4 +1,4 @@
-"""``heedful export``."""
+"""The command ``heedful export``."""
 
 from pathlib import Path
 
@@ -8,22 +8,22 @@ from heedful.cli.output import log, result
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("export", short_help="Write a run as transformers reads it.")(export)
+    """Add the command to `app`."""
+    app.command("export", short_help="Export a run for Hugging Face transformers.")(export)
 
 
 def export(
-    run: Path = typer.Argument(..., metavar="RUN", help="A run's folder."),
+    run: Path = typer.Argument(..., metavar="RUN", help="Run folder."),
     to: str = typer.Option(
         ...,
         "--to",
         metavar="FORMAT",
-        help="gpt2 (language models), marian (translators), bert (masked models, and what answers for texts) "
-        "or vit (classifiers of pictures).",
+        help="gpt2 (language models), marian (translation), bert (masked language models and text encoders "
+        "with task heads) or vit (image classification).",
     ),
-    out: Path = typer.Option(None, help="The folder to write. [default: RUN-FORMAT]"),
+    out: Path = typer.Option(None, help="Output folder. [default: RUN-FORMAT]"),
 ) -> None:
-    """Write a run as a folder that transformers loads: its weights, configuration and tokenizer."""
+    """Export weights, configuration and tokenizer of a run to a folder that transformers can load."""
     from heedful.interop.exporting import export_run
 
     folder = export_run(run, to, out, log)

@@ -1,4 +1,4 @@
-"""``heedful import``."""
+"""The command ``heedful import``."""
 
 from pathlib import Path
 
@@ -8,19 +8,19 @@ from heedful.cli.output import log, result
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("import", short_help="Make a run of a model of transformers.")(import_)
+    """Add the command to `app`."""
+    app.command("import", short_help="Convert a Hugging Face transformers model to a run.")(import_)
 
 
 def import_(
     source: Path = typer.Argument(
-        ..., metavar="SOURCE", help="A folder with config.json, model.safetensors and the tokenizer."
+        ..., metavar="SOURCE", help="Folder with config.json, model.safetensors and the tokenizer files."
     ),
-    run: Path = typer.Argument(..., metavar="RUN", help="The run's folder, which is made."),
+    run: Path = typer.Argument(..., metavar="RUN", help="Run folder to create."),
 ) -> None:
-    """Make a run of a model that transformers saved: a GPT-2, BERT or ViT, or one of Marian's translators."""
+    """Convert a GPT-2, BERT, ViT or Marian model saved by transformers to a run."""
     from heedful.interop.importing import import_run
 
     import_run(source, run, log)
-    log(f"use it:      heedful predict {run}")
+    log(f"predict:     heedful predict {run}")
     result(str(run))

@@ -1,4 +1,4 @@
-"""``heedful lab``."""
+"""The command ``heedful lab``."""
 
 from pathlib import Path
 from shutil import get_terminal_size
@@ -15,42 +15,46 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("lab", short_help="Check what the lectures claim, by experiments.")(lab)
+    """Add the command to `app`."""
+    app.command("lab", short_help="Test claims of the lectures by experiment.")(lab)
 
 
 def lab(
-    names: list[str] = typer.Argument(None, metavar="[NAME]...", help="Make these; without any, list them."),
-    every: bool = typer.Option(False, "--all", help="Make all of them."),
+    names: list[str] = typer.Argument(
+        None, metavar="[NAME]...", help="Experiments to run; without names, list all."
+    ),
+    every: bool = typer.Option(False, "--all", help="Run all experiments."),
     short: bool = typer.Option(
         False,
         "--short",
-        help="Seconds instead of up to a few minutes each: the same verdicts, plainer pictures.",
+        help="Take seconds instead of up to a few minutes each: same verdicts, simpler figures.",
     ),
     control: bool = typer.Option(
-        False, "--control", help="Make the controls too, under which another verdict must come out."
+        False, "--control", help="Also run the controls, which must give a different verdict."
     ),
     out: Path = typer.Option(
-        None, metavar="FOLDER", help="Make the controls too, and write pages with pictures: open index.html."
+        None,
+        metavar="FOLDER",
+        help="Also run the controls, and write HTML pages with figures; open index.html.",
     ),
     as_json: Json = False,
 ) -> None:
-    """Check what the lectures claim: each experiment prints a claim, what it measured, and a verdict on it.
+    """Test claims of the lectures: each experiment prints a claim, its measurements and a verdict.
 
-    The exit status is 1 where a verdict is not the one that must come out.
+    The exit status is 1 if a verdict differs from the expected one.
     """
     from heedful.errors import RequestError, WorkError
     from heedful.lab.registry import experiment, experiments
     from heedful.lab.result import as_dict, perform
 
     if every and names:
-        raise RequestError("--all makes every experiment: name none beside it")
+        raise RequestError("--all runs every experiment; remove the names")
     chosen = (
         list(experiments().values()) if every else [experiment(name) for name in dict.fromkeys(names or [])]
     )
     if not chosen:
         if out is not None or control or short:
-            raise RequestError("which experiments? name some, or say --all; heedful lab lists them")
+            raise RequestError("no experiment given: expected names or --all; heedful lab lists the names")
         _list(list(experiments().values()), as_json)
         return
     if out is not None:
@@ -60,22 +64,22 @@ def lab(
     results = []
     for each in chosen:
         for of_control in (False, True) if control or out is not None else (False,):
-            made = perform(each, "short" if short else "long", control=of_control)
-            results.append(made)
-            _show(made, whole=not (every or as_json), aside=as_json)
+            outcome = perform(each, "short" if short else "long", control=of_control)
+            results.append(outcome)
+            _show(outcome, full=not (every or as_json), to_stderr=as_json)
     if out is not None:
         from heedful.lab.gallery import write_gallery
         from heedful.lab.registry import parts
 
-        log(f"to be read in a browser: {write_gallery(results, out, parts())}")
+        log(f"open in a browser: {write_gallery(results, out, parts())}")
     if as_json:
         json_result(as_dict(chosen, results))
-    if others := [made.name for made in results if not made.as_expected]:
-        raise WorkError(f"another verdict than expected: {', '.join(others)}")
+    if others := [outcome.name for outcome in results if not outcome.as_expected]:
+        raise WorkError(f"unexpected verdict: {', '.join(others)}")
 
 
 def _list(experiments: "list[Experiment]", as_json: bool) -> None:
-    """All there are."""
+    """List all experiments."""
     from heedful.lab.registry import parts
     from heedful.lab.result import as_dict
     from heedful.lab.text import listing
@@ -84,14 +88,14 @@ def _list(experiments: "list[Experiment]", as_json: bool) -> None:
         json_result(as_dict(experiments))
         return
     result(listing(experiments, parts()))
-    log("make one with:  heedful lab NAME      all, as pages with pictures:  heedful lab --all --out gallery")
+    log("run one:  heedful lab NAME      run all and write HTML pages:  heedful lab --all --out gallery")
 
 
-def _show(made: "Result", *, whole: bool, aside: bool) -> None:
-    """An outcome in words, or in one line where there are many; beside JSON, to standard error."""
+def _show(outcome: "Result", *, full: bool, to_stderr: bool) -> None:
+    """Print a full report or a one-line summary, optionally to standard error."""
     from heedful.lab.text import report, verdict
 
-    if whole:
-        result(report(made, get_terminal_size((80, 24)).columns) + "\n")
+    if full:
+        result(report(outcome, get_terminal_size((80, 24)).columns) + "\n")
     else:
-        (log if aside else result)(f"{made.name}: {verdict(made)} ({made.seconds:.1f} s)")
+        (log if to_stderr else result)(f"{outcome.name}: {verdict(outcome)} ({outcome.seconds:.1f} s)")

@@ -1,4 +1,4 @@
-"""The command. Verbs import what they need when they run, so that help is quick."""
+"""Entry point of the command line. Commands import their dependencies on execution, so help is fast."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ from heedful.memory import ask_for_large_pages
 
 app = typer.Typer(
     name="heedful",
-    help="Trains, runs and looks inside Transformers on the machine you have.",
+    help="Train, run and explain Transformers on your own machine.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -46,8 +46,8 @@ for verb in (demo, train, predict, evaluate, explain, describe, recipes, lab, co
     verb.register(app)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"heedful {__version__}")
         raise typer.Exit
 
@@ -55,26 +55,26 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
     pass
 
 
-# typer has click inside from 0.26 on, and beside it before: this is the right one's class.
+# typer bundles click since 0.26 and depends on it before; take the class that this typer uses.
 _ClickException: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
 def main() -> NoReturn:
-    """Run the command; every expected failure becomes one message and an exit status.
+    """Run the command; report every expected failure as one message and an exit status.
 
-    0: done, or nobody reads standard output any more; 1: the work failed; 2: the request was wrong; 130:
-    stopped by Ctrl-C, or asked to stop. A broken standard error changes nothing.
+    0: success, or standard output was closed by its reader; 1: failure; 2: invalid request; 130: interrupted
+    by Ctrl-C or a signal. A broken standard error does not affect the status.
     """
     _stop_cleanly()
     warnings.showwarning = _warn  # type: ignore[assignment]
     ask_for_large_pages()
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its remarks are for developers
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # hide messages for PyTorch developers
     open_streams()
     status = _status_of(lambda: _run(sys.argv[1:]))
     flushed = _status_of(sys.stdout.flush)
@@ -82,7 +82,7 @@ def main() -> NoReturn:
 
 
 def _stop_cleanly() -> None:
-    """Let Ctrl-C end the process at once while a verb imports what it needs: torch may lose an exception."""
+    """Exit at once on Ctrl-C while a command imports: importing torch may swallow KeyboardInterrupt."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, _interrupted)
@@ -91,13 +91,13 @@ def _stop_cleanly() -> None:
 def _interrupted(number: int, frame: FrameType | None) -> None:
     if _imports(frame):
         with suppress(OSError):
-            os.write(STANDARD_ERROR, b"heedful: stopped\n")
+            os.write(STANDARD_ERROR, b"heedful: interrupted\n")
         os._exit(130)
     signal.default_int_handler(number, frame)
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Whether the outermost import that is under way was begun by a verb: it has done nothing yet."""
+    """Return whether the outermost running import was started by a command, before it did any work."""
     importer = ""
     while frame is not None:
         before = frame.f_back
@@ -108,24 +108,24 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 def _run(arguments: list[str]) -> None:
-    """Run the command with these arguments."""
+    """Run the command with `arguments`."""
     command = typer.main.get_command(app)
     with command.make_context("heedful", arguments) as context:
         command.invoke(context)
 
 
 def _status_of(work: Callable[[], None]) -> int:
-    """Do the work, and return the exit status; an expected failure becomes one message."""
+    """Call `work` and return the exit status; report an expected failure as one message."""
     try:
         work()
     except typer.Exit as leave:
         return leave.exit_code
     except OutputClosedError:
-        return 0  # that is the reader's right
+        return 0  # closing the pipe early is legitimate, as in `heedful ... | head`
     except HeedfulError as error:
         return _failed(str(error), error.exit_status)
     except (typer.Abort, KeyboardInterrupt):
-        return _failed("stopped", 130)
+        return _failed("interrupted", 130)
     except _ClickException as error:
         shown = StringIO()
         error.show(shown)
@@ -134,22 +134,22 @@ def _status_of(work: Callable[[], None]) -> int:
     except OSError as error:
         if error.filename is None and error.errno not in (*_FULL, errno.EPIPE):
             raise
-        return _failed(_of_the_system(error), 1)
+        return _failed(_os_error_message(error), 1)
     return 0
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def _of_the_system(error: OSError) -> str:
-    """What the operating system would not do, in one line."""
+def _os_error_message(error: OSError) -> str:
+    """Describe an operating system error in one line."""
     if error.errno in _FULL:
-        return f"{error.filename or 'the disk'}: there is no space left"
+        return f"{error.filename or 'the disk'}: no space left on device"
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
 def _warn(message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """A warning without the place in the code that gave it; deprecations are not for users."""
+    """Log a warning without its code location; ignore deprecations, which users cannot act on."""
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning | FutureWarning):
         log(f"heedful: warning: {message}")
 

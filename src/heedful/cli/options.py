@@ -1,6 +1,6 @@
-"""Options that several verbs have, and how a verb takes those that belong together.
+"""Options shared by several commands, and support for option groups.
 
-A group is a frozen dataclass whose fields are options; what a verb calls takes the group as it is.
+An option group is a frozen dataclass whose fields are options; functions take the group as one argument.
 """
 
 import inspect
@@ -13,46 +13,49 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
-Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses kept in the search; 1 is greedy.")]
-Precision = Annotated[str, typer.Option(help="Weights while decoding: auto (fp32), fp32, bf16 or int8.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy decoding.")]
+Precision = Annotated[
+    str, typer.Option(help="Weight precision for decoding: auto (fp32), fp32, bf16 or int8.")
+]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How answers are written."""
+    """Options for decoding."""
 
     beam: Beam = None
     decoding: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Change the decoding; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Override a decoding setting; may be repeated."),
     ] = None
     precision: Precision = "auto"
 
     def settings(self, own: Any) -> Any:
-        """The recipe's ``own`` decoding, changed as it is asked for."""
+        """Return the recipe's decoding settings `own` with the overrides applied."""
         from heedful.runs.questions import with_beam
 
         return with_beam(changed_decoding(own, self.decoding), self.beam, None)
 
 
 def from_command_line(text: str) -> str:
-    """A text of the command line: bytes that the locale does not know (``LC_ALL=C``) are read as UTF-8.
+    """Decode a command-line argument as UTF-8 even if the locale is not UTF-8 (``LC_ALL=C``).
 
-    What is not UTF-8 either stays as it is, for whoever uses the text to refuse.
+    Bytes that are not UTF-8 stay surrogate-escaped; later checks reject them.
     """
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
 
 
 def changed_decoding(base: Any, overrides: list[str] | None) -> Any:
-    """The recipe's decoding with ``key=value`` changes."""
+    """Return the recipe's decoding settings with ``key=value`` overrides."""
     if not overrides:
         return base
     from heedful.errors import RequestError
 
     if base is None:
-        raise RequestError(f"--decoding {overrides[0]}: this run writes nothing, so nothing is decoded")
+        raise RequestError(f"--decoding {overrides[0]}: not supported, since this run generates no text")
     from heedful.recipes.resolve import overrides_tree
     from heedful.recipes.trees import COMMAND_LINE, Mark, Tree, merge
     from heedful.runs.questions import decoding_from
@@ -64,24 +67,24 @@ def changed_decoding(base: Any, overrides: list[str] | None) -> Any:
 
 
 def grouped(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb as typer reads it: where it takes a group, each field of that is an option of its own."""
-    own = inspect.signature(verb, eval_str=True).parameters
-    of: dict[str, Any] = {name: each.annotation for name, each in own.items()}
-    groups: dict[str, Any] = {name: each for name, each in of.items() if is_dataclass(each)}
+    """Return `verb` for typer, with each option group expanded to one option per field."""
+    original = inspect.signature(verb, eval_str=True).parameters
+    annotations: dict[str, Any] = {name: each.annotation for name, each in original.items()}
+    groups: dict[str, Any] = {name: each for name, each in annotations.items() if is_dataclass(each)}
 
     @wraps(verb)
-    def flat(**given: Any) -> None:
-        made = {name: group(**_taken(group, given)) for name, group in groups.items()}
-        verb(**made, **given)
+    def flat(**values: Any) -> None:
+        instances = {name: group(**_pop_fields(group, values)) for name, group in groups.items()}
+        verb(**instances, **values)
 
-    parameters = [one for each in own.values() for one in _flat(each, groups)]
+    parameters = [one for each in original.values() for one in _expand(each, groups)]
     flat.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {each.name: each.annotation for each in parameters}
     return flat
 
 
-def _flat(parameter: Parameter, groups: dict[str, Any]) -> Iterator[Parameter]:
-    """The parameter itself, or those that its group stands for."""
+def _expand(parameter: Parameter, groups: dict[str, Any]) -> Iterator[Parameter]:
+    """Yield the parameter itself, or one parameter per field of its group."""
     if parameter.name not in groups:
         yield parameter.replace(kind=Parameter.KEYWORD_ONLY)
         return
@@ -92,6 +95,6 @@ def _flat(parameter: Parameter, groups: dict[str, Any]) -> Iterator[Parameter]:
         yield Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name])
 
 
-def _taken(group: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """What belongs to the group, taken out of all that was given."""
-    return {each.name: given.pop(each.name) for each in fields(group)}
+def _pop_fields(group: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Remove the fields of the group from `values` and return them."""
+    return {each.name: values.pop(each.name) for each in fields(group)}

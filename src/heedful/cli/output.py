@@ -1,4 +1,4 @@
-"""Where output goes: results to standard output, everything else to standard error."""
+"""Output: results go to standard output, everything else to standard error."""
 
 import re
 import sys
@@ -12,86 +12,86 @@ from heedful.errors import RequestError, WorkError, escaped
 
 
 def log(line: str) -> None:
-    """A line about the work, to standard error; what would steer a terminal is escaped."""
+    """Write a line to standard error, with terminal control characters escaped."""
     print(escaped(line), file=sys.stderr, flush=True)
 
 
 def result(line: str) -> None:
-    """A line of the result, to standard output."""
+    """Write a line of the result to standard output."""
     write_result(f"{line}\n")
 
 
 def json_result(value: Any) -> None:
-    """One JSON object, alone on standard output."""
+    """Write one JSON object to standard output."""
     result(json_text(value))
 
 
 def result_in_pieces(pieces: Iterable[str]) -> None:
-    """A line of the result that is never held as a whole."""
+    """Write a line of the result piece by piece, without holding all of it in memory."""
     for piece in pieces:
-        sys.stdout.write(_shown(piece))
+        sys.stdout.write(_escape_for_terminal(piece))
     result("")
 
 
 def write_result(text: str) -> None:
-    """A part of the result, to standard output, at once."""
-    sys.stdout.write(_shown(text))
+    """Write a part of the result to standard output and flush."""
+    sys.stdout.write(_escape_for_terminal(text))
     sys.stdout.flush()
 
 
-# A coloured cell of a heat map: the only escape sequences that heedful writes into results.
+# A coloured heat map cell: the only escape sequence that heedful writes into results.
 _CELL = re.compile(r"(\x1b\[48;5;\d{1,3}m +\x1b\[0m)")
 
 
-def _shown(text: str) -> str:
-    """The text as standard output is given it: at a terminal, what would steer that is escaped."""
+def _escape_for_terminal(text: str) -> str:
+    """Escape control characters of `text` if standard output is a terminal."""
     if not sys.stdout.isatty():
         return text
     return "".join(part if n % 2 else escaped(part) for n, part in enumerate(_CELL.split(text)))
 
 
 def json_text(value: Any) -> str:
-    """JSON on one line; escaped to ASCII only where UTF-8 cannot hold it (half of a surrogate pair)."""
+    """Return JSON on one line; only unpaired surrogates, which UTF-8 cannot encode, are escaped."""
     return files.json_text(value, allow_nan=False)
 
 
 def standard_input() -> IO[bytes]:
-    """The bytes of standard input.
+    """Return standard input as a binary stream.
 
     Raises:
         RequestError: it is closed.
     """
     if sys.stdin is None:
-        raise RequestError("standard input is closed: there is nothing to read")
+        raise RequestError("standard input is closed: expected input to read")
     return sys.stdin.buffer
 
 
-def check_out(out: Path | None, suffixes: Sequence[str], what: str = "the name") -> None:
-    """See before any work that a file can be of the name that ``--out`` gives it.
+def check_out(out: Path | None, suffixes: Sequence[str]) -> None:
+    """Check the file name given by ``--out`` before any work.
 
     Raises:
-        RequestError: it cannot; ``what`` should end in one of the suffixes.
+        RequestError: it has none of the suffixes, or its folder does not exist.
     """
     if out is None:
         return
     if out.suffix.lower() not in suffixes:
-        raise RequestError(f"--out {out}: {what} ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
+        raise RequestError(f"--out {out}: file name must end in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
     if not out.parent.is_dir():
         raise RequestError(f"--out {out}: cannot be written: {out.parent} is not a folder")
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[str]]:
-    """Yield a text file to write, which takes its name when all is written and on the disk.
+    """Yield a text file that replaces `path` atomically once it is complete and synced to disk.
 
     See `heedful.files.replacing`.
 
     Raises:
-        RequestError: there can be no file of that name.
-        WorkError: writing failed (a full disk, say); what was there before is kept.
+        RequestError: the file cannot be created.
+        WorkError: writing failed (e.g. a full disk); an existing file is kept.
     """
     if path.is_dir():
-        raise RequestError(f"{path}: is a folder, not a file")
+        raise RequestError(f"{path}: expected a file, got a folder")
     with ExitStack() as stack:
         try:
             temporary = stack.enter_context(files.replacing(path))
@@ -103,7 +103,7 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
 
 
 def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
-    """The rows as lines, their cells under each other; those of the columns in ``right`` end together."""
+    """Yield the rows as lines with aligned columns; columns in `right` are right-aligned."""
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
         cells = (
@@ -114,10 +114,10 @@ def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Itera
 
 
 def one_line(text: str) -> str:
-    r"""The text on one line: ``\n``, ``\r`` and ``\\`` stand for newline, carriage return and backslash.
+    r"""Escape newline, carriage return and backslash as ``\n``, ``\r`` and ``\\``.
 
-    A text that has no newline, no carriage return and none of these three pairs is unchanged, so every line
-    can be read back exactly, and most backslashes stay as they are.
+    A text without newlines, carriage returns and these three pairs is returned unchanged, so that most
+    backslashes stay as they are and every line can still be decoded exactly.
     """
     if not _AMBIGUOUS.search(text):
         return text

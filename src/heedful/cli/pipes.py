@@ -1,4 +1,4 @@
-"""Lines of a pipe, as they come."""
+"""Read lines from a pipe as they arrive."""
 
 import os
 import stat
@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from typing import IO
 
 PATIENCE = 0.05
-"""Seconds that a pipe may be silent before what has come is answered; whoever fills it is faster by far."""
+"""Seconds without new data after which the lines read so far are processed."""
 
 
 class Piped:
-    """The lines of a pipe or socket, each with its end; what may come later is not waited for.
+    """Iterate over the lines of a pipe or socket, with their line ends, without waiting for later lines.
 
     Args:
-        descriptor: of the pipe; nothing else may read from it.
+        descriptor: file descriptor of the pipe; nothing else may read from it.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._ended = descriptor, False
         self._lines: deque[bytes] = deque()
-        self._begun: list[bytes] = []
+        self._partial: list[bytes] = []
 
     @classmethod
     def of(cls, stream: IO[bytes]) -> "Piped | None":
-        """What an unread stream comes through; None where it is no pipe, so that all of it is there."""
+        """Return a reader for a stream that is a pipe and not yet read; None if it is not a pipe."""
         try:
             mode = os.fstat(stream.fileno()).st_mode
         except OSError:  # it has no descriptor
@@ -33,13 +33,13 @@ class Piped:
         return cls(stream.fileno()) if waits else None
 
     def __iter__(self) -> Iterator[bytes]:
-        """Every line, waiting for it."""
+        """Yield every line; blocks until the next one arrives."""
         while self._lines or self._read():
             if self._lines:
                 yield self._lines.popleft()
 
     def ready(self) -> bool:
-        """Whether there is another line, or comes within `PATIENCE`."""
+        """Return whether another line is available or arrives within `PATIENCE` seconds."""
         import select
         from time import monotonic
 
@@ -51,16 +51,16 @@ class Piped:
         return bool(self._lines)
 
     def _read(self) -> bool:
-        """Take in what is there, or wait for something; False at the end."""
+        """Read the available data, blocking if there is none; return False at the end."""
         if self._ended:
             return False
         chunk = os.read(self._descriptor, 1 << 16)
         self._ended = not chunk
-        *whole, rest = chunk.split(b"\n")
-        for part in whole:
-            self._lines.append(b"".join([*self._begun, part, b"\n"]))
-            self._begun = []
-        self._begun.append(rest)
-        if self._ended and any(self._begun):
-            self._lines.append(b"".join(self._begun))
+        *complete, rest = chunk.split(b"\n")
+        for part in complete:
+            self._lines.append(b"".join([*self._partial, part, b"\n"]))
+            self._partial = []
+        self._partial.append(rest)
+        if self._ended and any(self._partial):
+            self._lines.append(b"".join(self._partial))
         return True

@@ -1,4 +1,4 @@
-"""``heedful predict``."""
+"""The command ``heedful predict``."""
 
 import os
 import shlex
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedful.cli import options
-from heedful.cli.inputs import Input, Wanted
+from heedful.cli.inputs import Input, InputFormat
 from heedful.cli.options import Beam, Device, Precision, changed_decoding, from_command_line, grouped
 from heedful.cli.output import json_result, log, one_line, result, write_result
-from heedful.cli.remarks import Remarks
+from heedful.cli.remarks import NoteLog
 from heedful.cli.source import Source, text_of
 from heedful.errors import DataError, RequestError, WorkError
 from heedful.tasks.prediction import Prediction
@@ -26,50 +26,50 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is answered, and in which form it comes."""
+    """Options for the inputs and their format."""
 
     file: Annotated[
         str,
         typer.Argument(
             metavar="FILE",
-            help="Inputs (texts, or paths of pictures), one a line, or JSON lines; or one picture. "
-            "- is standard input.",
+            help="Inputs (texts or paths of images), one per line, or JSON lines; or a single image. "
+            "- reads standard input.",
         ),
     ] = "-"
     jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="JSON lines in and out; so for files named .jsonl.")
+        bool, typer.Option("--jsonl", help="Read and write JSON lines; default for .jsonl files.")
     ] = False
 
     def source(self, run: Path) -> Source:
-        """What it is read from; ``run`` is for the advice.
+        """Open the source of the inputs; ``run`` is used in error messages.
 
         Raises:
-            DataError: there is no such file; where a text stands in its place, how that is given.
+            DataError: the file does not exist; if it looks like a text, the message shows how to pass one.
         """
         try:
             return Source.of(self.file)
-        except (DataError, OSError) as error:  # a text may be too long for the name of a file
+        except (DataError, OSError) as error:  # OSError: a text may be too long for a file name
             if os.path.exists(self.file) or not (" " in self.file or not Path(self.file).suffix):
                 raise
-            told = error if isinstance(error, DataError) else f"{one_line(self.file[:60])}…: no such file"
+            problem = error if isinstance(error, DataError) else f"{one_line(self.file[:60])}…: no such file"
             text = shlex.quote(self.file) if len(self.file) <= 60 else "TEXT"
-            way = f"echo {text} | heedful predict {shlex.quote(str(run))}"
-            raise DataError(f"{told}; FILE is a file of inputs; for a text: {way}") from None
+            remedy = f"echo {text} | heedful predict {shlex.quote(str(run))}"
+            raise DataError(f"{problem}; FILE must be a file of inputs; to pass a text: {remedy}") from None
 
     @property
     def structured(self) -> bool:
-        """Whether answers are JSON lines."""
+        """Whether inputs and answers are JSON lines."""
         return self.jsonl or self.file.endswith((".jsonl", ".jsonl.gz"))
 
     def read(self, source: Source, run: "Run") -> Iterator[Input]:
-        """The inputs that stand in lines, or the one picture that the file is."""
-        wanted = Wanted.by(run)
+        """Yield the inputs: one per line, or the file itself if it is an image."""
+        input_format = InputFormat.by(run)
         if self._is_picture(run):
-            return iter([Input({wanted.keys[0]: self.file})])
-        return wanted.read(source, structured=self.structured)
+            return iter([Input({input_format.keys[0]: self.file})])
+        return input_format.read(source, structured=self.structured)
 
     def _is_picture(self, run: "Run") -> bool:
-        """Whether the file is a picture itself, and no list of such."""
+        """Return whether the file is an image, not a list of image paths."""
         from heedful.data.pictures import SUFFIXES
 
         return bool(run.kind.pictures(run.recipe)) and self.file.lower().endswith(SUFFIXES)
@@ -77,34 +77,36 @@ class Inputs:
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """What is asked of the run besides: how it decodes, and what single tasks can do."""
+    """Options for decoding and for single tasks."""
 
     beam: Beam = None
     n_best: Annotated[
-        int | None, typer.Option("--n-best", min=1, help="Answers for each input (with --jsonl).")
+        int | None, typer.Option("--n-best", min=1, help="Number of answers per input (requires --jsonl).")
     ] = None
     decoding: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY=VALUE", help="Change the decoding, for example kind=sample; may be repeated."
+            metavar="KEY=VALUE", help="Override a decoding setting, e.g. kind=sample; may be repeated."
         ),
     ] = None
     alignment: Annotated[
-        bool, typer.Option("--alignment", help="Add attention over the source (--jsonl).")
+        bool, typer.Option("--alignment", help="Add attention over the source (requires --jsonl).")
     ] = False
     max_new_tokens: Annotated[
         int | None,
-        typer.Option("--max-new-tokens", min=1, help="The most tokens of a completion (language models)."),
+        typer.Option("--max-new-tokens", min=1, help="Maximum number of generated tokens (language models)."),
     ] = None
     stop: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="End a completion where this would come; may be repeated."),
+        typer.Option(
+            metavar="TEXT", help="Stop generating before this text; may be repeated (language models)."
+        ),
     ] = None
     prefix: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="A text to read before every input, as it stands: a task with examples, say (language "
+            help="File whose text is prepended to every input unchanged, e.g. few-shot examples (language "
             "models).",
         ),
     ] = None
@@ -112,20 +114,20 @@ class PredictOptions:
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="What stands for a gap in the inputs (masked models). [default: [MASK]]",
+            help="Text that marks a gap in the inputs (masked language models). [default: [MASK]]",
         ),
     ] = None
 
     def check(self, structured: bool) -> None:
-        """Refuse what plain lines have no place for."""
+        """Raise `RequestError` for options that require JSON lines."""
         if (self.alignment or self.n_best) and not structured:
-            raise RequestError("--n-best and --alignment have no place in plain lines: add --jsonl")
+            raise RequestError("--n-best and --alignment require --jsonl")
 
-    def _refuse_options_of_others(self, run: "Run") -> None:
-        """Refuse what only runs of other tasks can do, by the names that the options have here.
+    def _check_task_options(self, run: "Run") -> None:
+        """Check that the run's task supports the options.
 
         Raises:
-            RequestError: something is asked for that the run has no option for.
+            RequestError: an option is not supported.
         """
         from heedful.runs.kinds import KINDS
 
@@ -133,16 +135,14 @@ class PredictOptions:
             if getattr(self, name) and name not in run.kind.options:
                 task, option = run.recipe.task.kind, f"--{name.replace('_', '-')}"
                 others = " and ".join(key for key, kind in KINDS.items() if name in kind.options)
-                instead = ""
+                remedy = ""
                 if name == "max_new_tokens" and run.recipe.decoding is not None:
-                    instead = f"; set --decoding max_length.cap={self.max_new_tokens}"
-                raise RequestError(
-                    f"{option}: a run of the task {task} has no such option; it is of {others}{instead}"
-                )
+                    remedy = f"; set --decoding max_length.cap={self.max_new_tokens}"
+                raise RequestError(f"{option}: not supported for task {task}, only for {others}{remedy}")
 
     def predictor(self, run: "Run", precision: str) -> "Predictor":
-        """What answers so."""
-        self._refuse_options_of_others(run)
+        """Return the predictor with these options."""
+        self._check_task_options(run)
         decoding = changed_decoding(run.recipe.decoding, self.decoding)
         predictor = run.predictor(
             beam=self.beam,
@@ -161,37 +161,39 @@ class PredictOptions:
 
 @dataclass(frozen=True)
 class Plain:
-    """How plain text is read and shown."""
+    """Options for plain text input and output."""
 
     stream: Annotated[
-        bool, typer.Option("--stream", help="Show answers while they are written, line ends and all.")
+        bool, typer.Option("--stream", help="Print answers while they are generated, including line breaks.")
     ] = False
-    whole: Annotated[bool, typer.Option("--whole", help="FILE is one input, line ends and all.")] = False
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Read FILE as a single input, including line breaks.")
+    ] = False
 
     def check(self, structured: bool) -> None:
-        """Refuse what JSON lines have no place for."""
+        """Raise `RequestError` for options that JSON lines do not support."""
         if (self.stream or self.whole) and structured:
-            raise RequestError("--stream and --whole are for plain text: leave --jsonl away")
+            raise RequestError("--stream and --whole require plain text; remove --jsonl")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("predict", short_help="Give the run's answer to each input.")(grouped(predict))
+    """Add the command to `app`."""
+    app.command("predict", short_help="Predict with a run: one output per input.")(grouped(predict))
 
 
 def predict(
     run: options.Run,
     inputs: Inputs,
-    asked: PredictOptions,
+    task: PredictOptions,
     plain: Plain,
     precision: Precision = "auto",
     device: Device = "auto",
 ) -> None:
-    """Give the run's answer to each input: one output for each, always, in order.
+    """Predict with a run: print one output per input, in order.
 
-    What cannot be read is named, its output is empty, and the exit status is 1.
+    Invalid inputs are reported and get an empty output; the exit status is then 1.
     """
-    asked.check(inputs.structured)
+    task.check(inputs.structured)
     plain.check(inputs.structured)
     source = inputs.source(run)
     if plain.whole:
@@ -200,13 +202,13 @@ def predict(
     from heedful.runs.run import load
 
     loaded = load(run, device=device)
-    predictor = asked.predictor(loaded, precision)
-    given = inputs.read(source, loaded)
+    predictor = task.predictor(loaded, precision)
+    parsed = inputs.read(source, loaded)
     if plain.stream:
-        _stream(loaded, streaming(predictor, loaded.recipe.task.kind), given)
+        _stream(loaded, streaming(predictor, loaded.recipe.task.kind), parsed)
     else:
-        blocks = source.blocks(given)
-        _answer_all(loaded, predictor, blocks, alignment=asked.alignment, structured=inputs.structured)
+        blocks = source.blocks(parsed)
+        _answer_all(loaded, predictor, blocks, alignment=task.alignment, structured=inputs.structured)
 
 
 def _answer_all(
@@ -220,35 +222,35 @@ def _answer_all(
     """Print the answers block by block.
 
     Raises:
-        WorkError: an input could not be read; the others are answered all the same.
+        WorkError: some inputs could not be read; the others have been answered.
     """
-    first, failed, remarks = 0, 0, Remarks()
+    first, failed, notes = 0, 0, NoteLog()
     keys = run.kind.inputs(run.recipe)
-    columns = {*keys, *run.kind.columns(run.recipe)}  # of the task's data
+    columns = {*keys, *run.kind.columns(run.recipe)}
     for block in blocks:
         predictions = _answers(run, predictor, block, alignment=alignment, first=first)
         first += len(block)
         for given, prediction in zip(block, predictions, strict=True):
             if structured:
-                json_result(_answered(given, prediction, columns))
+                json_result(_answer_record(given, prediction, columns))
             else:
                 result(one_line(prediction.text))
             failed += bool(prediction.error)
-            remarks.of(prediction, given.record.get(keys[0]))
-    remarks.rest()
+            notes.add(prediction, given.record.get(keys[0]))
+    notes.summarize()
     _check(failed, first)
 
 
 def _answers(
     run: "Run", predictor: "Predictor", block: Sequence[Input], *, alignment: bool, first: int
 ) -> list[Prediction]:
-    """The answers, or why there are none.
+    """Return the answers, or the errors of invalid inputs.
 
-    What could not be read goes with the others as an empty input, so that these keep their numbers.
+    Invalid inputs are replaced by empty ones, so that the others keep their ordinals.
     """
     empty = dict.fromkeys(run.kind.inputs(run.recipe), "")
-    asked = [run.kind.input_of(run.recipe, empty if each.error else each.record) for each in block]
-    predictions = predictor.predict(asked, alignment=alignment, first=first)
+    batch = [run.kind.input_of(run.recipe, empty if each.error else each.record) for each in block]
+    predictions = predictor.predict(batch, alignment=alignment, first=first)
     return [
         Prediction("", error=given.error) if given.error else prediction
         for given, prediction in zip(block, predictions, strict=True)
@@ -256,40 +258,40 @@ def _answers(
 
 
 def _check(failed: int, n: int) -> None:
-    """In the end, whether all inputs could be read."""
+    """Raise `WorkError` if some of the `n` inputs could not be read."""
     if failed:
         raise WorkError(f"{failed} of {n} inputs could not be read")
 
 
 def _stream(run: "Run", predictor: "Streaming", inputs: Iterable[Input]) -> None:
-    """Answer the inputs one by one; each answer appears as it is written, and ends its line.
+    """Answer the inputs one by one, printing each answer while it is generated.
 
     Raises:
-        WorkError: an input could not be read; the others are answered all the same.
+        WorkError: some inputs could not be read; the others have been answered.
     """
-    n, failed, remarks = 0, 0, Remarks()
+    n, failed, notes = 0, 0, NoteLog()
     key = run.kind.inputs(run.recipe)[0]
     for given in inputs:
-        prediction = _shown(predictor, given, key, ordinal=n)
+        prediction = _stream_one(predictor, given, key, ordinal=n)
         n, failed = n + 1, failed + bool(prediction.error)
         result("")
-        remarks.of(prediction, given.record.get(key))
-    remarks.rest()
+        notes.add(prediction, given.record.get(key))
+    notes.summarize()
     _check(failed, n)
 
 
-def _shown(predictor: "Streaming", given: Input, key: str, *, ordinal: int) -> Prediction:
-    """The answer, shown as it is written; or why there is none."""
+def _stream_one(predictor: "Streaming", given: Input, key: str, *, ordinal: int) -> Prediction:
+    """Print the answer of one input while it is generated, and return it or its error."""
     if given.error:
         return Prediction("", error=given.error)
     try:
-        return _told(predictor.stream(given.record[key], ordinal=ordinal))
+        return _print_pieces(predictor.stream(given.record[key], ordinal=ordinal))
     except DataError as error:
         return Prediction("", error=str(error))
 
 
-def _told(pieces: "Pieces") -> Prediction:
-    """What the pieces make together, shown as they come."""
+def _print_pieces(pieces: "Pieces") -> Prediction:
+    """Print the pieces as they arrive and return the complete prediction."""
     while True:
         try:
             piece = next(pieces)
@@ -299,13 +301,13 @@ def _told(pieces: "Pieces") -> Prediction:
         write_result(piece)
 
 
-def _answered(given: Input, prediction: Prediction, columns: Collection[str]) -> dict[str, Any]:
-    """The answer beside the input's own keys; those that answers have too are kept under ``input``.
+def _answer_record(given: Input, prediction: Prediction, columns: Collection[str]) -> dict[str, Any]:
+    """Merge the answer with the input's other keys; keys that clash with the answer go under ``input``.
 
-    So are the task's ``columns`` if the input could not be read.
+    The task's ``columns`` also go under ``input`` if the input could not be read.
     """
     answer = {**prediction.to_dict(), "version": 1}
     kept = {"version", "input", *prediction.keys(), *(columns if given.error else ())}
-    same = {key: value for key, value in given.record.items() if key in kept}
-    own = {key: value for key, value in given.record.items() if key not in kept}
-    return {**own, **({"input": same} if same else {}), **answer}
+    nested = {key: value for key, value in given.record.items() if key in kept}
+    other = {key: value for key, value in given.record.items() if key not in kept}
+    return {**other, **({"input": nested} if nested else {}), **answer}

@@ -1,4 +1,4 @@
-"""``heedful recipes``."""
+"""The command ``heedful recipes``."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,30 +8,29 @@ import typer
 from heedful.cli.options import Json
 from heedful.cli.output import columns, json_result, log, result
 
-# What stands where nothing is known yet.
 UNKNOWN = "–"
 COLUMNS = ("name", "task", "data", "parameters", "minutes", "expected")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
+    """Add the command to `app`."""
     app.command("recipes", short_help="List the shipped recipes.")(recipes)
 
 
 def recipes(
-    name: str = typer.Argument(None, metavar="[NAME]", help="Print this one, comments and all, to copy it."),
+    name: str = typer.Argument(None, metavar="[NAME]", help="Print this recipe as YAML, including comments."),
     as_json: Json = False,
 ) -> None:
-    """List the shipped recipes: what each trains, on what, how large, how long, and what it should reach."""
+    """List the shipped recipes with task, data, parameters, training time and expected scores."""
     from heedful.errors import RequestError, nearest
     from heedful.recipes.resolve import shipped_recipes
 
     shipped = shipped_recipes()
     if name is not None:
         if name not in shipped:
-            raise RequestError(f"no recipe is called {name!r}{nearest(name, shipped)}; see heedful recipes")
+            raise RequestError(f"unknown recipe {name!r}{nearest(name, shipped)}; heedful recipes lists them")
         if as_json:
-            raise RequestError("--json: is of the list; one recipe is printed as it is, which is YAML")
+            raise RequestError("--json: only supported for the list; a single recipe is printed as YAML")
         result(shipped[name].read_text(encoding="utf-8").rstrip())
         return
     rows = [_row(name) for name in shipped]
@@ -45,12 +44,12 @@ def recipes(
         result(line)
         if described:
             result(f"    {described}")
-    log("minutes as measured, on two CPU cores or one thread: each recipe's expected.note says which")
-    log("start one with:  heedful train NAME      see one whole with:  heedful train NAME --print")
+    log("minutes are measured on two CPU cores or one thread; see expected.note of each recipe")
+    log("train one:  heedful train NAME      print the merged recipe:  heedful train NAME --print")
 
 
 def _row(name: str) -> dict[str, Any]:
-    """A recipe as ``docs/schemas/recipes.schema.json`` has it; presets are not needed for that."""
+    """Return a recipe as described by ``docs/schemas/recipes.schema.json``, without resolving presets."""
     from heedful.recipes.resolve import resolve
 
     plain = resolve(name, presets=lambda section, preset: {}).data
@@ -68,7 +67,7 @@ def _row(name: str) -> dict[str, Any]:
 
 
 def _data(source: Mapping[str, Any]) -> str:
-    """The built-in corpus, the folder of ``$HEEDFUL_DATA``, or the data set; else they are the user's own."""
+    """Name the data: built-in corpus, folder of ``$HEEDFUL_DATA``, data set, or "your own"."""
     if source["kind"] == "built-in":
         return f"{source['name']} (built in)"
     folders = [text.split("/")[1] for text in _texts(source) if text.startswith("$HEEDFUL_DATA/")]
@@ -76,7 +75,7 @@ def _data(source: Mapping[str, Any]) -> str:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in a tree."""
+    """Yield all strings in a tree."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
@@ -91,7 +90,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _size(parameters: int | None) -> str:
-    """``2.64M``."""
+    """Format a parameter count, such as ``2.64M``."""
     if parameters is None:
         return UNKNOWN
     return f"{parameters / 1e6:.2f}M" if parameters >= 1e6 else f"{parameters / 1e3:.0f}k"

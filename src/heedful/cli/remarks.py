@@ -1,4 +1,4 @@
-"""What was out of the ordinary with inputs: each of the first is told, the others are counted."""
+"""Log notes and errors of predictions: the first of each sort in full, the others as a count."""
 
 from collections import Counter
 from typing import Any
@@ -7,34 +7,34 @@ from heedful.cli.output import log
 from heedful.tasks.prediction import Prediction
 
 FIRST = 10
-"""How many of a sort are told one by one."""
+"""Number of notes per sort that are logged in full."""
 
 
-class Remarks:
-    """Tells them as answers come.
+class NoteLog:
+    """Log notes and errors as predictions arrive.
 
-    What could not be read is always told. Unknown words and all else are counted apart, so that many of the
-    one do not hide the other.
+    Errors are always logged. Unknown words and other notes are counted separately, so that many of one sort
+    do not hide the other.
     """
 
     def __init__(self) -> None:
-        self._told: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
 
-    def of(self, prediction: Prediction, given: Any) -> None:
-        """What is told of one answer; ``given`` is its input."""
+    def add(self, prediction: Prediction, given: Any) -> None:
+        """Log the note or error of one prediction; ``given`` is its input."""
         from heedful.tasks.unknown import is_of_unknown_words
 
         if prediction.error:
             log(f"heedful: {prediction.error}")
         elif prediction.note:
             sort = "unknown words" if is_of_unknown_words(prediction.note) else "a note"
-            self._told[sort] += 1
-            if self._told[sort] <= FIRST:
+            self._counts[sort] += 1
+            if self._counts[sort] <= FIRST:
                 log(f"heedful: {prediction.note}: {given[:60]!r}{'…' * (len(given) > 60)}")
 
-    def rest(self) -> None:
-        """How many there were besides, in the end."""
-        for sort, n in self._told.items():
+    def summarize(self) -> None:
+        """Log how many further notes of each sort there were."""
+        for sort, n in self._counts.items():
             if n > FIRST:
                 more = f"{n - FIRST:,} more input{'s' if n > FIRST + 1 else ''}"
-                log(f"heedful: … and {more} with {sort} (with --jsonl every answer has its note)")
+                log(f"heedful: … and {more} with {sort} (use --jsonl to get the note of every answer)")

@@ -1,4 +1,4 @@
-"""A file, or standard input, as lines that are read as they are asked for, and answered in blocks."""
+"""Read lines of a file or of standard input lazily, and group them into blocks."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +11,7 @@ from heedful.cli.pipes import Piped
 from heedful.errors import DataError
 
 BLOCK = 2048
-"""Inputs that are read, sorted by length, and answered together."""
+"""Maximum number of inputs that are read, sorted by length and answered together."""
 
 Item = TypeVar("Item")
 
@@ -21,10 +21,10 @@ class Source:
     """The lines of a file or of standard input.
 
     Args:
-        name: what messages call it.
-        raw: its lines, with their ends.
-        size: how many are answered together, at most.
-        ready: whether there is another, so that nobody waits for it.
+        name: name in messages.
+        raw: lines with their line ends.
+        size: maximum number of lines per block.
+        ready: returns whether another line is available without waiting.
     """
 
     name: str
@@ -34,10 +34,10 @@ class Source:
 
     @classmethod
     def of(cls, file: str) -> "Source":
-        """The file, or standard input where it is called ``-``; at a terminal every line is for itself.
+        """Open a file, or standard input if `file` is ``-``; at a terminal each line is its own block.
 
         Raises:
-            RequestError: there is no such file, or standard input is closed.
+            RequestError: the file does not exist, or standard input is closed.
         """
         if file != "-":
             from heedful.data.lines import find, raw_lines
@@ -50,27 +50,27 @@ class Source:
         return cls(name, stream, size=1 if sys.stdin.isatty() else BLOCK)
 
     def lines(self) -> Iterator[str]:
-        """Without their ends; only a newline ends a line.
+        """Yield the decoded lines without line ends; only a newline ends a line.
 
         Raises:
-            DataError: one is not UTF-8, or the file cannot be read.
+            DataError: a line is not UTF-8, or the file cannot be read.
         """
         from heedful.data.lines import Location, decoded
 
         return (decoded(raw, Location(self.name, number)) for number, raw in enumerate(self.raw, 1))
 
     def text(self) -> str:
-        """All of it, without the last line's end."""
+        """Return the whole text without the last line end."""
         return "\n".join(self.lines())
 
     def joined(self) -> "Source":
-        """All of it as one line."""
+        """Return a source with the whole text as one line."""
         return replace(self, raw=[f"{self.text()}\n".encode()])
 
     def blocks(self, items: Iterator[Item]) -> Iterator[list[Item]]:
-        """What is made of the lines, one of each, as it is to be answered together.
+        """Group items, one per line, into blocks that are answered together.
 
-        Where the file breaks off, what came before is given first.
+        If reading fails, the items before the failure are yielded first.
         """
         for item in items:
             block = [item]
@@ -84,7 +84,7 @@ class Source:
 
 
 def text_of(file: str) -> str:
-    """All of a file.
+    """Return the whole text of a file.
 
     Raises:
         DataError: it is empty, or cannot be read.

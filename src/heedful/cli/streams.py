@@ -1,7 +1,7 @@
-"""Standard output and standard error, as the command uses them.
+"""Wrappers of standard output and standard error.
 
-Messages and progress must never end the work: what standard error cannot take is dropped. A result that
-cannot be written ends the work: quietly if its reader has left, else as a failure that says so.
+Messages and progress must never stop a command: write errors on standard error are ignored. Write errors on
+standard output stop the command: silently if the reader closed the pipe, else with an error message.
 """
 
 import errno
@@ -18,14 +18,14 @@ STANDARD_ERROR = 2
 
 
 class OutputClosedError(Exception):
-    """Nobody reads standard output any more: its pipe is closed, or its terminal has vanished."""
+    """Standard output has no reader: its pipe is closed or its terminal is gone."""
 
 
 class _Guarded(RawIOBase):
-    """Writes to the descriptor of a stream; what the descriptor refuses is dropped.
+    """Write to the file descriptor of a stream, dropping data that cannot be written.
 
     Args:
-        stream: kept, because closing it would close the descriptor.
+        stream: kept referenced, because closing it would close the descriptor.
     """
 
     def __init__(self, stream: TextIOWrapper) -> None:
@@ -41,37 +41,37 @@ class _Guarded(RawIOBase):
         return os.isatty(self._descriptor)
 
     def write(self, content: Any) -> int:
-        """Write as many bytes as the descriptor takes, or drop all of them."""
+        """Write as many bytes as the descriptor accepts; drop all of them on an error."""
         while True:
             try:
                 return os.write(self._descriptor, content)
-            except BlockingIOError:  # whoever shares it may have made it non-blocking
+            except BlockingIOError:  # another process may have made it non-blocking
                 select.select([], [self._descriptor], [])
             except OSError as error:
-                self._refused(error)
+                self._on_error(error)
                 return len(content)
 
-    def _refused(self, error: OSError) -> None:
-        """Called when nothing could be written; may raise."""
+    def _on_error(self, error: OSError) -> None:
+        """Handle a write error; may raise."""
 
 
 class StandardError(_Guarded):
-    """Drops what it cannot write: messages never end the work."""
+    """Standard error that ignores write errors."""
 
 
 class StandardOutput(_Guarded):
-    """Raises at the first error, so that the work ends; what is still buffered is dropped later."""
+    """Standard output that raises on the first write error and ignores later ones."""
 
     def __init__(self, stream: TextIOWrapper) -> None:
         super().__init__(stream)
         self._is_broken = False
 
-    def _refused(self, error: OSError) -> None:
-        """Tell a reader who has left from a file or device that refuses.
+    def _on_error(self, error: OSError) -> None:
+        """Distinguish a closed reader from other write errors.
 
         Raises:
-            OutputClosedError: nobody reads it.
-            WorkError: it cannot be written for another reason.
+            OutputClosedError: the reader is gone.
+            WorkError: writing failed for another reason.
         """
         if self._is_broken:
             return
@@ -83,9 +83,10 @@ class StandardOutput(_Guarded):
 
 
 def open_streams() -> None:
-    """Output in UTF-8; file names that are not UTF-8 come back unchanged, and escaped in messages.
+    """Set up UTF-8 output; file names that are not UTF-8 round-trip in results and are escaped in messages.
 
-    A closed stream leads nowhere: otherwise a file opened later would take its number, and its text.
+    Closed standard streams are redirected to the null device; otherwise a file opened later would get their
+    descriptor and receive their output.
     """
     while (handle := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
         pass
@@ -95,7 +96,7 @@ def open_streams() -> None:
 
 
 def _guarded(stream: TextIO | None, guard: type[_Guarded], errors: str) -> TextIO:
-    """The same stream behind a guard, in UTF-8; ``errors`` is what it does with surrogates."""
+    """Wrap a stream in `guard`, with UTF-8 and the encoding error handler ``errors``."""
     if stream is None:
         stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if not isinstance(stream, TextIOWrapper):

@@ -1,4 +1,4 @@
-"""``heedful train``."""
+"""The command ``heedful train``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from heedful.training.loop import TrainingResult
     from heedful.training.settings import TrainingConfig
 
-# Exit status where a signal ended the training: what was asked for is not done, but can be gone on with.
+# Exit status if a signal stopped training: the run is incomplete and can be resumed.
 STOPPED = 130
 
-_WHY = {
+_REASONS = {
     "updates": "max_updates reached",
     "epochs": "max_epochs reached",
     "minutes": "max_minutes reached",
     "patience": "validation no longer improves",
     "data": "no more data",
-    "signal": "asked to stop",
+    "signal": "interrupted",
 }
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
+    """Add the command to `app`."""
     app.command("train")(train)
 
 
@@ -37,34 +37,38 @@ def train(
     recipe: str = typer.Argument(
         ...,
         metavar="RECIPE",
-        help="A YAML file, the name of a shipped recipe, or, with --resume, a run's folder.",
+        help="YAML file, name of a shipped recipe, or, with --resume, a run folder.",
     ),
-    overrides: list[str] = typer.Argument(None, metavar="KEY=VALUE", help="Changes to the recipe."),
-    out: Path = typer.Option(None, help="The run's folder. [default: runs/NAME]"),
+    overrides: list[str] = typer.Argument(None, metavar="KEY=VALUE", help="Override keys of the recipe."),
+    out: Path = typer.Option(None, help="Run folder. [default: runs/NAME]"),
     resume: bool = typer.Option(
-        False, "--resume", help="Go on from the newest checkpoint, on the same CPU bit for bit."
+        False, "--resume", help="Resume from the latest checkpoint; bit-identical on the same CPU."
     ),
     device: Device = "auto",
-    print_recipe: bool = typer.Option(False, "--print", help="Print the merged recipe and leave."),
-    tensorboard: bool = typer.Option(False, "--tensorboard", help="Also write TensorBoard's event files."),
-    as_json: bool = typer.Option(False, "--json", help="Print the outcome as one JSON object."),
+    print_recipe: bool = typer.Option(False, "--print", help="Print the merged recipe and exit."),
+    tensorboard: bool = typer.Option(False, "--tensorboard", help="Also write TensorBoard event files."),
+    as_json: bool = typer.Option(False, "--json", help="Print the result as one JSON object."),
 ) -> None:
-    """Train a model as a recipe says."""
+    """Train a model from a recipe."""
     from heedful.artifacts.run_folder import RunFolder
     from heedful.recipes.yaml import dump_yaml
     from heedful.runs.reading import read_recipe
 
     if print_recipe and as_json:
-        raise RequestError("--json: is of what a training comes to; --print prints the recipe, which is YAML")
+        raise RequestError("--json: not supported with --print, which prints the recipe as YAML")
     if resume and Path(recipe).is_dir():
         if out is not None and out.resolve() != Path(recipe).resolve():
-            raise RequestError(f"--out {out}: a run is resumed where it is; leave --out away")
-        settings, folder = _resumed(Path(recipe), overrides or []), Path(recipe)
+            raise RequestError(
+                f"--out {out}: not supported with --resume, which continues in the run's folder; remove --out"
+            )
+        settings, folder = _saved_recipe(Path(recipe), overrides or []), Path(recipe)
     else:
         if resume:
-            _refuse_no_run(recipe)
+            _check_run_exists(recipe)
         if RunFolder(recipe).recipe.is_file():
-            raise RequestError(f"{recipe}: is a run, not a recipe; go on training it with --resume")
+            raise RequestError(
+                f"{recipe}: expected a recipe, got a run folder; to continue its training, add --resume"
+            )
         settings, _ = read_recipe(recipe, overrides or [])
         folder = out or Path("runs") / Path(recipe).stem
     if print_recipe:
@@ -73,16 +77,16 @@ def train(
     train_into(folder, settings, resume=resume, device=device, tensorboard=tensorboard, as_json=as_json)
 
 
-def _refuse_no_run(what: str) -> None:
-    """Refuse what is to be resumed and is neither a run's folder nor a recipe."""
+def _check_run_exists(name: str) -> None:
+    """Raise `RequestError` if `name` is neither a run folder nor a recipe."""
     from heedful.recipes.resolve import SUFFIXES, shipped_recipes
 
-    if not (what.endswith(SUFFIXES) or Path(what).exists() or what in shipped_recipes()):
-        raise RequestError(f"{what}: no such run")
+    if not (name.endswith(SUFFIXES) or Path(name).exists() or name in shipped_recipes()):
+        raise RequestError(f"{name}: no such run")
 
 
-def _resumed(folder: Path, overrides: list[str]) -> "Recipe":
-    """The recipe that a run was made from, with changes."""
+def _saved_recipe(folder: Path, overrides: list[str]) -> "Recipe":
+    """Return the recipe of a run with overrides applied."""
     from heedful.recipes.resolve import overrides_tree
     from heedful.recipes.trees import merge
     from heedful.runs.reading import recipe_from
@@ -94,7 +98,7 @@ def _resumed(folder: Path, overrides: list[str]) -> "Recipe":
 def train_into(
     folder: Path, recipe: "Recipe", *, resume: bool, device: str, tensorboard: bool, as_json: bool
 ) -> None:
-    """Train, show progress, and say what came of it and what can be done with it."""
+    """Train with progress display, then report the result and follow-up commands."""
     from heedful.runs.train import train_run
     from heedful.training.callbacks import JsonLines, Progress, TensorBoard
     from heedful.training.notices import ContentionNotice, LossNotice
@@ -124,22 +128,22 @@ def train_into(
         raise typer.Exit(STOPPED)
 
 
-def _report(folder: Path, settings: "TrainingConfig", ended: "TrainingResult", *, as_json: bool) -> None:
+def _report(folder: Path, settings: "TrainingConfig", outcome: "TrainingResult", *, as_json: bool) -> None:
     if as_json:
-        json_result(_outcome(folder, settings.metric, ended))
+        json_result(_result_record(folder, settings.metric, outcome))
     else:
-        _log(folder, settings, ended)
+        _log(folder, settings, outcome)
         result(str(folder))
 
 
-def _outcome(folder: Path, metric: str, ended: "TrainingResult") -> dict[str, Any]:
-    """What came of a training, for JSON."""
-    state = ended.state
+def _result_record(folder: Path, metric: str, outcome: "TrainingResult") -> dict[str, Any]:
+    """Return the result of a training for JSON."""
+    state = outcome.state
     best = state.best[0] if state.best else None
     return {
         "version": 1,
         "run": str(folder),
-        "stopped": ended.stopped,
+        "stopped": outcome.stopped,
         "updates": state.update,
         "epochs": state.epoch,
         "seconds": round(state.seconds, 1),
@@ -149,35 +153,35 @@ def _outcome(folder: Path, metric: str, ended: "TrainingResult") -> dict[str, An
     }
 
 
-def _log(folder: Path, settings: "TrainingConfig", ended: "TrainingResult") -> None:
-    """What came of a training, and what can be done with it."""
-    state, stopped = ended.state, ended.stopped
+def _log(folder: Path, settings: "TrainingConfig", outcome: "TrainingResult") -> None:
+    """Log the result of a training and follow-up commands."""
+    state, stopped = outcome.state, outcome.stopped
     best = state.best[0] if state.best else None
     log(
-        nothing_to_do(settings, ended)
-        or f"stopped after {state.update:,} updates ({_WHY[stopped]}), {state.seconds / 60:.1f} minutes"
+        nothing_to_do(settings, outcome)
+        or f"stopped after {state.update:,} updates ({_REASONS[stopped]}), {state.seconds / 60:.1f} minutes"
     )
     if best is not None:
         log(f"best {settings.metric}: {best.metric:.4f} at update {best.update:,}")
     if stopped == "signal":
-        log(f"go on with:  heedful train {folder} --resume")
-    log(f"use it:      heedful predict {folder}")
-    log(f"score it:    heedful evaluate {folder}")
+        log(f"resume:      heedful train {folder} --resume")
+    log(f"predict:     heedful predict {folder}")
+    log(f"evaluate:    heedful evaluate {folder}")
 
 
-def nothing_to_do(settings: "TrainingConfig", ended: "TrainingResult") -> str | None:
-    """What to say of a resumed run that was at its end already; None where updates were made."""
-    state = ended.state
-    has = {
+def nothing_to_do(settings: "TrainingConfig", outcome: "TrainingResult") -> str | None:
+    """Return the message for a resumed run that was already finished; None if it made updates."""
+    state = outcome.state
+    reached = {
         "updates": (f"{state.update:,} updates", state.update, "max_updates"),
         "epochs": (f"{state.epoch:,} epochs", state.epoch, "max_epochs"),
         "minutes": (f"{state.seconds / 60:.1f} minutes", state.seconds / 60, "max_minutes"),
-        "patience": (f"{state.bad_validations} validations without a better one", 0, "patience"),
-    }.get(ended.stopped)
-    if has is None or not ended.before or state.update > ended.before:
+        "patience": (f"{state.bad_validations} validations without improvement", 0, "patience"),
+    }.get(outcome.stopped)
+    if reached is None or not outcome.before or state.update > outcome.before:
         return None
-    words, number, key = has
+    words, number, key = reached
     limit = getattr(settings, key)
     too_few = key in {"max_updates", "max_epochs"} and number > limit
-    way_out = "nothing to do" if too_few else f"nothing to do; raise training.{key} to go on"
-    return f"the run already has {words}, and training.{key} is {limit:,}: {way_out}"
+    remedy = "nothing to do" if too_few else f"nothing to do; raise training.{key} to continue"
+    return f"the run already has {words}, and training.{key} is {limit:,}: {remedy}"

@@ -1,4 +1,4 @@
-"""Runs are drawn side by side whatever their folders are called."""
+"""Runs can be plotted whatever their folders are called."""
 
 import pytest
 
@@ -12,7 +12,7 @@ EVENTS = '{"event": "validated", "update": 3, "elapsed": 2.0, "best": true, "met
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["svg", "png"])
 @pytest.mark.parametrize("name", NAMES)
-def test_any_name_of_a_run_is_drawn(name, form, tmp_path):
+def test_any_run_name_can_be_plotted(name, form, tmp_path):
     for folder in (tmp_path / "plain", tmp_path / name.decode("utf-8", "surrogateescape")):
         folder.mkdir()
         (folder / "recipe.yaml").write_text(RECIPE)

@@ -1,11 +1,11 @@
-"""What ``evaluate`` offers is what there is: ways to link words, steps of the decoder, forms of own data."""
+"""The choices of ``evaluate`` match the library: link directions, decoder steps, data options."""
 
 from dataclasses import fields
 from typing import get_args, get_type_hints
 
 import pytest
 
-from heedful.cli.evaluate import Judging, Sources
+from heedful.cli.evaluate import AlignmentOptions, Sources
 from heedful.explain.alignment import STEPS, Direction
 from heedful.objectives.guided import DecoderStep
 from heedful.runs.evaluate import as_options
@@ -13,8 +13,8 @@ from heedful.runs.kind import OwnData
 from heedful.runs.kinds import KINDS
 
 
-def test_links_and_steps_are_all_there_are():
-    offered = get_type_hints(Judging)
+def test_links_and_steps_match_the_library():
+    offered = get_type_hints(AlignmentOptions)
     assert offered["links"] == Direction
     assert offered["step"] == DecoderStep | None
     assert get_args(DecoderStep) == STEPS
@@ -27,5 +27,5 @@ def test_every_form_of_own_data_is_an_option_and_has_a_kind():
 
 
 @pytest.mark.parametrize("form", get_args(OwnData))
-def test_a_form_is_told_as_the_command_takes_it(form):
+def test_a_data_option_is_named_as_on_the_command_line(form):
     assert as_options([form]).split()[0] == f"--{form}"

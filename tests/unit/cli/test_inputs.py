@@ -1,4 +1,4 @@
-"""What stands in lines: an input for each; what cannot be read says why, and the others are read."""
+"""Input lines: each gives one input; invalid lines have an error and do not affect the others."""
 
 import gzip
 import json
@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.cli.inputs import Wanted
+from heedful.cli.inputs import InputFormat
 from heedful.cli.source import Source
 from heedful.errors import DataError
 
-PAIR, EITHER, WORDS = Wanted(("a", "b")), Wanted(("a",), ("b",)), Wanted(("a",), listed=True)
+PAIR, EITHER, WORDS = InputFormat(("a", "b")), InputFormat(("a",), ("b",)), InputFormat(("a",), listed=True)
 GOOD = b'{"a": "x", "b": "y"}'
 
 
-def read(wanted, *lines, structured=True):
+def read(input_format, *lines, structured=True):
     raw = [line if isinstance(line, bytes) else line.encode() for line in lines]
-    return list(wanted.read(Source("in", [line + b"\n" for line in raw]), structured=structured))
+    return list(input_format.read(Source("in", [line + b"\n" for line in raw]), structured=structured))
 
 
 VALUES = st.recursive(
@@ -28,7 +28,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES) | VALUES, max_size=7))
-def test_there_is_an_input_for_every_line_and_only_those_with_texts_are_right(values):
+def test_every_line_gives_an_input_and_only_valid_ones_have_no_error(values):
     found = read(PAIR, GOOD, *map(json.dumps, values))
     assert len(found) == 1 + len(values)
     for number, (value, own) in enumerate(zip(values, found[1:], strict=True), 2):
@@ -39,42 +39,46 @@ def test_there_is_an_input_for_every_line_and_only_those_with_texts_are_right(va
 
 
 @pytest.mark.parametrize(
-    ("wanted", "line", "error"),
+    ("input_format", "line", "error"),
     [
-        (PAIR, '{"b": "y"}', 'an object with a text under "a": there is no such key'),
-        (PAIR, '{"a": "x", "bb": "y"}', "under \"b\": there is no such key (did you mean 'bb'?)"),
-        (PAIR, '{"a": "x", "b": null}', 'under "b": there is null'),
-        (PAIR, '{"a": 1.5, "b": "y"}', 'under "a": there is a number'),
-        (PAIR, '{"a": true, "b": "y"}', "there is true or false"),
-        (PAIR, '{"a": ["x"], "b": "y"}', "there is a list"),
-        (PAIR, '{"a": {}, "b": "y"}', "there is an object"),
-        (PAIR, '["x", "y"]', 'expected an object with a text under "a": this is a list'),
-        (PAIR, '"x"', "this is a text"),
+        (PAIR, '{"b": "y"}', 'an object with a string under "a", got no such key'),
+        (PAIR, '{"a": "x", "bb": "y"}', "under \"b\", got no such key (did you mean 'bb'?)"),
+        (PAIR, '{"a": "x", "b": null}', 'under "b", got null'),
+        (PAIR, '{"a": 1.5, "b": "y"}', 'under "a", got a number'),
+        (PAIR, '{"a": true, "b": "y"}', "got a boolean"),
+        (PAIR, '{"a": ["x"], "b": "y"}', "got a list"),
+        (PAIR, '{"a": {}, "b": "y"}', "got an object"),
+        (PAIR, '["x", "y"]', 'expected an object with a string under "a", got a list'),
+        (PAIR, '"x"', "got a string"),
         (PAIR, '{"a": "x", "b": "y"', "not JSON (Expecting ',' delimiter at column 20); with --jsonl every"),
-        (PAIR, '{"a": "x", "b": "\\udc00"}', 'the text under "b" has half of a surrogate pair'),
+        (
+            PAIR,
+            '{"a": "x", "b": "\\udc00"}',
+            'the value of "b" must be valid Unicode, got an unpaired surrogate',
+        ),
         (PAIR, '{"a": "x", "b": "y", "c": -Infinity}', "not JSON (-Infinity is not a JSON number)"),
-        (PAIR, '{"a": "x", "b": "y", "c": 1e999}', "in:2: number out of range: 1e999"),
+        (PAIR, '{"a": "x", "b": "y", "c": 1e999}', "in:2: value out of range: 1e999"),
         (PAIR, f'{{"a": "x", "b": "y", "c": 1{"0" * 99}e999}}', f"out of range: 1{'0' * 59}…"),
         (
             PAIR,
             f'{{"a": "x", "b": "y", "c": [-{"1" * 5000}]}}',
-            "out of range: it has 5,000 digits",
+            "out of range: integers must have at most 4,300 digits, got 5,000",
         ),
-        (PAIR, '{"a": "x", "b": "y", "a": "z"}', 'in:2: the key "a" appears twice in an object; keep one'),
-        (PAIR, '{"a": "x", "b": "y", "c": [{"d": 1, "d": 1}]}', 'in:2: the key "d" appears twice'),
-        (PAIR, f'{{"a": "x", "b": "y", "c": {"[" * 200}{"]" * 200}}}', "nested more than 200 deep"),
+        (PAIR, '{"a": "x", "b": "y", "a": "z"}', 'in:2: duplicate key "a" in an object; keep one'),
+        (PAIR, '{"a": "x", "b": "y", "c": [{"d": 1, "d": 1}]}', 'in:2: duplicate key "d"'),
+        (PAIR, f'{{"a": "x", "b": "y", "c": {"[" * 200}{"]" * 200}}}', "nested at most 200 deep"),
         (
             PAIR,
             f'{{"a": "x", "b": "y", "c": {"[" * 99999}{"]" * 99999}}}',
-            "lists and objects are nested",
+            "lists and objects must be nested",
         ),
         (PAIR, b'{"a": "\xff"}', "byte 8 of the line is not UTF-8"),
-        (EITHER, '{"a": "x", "b": 3}', 'under "b": there is a number'),
-        (WORDS, '{"a": ["x", null]}', 'under "a", or a list of texts: there is null in the list'),
+        (EITHER, '{"a": "x", "b": 3}', 'under "b", got a number'),
+        (WORDS, '{"a": ["x", null]}', 'a string or a list of strings under "a", got null in the list'),
     ],
 )
-def test_what_is_wrong_is_told(wanted, line, error):
-    first, bad, last = read(wanted, GOOD, line, GOOD)
+def test_error_names_the_problem(input_format, line, error):
+    first, bad, last = read(input_format, GOOD, line, GOOD)
     assert (first.error, last.error) == (None, None)
     assert bad.error.startswith("in:2: ")
     assert error in bad.error
@@ -121,7 +125,7 @@ def test_numbers_and_nesting_that_can_be_written_again_are_read():
 @pytest.mark.parametrize("value", ["null", "3", '["x"]', "{}"])
 def test_a_first_line_with_the_keys_is_an_input_like_any_other(value):
     first, second = read(PAIR, f'{{"a": "x", "b": {value}}}', GOOD)
-    assert first.error.startswith('in:1: expected an object with a text under "b"')
+    assert first.error.startswith('in:1: expected an object with a string under "b"')
     assert second.error is None
 
 
@@ -137,13 +141,13 @@ def test_a_list_may_be_words():
     assert [own.error for own in read(WORDS, '{"a": ["x", "y"]}', '{"a": []}', '{"a": "x"}')] == [None] * 3
 
 
-def test_fields_are_told_by_tabs():
+def test_fields_are_separated_by_tabs():
     first, second, third, fourth = read(PAIR, "x\ty", "x", b"\xe4\ty", "\t", structured=False)
     assert (first.record, first.error) == ({"a": "x", "b": "y"}, None)
-    assert second.error == "in:2: 1 texts, but this run reads 2 (a, b) with a tab between them"
+    assert second.error == "in:2: expected 2 texts separated by tabs (a, b), got 1"
     assert third.error == "in:3: byte 1 of the line is not UTF-8; convert it to UTF-8"
     assert (fourth.record, fourth.error) == ({"a": "", "b": ""}, None)
-    with pytest.raises(DataError, match="3 texts, but this run reads 1 or 2"):
+    with pytest.raises(DataError, match=r"expected 1 or 2 texts separated by tabs \(a, b\), got 3"):
         read(EITHER, "x\ty\tz", structured=False)
 
 

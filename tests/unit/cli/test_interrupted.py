@@ -39,7 +39,7 @@ def run(code, importer, tmp_path):
 )
 def test_at_once_while_a_verb_imports(code, tmp_path):
     done = run(code, "heedful.cli.train", tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "heedful: stopped\n")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "heedful: interrupted\n")
 
 
 @pytest.mark.parametrize(

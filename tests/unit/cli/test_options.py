@@ -1,4 +1,4 @@
-"""Verbs that take options in groups: each field is an option, and the verb is given the groups."""
+"""Option groups: each field is an option, and the command receives the groups."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -22,7 +22,7 @@ class Inputs:
 
 
 def invoke(*arguments):
-    """What a verb is given, or what the command says to it."""
+    """Return the result of the command and the arguments that it received."""
     found = []
     app = typer.Typer(rich_markup_mode=None)
 
@@ -38,7 +38,7 @@ def invoke(*arguments):
     return CliRunner().invoke(app, list(arguments)), found
 
 
-def test_a_verb_is_given_its_groups_and_what_stands_by_itself():
+def test_a_command_receives_groups_and_single_options():
     done, found = invoke("verb", "a", "--more", "3", "--more", "1", "--beam", "2")
     assert done.exit_code == 0, done.output
     assert found == [(Inputs("a", [3, 1]), 2, "auto")]
@@ -48,18 +48,18 @@ def test_a_verb_is_given_its_groups_and_what_stands_by_itself():
 
 
 @pytest.mark.parametrize("wrong", [["verb"], ["verb", "a", "--more", "0"], ["verb", "a", "--inputs", "b"]])
-def test_what_is_wrong_with_a_field_is_told_as_of_any_option(wrong):
+def test_invalid_fields_are_rejected_like_any_option(wrong):
     done, found = invoke(*wrong)
     assert (done.exit_code, found) == (2, [])
 
 
-def test_the_options_of_a_group_stand_in_its_place():
+def test_help_lists_the_options_of_a_group_in_place():
     done, _ = invoke("verb", "--help")
     places = [done.output.index(name) for name in ("What it does", "--more", "--loud", "--beam", "--device")]
     assert places == sorted(places)
 
 
-def test_a_decoding_is_the_recipes_own_changed_as_asked():
+def test_decoding_overrides_the_recipe():
     own = GreedyConfig()
     assert Decoding().settings(own) is own
     assert Decoding(beam=3).settings(own) == BeamConfig(beam=3)
@@ -67,5 +67,5 @@ def test_a_decoding_is_the_recipes_own_changed_as_asked():
         beam=3, coverage=0.5
     )
     assert changed_decoding(None, None) is None
-    with pytest.raises(RequestError, match="--decoding a=1: this run writes nothing"):
+    with pytest.raises(RequestError, match="--decoding a=1: not supported, since this run generates no text"):
         changed_decoding(None, ["a=1"])

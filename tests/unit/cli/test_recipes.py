@@ -1,4 +1,4 @@
-"""``heedful recipes``: one row for each shipped recipe, with all that a person chooses by."""
+"""``heedful recipes``: one row per shipped recipe."""
 
 import json
 from pathlib import Path
@@ -31,12 +31,12 @@ def rows():
     return {row["name"]: row for row in found["recipes"]}
 
 
-def test_all_recipes_are_told_in_order(rows):
+def test_all_recipes_are_listed_in_order(rows):
     assert list(rows) == NAMES
     assert all(row["description"] and row["task"] for row in rows.values())
 
 
-def test_what_a_recipe_has_from_its_base_is_told_too(rows):
+def test_values_inherited_from_the_base_are_listed(rows):
     """But not what the base reached."""
     assert rows["multi30k-ende-rnn"]["task"] == "translation"
     assert rows["multi30k-ende-rnn"]["data"] == "multi30k"
@@ -58,7 +58,7 @@ def test_where_the_data_come_from(rows, name, data):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_recipe_expects_is_told(rows, name):
+def test_expected_values_are_listed(rows, name):
     expected = read_yaml(shipped_recipes()[name].read_text("utf-8"), name).data.get("expected", {})
     for key in ("scores", "minutes", "parameters"):
         assert rows[name][key] == expected.get(key, {} if key == "scores" else None)
@@ -87,16 +87,16 @@ def test_the_table_has_a_column_for_each_thing(rows):
 
 
 @pytest.mark.parametrize(
-    "n, told", [(None, "–"), (104_374, "104k"), (2_641_152, "2.64M"), (999_999, "1000k")]
+    "n, expected", [(None, "–"), (104_374, "104k"), (2_641_152, "2.64M"), (999_999, "1000k")]
 )
-def test_sizes(n, told):
-    assert recipes._size(n) == told
+def test_sizes(n, expected):
+    assert recipes._size(n) == expected
 
 
 def test_one_recipe_is_no_json():
     done = invoke("sst2", "--json")
     assert isinstance(done.exception, RequestError)
-    assert "--json: is of the list" in str(done.exception)
+    assert "--json: only supported for the list" in str(done.exception)
     assert not done.stdout
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from heedful.cli.evaluate import Judging
+from heedful.cli.evaluate import AlignmentOptions
 from heedful.errors import DamagedError
 from heedful.explain.alignment import Choice
 from heedful.explain.attention_sites import Selection
@@ -219,29 +219,30 @@ def test_what_looks_at_no_source_has_none(explained, name):
     assert best_head(explained(name)[0]) is None
 
 
-def told(capsys, run, chosen, pairs, rates=()):
-    """What is said where a head was chosen by so many pairs, and others have the rates."""
+def logged(capsys, run, chosen, pairs, rates=()):
+    """Return the log if `chosen` was selected on `pairs` pairs and other heads have the given rates."""
     table = [SimpleNamespace(choice=c, rate=r) for c, r in [(chosen, 0.5), *rates]]
-    Judging().remember(run, SimpleNamespace(table=table, chosen=table[0], judged=pairs))
+    AlignmentOptions().remember(run, SimpleNamespace(table=table, chosen=table[0], judged=pairs))
     return capsys.readouterr().err.strip()
 
 
-FIRST = "the one that heedful explain shows first: "
+def shows(state, head):
+    return f"heedful explain {state} shows {head} first: "
 
 
 def test_who_measures_is_told_which_head_stays_and_why(own, capsys):
     run, _ = own
-    assert told(capsys, run, OTHER, 3) == f"layer 1, head 3 is now {FIRST}3 pairs chose it"
-    assert told(capsys, run, Choice(0, 1), 1) == (
-        f"layer 1, head 3 stays {FIRST}3 pairs chose it, and 1 pair chose layer 1, head 2"
+    assert logged(capsys, run, OTHER, 3) == shows("now", "layer 1, head 3") + "3 pairs chose it"
+    assert logged(capsys, run, Choice(0, 1), 1) == (
+        shows("still", "layer 1, head 3") + "3 pairs chose it, and 1 pair chose layer 1, head 2"
     )
 
 
 def test_who_measures_is_told_why_the_head_stays_that_was_taught(guided, capsys):
-    stays = f"{TAUGHT} stays {FIRST}it was taught, and "
-    assert told(capsys, guided, OTHER, 1, [(TAUGHT, 0.9)]) == (
+    stays = shows("still", TAUGHT) + "it was taught, and "
+    assert logged(capsys, guided, OTHER, 1, [(TAUGHT, 0.9)]) == (
         f"{stays}1 pair with gold links chose {OTHER}; at least {ENOUGH} are needed to say so"
     )
-    assert told(capsys, guided, OTHER, 99) == f"{stays}not measured beside the others"
-    assert told(capsys, guided, OTHER, 99, [(TAUGHT, 0.5)]) == f"{stays}{OTHER} is no better"
-    assert told(capsys, guided, OTHER, 99, [(TAUGHT, 0.6)]) == f"{OTHER} is now {FIRST}99 pairs chose it"
+    assert logged(capsys, guided, OTHER, 99) == f"{stays}not measured beside the others"
+    assert logged(capsys, guided, OTHER, 99, [(TAUGHT, 0.5)]) == f"{stays}{OTHER} is no better"
+    assert logged(capsys, guided, OTHER, 99, [(TAUGHT, 0.6)]) == shows("now", OTHER) + "99 pairs chose it"

@@ -69,7 +69,7 @@ def test_a_masked_language_model_reads_one_text_or_two(command):
     (side,) = both["sides"]
     assert side["tokens"].count("<sep>") == 2
     shown = command("masked pairs", "the [MASK] sat", "--pair", "the log")
-    assert f"the second text follows the first: probability {both['answer']['follows']:.2f}" in shown
+    assert f"probability that the second text follows the first: {both['answer']['follows']:.2f}" in shown
     one = json.loads(command("masked pairs", "the [MASK] sat", "--json"))
     assert "follows" not in one["answer"]
     with pytest.raises(RequestError, match="reads 2 texts together"):
@@ -178,23 +178,23 @@ def test_lines_of_pairs_have_a_tab(command, tmp_path):
     found = json.loads(command("pairs", "--inputs", file, "--view", "census", "--json"))
     assert found["input"] == ["the cat", "a dog"]
     assert found["more"]["census"]["inputs"] == 2
-    with pytest.raises(RequestError, match="--pair: of several inputs"):
+    with pytest.raises(RequestError, match="--pair: not supported with several inputs"):
         command("pairs", "the cat", "the dog", "--pair", "a dog", "--view", "census")
 
 
 @pytest.mark.parametrize("content", ["", "\n \n"])
 def test_an_empty_file_has_no_input(command, lines, content):
     lines.write_text(content, "utf-8")
-    with pytest.raises(RequestError, match=r"lines\.txt: there is no input in it"):
+    with pytest.raises(RequestError, match=r"lines\.txt: contains no input"):
         command("classification", "--inputs", lines, "--view", "census")
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("classification", [], "no input: give INPUT, or --inputs FILE"),
+        ("classification", [], "no input: give INPUT or --inputs FILE"),
         ("classification", ["the", "cat"], "2 inputs: only the views census and distances .* in quotes"),
-        ("classification", ["-", "--inputs", "-", "--view", "census"], "standard input is an INPUT already"),
+        ("classification", ["-", "--inputs", "-", "--view", "census"], "INPUT already reads standard input"),
         ("classification", ["a", "--inputs", "none.txt"], "none.txt: no such file"),
         ("fourier", ["the cat", "--view", "census"], "the view census needs attention between tokens"),
         ("classification", ["the cat", "--view", "filters"], "the view filters needs squares of pixels"),
@@ -221,11 +221,11 @@ def test_wrong_requests_get_a_clear_answer(command, picture, name, arguments, me
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--limit", "inf", "--limit inf: expected a number of GiB above 0"),
-        ("--limit", "nan", "--limit nan: expected a number of GiB above 0"),
-        ("--limit", "0", "--limit 0: expected a number of GiB above 0"),
-        ("--limit", "1e308", "--limit 1e+308: expected a number of GiB above 0"),
-        ("--exact", "2.1", "--exact: it is for pages (--out NAME.html)"),
+        ("--limit", "inf", "--limit must be a positive number of GiB, got inf"),
+        ("--limit", "nan", "--limit must be a positive number of GiB, got nan"),
+        ("--limit", "0", "--limit must be a positive number of GiB, got 0"),
+        ("--limit", "1e308", "--limit must be a positive number of GiB, got 1e+308"),
+        ("--exact", "2.1", "--exact: requires a page (--out NAME.html)"),
         ("--out", "none/x.png", "--out none/x.png: cannot be written: none is not a folder"),
         ("--out", "none/x.html", "--out none/x.html: cannot be written: none is not a folder"),
     ],
@@ -253,7 +253,7 @@ def test_heads_that_are_asked_for_have_all_their_weights(command, explained, tmp
     assert second
     assert whole == first | second
     for name, options in [("3.1", []), ("1.9", []), ("2", ["--layer", 1]), ("1.2", ["--head", 1])]:
-        with pytest.raises(RequestError, match=rf"--exact {name}: no such head is shown; shown are layers 1"):
+        with pytest.raises(RequestError, match=rf"--exact {name}: this head is not shown; expected layers 1"):
             command("translation", given, "--out", out, "--exact", name, *options)
     with pytest.raises(RequestError, match=r"--exact 1:1: write LAYER\.HEAD"):
         command("translation", given, "--out", out, "--exact", "1:1")
@@ -306,7 +306,7 @@ def test_a_view_that_the_input_has_not_is_left_out_with_the_reason(explained):
     arguments = ["explain", str(run.folder.path), "the cat", "--device", "cpu", "--view", "all"]
     outcome = CliRunner().invoke(app, arguments)
     assert outcome.exit_code == 0
-    assert "the view gradients is left out: nothing was answered, so there is nothing" in outcome.stderr
+    assert "view gradients is not available: nothing was answered, so there is nothing" in outcome.stderr
 
 
 def test_views_that_are_left_out_are_named(explained):
@@ -314,7 +314,7 @@ def test_views_that_are_left_out_are_named(explained):
     arguments = ["explain", str(run.folder.path), given, "--device", "cpu", "--view", "all", "--json"]
     outcome = CliRunner().invoke(app, arguments)
     assert outcome.exit_code == 0
-    left = {name for name in VIEWS if f"the view {name} is left out: it needs " in outcome.stderr}
+    left = {name for name in VIEWS if f"view {name} is not available: it needs " in outcome.stderr}
     assert left == VIEWS.keys() - json.loads(outcome.stdout)["more"].keys()
     assert "class-token" in left
 
@@ -343,4 +343,4 @@ def test_a_text_that_is_the_name_of_a_file_is_told(explained, tmp_path):
     for given, is_told in ((str(path), True), ("no such file", False)):
         outcome = CliRunner().invoke(app, ["explain", folder, given, "--json", "--device", "cpu"])
         assert json.loads(outcome.stdout)["input"] == given
-        assert ("--inputs reads the lines" in outcome.stderr) == is_told
+        assert ("to read the lines of this file, use --inputs" in outcome.stderr) == is_told

@@ -611,7 +611,7 @@ def test_a_run_at_its_end_that_is_not_whole_is_made_whole(run, resumed, name):
         ),
         (
             "patience",
-            "has 4 validations without a better one, and training.patience is 4: nothing to do; raise",
+            "has 4 validations without improvement, and training.patience is 4: nothing to do; raise",
         ),
         ("signal", None),
         ("data", None),
