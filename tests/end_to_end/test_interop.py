@@ -111,7 +111,10 @@ def test_what_is_missing_is_named(heedful, own_gpt2, tmp_path):
     refused(heedful("import", own_gpt2, "run", cwd=tmp_path), "has no tokenizer: neither tokenizer.json")
     (tmp_path / "tokenizer.json").rename(own_gpt2 / "tokenizer.json")
     (own_gpt2 / "model.safetensors").rename(own_gpt2 / "pytorch_model.bin")
-    refused(heedful("import", own_gpt2, "run", cwd=tmp_path), "pytorch_model.bin: is not read: loading such")
+    refused(
+        heedful("import", own_gpt2, "run", cwd=tmp_path),
+        "pytorch_model.bin: not supported, since loading such",
+    )
     (own_gpt2 / "config.json").unlink()
     refused(heedful("import", own_gpt2, "run", cwd=tmp_path), "has no config.json")
     assert not (tmp_path / "run").exists()
@@ -122,7 +125,7 @@ def test_what_is_missing_is_named(heedful, own_gpt2, tmp_path):
     [
         (
             {"model_type": "bart"},
-            "'bart' is not imported (did you mean 'bert'?); gpt2, marian, bert, vit are",
+            "'bart' is not supported (did you mean 'bert'?); expected one of gpt2, marian, bert, vit",
         ),
         ({"n_embd": 18}, "transformer.wte.weight is ["),
         ({"vocab_size": 300}, "config.json: vocab_size: 300, and tokenizer.json has"),
@@ -152,8 +155,8 @@ def test_a_full_disk_leaves_nothing(heedful, gpt2, tmp_path):
 
 
 def test_folders_that_hold_something_are_left_alone(heedful, model, gpt2, tmp_path):
-    refused(heedful("import", gpt2, model, cwd=tmp_path), "run: is not empty")
-    refused(heedful("export", model, "--to", "gpt2", cwd=tmp_path), "run-gpt2: is not empty")
+    refused(heedful("import", gpt2, model, cwd=tmp_path), "run: must be empty")
+    refused(heedful("export", model, "--to", "gpt2", cwd=tmp_path), "run-gpt2: must be empty")
 
 
 def test_formats_that_do_not_fit_are_told(heedful, model, transformer, recurrent, tmp_path):
@@ -161,7 +164,7 @@ def test_formats_that_do_not_fit_are_told(heedful, model, transformer, recurrent
         refused(heedful("export", run, "--to", to, "--out", "x", cwd=tmp_path), *parts)
         assert not (tmp_path / "x").exists()
 
-    told(model, "gpt", "--to gpt: no such format (did you mean 'gpt2'?)")
-    told(model, "marian", "of the task translation, and this is one of language-modelling; take --to gpt2")
+    told(model, "gpt", "--to gpt: unknown format (did you mean 'gpt2'?)")
+    told(model, "marian", "expected a run of task translation, got language-modelling; use --to gpt2")
     told(recurrent, "marian", "model.kind=recurrent: ")
     told(tmp_path / "nowhere", "gpt2", "nowhere: no such run")

@@ -39,22 +39,22 @@ KEPT = (
 SWEPT = {"train", "predict", "evaluate", "explain", "describe", "export", "import"}
 
 HELD = ""
-SUMS = "model.norm_placement=pre: BERT cannot hold this model: its norms come after the sums"
-POOLS = "model.pooling=mean: ViT cannot hold this model: it has a token for the class"
-UNBIASED = "model.attention_bias=false: Marian cannot hold this model: its attention has biases"
+SUMS = "model.norm_placement=pre: not supported by BERT: its norms follow the residual sums"
+POOLS = "model.pooling=mean: not supported by ViT: it has a class token"
+UNBIASED = "model.attention_bias=false: not supported by Marian: its attention has biases"
 RECURS = "model.kind=recurrent: Marian's model is a transformer"
 ONE_TEXT = "model.kind=language-model: Marian's model is a transformer"
-RECURRENT = "model.mixing=recurrent: GPT-2 cannot hold this model: each token attends to all before it"
+RECURRENT = "model.mixing=recurrent: not supported by GPT-2: each token attends to all before it"
 WORDS = "tokenizer.subwords.kind=word: GPT-2's tokens are spelt in bytes"
 CHARACTERS = "tokenizer.subwords.kind=character: GPT-2's tokens are spelt in bytes"
-SEES_ALL = "model.kind=encoder: GPT-2 cannot hold this model: each of its tokens sees those before it alone"
+SEES_ALL = "model.kind=encoder: not supported by GPT-2: each of its tokens sees those before it alone"
 # Why the format for its task (of labels and numbers: BERT) refuses the run of a recipe; those whose tasks no
 # format holds are not named.
 WRITTEN = {
     "agnews": SUMS,
     "digits": HELD,
-    "fashion-mixer": "model.mixer=mlp: ViT cannot hold this model: it mixes by attention",
-    "fashion-resnet": "model.kind=resnet: ViT's model is of the kind vision",
+    "fashion-mixer": "model.mixer=mlp: not supported by ViT: it uses attention",
+    "fashion-resnet": "model.kind=resnet: not supported by ViT: expected kind vision",
     "fashion-vit": POOLS,
     "movie-reviews": SUMS,
     "multi30k-ende-rnn": RECURS,
@@ -76,7 +76,7 @@ WRITTEN = {
     "phrasebook-ta-paper": UNBIASED,
     "phrasebook-tags": SUMS,
     "repeats": ONE_TEXT,
-    "reverse": "model.norm_placement=pre: Marian cannot hold this model: its norms come after the sums",
+    "reverse": "model.norm_placement=pre: not supported by Marian: its norms come after the sums",
     "shakespeare-char": CHARACTERS,
     "shakespeare-char-cpu": CHARACTERS,
     "sick": SUMS,
@@ -85,7 +85,7 @@ WRITTEN = {
     "tatoeba-ende-lm": ONE_TEXT,
     "tatoeba-ende-small": HELD,
     "trec": SUMS,
-    "wikitext2-lm": "model.norm=rms: GPT-2 cannot hold this model: its norms are layer norms",
+    "wikitext2-lm": "model.norm=rms: not supported by GPT-2: its norms are layer norms",
     "wikitext2-masked": SUMS,
     "wikitext2-spans": SUMS,
 }
@@ -184,7 +184,7 @@ def test_scores_are_shown_to_a_person(run):
     shown = run("evaluate", "run", *options).out
     assert shown.startswith("valid: ")
     has_experts = getattr(run.made.recipe.model, "experts", None) is not None
-    assert ("tokens of each: " in shown) == has_experts
+    assert ("share of tokens: " in shown) == has_experts
     rows = (run.folder / "rows.jsonl").read_text("utf-8").splitlines()
     assert all(json.loads(row)["split"] == "valid" for row in rows)
 
@@ -216,7 +216,7 @@ def test_it_is_written_in_another_format_and_comes_back_or_is_refused_as_the_tab
     if name == "gpt2" and run.made.recipe.model.kind == "encoder":
         why = SEES_ALL
     if task not in tasks:
-        why = f"--to {name}: holds runs of the task {' or '.join(tasks)}, and this is one of {task}"
+        why = f"--to {name}: expected a run of task {' or '.join(tasks)}, got {task}"
     assert why is not None, f"a line in WRITTEN for {run.made.name}, which {name} may hold"
     done = run("export", "run", "--to", name, "--out", f"as-{name}", status=2 if why else 0)
     if why:

@@ -258,7 +258,7 @@ def test_a_classifier_of_pairs_that_does_not_say_so_is_made_to_as_the_note_says(
     import_run(tmp_path / "their", tmp_path / "single", notes.append)
     (note,) = [note for note in notes if "single texts" in note]
     path = tmp_path / "their" / "config.json"
-    said = json.loads("{" + note.partition("put ")[2].partition(" into")[0] + "}")
+    said = json.loads("{" + note.partition("add ")[2].partition(" to its")[0] + "}")
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | said), "utf-8")
     assert load(import_run(tmp_path / "their", tmp_path / "pairs").path).recipe.task.pairs
 

@@ -1,4 +1,4 @@
-"""What the transformers library calls activations."""
+"""Names of activation functions in the transformers library."""
 
 ACTIVATIONS = {
     "swish": "silu",
@@ -8,7 +8,7 @@ ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
 }
-"""heedful's names, by theirs."""
+"""heedful's names by the names of transformers."""
 
 WRITTEN = {ours: their for their, ours in reversed(ACTIVATIONS.items())}
-"""Theirs, by heedful's: of several the first."""
+"""The inverse mapping: names of transformers by heedful's names."""

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019) from and to the folders of transformers.
+"""Import and export of BERT (Devlin et al. 2019) in the format of transformers.
 
 | config.json | heedful's ``model`` |
 |---|---|
@@ -8,16 +8,16 @@
 | layer_norm_eps | norm_eps |
 | hidden_dropout_prob, attention_probs_dropout_prob | dropout, attention_dropout |
 
-What a folder becomes follows from its tensors:
+The tensors of a folder determine the task of the run:
 
-| there | here |
+| tensors | run |
 |---|---|
 | ``cls.predictions`` (BertForMaskedLM, BertForPreTraining) | task masked-language-modelling |
 | ``cls.seq_relationship`` (BertForPreTraining) | its option next_sentence |
-| a head that answers (`heedful.interop.bert_heads`) | its task |
-| none of these (BertModel) | task masked-language-modelling, its head untrained |
+| a task head (`heedful.interop.bert_heads`) | its task |
+| none of these (BertModel) | task masked-language-modelling, with an untrained head |
 
-The tokenizer travels along (`heedful.interop.wordpiece`).
+The tokenizer is converted too (`heedful.interop.wordpiece`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -49,20 +49,20 @@ _HARMLESS = HARMLESS | {
     "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
 }  # fmt: skip
 
-# Those that read or write something else than heedful's tasks do.
-_OTHERS = {"BertForMultipleChoice", "BertForNextSentencePrediction", "BertLMHeadModel"}
+# Architectures whose inputs or outputs match no task of heedful.
+_UNSUPPORTED = {"BertForMultipleChoice", "BertForNextSentencePrediction", "BertLMHeadModel"}
 
 
 def table(
     config: EncoderConfig, numbering: Numbering, heads: Collection[str], answering: Sequence[Pair] = ()
 ) -> Table:
-    """The names of all tensors.
+    """Return the table of tensor names.
 
     Args:
-        config: of the model.
-        numbering: of the tokens.
-        heads: which of ``pooled``, ``token`` and ``next`` there are on both sides; others stay as they are.
-        answering: the lines of a head that answers.
+        config: configuration of the model.
+        numbering: numbering of the tokens.
+        heads: which of ``pooled``, ``token`` and ``next`` exist on both sides; others stay unchanged.
+        answering: rows for a task head.
     """
     rows, embeddings = Rows(numbering), f"{_OWN}embeddings"
     words = f"{embeddings}.word_embeddings.weight"
@@ -113,9 +113,9 @@ class BERT:
     }
 
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
-        """A run that fills gaps, or one that answers."""
-        settings, held = checkpoint.config, _today(checkpoint.tensors())
-        _refuse_others(settings)
+        """Read a masked language model or a model with a task head."""
+        settings, held = checkpoint.config, _modern_names(checkpoint.tensors())
+        _check_settings(settings)
         head = head_of(settings, held)
         heads = _heads(held, head)
         config, notes = _configuration(settings, pooler="pooled" in heads)
@@ -123,24 +123,26 @@ class BERT:
         plain, processor = _run_of(checkpoint, settings, config, tokenizer, head, heads)
         if not plain["task"].get("pairs", True):
             notes.append(
-                "inputs are single texts: nothing in the source says that they are pairs (where they are, "
-                'put "finetuning_task": "mrpc" into its config.json)'
+                "inputs are assumed to be single texts; if the model reads pairs, "
+                'add "finetuning_task": "mrpc" to its config.json'
             )
         if head is None and "token" not in heads:
             notes.append(
-                "the source has no head: that for hidden tokens begins afresh, so this run is one to start "
-                "others from (start.run), and fills gaps by chance"
+                "the source has no head: the masked language model head is randomly initialised; use this "
+                "run to start others from (start.run), not for predictions"
             )
         if unread := settings.unread(_HARMLESS):
-            notes.append(f"{settings.source}: keys that heedful does not know: {', '.join(unread)}")
-        notes.append("<s> and </s> have no row in the source: they got its mean, and are never written")
+            notes.append(f"{settings.source}: unknown keys, ignored: {', '.join(unread)}")
+        notes.append(
+            "<s> and </s> have no embedding in the source: they get the mean embedding, never generated"
+        )
         model = fresh(plain, checkpoint, held, processor.sizes)
         lines = head.lines(processor) if head else []
         give(table(config, numbering, heads, lines), held, model, str(checkpoint.weights))
         return ImportedModel(plain, processor, model, notes)
 
     def write(self, run: Run) -> ExportedModel:
-        """The model with its head, and the tokenizer."""
+        """Return the model with its head and the tokenizer."""
         config: EncoderConfig = run.recipe.model
         head = HEADS.get(run.recipe.task.kind)
         heads = set() if head else {"token"} | ({"next"} & {*run.model.heads})
@@ -151,15 +153,15 @@ class BERT:
         written = _written(config, numbering) | (head.write(run) if head else {})
         masked = "BertForPreTraining" if "next" in heads else "BertForMaskedLM"
         written["architectures"] = [head.architecture if head else masked]
-        notes = ["the rows of <s> and </s> stay behind: BERT has no such tokens"]
+        notes = ["the embeddings of <s> and </s> are not exported: BERT has no such tokens"]
         if "boundary" in run.model.heads:
-            notes.append("the head of the spans' boundaries stays behind: transformers has none")
+            notes.append("the span boundary head is not exported: transformers has none")
         lines = head.lines(run.processor) if head else []
         return ExportedModel(written, take(table(config, numbering, heads, lines), run.model), files, notes)
 
 
-def _today(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors, with the names that norms have had since 2019."""
+def _modern_names(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with the names used for norms since 2019."""
     old = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
     found = {}
     for name, tensor in held.items():
@@ -170,7 +172,7 @@ def _today(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _heads(held: Collection[str], head: Head | None) -> set[str]:
-    """heedful's names of what stands between the encoder and a head that answers, or in its place."""
+    """Return heedful's names of the pretraining heads and the pooler in a folder."""
     signs = {
         "pooled": ("bert.pooler.", "pooler."),
         "token": ("cls.predictions.",),
@@ -178,31 +180,33 @@ def _heads(held: Collection[str], head: Head | None) -> set[str]:
     }
     found = {name for name, begins in signs.items() if any(each.startswith(begins) for each in held)}
     if head:
-        # A run that answers has no other head: what else there is, is told as unknown.
+        # A run with a task head has no other head; other tensors are then reported as unknown.
         found &= {"pooled"}
-    # Some stand on the pooled vector: where it is missing, that is told.
+    # Heads that need the pooler: if it is missing, that is reported.
     return found | {"pooled"} if "next" in found or (head and head.pooled) else found
 
 
-def _refuse_others(settings: Settings) -> None:
-    """Refuse a BERT that computes something else than heedful's tasks."""
+def _check_settings(settings: Settings) -> None:
+    """Raise `RequestError` for a BERT that heedful does not support."""
     for architecture in settings.texts("architectures"):
-        if architecture in _OTHERS:
-            raise settings.wrong("architectures", f"{architecture}: heads of this kind are not imported")
-    settings.refuse("is_decoder", "heedful's BERT sees the whole sequence")
-    settings.refuse("add_cross_attention", "heedful's encoders read no second sequence")
-    settings.refuse("quantization_config", "quantised weights are not read", (None,))
-    settings.refuse("tie_word_embeddings", "heedful's head shares the embedding's table", (None, True))
-    settings.refuse("position_embedding_type", "heedful adds positions to embeddings", (None, "absolute"))
+        if architecture in _UNSUPPORTED:
+            raise settings.wrong("architectures", f"{architecture}: this head is not supported")
+    settings.refuse("is_decoder", "decoders are not supported, only bidirectional attention")
+    settings.refuse("add_cross_attention", "cross-attention is not supported in encoders")
+    settings.refuse("quantization_config", "quantised weights are not supported", (None,))
+    settings.refuse(
+        "tie_word_embeddings", "must be true: heedful's head shares the embedding weights", (None, True)
+    )
+    settings.refuse("position_embedding_type", "only absolute positions are supported", (None, "absolute"))
 
 
 def _configuration(settings: Settings, *, pooler: bool) -> tuple[EncoderConfig, list[str]]:
-    """The model that a configuration describes, and what is lost of it."""
+    """Read the model configuration; return it with notes about differences."""
     dropout, notes = settings.rate("hidden_dropout_prob", 0.1), []
     if (last := settings.rate("classifier_dropout", dropout)) != dropout:
         notes.append(
-            f"{settings.source}: classifier_dropout={last:g} is not hidden_dropout_prob={dropout:g}; heedful "
-            "drops out both at the latter's rate, which matters to training alone"
+            f"{settings.source}: classifier_dropout={last:g} differs from hidden_dropout_prob={dropout:g}; "
+            "heedful uses the latter for both, which only affects training"
         )
     config = EncoderConfig(
         **sizes_of(settings),  # type: ignore[arg-type]
@@ -225,7 +229,7 @@ def _run_of(
     head: Head | None,
     heads: Collection[str],
 ) -> tuple[dict[str, Any], Any]:
-    """The recipe and the processor of the run that a folder with these heads becomes."""
+    """Return recipe and processor of the run for a folder with these heads."""
     sections = {
         "tokenizer": {"subwords": tokenizer.model.config.model_dump(mode="json")},
         "model": config.model_dump(mode="json"),
@@ -240,41 +244,43 @@ def _run_of(
 
 
 def _refuse(config: Any, *, pooled: bool) -> None:
-    """Refuse what BERT has not.
+    """Check that BERT supports the model.
 
     Args:
-        config: of the model.
-        pooled: whether a head stands on the vector of the sequence.
+        config: configuration of the model.
+        pooled: whether a head reads the pooled vector.
 
     Raises:
-        RequestError: naming the key.
+        RequestError: it does not; the message names the key.
     """
     others = {
-        "kind": ("encoder", "each of its tokens sees those after it too"),
-        "mixer": ("attention", "it mixes by attention"),
-        "window": (None, "each token attends to all of its sequence"),
+        "kind": ("encoder", "its attention is bidirectional"),
+        "mixer": ("attention", "it uses attention"),
+        "window": (None, "it has no attention window"),
         "norm": ("layer", "its norms are layer norms"),
-        "norm_placement": ("post", "its norms come after the sums"),
+        "norm_placement": ("post", "its norms follow the residual sums (post-norm)"),
         "positions": ("learned", "its positions are learned"),
         "embedding_norm": (True, "it normalises embeddings"),
-        "pooling": ("first", "it takes the first token's vector for the sequence"),
-        "score": ("scaled-dot", "it scales the products of queries and keys"),
+        "pooling": ("first", "it pools by the first token"),
+        "score": ("scaled-dot", "it uses scaled dot-product attention"),
         "attention_bias": (True, "its attention has biases"),
         "feed_forward": ("plain", "its feed-forwards are not gated"),
         "feed_forward_bias": (True, "its feed-forwards have biases"),
     }
     if pooled:
-        others["pooler"] = (True, "it classifies through a layer with tanh")
+        others["pooler"] = (True, "it classifies through a pooler with tanh")
     if config.scale_embedding:
-        raise RequestError("model.scale_embedding=true: BERT does not multiply its embeddings")
+        raise RequestError("model.scale_embedding=true: not supported by BERT: it does not scale embeddings")
     refuse_others(config, "BERT", others)
     refuse_other_heads(config, "BERT")
     if not config.segments:
-        raise RequestError("model.segments=0: BERT adds a vector of the segment to every token")
+        raise RequestError(
+            "model.segments=0: not supported by BERT: it adds a segment embedding to every token"
+        )
 
 
 def _written(config: EncoderConfig, numbering: Numbering) -> dict[str, Any]:
-    """The content of config.json."""
+    """Return the content of config.json."""
     return {
         "model_type": "bert",
         "vocab_size": len(numbering.ours),

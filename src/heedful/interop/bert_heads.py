@@ -1,8 +1,8 @@
-"""The heads on BERT's encoder that answer: which tensors they are, and the runs that they make.
+"""Task heads of BERT: their transformers classes, tensors and tasks.
 
 | transformers | tensors | task |
 |---|---|---|
-| BertForSequenceClassification | ``classifier``, on the vector of the sequence | classification |
+| BertForSequenceClassification | ``classifier``, on the pooled vector | classification |
 | the same with one label | the same, one row | regression |
 | BertForTokenClassification | ``classifier``, on every token | tagging |
 | BertForQuestionAnswering | ``qa_outputs`` | question-answering |
@@ -18,34 +18,34 @@ from heedful.objectives.tagging import TAG
 
 _CLASSIFIER, _ANSWERS = "classifier", "qa_outputs"
 
-_OF_TEXTS = "BertForSequenceClassification"
+_SEQUENCE = "BertForSequenceClassification"
 
 _TAGS = Tags("BertForTokenClassification", lambda processor: linear(f"heads.{TAG}.1", _CLASSIFIER))
 
 HEADS: dict[str, Head] = {
     head.task: head
     for head in (
-        Classes(_OF_TEXTS, class_lines(_CLASSIFIER)),
-        Numbers(_OF_TEXTS, number_lines(_CLASSIFIER)),
+        Classes(_SEQUENCE, class_lines(_CLASSIFIER)),
+        Numbers(_SEQUENCE, number_lines(_CLASSIFIER)),
         _TAGS,
         Passages("BertForQuestionAnswering", lambda processor: linear(f"heads.{ANSWER}.1", _ANSWERS)),
     )
 }
-"""All, by their tasks."""
+"""Heads by task."""
 
 
 def head_of(settings: Settings, held: Collection[str]) -> Head | None:
-    """The head of a folder; None for a model of hidden tokens.
+    """Return the task head of a folder; None for a masked language model.
 
-    A ``classifier`` stands on the vector of the sequence where there is a layer for it; of old, models of
-    single tokens had that layer too, so the architecture counts where it is told.
+    A ``classifier`` reads the pooled vector if there is a pooler; since old models for token classification
+    have a pooler too, ``architectures`` takes precedence.
     """
     if any(name.startswith(f"{_ANSWERS}.") for name in held):
         return HEADS[Passages.task]
     if not any(name.startswith(f"{_CLASSIFIER}.") for name in held):
         return None
-    told = settings.get("architectures", list, [])
+    architectures = settings.get("architectures", list, [])
     pooled = any(name.startswith(("bert.pooler.", "pooler.")) for name in held)
-    if _TAGS.architecture in told or not (pooled or _OF_TEXTS in told):
+    if _TAGS.architecture in architectures or not (pooled or _SEQUENCE in architectures):
         return HEADS[Tags.task]
     return HEADS[of_texts(settings)]

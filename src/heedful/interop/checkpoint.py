@@ -1,4 +1,4 @@
-"""The folder in which the transformers library keeps a model: config.json, model.safetensors and more."""
+"""Read and write model folders of the transformers library: config.json, model.safetensors and more."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,18 +25,18 @@ PICKLES = (
 )
 
 
-_OF_ITS_OWN = 1_000_000
-"""Parameters that a model may have beyond those of the file: heads, rows of special tokens."""
+_EXTRA_PARAMETERS = 1_000_000
+"""Parameters that a model may have in addition to those in the file: heads, rows of special tokens."""
 
 
 class Checkpoint:
-    """A folder that is read; it remembers which files were, and which tensors hold what is no finite number.
+    """A model folder to read; records which files were read and which tensors hold NaN or infinity.
 
     Args:
-        path: of the folder.
+        path: path of the folder.
 
     Raises:
-        RequestError: it is no such folder.
+        RequestError: it is not a model folder of transformers.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,24 +44,26 @@ class Checkpoint:
         self.read: list[Path] = []
         self.strange: list[str] = []
         if path.is_file():
-            raise RequestError(f"{path}: is a file; give the folder that holds it, with its {CONFIG}")
+            raise RequestError(
+                f"{path}: expected a folder with {CONFIG}, got a file; give the folder that contains it"
+            )
         if not path.is_dir():
             raise RequestError(
-                f"{path}: no such folder; heedful imports what lies on this machine: a folder with "
-                f"{CONFIG} and {WEIGHTS}, as the `save_pretrained` of transformers writes it"
+                f"{path}: no such folder; expected a local folder with {CONFIG} and {WEIGHTS}, as written by "
+                "`save_pretrained` of transformers"
             )
         if not (path / CONFIG).is_file():
-            raise RequestError(f"{path}: has no {CONFIG}, so it is no model of transformers")
+            raise RequestError(f"{path}: expected a model of transformers, but the folder has no {CONFIG}")
 
     def has(self, name: str) -> bool:
-        """Whether the folder has such a file."""
+        """Return whether the folder contains the file `name`."""
         return (self.path / name).is_file()
 
     def file(self, name: str) -> Path:
-        """The path of a file that is about to be read.
+        """Return the path of a file and record it as read.
 
         Raises:
-            RequestError: there is none.
+            RequestError: the file does not exist.
         """
         path = self.path / name
         if not path.is_file():
@@ -71,11 +73,11 @@ class Checkpoint:
         return path
 
     def json(self, name: str) -> dict[str, Any]:
-        """A JSON file that holds an object.
+        """Load a JSON file that contains an object.
 
         Raises:
-            RequestError: there is none.
-            DamagedError: it holds something else.
+            RequestError: the file does not exist.
+            DamagedError: it does not contain a JSON object.
         """
         path = self.file(name)
         try:
@@ -83,7 +85,7 @@ class Checkpoint:
         except (OSError, ValueError) as error:
             raise DamagedError(f"{path}: cannot be read as JSON: {error}") from None
         if not isinstance(found, dict):
-            raise DamagedError(f"{path}: holds no JSON object")
+            raise DamagedError(f"{path}: expected a JSON object")
         return found
 
     @property
@@ -93,14 +95,14 @@ class Checkpoint:
 
     @property
     def weights(self) -> Path:
-        """How messages call the weights."""
+        """Path of the weights in messages."""
         return self.path / (WEIGHTS if self.has(WEIGHTS) or not self.has(INDEX) else INDEX)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors, of one file or of several.
+        """Load all tensors, from one file or from shards.
 
         Raises:
-            RequestError: there is no file of safetensors.
+            RequestError: there is no safetensors file.
             DamagedError: a file cannot be read.
         """
         if self.has(WEIGHTS):
@@ -116,15 +118,15 @@ class Checkpoint:
             }
         if pickles := [name for name in PICKLES if self.has(name)]:
             raise RequestError(
-                f"{self.path / pickles[0]}: is not read: loading such a file can run any program that "
-                f"it holds. Where you trust it, load it with transformers and save it with "
-                f"`save_pretrained(folder)`, which writes {WEIGHTS}; then import that folder"
+                f"{self.path / pickles[0]}: not supported, since loading such a file can execute arbitrary "
+                f"code. If you trust it, load it with transformers, save it with `save_pretrained(folder)`, "
+                f"which writes {WEIGHTS}, and import that folder"
             )
         raise RequestError(f"{self.path}: has no {WEIGHTS}")
 
     def _tensors(self, name: str) -> dict[str, Tensor]:
         if Path(name).name != name:
-            raise DamagedError(f"{self.path / INDEX}: names a file of another folder: {name}")
+            raise DamagedError(f"{self.path / INDEX}: must name files of the same folder, got {name}")
         path = self.file(name)
         with opened(path) as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -132,41 +134,41 @@ class Checkpoint:
         return tensors
 
     def model_of(self, held: Mapping[str, Tensor], make: Callable[[], nn.Module]) -> nn.Module:
-        """Make the model that the configuration describes, if the file holds about as many numbers.
+        """Build the model after checking that its parameter count matches the file.
 
         Args:
-            held: what the file holds.
-            make: builds the model; called on torch's ``meta`` device first, where nothing takes memory.
+            held: tensors of the file.
+            make: builds the model; first called on the ``meta`` device, which allocates no memory.
 
         Raises:
-            RequestError: the configuration declares sizes that the weights cannot fill.
+            RequestError: the configuration declares far more parameters than the file contains.
         """
         with torch.device("meta"):
-            wanted = sum(parameter.numel() for parameter in make().parameters())
-        there = sum(tensor.numel() for tensor in held.values())
-        if wanted > 2 * there + _OF_ITS_OWN:
+            expected = sum(parameter.numel() for parameter in make().parameters())
+        available = sum(tensor.numel() for tensor in held.values())
+        if expected > 2 * available + _EXTRA_PARAMETERS:
             raise RequestError(
-                f"{self.path / CONFIG}: declares a model of {wanted:,} parameters, and {self.weights} holds "
-                f"{there:,} numbers"
+                f"{self.path / CONFIG}: declares a model of {expected:,} parameters, but {self.weights} "
+                f"holds {available:,}"
             )
         return make()
 
     def hashes(self) -> dict[str, str]:
-        """The SHA-256 of every file that was read, by its name."""
+        """Return the SHA-256 of every file that was read, by file name."""
         return {path.name: sha256(path) for path in self.read}
 
 
 def _is_finite(tensor: Tensor) -> bool:
-    """Whether all of it are numbers; of what torch cannot look through (8 bits), that is believed."""
+    """Return whether all values are finite; 8-bit floats, which torch cannot test, count as finite."""
     return not tensor.is_floating_point() or tensor.itemsize == 1 or bool(tensor.isfinite().all())
 
 
 class Settings:
-    """The values of a configuration file; every one that is asked for is remembered.
+    """Values of a configuration file; records which keys were read.
 
     Args:
-        values: by their keys.
-        source: how messages call the file.
+        values: values by key.
+        source: name of the file in messages.
     """
 
     def __init__(self, values: Mapping[str, Any], source: str) -> None:
@@ -174,73 +176,73 @@ class Settings:
         self.known: set[str] = set()
 
     def get(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
-        """The value of a key, or the default where it is missing or null.
+        """Return the value of a key, or the default if it is missing or null.
 
         Raises:
-            RequestError: it is of another type.
+            RequestError: the value has another type.
         """
         self.known.add(key)
         value = self.values.get(key)
         if value is None:
             return default
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        # True is a whole number to Python.
+        # bool is a subclass of int.
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            wanted = " or ".join(_KINDS[kind] for kind in kinds)
-            raise self.wrong(key, f"expected {wanted}, found {value!r}")
+            expected = " or ".join(_KINDS[kind] for kind in kinds)
+            raise self.wrong(key, f"expected {expected}, got {value!r}")
         return value
 
     def whole(self, key: str, default: int | None = None) -> int:
-        """A whole number of at least 1.
+        """Return an integer of at least 1.
 
         Raises:
             RequestError: it is something else, or missing.
         """
         value = self.get(key, int, default)
         if value is None:
-            raise RequestError(f"{self.source}: {key}: is missing")
+            raise RequestError(f"{self.source}: {key}: required key is missing")
         if value < 1:
-            raise self.wrong(key, f"expected at least 1, found {value}")
+            raise self.wrong(key, f"must be at least 1, got {value}")
         return int(value)
 
     def rate(self, key: str, default: float) -> float:
-        """A number from 0 to 1, 1 excluded.
+        """Return a number in [0, 1).
 
         Raises:
             RequestError: it is something else.
         """
         value = float(self.get(key, (int, float), default))
         if not 0.0 <= value < 1.0:
-            raise self.wrong(key, f"expected a number from 0 up to 1, found {value}")
+            raise self.wrong(key, f"must be in [0, 1), got {value}")
         return value
 
     def texts(self, key: str) -> list[str]:
-        """A list of texts; empty if the key is missing.
+        """Return a list of strings; empty if the key is missing.
 
         Raises:
             RequestError: it is something else.
         """
         found = self.get(key, list, [])
         if not all(isinstance(each, str) for each in found):
-            raise self.wrong(key, f"expected a list of texts, found {found!r}")
+            raise self.wrong(key, f"expected a list of strings, got {found!r}")
         return list(found)
 
     def choice(self, key: str, choices: Mapping[str, str], default: str) -> str:
-        """What heedful calls the value of a key.
+        """Return heedful's name for the value of a key.
 
         Raises:
-            RequestError: it knows no such thing.
+            RequestError: the value is not supported.
         """
         value = self.get(key, str, default)
         if value not in choices:
-            raise self.wrong(key, f"{value!r} is not known to heedful; known are {', '.join(choices)}")
+            raise self.wrong(key, f"expected one of {', '.join(choices)}, got {value!r}")
         return choices[value]
 
     def refuse(self, key: str, why: str, allowed: tuple[Any, ...] = (None, False)) -> None:
-        """Refuse any value that is not allowed.
+        """Check that the value of a key is one of `allowed`.
 
         Raises:
-            RequestError: with the reason.
+            RequestError: it is not; the message contains `why`.
         """
         self.known.add(key)
         value = self.values.get(key)
@@ -248,19 +250,19 @@ class Settings:
             raise self.wrong(key, f"{value!r}: {why}")
 
     def wrong(self, key: str, why: str) -> RequestError:
-        """An error about a key."""
+        """Return an error about a key."""
         return RequestError(f"{self.source}: {key}: {why}")
 
     def unread(self, harmless: frozenset[str]) -> list[str]:
-        """The keys that nobody asked for and that are not known to be harmless."""
+        """Return the keys that were not read and are not in `harmless`."""
         return sorted(key for key in self.values if key not in self.known and key not in harmless)
 
 
 _KINDS: dict[type, str] = {
-    bool: "true or false",
-    int: "a whole number",
+    bool: "a boolean",
+    int: "an integer",
     float: "a number",
-    str: "a text",
+    str: "a string",
     list: "a list",
     dict: "an object",
 }
@@ -274,7 +276,7 @@ HARMLESS = frozenset(
         "is_encoder_decoder", "is_decoder", "_num_labels", "finetuning_task", "attn_implementation",
         "_attn_implementation", "_attn_implementation_autoset", "tokenizer_class", "prefix",
         "chunk_size_feed_forward", "pruned_heads",
-        # How transformers generates by default; heedful's recipe says it for itself.
+        # Generation defaults of transformers; heedful sets them in the recipe.
         "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
         "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty",
         "length_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
@@ -283,18 +285,18 @@ HARMLESS = frozenset(
         "sep_token_id",
     }
 )  # fmt: skip
-"""Keys that change nothing about what a model computes from ids."""
+"""Keys that do not affect what a model computes from token ids."""
 
 
 def write_checkpoint(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write weights and configuration into a folder, the configuration last.
+    """Write weights, then the configuration, into a folder.
 
     Raises:
         WorkError: a file cannot be written.
     """
     with replacing(folder / WEIGHTS) as temporary:
         try:
-            # transformers wants to be told whose tensors these are.
+            # transformers requires this metadata.
             save_file(dict(tensors), temporary, {"format": "pt"})
         except SafetensorError as error:
             raise WorkError(f"{folder / WEIGHTS}: cannot be written ({error})") from None
@@ -302,5 +304,5 @@ def write_checkpoint(folder: Path, config: Mapping[str, Any], tensors: Mapping[s
 
 
 def write_object(path: Path, value: Any) -> None:
-    """Write indented JSON, whole or not at all."""
+    """Write indented JSON atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

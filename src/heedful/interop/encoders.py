@@ -1,4 +1,4 @@
-"""What the formats of encoders, of texts and of pictures, have in common."""
+"""Functions shared by the formats of text and vision encoders."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -11,16 +11,16 @@ from heedful.recipes.trees import Mark, Tree
 from heedful.runs.kinds import kind_of
 from heedful.runs.reading import recipe_from
 
-_NOT_TRAINED = "It was not trained on these data: whoever trains such a model anew puts their own here."
+_NOT_TRAINED = "It was not trained on these data; replace them with your own to train it further."
 
 # Devlin et al. 2019, appendix A.3: Adam, 2e-5 to 5e-5 for fine-tuning.
-_CAREFUL = {
+_FINE_TUNING = {
     "optimizer": {"kind": "adamw", "weight_decay": 0.01},
     "schedule": {"kind": "linear", "peak": 3e-5, "warmup": 100},
     "training": {"max_updates": 1000},
 }
 
-# What transformers takes where a key is missing, and what heedful calls it.
+# heedful's name of each size, and the default of transformers.
 _SIZES = {
     "hidden_size": ("d_model", 768),
     "num_hidden_layers": ("n_layers", 12),
@@ -30,10 +30,10 @@ _SIZES = {
 
 
 def sizes_of(settings: Settings) -> dict[str, int]:
-    """The sizes of a stack, as heedful's configurations name them.
+    """Read the sizes of a stack, by heedful's names.
 
     Raises:
-        RequestError: a number is none, or the heads do not share the width.
+        RequestError: a size is invalid, or the number of heads does not divide the width.
     """
     found = {ours: settings.whole(key, usual) for key, (ours, usual) in _SIZES.items()}
     if found["d_model"] % found["n_heads"]:
@@ -44,7 +44,7 @@ def sizes_of(settings: Settings) -> dict[str, int]:
 
 
 def written_sizes(config: Any) -> dict[str, int]:
-    """`sizes_of` in the other direction."""
+    """Return the sizes by the keys of config.json; the inverse of `sizes_of`."""
     return {
         **{key: getattr(config, ours) for key, (ours, _) in _SIZES.items()},
         "intermediate_size": config.d_ff or 4 * config.d_model,
@@ -52,37 +52,37 @@ def written_sizes(config: Any) -> dict[str, int]:
 
 
 def epsilon_of(settings: Settings) -> float:
-    """The ε of the norms.
+    """Read the ε of the norms.
 
     Raises:
-        RequestError: it is none.
+        RequestError: it is not between 0 and 1.
     """
     epsilon = settings.get("layer_norm_eps", (int, float), 1e-12)
     if not 0 < epsilon < 1:
-        raise settings.wrong("layer_norm_eps", f"expected a number between 0 and 1, found {epsilon}")
+        raise settings.wrong("layer_norm_eps", f"must be between 0 and 1, got {epsilon}")
     return float(epsilon)
 
 
 def labels_of(settings: Settings) -> tuple[str, ...]:
-    """The labels in the order of their numbers; transformers knows two where none are told.
+    """Read the labels in the order of their indices; like transformers, default to two labels.
 
     Raises:
-        RequestError: they are not labels, or it is another task that has them.
+        RequestError: they are invalid, or the task is not single-label classification.
     """
     kind = settings.get("problem_type", str)
     if kind in ("regression", "multi_label_classification"):
-        raise settings.wrong("problem_type", f"{kind!r}: only classifiers of one label an input are imported")
-    told = settings.get("id2label", dict, {"0": "LABEL_0", "1": "LABEL_1"})
-    labels = [told.get(str(number)) for number in range(len(told))]
+        raise settings.wrong("problem_type", f"{kind!r}: not supported, only single-label classification is")
+    id2label = settings.get("id2label", dict, {"0": "LABEL_0", "1": "LABEL_1"})
+    labels = [id2label.get(str(number)) for number in range(len(id2label))]
     if not all(isinstance(label, str) for label in labels) or len({*labels}) < max(2, len(labels)):
         raise settings.wrong(
-            "id2label", f"{told!r}: expected two or more different labels, numbered from 0 on"
+            "id2label", f"expected at least two different labels numbered from 0, got {id2label!r}"
         )
     return tuple(map(str, labels))
 
 
 def written_labels(labels: Collection[str]) -> dict[str, Any]:
-    """What config.json says of the labels."""
+    """Return the keys of config.json for the labels."""
     return {
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
@@ -93,7 +93,7 @@ def written_labels(labels: Collection[str]) -> dict[str, Any]:
 def fresh(
     plain: dict[str, Any], checkpoint: Checkpoint, held: Mapping[str, Tensor], sizes: Sequence[int]
 ) -> nn.Module:
-    """The model of a recipe, with its heads; what the source has not begins alike every time."""
+    """Build the model of a recipe with its heads, initialised with a fixed seed."""
     recipe = recipe_from(Tree.of(plain, Mark(str(checkpoint.path))))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -103,14 +103,14 @@ def fresh(
 def recipe_of(
     what: str, checkpoint: Checkpoint, task: dict[str, Any], data: dict[str, Any], **sections: Any
 ) -> dict[str, Any]:
-    """A recipe that says what the model is, and leaves room for a user's own data; plain.
+    """Return a recipe (as plain data) for an imported model, with placeholders for the user's data.
 
     Args:
-        what: is imported.
-        checkpoint: from where.
-        task: its section.
-        data: the section of one data set, in whose texts ``{}`` stands for its name.
-        sections: others.
+        what: description of the model.
+        checkpoint: source folder.
+        task: section ``task``.
+        data: section of one data set, with ``{}`` for its name in strings.
+        sections: other sections.
     """
     return {
         "description": f"{what}, imported from the folder {checkpoint.path.resolve().name}. {_NOT_TRAINED}",
@@ -120,5 +120,5 @@ def recipe_of(
             for part in ("train", "valid")
         },
         **sections,
-        **_CAREFUL,
+        **_FINE_TUNING,
     }

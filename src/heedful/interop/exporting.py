@@ -1,4 +1,4 @@
-"""From a run to a folder of another library: the one function behind ``heedful export``."""
+"""Export runs to folders of other libraries; implements ``heedful export``."""
 
 from pathlib import Path
 
@@ -12,20 +12,19 @@ from heedful.runs.run import load
 
 
 def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda line: None) -> Path:
-    """Write a run as another library wants it.
+    """Export a run to the format of another library.
 
     Args:
-        path: the run's folder.
-        to: the format's name.
-        out: the folder to write; must be empty, or not be there yet. By default it stands beside the
-            run, with the format's name behind its own.
-        log: is given lines about what is lost.
+        path: run folder.
+        to: name of the format.
+        out: folder to write; must be empty or not exist. Defaults to RUN-FORMAT beside the run.
+        log: called with lines about differences to the run.
 
     Returns:
         The folder.
 
     Raises:
-        RequestError: the format is unknown, or cannot hold the run.
+        RequestError: the format is unknown or does not support the run.
     """
     form = format_called(to)
     named = path if path.name not in ("", "..") else path.resolve()
@@ -35,10 +34,9 @@ def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda l
     task = run.recipe.task.kind
     if task not in form.loaders:
         fitting = [name for name, other in FORMATS.items() if task in other.loaders]
-        advice = f"; take --to {' or '.join(fitting)}" if fitting else ""
+        remedy = f"; use --to {' or '.join(fitting)}" if fitting else ""
         raise RequestError(
-            f"--to {to}: holds runs of the task {' or '.join(form.loaders)}, "
-            f"and this is one of {task}{advice}"
+            f"--to {to}: expected a run of task {' or '.join(form.loaders)}, got {task}{remedy}"
         )
     written = form.write(run)
     for note in written.notes:
@@ -48,9 +46,9 @@ def export_run(path: Path, to: str, out: Path | None = None, log: Log = lambda l
             for name in (CONFIG, *written.files):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RequestError(f"{folder}: the folder cannot be made ({error.strerror})") from None
+            raise RequestError(f"{folder}: cannot create the folder ({error.strerror})") from None
         for name, content in written.files.items():
             write_bytes(folder / name, content.encode() if isinstance(content, str) else content)
         write_checkpoint(folder, written.config, written.tensors)
-    log(f'load it:     {form.loaders[task]}.from_pretrained("{folder}")')
+    log(f'load with:   {form.loaders[task]}.from_pretrained("{folder}")')
     return folder

@@ -1,4 +1,4 @@
-"""What a format of another library is: how its folder becomes a run, and a run its folder."""
+"""Protocol of a format of another library: conversion from its folder to a run and back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from heedful.runs.run import Run
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """What a folder holds, in heedful's terms.
+    """A model read from a folder of another library.
 
     Args:
-        recipe: of a run that has this model, plain.
-        processor: the tokenizers, as the kind of run has them.
-        model: with its weights.
-        notes: what a person should know of the difference to the source.
+        recipe: recipe of the run, as plain data.
+        processor: processor of the run, with its tokenizers.
+        model: model with its weights.
+        notes: differences to the source that the user should know.
     """
 
     recipe: dict[str, Any]
@@ -29,13 +29,13 @@ class ImportedModel:
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """What a folder is to hold.
+    """Content of an exported folder.
 
     Args:
-        config: of config.json.
-        tensors: of model.safetensors.
-        files: the contents of other files, by their names.
-        notes: what a person should know of the difference to the run.
+        config: content of config.json.
+        tensors: tensors of model.safetensors.
+        files: contents of other files by name.
+        notes: differences to the run that the user should know.
     """
 
     config: dict[str, Any]
@@ -45,27 +45,27 @@ class ExportedModel:
 
 
 class Format(Protocol):
-    """One architecture of another library. Has no state: everything is an argument."""
+    """One architecture of another library; stateless."""
 
     name: ClassVar[str]
-    """How the command and ``model_type`` in a configuration call it."""
+    """Name on the command line and in ``model_type`` of config.json."""
 
     loaders: ClassVar[Mapping[str, str]]
-    """What loads a folder there, by the task of the run; runs of other tasks it cannot hold."""
+    """Class that loads an exported folder, by task of the run; other tasks are not supported."""
 
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
-        """All that a folder holds.
+        """Read a model folder.
 
         Raises:
-            RequestError: heedful cannot express it, or its parts do not fit together.
+            RequestError: heedful does not support the model, or its parts are inconsistent.
             DamagedError: a file is damaged.
         """
         ...
 
     def write(self, run: Run) -> ExportedModel:
-        """All that the folder of a run in this format holds.
+        """Return the content of the folder for a run.
 
         Raises:
-            RequestError: the format cannot express the run; the message names the key of its recipe.
+            RequestError: the format does not support the run; the message names the recipe key.
         """
         ...

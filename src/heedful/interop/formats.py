@@ -1,4 +1,4 @@
-"""Every format by name: one line here makes an architecture known to ``import`` and ``export``."""
+"""Registry of formats for ``import`` and ``export``."""
 
 from heedful.errors import RequestError, nearest
 from heedful.interop.bert import BERT
@@ -12,28 +12,30 @@ FORMATS: dict[str, Format] = {each.name: each for each in (GPT2(), Marian(), BER
 
 
 def format_called(name: str) -> Format:
-    """The format of that name.
+    """Return the format with the given name.
 
     Raises:
-        RequestError: there is none.
+        RequestError: the name is unknown.
     """
     if name not in FORMATS:
         known = ", ".join(FORMATS)
-        raise RequestError(f"--to {name}: no such format{nearest(name, FORMATS)}; there are {known}")
+        raise RequestError(f"--to {name}: unknown format{nearest(name, FORMATS)}; expected one of {known}")
     return FORMATS[name]
 
 
 def format_of(checkpoint: Checkpoint) -> Format:
-    """The format that a folder's configuration names.
+    """Return the format given by ``model_type`` of a folder.
 
     Raises:
-        RequestError: it is another than heedful knows.
+        RequestError: it is missing or not supported.
     """
     settings = checkpoint.config
     kind = settings.get("model_type", str)
     known = ", ".join(FORMATS)
     if kind is None:
-        raise RequestError(f"{settings.source}: names no model_type; heedful imports {known}")
+        raise RequestError(f"{settings.source}: model_type: required key is missing; expected one of {known}")
     if kind not in FORMATS:
-        raise settings.wrong("model_type", f"{kind!r} is not imported{nearest(kind, FORMATS)}; {known} are")
+        raise settings.wrong(
+            "model_type", f"{kind!r} is not supported{nearest(kind, FORMATS)}; expected one of {known}"
+        )
     return FORMATS[kind]

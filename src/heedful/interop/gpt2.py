@@ -1,17 +1,18 @@
-"""GPT-2 (Radford et al. 2019) from and to the folders of transformers.
+"""Import and export of GPT-2 (Radford et al. 2019) in the format of transformers.
 
 | config.json | heedful's ``model`` |
 |---|---|
 | n_embd, n_layer, n_head, n_positions, n_inner | d_model, n_layers, n_heads, context, d_ff |
 | activation_function gelu_new, gelu, relu | activation gelu-tanh, gelu, relu |
 | layer_norm_epsilon | norm_eps |
-| scale_attn_weights | score: scaled-dot, or dot where false |
+| scale_attn_weights | score: scaled-dot, or dot if false |
 | resid_pdrop, attn_pdrop | dropout, attention_dropout |
 | tie_word_embeddings | tie |
 
-heedful drops out embeddings at the rate of the residual sums, so embd_pdrop must be resid_pdrop, or is
-lost; it changes training alone. The tokenizer travels along (`heedful.interop.byte_bpe`). A folder with a
-head that answers (`heedful.interop.gpt2_heads`) becomes a run of its task, any other one that writes.
+heedful uses the dropout rate of the residual branches for embeddings too, so an embd_pdrop that differs from
+resid_pdrop is lost; this only affects training. The tokenizer is converted too (`heedful.interop.byte_bpe`).
+A folder with a task head (`heedful.interop.gpt2_heads`) becomes a run of its task, any other folder a run for
+language modelling.
 """
 
 from collections.abc import Sequence
@@ -34,13 +35,13 @@ from heedful.tasks.language_modelling import TextProcessor
 from heedful.text.specials import SPECIALS
 from heedful.text.tokenizer import Tokenizer
 
-# What transformers takes where a key is missing.
+# Defaults of transformers.
 _DEFAULTS = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}
 
 _HARMLESS = HARMLESS | {
     "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
     "summary_first_dropout",
-    "reorder_and_upcast_attn",  # says in which precision half-precision models add up
+    "reorder_and_upcast_attn",  # only affects the precision of half-precision models
     "unk_token_id",
 }  # fmt: skip
 
@@ -48,12 +49,12 @@ _HARMLESS = HARMLESS | {
 def table(
     config: LanguageModelConfig, numbering: Numbering, answering: Sequence[Pair] | None = None
 ) -> Table:
-    """The names of all tensors. GPT-2's matrices multiply from the right: they are transposed.
+    """Return the table of tensor names. GPT-2's weight matrices are transposed.
 
     Args:
-        config: of the model.
-        numbering: of the tokens.
-        answering: the lines of a head that answers; None: the model writes.
+        config: configuration of the model.
+        numbering: numbering of the tokens.
+        answering: rows for a task head; None for a language model.
     """
     rows, own = Rows(numbering), "transformer."
     pairs = [
@@ -65,24 +66,24 @@ def table(
         ours, theirs = f"stack.blocks.{i}", f"{own}h.{i}"
         pairs += [
             *linear(f"{ours}.mixing.norm", f"{theirs}.ln_1"),
-            *_from_the_right(f"{ours}.mixing.part.qkv", f"{theirs}.attn.c_attn"),
-            *_from_the_right(f"{ours}.mixing.part.out", f"{theirs}.attn.c_proj"),
+            *_transposed(f"{ours}.mixing.part.qkv", f"{theirs}.attn.c_attn"),
+            *_transposed(f"{ours}.mixing.part.out", f"{theirs}.attn.c_proj"),
             *linear(f"{ours}.feed_forward.norm", f"{theirs}.ln_2"),
-            *_from_the_right(f"{ours}.feed_forward.part.up", f"{theirs}.mlp.c_fc"),
-            *_from_the_right(f"{ours}.feed_forward.part.down", f"{theirs}.mlp.c_proj"),
+            *_transposed(f"{ours}.feed_forward.part.up", f"{theirs}.mlp.c_fc"),
+            *_transposed(f"{ours}.feed_forward.part.down", f"{theirs}.mlp.c_proj"),
         ]
     if answering is None and not config.tie:
         pairs.append(pair("heads.token.weight", "lm_head.weight", form=rows))
     return Table(
         [*pairs, *(answering or ())],
         copies={"lm_head.weight": f"{own}wte.weight"} if answering is None and config.tie else {},
-        # The causal mask, and the number that hidden scores were given.
+        # The causal mask and the value of masked scores.
         derived=[r"transformer\.h\.\d+\.attn\.(bias|masked_bias)"],
         prefix=own,
     )
 
 
-def _from_the_right(ours: str, theirs: str) -> list[Pair]:
+def _transposed(ours: str, theirs: str) -> list[Pair]:
     return [
         pair(f"{ours}.weight", f"{theirs}.weight", form=Transposed()),
         pair(f"{ours}.bias", f"{theirs}.bias"),
@@ -99,7 +100,7 @@ class GPT2:
     }
 
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
-        """A run that completes text, or one that answers to it."""
+        """Read a language model or a model with a task head."""
         settings, held = checkpoint.config, checkpoint.tensors()
         head = head_of(settings, held)
         config, notes = _configuration(settings)
@@ -115,14 +116,16 @@ class GPT2:
             n = 1 if head.task == "regression" else len(processor.labels)
             held = with_bias(held, n, str(checkpoint.weights))
         if unread := settings.unread(_HARMLESS):
-            notes.append(f"{settings.source}: keys that heedful does not know: {', '.join(unread)}")
+            notes.append(f"{settings.source}: unknown keys, ignored: {', '.join(unread)}")
         give(table(config, numbering, lines), held, model, str(checkpoint.weights))
-        made = [SPECIALS.names[our] for our in range(len(SPECIALS)) if numbering.theirs[our] is None]
-        notes.append(f"{', '.join(made)} have no row in the source: they got its mean, and are never written")
+        added = [SPECIALS.names[our] for our in range(len(SPECIALS)) if numbering.theirs[our] is None]
+        notes.append(
+            f"{', '.join(added)} have no row in the source: they got its mean, and are never written"
+        )
         return ImportedModel(plain, processor, model, notes)
 
     def write(self, run: Run) -> ExportedModel:
-        """GPT2LMHeadModel, or the class of the head that answers, with its tokenizer."""
+        """Return a GPT2LMHeadModel, or the class of the task head, with its tokenizer."""
         config: LanguageModelConfig = run.recipe.model
         head = HEADS.get(run.recipe.task.kind)
         _refuse(config)
@@ -130,7 +133,7 @@ class GPT2:
         framed = head is not None and run.recipe.task.framed
         content, spelled, numbering = write_byte_bpe(tokenizer, answers=head is not None, framed=framed)
         lost = [name for our, name in enumerate(SPECIALS.names) if numbering.theirs[our] is None]
-        notes = [f"the rows of {', '.join(lost)} stay behind: no text has these tokens, and none is written"]
+        notes = [f"the embeddings of {', '.join(lost)} are not exported: these tokens never occur in texts"]
         written = _written(config, numbering)
         tensors = take(table(config, numbering, head.lines(run.processor) if head else None), run.model)
         if head:
@@ -146,7 +149,7 @@ class GPT2:
 
 
 def _configuration(settings: Settings) -> tuple[LanguageModelConfig, list[str]]:
-    """The model that a configuration describes, and what is lost of it."""
+    """Read the model configuration; return it with notes about differences."""
     settings.refuse("scale_attn_by_inverse_layer_idx", "heedful scales attention alike in every layer")
     settings.refuse("add_cross_attention", "heedful's language models read no second sequence")
     settings.refuse("quantization_config", "quantised weights are not read", (None,))
@@ -158,12 +161,12 @@ def _configuration(settings: Settings) -> tuple[LanguageModelConfig, list[str]]:
     dropout, notes = settings.rate("resid_pdrop", 0.1), []
     if (embedded := settings.rate("embd_pdrop", 0.1)) != dropout:
         notes.append(
-            f"{settings.source}: embd_pdrop={embedded:g} is not resid_pdrop={dropout:g}; heedful drops out "
-            "both at the latter's rate, which matters to training alone"
+            f"{settings.source}: embd_pdrop={embedded:g} is not resid_pdrop={dropout:g}; heedful uses the "
+            "latter for both, which only affects training"
         )
     epsilon = settings.get("layer_norm_epsilon", (int, float), 1e-5)
     if not 0 < epsilon < 1:
-        raise settings.wrong("layer_norm_epsilon", f"expected a number between 0 and 1, found {epsilon}")
+        raise settings.wrong("layer_norm_epsilon", f"must be between 0 and 1, got {epsilon}")
     config = LanguageModelConfig(
         d_model=sizes["n_embd"],
         n_layers=sizes["n_layer"],
@@ -184,7 +187,7 @@ def _recipe(checkpoint: Checkpoint, config: LanguageModelConfig, subwords: Any) 
     name = checkpoint.path.resolve().name
     return {
         "description": f"A GPT-2, imported from the folder {name}. It was not trained on these data: "
-        "whoever trains such a model anew puts their own here.",
+        "replace them with your own to train it further.",
         "task": {"kind": "language-modelling"},
         "data": {
             "train": {"kind": "text", "paths": "train.txt"},
@@ -202,7 +205,7 @@ def _recipe(checkpoint: Checkpoint, config: LanguageModelConfig, subwords: Any) 
 def _answering(
     checkpoint: Checkpoint, head: Head, config: LanguageModelConfig, tokenizer: Tokenizer, *, framed: bool
 ) -> tuple[dict[str, Any], Any]:
-    """The recipe and the processor of a run that answers."""
+    """Return recipe and processor of a run with a task head."""
     found = head.read(checkpoint.config, tokenizer)
     data = {"kind": "jsonl", "paths": "{}.jsonl", "columns": {column: column for column in found.columns}}
     sections = {
@@ -219,17 +222,17 @@ def _answering(
 
 
 def _refuse(config: LanguageModelConfig) -> None:
-    """Refuse what GPT-2 has not.
+    """Check that GPT-2 supports the model.
 
     Raises:
-        RequestError: naming the key.
+        RequestError: it does not; the message names the key.
     """
     others = {
         "kind": ("language-model", "each of its tokens sees those before it alone"),
         "mixing": ("all", "each token attends to all before it"),
         "window": (None, "each token attends to all before it"),
         "norm": ("layer", "its norms are layer norms"),
-        "norm_placement": ("pre", "its norms stand before its parts"),
+        "norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),
         "positions": ("learned", "its positions are learned"),
         "attention_bias": (True, "its attention has biases"),
         "experts": (None, "it has no mixture of experts"),
@@ -245,7 +248,7 @@ def _refuse(config: LanguageModelConfig) -> None:
 
 
 def _written(config: LanguageModelConfig, numbering: Numbering) -> dict[str, Any]:
-    """The content of config.json."""
+    """Return the content of config.json."""
     end = numbering.theirs[SPECIALS.end]
     return {
         "architectures": ["GPT2LMHeadModel"],

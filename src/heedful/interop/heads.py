@@ -1,4 +1,4 @@
-"""Heads that answer to texts, whatever model they stand on: what configurations say of them, both ways.
+"""Task heads on text encoders: conversion of their settings from and to config.json.
 
 | here | config.json |
 |---|---|
@@ -6,7 +6,7 @@
 | a number | one label, problem_type regression |
 | whether inputs are pairs, whether a question may have no answer | finetuning_task; task_specific_params |
 
-Each format says which class of transformers a head is, and which tensors are its own.
+Each format defines the transformers class and the tensors of a head.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ from heedful.tasks.tagging import TAGS, WORDS, TagProcessor
 from heedful.tasks.texts import text_columns
 from heedful.text.tokenizer import Tokenizer
 
-# Data sets of pairs (GLUE): whoever fine-tuned on one has often written its name down.
+# Data sets of text pairs (GLUE); finetuning_task often names one of them.
 _PAIRS = {"mnli", "mrpc", "qnli", "qqp", "rte", "snli", "stsb", "sts-b", "wnli"}
 
 Lines = Callable[[Any], list[Pair]]
@@ -36,13 +36,13 @@ Lines = Callable[[Any], list[Pair]]
 
 @dataclass(frozen=True)
 class Answers:
-    """What a configuration says of a task.
+    """Task settings read from a configuration.
 
     Args:
-        task: the recipe's section.
-        columns: of the data.
-        processor: of the run.
-        sections: others of the recipe.
+        task: section ``task`` of the recipe.
+        columns: columns of the data.
+        processor: processor of the run.
+        sections: other sections of the recipe.
     """
 
     task: dict[str, Any]
@@ -52,34 +52,34 @@ class Answers:
 
 
 class Head(Protocol):
-    """One of them; made by a format."""
+    """A task head; created by a format."""
 
     task: ClassVar[str]
-    """heedful's."""
+    """Name of the task in heedful."""
 
     pooled: ClassVar[bool]
-    """Whether it stands on the vector of the sequence."""
+    """Whether the head reads the pooled vector of the sequence."""
 
     @property
     def architecture(self) -> str:
-        """The class of transformers that has this head."""
+        """Class of transformers with this head."""
         ...
 
     @property
     def lines(self) -> Lines:
-        """Its lines of the table of names, by the processor of the run."""
+        """Rows of the name table, given the processor of the run."""
         ...
 
     def read(self, settings: Settings, tokenizer: Tokenizer) -> Answers:
-        """What a configuration says.
+        """Read the task settings from a configuration.
 
         Raises:
-            RequestError: it says something that heedful cannot express.
+            RequestError: a setting is not supported.
         """
         ...
 
     def write(self, run: Run) -> dict[str, Any]:
-        """What config.json says of it."""
+        """Return the keys of config.json for this head."""
         ...
 
 
@@ -93,13 +93,13 @@ class Classes:
     lines: Lines
 
     def read(self, settings: Settings, tokenizer: Tokenizer) -> Answers:
-        """Labels of texts, or of pairs."""
+        """Read the labels, and whether inputs are pairs."""
         labels, pairs = labels_of(settings), _reads_pairs(settings)
         task = {"kind": self.task, "pairs": pairs, "labels": list(labels)}
         return Answers(task, (*text_columns(pairs), LABEL), LabelProcessor(tokenizer, labels))
 
     def write(self, run: Run) -> dict[str, Any]:
-        """The labels."""
+        """Return the labels."""
         return {**written_labels(run.processor.labels), **own_facts(pairs=run.recipe.task.pairs)}
 
 
@@ -113,13 +113,13 @@ class Numbers:
     lines: Lines
 
     def read(self, settings: Settings, tokenizer: Tokenizer) -> Answers:
-        """A number for texts, or for pairs."""
+        """Read whether inputs are pairs."""
         pairs = _reads_pairs(settings)
         processor = NumberProcessor(tokenizer, mean=0.0, deviation=1.0)
         return Answers({"kind": self.task, "pairs": pairs}, (*text_columns(pairs), LABEL), processor)
 
     def write(self, run: Run) -> dict[str, Any]:
-        """One label, which has no meaning."""
+        """Return one placeholder label, as transformers does for regression."""
         return {
             **written_labels(["LABEL_0"]),
             "problem_type": "regression",
@@ -137,11 +137,11 @@ class Tags:
     lines: Lines
 
     def read(self, settings: Settings, tokenizer: Tokenizer) -> Answers:
-        """A tag for every word, told at its first token."""
+        """Read the tags; each word is tagged at its first token."""
         return Answers({"kind": self.task}, (WORDS, TAGS), TagProcessor(tokenizer, labels_of(settings)))
 
     def write(self, run: Run) -> dict[str, Any]:
-        """The tags."""
+        """Return the tags."""
         return written_labels(run.processor.tags)
 
 
@@ -155,25 +155,25 @@ class Passages:
     lines: Lines
 
     def read(self, settings: Settings, tokenizer: Tokenizer) -> Answers:
-        """Whether there may be no answer, transformers has no key for."""
+        """Read whether questions may be unanswerable, for which transformers has no key."""
         task = {"kind": self.task, "unanswerable": bool(facts(settings).get("unanswerable"))}
-        room = settings.whole("max_position_embeddings", 512) // 3
-        windows = {"longest_question": max(1, min(WindowsConfig().longest_question, room))}
+        longest = settings.whole("max_position_embeddings", 512) // 3
+        windows = {"longest_question": max(1, min(WindowsConfig().longest_question, longest))}
         processor = PassageProcessor(tokenizer)
         return Answers(task, (QUESTION, PASSAGE, ANSWER), processor, {"windows": windows})
 
     def write(self, run: Run) -> dict[str, Any]:
-        """Whether there may be no answer."""
+        """Return whether questions may be unanswerable."""
         return own_facts(unanswerable=run.recipe.task.unanswerable)
 
 
 def class_lines(theirs: str) -> Lines:
-    """Of a layer that makes a logit for every label, which they call ``theirs``."""
+    """Map the layer with one logit per label, called ``theirs`` in transformers."""
     return lambda processor: linear("heads.class.1", theirs)
 
 
 def number_lines(theirs: str) -> Lines:
-    """Of a row that makes the number: heedful's makes standardised ones, theirs those of the labels' unit."""
+    """Map the regression layer; heedful predicts standardised values, transformers the original ones."""
     ours = f"heads.{VALUE}.1"
 
     def lines(processor: NumberProcessor) -> list[Pair]:
@@ -187,24 +187,24 @@ def number_lines(theirs: str) -> Lines:
 
 
 def of_texts(settings: Settings) -> str:
-    """Which task a head on the vector of a text is for: it has labels, or makes a number."""
+    """Return the task of a sequence-level head: classification or regression."""
     labels: Mapping[str, Any] = settings.get("id2label", dict, {})
     is_number = settings.get("problem_type", str) == "regression" or len(labels) == 1
     return Numbers.task if is_number else Classes.task
 
 
 def own_facts(**facts: bool) -> dict[str, Any]:
-    """What transformers has no key for."""
+    """Return settings for which transformers has no key."""
     return {"task_specific_params": {"heedful": facts}}
 
 
 def facts(settings: Settings) -> Mapping[str, Any]:
-    """What `own_facts` wrote."""
+    """Read the settings written by `own_facts`."""
     found = settings.get("task_specific_params", dict, {}).get("heedful", {})
     return found if isinstance(found, dict) else {}
 
 
 def _reads_pairs(settings: Settings) -> bool:
-    """Whether inputs are pairs, as far as the configuration tells."""
+    """Return whether inputs are pairs according to the configuration."""
     name = settings.get("finetuning_task", str, "")
     return bool(facts(settings).get("pairs")) or name.lower() in _PAIRS

@@ -1,4 +1,4 @@
-"""From a folder of another library to a run: the one function behind ``heedful import``."""
+"""Import models of other libraries as runs; implements ``heedful import``."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,28 +26,30 @@ from heedful.runs.train import seal
 
 
 def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFolder:
-    """Make a run of a model that another library saved.
+    """Convert a model saved by another library to a run.
 
     Everything is read and checked before anything is written.
 
     Args:
-        source: its folder.
-        out: the run's folder; must be empty, or not be there yet.
-        log: is given lines about what was found, and how it differs from the source.
+        source: folder of the model.
+        out: run folder; must be empty or not exist.
+        log: called with lines about the model and differences to the source.
 
     Raises:
-        RequestError: the folder holds something else, or heedful cannot express it.
-        DamagedError: a file of it is damaged.
+        RequestError: the folder is not a model, or heedful does not support it.
+        DamagedError: a file is damaged.
     """
     refuse_full(out)
     if not is_unicode(source.resolve().name):
-        raise RequestError(f"{source}: the folder's name must be UTF-8, for the recipe names it; rename it")
+        raise RequestError(
+            f"{source}: the folder name must be UTF-8, since the recipe contains it; rename the folder"
+        )
     checkpoint = Checkpoint(source)
     form = format_of(checkpoint)
     try:
         with room_for(f"{source}: the model does not fit in memory"):
             found = form.read(checkpoint)
-    except ValidationError as error:  # a value of config.json that heedful's own configuration refuses
+    except ValidationError as error:  # a value of config.json that heedful's configuration rejects
         wrong = error.errors()[0]
         key = ".".join(map(str, wrong["loc"]))
         raise RequestError(f"{source / CONFIG}: {key}={wrong['input']!r}: {wrong['msg']}") from None
@@ -58,24 +60,24 @@ def import_run(source: Path, out: Path, log: Log = lambda line: None) -> RunFold
         log(f"note: {note}")
     if names := sorted({*checkpoint.strange}):
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        log(f"warning: {names[0]}{more}: holds NaN or infinity; the run will answer with nonsense")
+        log(f"warning: {names[0]}{more}: contains NaN or infinity; predictions will be meaningless")
     card = {"format": form.name, "name": source.resolve().name, "files": checkpoint.hashes()}
     with filling(out):
         return _write(RunFolder(out), recipe, found.processor, found.model, {"imported": card})
 
 
 def _sizes(processor: Any) -> str:
-    """How many tokens there are, and labels where there are some."""
+    """Describe the number of tokens, and of labels if there are any."""
     answers = next((word for word in ("labels", "tags") if hasattr(processor, word)), None)
     tokens = processor.sizes[: -1 if answers else None]
-    told = [f"{' and '.join(f'{size:,}' for size in tokens)} tokens"] if tokens else []
-    return ", ".join(told + ([f"{processor.sizes[-1]} {answers}"] if answers else []))
+    parts = [f"{' and '.join(f'{size:,}' for size in tokens)} tokens"] if tokens else []
+    return ", ".join(parts + ([f"{processor.sizes[-1]} {answers}"] if answers else []))
 
 
 def _write(
     folder: RunFolder, recipe: Any, processor: Any, model: nn.Module, facts: dict[str, Any]
 ) -> RunFolder:
-    """The run's folder, the card last."""
+    """Write the run folder, with run.json last."""
     write_json(folder.environment, environment(torch.device("cpu")))
     write_text(folder.recipe, dump_yaml(recipe.model_dump(mode="json")))
     kind_of(recipe).save(processor, folder)
@@ -84,24 +86,24 @@ def _write(
 
 
 def refuse_full(out: Path) -> None:
-    """Refuse a folder that holds something.
+    """Check that a folder is empty or does not exist.
 
     Raises:
-        RequestError: it does, or it is a file.
+        RequestError: it is not empty, or it is a file.
     """
     if out.exists() and not out.is_dir():
-        raise RequestError(f"{out}: is a file; choose another folder")
+        raise RequestError(f"{out}: expected a folder, got a file; choose another folder")
     found = sorted(path.name for path in out.iterdir()) if out.exists() else []
     if found:
-        raise RequestError(f"{out}: is not empty (it has {found[0]!r}); choose another folder")
+        raise RequestError(f"{out}: must be empty, but contains {found[0]!r}; choose another folder")
 
 
 @contextmanager
 def filling(out: Path) -> Iterator[None]:
-    """Hold an empty folder that is about to be filled; if that fails, all that was written is removed.
+    """Lock an empty folder while it is filled; on failure, remove everything that was written.
 
     Raises:
-        RequestError: another process writes there, or has made something there by now.
+        RequestError: another process is writing there, or has written something.
     """
     with held(out):
         refuse_full(out)

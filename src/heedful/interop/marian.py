@@ -136,7 +136,7 @@ class Marian:
             processor, numberings = read_sentencepieces(checkpoint, settings, sizes)
         model = _model(config, numberings, held, checkpoint)
         unread = settings.unread(_HARMLESS)
-        told = [f"{settings.source}: keys that heedful does not know: {', '.join(unread)}"] if unread else []
+        told = [f"{settings.source}: unknown keys, ignored: {', '.join(unread)}"] if unread else []
         if any(their is None for their in numberings.target.theirs):
             told.append(
                 "special tokens that the source has not got the mean of its rows, and are never written"
@@ -156,7 +156,7 @@ class Marian:
         if has_sentencepieces(run.processor):
             files, numberings = write_sentencepieces(run.processor)
             if None in numberings.target.theirs:
-                notes.append("the rows of special tokens that Marian has not stay behind")
+                notes.append("the embeddings of special tokens that Marian lacks are not exported")
         else:
             numberings = Numberings(*(Numbering(tuple(range(size))) for size in run.processor.sizes))
             files, told = _write_own(run, config.max_length)

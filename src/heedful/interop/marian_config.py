@@ -114,7 +114,7 @@ def refuse(config: Any) -> None:
     refuse_other_heads(config, "Marian")
     if config.positions not in ("half-split", "sinusoidal"):
         raise RequestError(
-            f"model.positions={config.positions}: Marian cannot hold this model: its positions are sinusoids"
+            f"model.positions={config.positions}: not supported by Marian: its positions are sinusoids"
         )
 
 

@@ -1,7 +1,7 @@
-"""A declared table of names: each parameter of heedful's, and the tensors of another library's that hold it.
+"""Table that maps parameters of heedful to tensors of another library.
 
-The table is read in both directions. What a tensor must look like on the other side is not said twice:
-it is what the parameter becomes when it is written.
+The table is used for reading and writing. The expected shape of a tensor is the shape of the parameter as it
+would be written.
 """
 
 import re
@@ -16,23 +16,23 @@ from heedful.artifacts.weights import fit, named_tensors
 from heedful.errors import RequestError, nearest
 
 MOST = 12
-"""Problems that are told; where every name is wrong, a few of them say so."""
+"""Maximum number of problems listed in a message."""
 
 
 class Form(Protocol):
-    """How a parameter lies in the other library's tensors."""
+    """Layout of a parameter in the tensors of the other library."""
 
     def read(self, theirs: Sequence[Tensor]) -> Tensor:
-        """Ours, of theirs."""
+        """Convert their tensors to our parameter."""
         ...
 
     def write(self, ours: Tensor) -> list[Tensor]:
-        """Theirs, of ours; also of tensors that have a shape and no content (the device ``meta``)."""
+        """Convert our parameter to their tensors; also supports the ``meta`` device."""
         ...
 
 
 class Same:
-    """One tensor, as it is."""
+    """One tensor, unchanged."""
 
     def read(self, theirs: Sequence[Tensor]) -> Tensor:
         """See `Form`."""
@@ -44,7 +44,7 @@ class Same:
 
 
 class Transposed:
-    """One matrix that multiplies from the other side: ``x W`` and not ``x W'``."""
+    """One transposed matrix: ``x W`` instead of ``x W'``."""
 
     def read(self, theirs: Sequence[Tensor]) -> Tensor:
         """See `Form`."""
@@ -57,10 +57,10 @@ class Transposed:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Several tensors of one shape, which lie one below the other in ours (queries, keys and values).
+    """Several tensors of one shape, concatenated in ours (queries, keys and values).
 
     Args:
-        n: how many.
+        n: number of tensors.
     """
 
     n: int
@@ -76,11 +76,11 @@ class Stacked:
 
 @dataclass(frozen=True)
 class Reshaped:
-    """One tensor whose numbers lie in the same order, under another shape (the kernel of a convolution).
+    """One tensor with another shape and the same order of elements (e.g. a convolution kernel).
 
     Args:
-        ours: the shape here.
-        theirs: the shape there.
+        ours: our shape.
+        theirs: their shape.
     """
 
     ours: tuple[int, ...]
@@ -97,11 +97,11 @@ class Reshaped:
 
 @dataclass(frozen=True)
 class Affine:
-    """One tensor in another unit: theirs = factor · ours + offset.
+    """One tensor in other units: theirs = factor · ours + offset.
 
     Args:
-        factor: not zero.
-        offset: added to every number.
+        factor: scale; must not be 0.
+        offset: added to every element.
     """
 
     factor: float
@@ -118,33 +118,32 @@ class Affine:
 
 @dataclass(frozen=True)
 class Numbering:
-    """Which of their ids each of our ids has.
+    """Mapping between our token ids and theirs.
 
     Args:
-        theirs: by our id; None where they have no such token. Every id of theirs occurs once.
+        theirs: their id for each of our ids; None for tokens they lack. Each of their ids occurs once.
     """
 
     theirs: tuple[int | None, ...]
 
     @property
     def ours(self) -> list[int]:
-        """Our id, by theirs."""
+        """Our id for each of their ids."""
         known = {their: our for our, their in enumerate(self.theirs) if their is not None}
         return [known[their] for their in range(len(known))]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A row for each token of the vocabulary.
+    """One row per token of the vocabulary.
 
-    A token that they have not gets the mean of all their rows. It is never written, but it has its part
-    in the probabilities: with the mean of the rows of an output layer its logit is the mean of all logits,
-    so that (the exponential being convex) it is at most as probable as tokens are on average. Rows of
-    zeros could take nearly everything, where all other logits are negative.
+    Tokens that they lack get the mean of all their rows. Such a token is never generated but takes part in
+    the softmax: its logit is the mean of all logits, so (the exponential being convex) its probability is at
+    most the mean probability. Zero rows could take nearly all probability if all other logits are negative.
 
     Args:
-        numbering: of the tokens.
-        axis: whether they keep the rows as columns of a matrix with a single row.
+        numbering: numbering of the tokens.
+        as_one_row: whether they keep the values in a matrix with a single row.
     """
 
     numbering: Numbering
@@ -153,10 +152,10 @@ class Rows:
     def read(self, theirs: Sequence[Tensor]) -> Tensor:
         """See `Form`."""
         rows = theirs[0][0] if self.as_one_row else theirs[0]
-        made = rows.double().mean(0).to(rows.dtype)
+        mean = rows.double().mean(0).to(rows.dtype)
         known = [0 if their is None else their for their in self.numbering.theirs]
         found = rows[torch.tensor(known)]
-        found[[our for our, their in enumerate(self.numbering.theirs) if their is None]] = made
+        found[[our for our, their in enumerate(self.numbering.theirs) if their is None]] = mean
         return found
 
     def write(self, ours: Tensor) -> list[Tensor]:
@@ -167,12 +166,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Pair:
-    """A parameter of heedful's and where it is found: a line of the table.
+    """One row of the table: a parameter and the tensors that hold it.
 
     Args:
-        ours: its name.
-        theirs: their names.
-        form: how it lies there.
+        ours: our name of the parameter.
+        theirs: their names of the tensors.
+        form: conversion between them.
     """
 
     ours: str
@@ -181,25 +180,25 @@ class Pair:
 
 
 def pair(ours: str, *theirs: str, form: Form | None = None) -> Pair:
-    """A line of the table; where they have several tensors for one of ours, these are stacked."""
+    """Return a row of the table; several tensors for one parameter are stacked by default."""
     return Pair(ours, theirs, form or (Same() if len(theirs) == 1 else Stacked(len(theirs))))
 
 
 def linear(ours: str, *theirs: str) -> list[Pair]:
-    """The weight and the bias of a projection, or of a norm."""
+    """Return the rows for weight and bias of a linear layer or norm."""
     return [pair(f"{ours}.{kind}", *(f"{name}.{kind}" for name in theirs)) for kind in ("weight", "bias")]
 
 
 @dataclass(frozen=True)
 class Table:
-    """All that a format has to say about names.
+    """Name mapping of a format.
 
     Args:
-        pairs: a line for each parameter of the model.
-        copies: their names of tensors that are the same as another, which they may leave out.
-        derived: patterns of their names of tensors that hold nothing learned (masks, tables of sines).
-        prefix: what their names begin with; a file of a model without its head leaves it out.
-        left: patterns of our names that have no place there: they are neither read nor written.
+        pairs: one row per parameter of the model.
+        copies: their names of tied tensors, which files may omit, by name of the original.
+        derived: patterns of their names of tensors that are not learned (masks, sinusoids).
+        prefix: prefix of their names; files of models without head omit it.
+        left: patterns of our names that are neither read nor written.
     """
 
     pairs: Sequence[Pair]
@@ -209,11 +208,11 @@ class Table:
     left: Sequence[str] = ()
 
     def is_derived(self, name: str) -> bool:
-        """Whether a tensor of this name holds nothing learned."""
+        """Return whether the tensor is not learned."""
         return any(re.fullmatch(pattern, name) for pattern in self.derived)
 
     def full(self, held: Mapping[str, Tensor]) -> dict[str, str]:
-        """The names in a file, by the names in the table; a copy stands for what it is a copy of."""
+        """Map names in the table to names in a file; a tied copy can replace its original."""
         bare = self.prefix and not any(name.startswith(self.prefix) for name in held)
         names = {self._full(name) if bare else name: name for name in held}
         for copy, of in self.copies.items():
@@ -227,25 +226,27 @@ class Table:
 
 
 def give(table: Table, held: Mapping[str, Tensor], model: nn.Module, source: str) -> None:
-    """Give a model the weights that another library's file holds; nothing is changed unless all fits.
+    """Load the weights of another library into a model; the model is unchanged on any error.
 
     Args:
-        table: of their names.
+        table: name mapping.
         held: their tensors.
-        model: as their configuration says.
-        source: how messages call the file.
+        model: model built from their configuration.
+        source: name of the file in messages.
 
     Raises:
-        RequestError: a tensor is unknown, missing, of another shape or type, or contradicts a copy of it;
+        RequestError: a tensor is unknown, missing, of wrong shape or type, or differs from its tied copy;
             the message lists every difference.
     """
     own, aliases = _checked(table, model)
     names = table.full(held)
-    wanted = {their: shape for line in table.pairs for their, shape in _shapes(line, own[line.ours]).items()}
+    expected = {
+        their: shape for line in table.pairs for their, shape in _shapes(line, own[line.ours]).items()
+    }
     problems = [
-        *_strange(table, names, wanted),
-        *(f"missing: {their}" for their in sorted(wanted.keys() - names.keys())),
-        *_other_shapes(names, held, wanted),
+        *_strange(table, names, expected),
+        *(f"missing: {their}" for their in sorted(expected.keys() - names.keys())),
+        *_other_shapes(names, held, expected),
         *_untied(table, names, held),
     ]
     if problems:
@@ -260,10 +261,10 @@ def give(table: Table, held: Mapping[str, Tensor], model: nn.Module, source: str
 
 
 def take(table: Table, model: nn.Module) -> dict[str, Tensor]:
-    """The weights of a model, named and shaped as another library wants them."""
+    """Return the weights of a model with the names and shapes of another library."""
     own, _ = _checked(table, model)
     return {
-        # A copy: files take no two tensors that share memory, as parts of one do.
+        # Clone, since safetensors rejects tensors that share memory.
         their: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for line in table.pairs
         for their, tensor in zip(line.theirs, line.form.write(own[line.ours]), strict=True)
@@ -271,16 +272,16 @@ def take(table: Table, model: nn.Module) -> dict[str, Tensor]:
 
 
 def _checked(table: Table, model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a model, and their other names, of which the table must know every one.
+    """Return the tensors of a model and their aliases, after checking that the table is complete.
 
     Raises:
-        ValueError: it does not: whoever wrote the table forgot one.
+        ValueError: the table and the model differ.
     """
     own, aliases = named_tensors(model)
     listed = [line.ours for line in table.pairs]
-    wanted = {name for name in own if not any(re.fullmatch(pattern, name) for pattern in table.left)}
-    if sorted(listed) != sorted(wanted):
-        differing = sorted({*listed} ^ wanted) or sorted(name for name in own if listed.count(name) > 1)
+    expected = {name for name in own if not any(re.fullmatch(pattern, name) for pattern in table.left)}
+    if sorted(listed) != sorted(expected):
+        differing = sorted({*listed} ^ expected) or sorted(name for name in own if listed.count(name) > 1)
         raise ValueError(f"the table of names and the model differ: {', '.join(differing)}")
     return own, aliases
 
@@ -290,17 +291,17 @@ def _shapes(line: Pair, ours: Tensor) -> dict[str, list[int]]:
     return {their: list(tensor.shape) for their, tensor in zip(line.theirs, written, strict=True)}
 
 
-def _strange(table: Table, names: Mapping[str, str], wanted: Iterable[str]) -> list[str]:
-    known = {*wanted, *table.copies}
+def _strange(table: Table, names: Mapping[str, str], expected: Iterable[str]) -> list[str]:
+    known = {*expected, *table.copies}
     strange = sorted(name for name in names if name not in known and not table.is_derived(name))
     return [f"unknown: {names[name]}{nearest(name, known - names.keys())}" for name in strange]
 
 
 def _other_shapes(
-    names: Mapping[str, str], held: Mapping[str, Tensor], wanted: Mapping[str, list[int]]
+    names: Mapping[str, str], held: Mapping[str, Tensor], expected: Mapping[str, list[int]]
 ) -> list[str]:
     problems = []
-    for their, shape in wanted.items():
+    for their, shape in expected.items():
         tensor = held[names[their]] if their in names else None
         if tensor is not None and list(tensor.shape) != shape:
             problems.append(f"{names[their]} is {list(tensor.shape)} in the file, and should be {shape}")

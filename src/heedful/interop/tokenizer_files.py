@@ -1,4 +1,4 @@
-"""The files in which the transformers library keeps tokenizers, whatever their kind."""
+"""Tokenizer files of the transformers library, for all kinds of tokenizers."""
 
 import json
 from collections.abc import Mapping
@@ -18,30 +18,30 @@ _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
 def settings_of(checkpoint: Checkpoint) -> Settings:
-    """tokenizer_config.json, or nothing."""
+    """Read tokenizer_config.json; empty if there is none."""
     held = checkpoint.json(SETTINGS) if checkpoint.has(SETTINGS) else {}
     return Settings(held, str(checkpoint.path / SETTINGS))
 
 
-def is_generic(told: Settings, config: Settings) -> bool:
-    """Whether transformers takes tokenizer.json as it is.
+def is_generic(settings: Settings, config: Settings) -> bool:
+    """Return whether transformers uses tokenizer.json unchanged.
 
-    A class of a model's own (`BertTokenizer`), which is the default, sets what its options say instead.
+    Model-specific classes (`BertTokenizer`), which are the default, override parts of it by their options.
 
     Args:
-        told: tokenizer_config.json.
+        settings: tokenizer_config.json.
         config: config.json.
     """
-    return (told.get("tokenizer_class", str) or config.get("tokenizer_class", str)) in _GENERIC
+    return (settings.get("tokenizer_class", str) or config.get("tokenizer_class", str)) in _GENERIC
 
 
 def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, dict[str, Any]]:
-    """Of tokenizer.json: its path, the tokenizer, and all that it says.
+    """Read tokenizer.json; return its path, the tokenizer and its content.
 
-    Its truncation and padding are left out: transformers truncates and pads only if a call asks for it.
+    Truncation and padding are disabled, since transformers applies them only on request.
 
     Raises:
-        DamagedError: it holds no tokenizer.
+        DamagedError: it is not a tokenizer.
     """
     path = checkpoint.file(TOKENIZER)
     try:
@@ -57,7 +57,7 @@ def read_library(checkpoint: Checkpoint) -> tuple[Path, Library, dict[str, Any]]
 
 
 def _undefined(part: Any) -> set[str]:
-    """The special tokens of templates that these do not define, on which the library would panic."""
+    """Return the special tokens that templates use but do not define; the library would panic on them."""
     if part is None:
         return set()
     if part["type"] == "Sequence":
@@ -69,27 +69,27 @@ def _undefined(part: Any) -> set[str]:
 
 
 def all_ids(whole: Mapping[str, Any]) -> dict[str, int]:
-    """The ids of all tokens of a tokenizer.json, by their spelling, those beside the model included."""
+    """Return the ids of all tokens of a tokenizer.json by spelling, including added tokens."""
     return {**whole["model"]["vocab"], **{token["content"]: token["id"] for token in whole["added_tokens"]}}
 
 
-def spelling(told: Any) -> str | None:
-    """Of a special token, which tokenizer_config.json tells by its spelling or by an object that has it."""
-    told = told.get("content") if isinstance(told, dict) else told
-    return told if isinstance(told, str) else None
+def spelling(value: Any) -> str | None:
+    """Return the spelling of a special token, given in tokenizer_config.json as string or object."""
+    value = value.get("content") if isinstance(value, dict) else value
+    return value if isinstance(value, str) else None
 
 
 def refuse_other_ids(path: Path, ids: Mapping[str, int], config: Settings, default: int) -> None:
-    """Refuse ids that are not those of the rows of the weights.
+    """Check that the ids match the rows of the weights.
 
     Args:
-        path: of the tokenizer.
-        ids: by the spelling of the tokens.
-        config: says under vocab_size how many rows there are.
-        default: of that key.
+        path: path of the tokenizer.
+        ids: ids by spelling of the tokens.
+        config: configuration with vocab_size.
+        default: default of vocab_size.
 
     Raises:
-        RequestError: they have gaps, or are more or fewer.
+        RequestError: the ids have gaps, or their number is not vocab_size.
     """
     if sorted(ids.values()) != list(range(len(ids))):
         raise RequestError(f"{path}: the ids have gaps: they must run from 0 to {len(ids) - 1}")
@@ -101,20 +101,20 @@ def refuse_other_ids(path: Path, ids: Mapping[str, int], config: Settings, defau
 
 
 def settings_file(longest: int, spelled: Mapping[str, str], **more: Any) -> dict[str, str]:
-    """tokenizer_config.json beside a tokenizer.json that says all else.
+    """Return tokenizer_config.json for a tokenizer.json.
 
     Args:
-        longest: tokens that the model can read.
-        spelled: the special tokens by their keys (``eos_token``).
-        more: keys that this tokenizer needs.
+        longest: maximum number of tokens of the model.
+        spelled: special tokens by key (``eos_token``).
+        more: further keys of this tokenizer.
 
     Returns:
-        The content, by the file's name.
+        The content by file name.
     """
     content = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,
-        # Told, or older versions give segments too, which a GPT-2 would add to its tokens.
+        # Required: older versions add token_type_ids otherwise, which GPT-2 would add to its embeddings.
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **spelled,
@@ -124,6 +124,6 @@ def settings_file(longest: int, spelled: Mapping[str, str], **more: Any) -> dict
 
 
 def once_taken_away(space: str) -> list[decoders.Decoder]:
-    """What a decoder does last where a space was put before every text: nothing, if there was none."""
-    # As an expression: taken away once, and at the beginning alone.
+    """Return the last decoder step, which removes the space prepended to every text, if any."""
+    # A regular expression, to remove it once and only at the beginning.
     return [decoders.Replace(Regex(rf"\A{space}"), "")] if space else []

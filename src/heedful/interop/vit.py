@@ -1,4 +1,4 @@
-"""Vision Transformers (Dosovitskiy et al. 2021) from and to the folders of transformers.
+"""Import and export of Vision Transformers (Dosovitskiy et al. 2021) in the format of transformers.
 
 | config.json | heedful's ``model`` |
 |---|---|
@@ -8,12 +8,12 @@
 | hidden_dropout_prob, attention_probs_dropout_prob | dropout, attention_dropout |
 | id2label | the labels |
 
-``preprocessor_config.json`` says the mean and the deviation that pixels are brought to. The two libraries
-make a picture square in different ways: heedful cuts out its middle, transformers presses it together unless
-it is told to cut, which an exported folder tells it.
+``preprocessor_config.json`` contains the mean and standard deviation for pixel normalisation. Non-square
+images differ: heedful takes a centre crop, transformers squeezes them unless ``do_center_crop`` is set, which
+exported folders do.
 
-A ViTModel has no classifier: it becomes a run whose head begins afresh, to start others from. Its layer over
-the first token (``pooler``) has no place in a heedful run.
+A ViTModel has no classifier: it becomes a run with a randomly initialised head, to start others from. Its
+pooler is dropped.
 """
 
 import json
@@ -47,16 +47,16 @@ _OWN, _POOLER = "vit.", r"vit\.pooler\..*"
 
 _HARMLESS = HARMLESS | {"encoder_stride", "pooler_output_size", "pooler_act"}
 
-# Of Pillow's ways to resize, by their numbers.
+# Number of Pillow's resampling filter.
 _BILINEAR = 2
 
 
 def table(config: VisionConfig, heads: Collection[str]) -> Table:
-    """The names of all tensors.
+    """Return the table of tensor names.
 
     Args:
-        config: of the model.
-        heads: the names of those that there are on both sides.
+        config: configuration of the model.
+        heads: names of the heads that exist on both sides.
     """
     d, channels, patch = config.d_model, config.channels, config.patch_size
     embeddings = f"{_OWN}embeddings"
@@ -105,22 +105,20 @@ class ViT:
     loaders: ClassVar[dict[str, str]] = {TASK: "transformers.AutoModelForImageClassification"}
 
     def read(self, checkpoint: Checkpoint) -> ImportedModel:
-        """A run that labels pictures."""
+        """Read an image classifier."""
         settings, held = checkpoint.config, checkpoint.tensors()
         config, labels = _configuration(settings), labels_of(settings)
         reader, notes = _reader(checkpoint, config)
         heads = {"class"} if any(name.startswith("classifier.") for name in held) else set()
         if not heads:
             notes.append(
-                "the source has no classifier: it begins afresh, so this run is one to start others from "
-                "(start.run), and labels by chance"
+                "the source has no classifier: the head is randomly initialised; use this run to start "
+                "others from (start.run), not for predictions"
             )
         if any(name.startswith((f"{_OWN}pooler.", "pooler.")) for name in held):
-            notes.append(
-                "the layer over the first token (pooler) stays behind: heedful's has none for pictures"
-            )
+            notes.append("the pooler is not imported: heedful's vision models have none")
         if unread := settings.unread(_HARMLESS):
-            notes.append(f"{settings.source}: keys that heedful does not know: {', '.join(unread)}")
+            notes.append(f"{settings.source}: unknown keys, ignored: {', '.join(unread)}")
         task = {"kind": TASK, "labels": list(labels)}
         columns = {PICTURE: PICTURE, LABEL: LABEL}
         data = {"kind": "tsv", "paths": "{}.tsv", "columns": columns, "header": True}
@@ -133,7 +131,7 @@ class ViT:
         return ImportedModel(plain, processor, model, notes)
 
     def write(self, run: Run) -> ExportedModel:
-        """ViTForImageClassification, and how it is given pictures."""
+        """Return a ViTForImageClassification with its image preprocessing."""
         config: Any = run.recipe.model
         _refuse(config)
         tensors = take(table(config, {"class"}), run.model)
@@ -142,12 +140,14 @@ class ViT:
 
 
 def _configuration(settings: Settings) -> VisionConfig:
-    """The model that a configuration describes."""
+    """Read the model configuration."""
     for architecture in settings.texts("architectures"):
         if architecture == "ViTForMaskedImageModeling":
-            raise settings.wrong("architectures", f"{architecture}: heads of this kind are not imported")
-    settings.refuse("quantization_config", "quantised weights are not read", (None,))
-    settings.refuse("qkv_bias", "heedful's attention has biases in all projections", (None, True))
+            raise settings.wrong("architectures", f"{architecture}: this head is not supported")
+    settings.refuse("quantization_config", "quantised weights are not supported", (None,))
+    settings.refuse(
+        "qkv_bias", "must be true: heedful's attention has biases in all projections", (None, True)
+    )
     side, patch = _square(settings, "image_size", 224), _square(settings, "patch_size", 16)
     if side % patch:
         raise settings.wrong("patch_size", f"{patch} does not divide image_size={side}")
@@ -164,78 +164,80 @@ def _configuration(settings: Settings) -> VisionConfig:
 
 
 def _square(settings: Settings, key: str, default: int) -> int:
-    """A side, which may be told twice."""
+    """Read a side length, given as one number or as two equal ones."""
     sides = settings.values.get(key)
     if not isinstance(sides, list):
         return settings.whole(key, default)
     settings.known.add(key)
     if len(sides) != 2 or sides[0] != sides[1] or type(sides[0]) is not int or sides[0] < 1:
-        raise settings.wrong(key, f"{sides}: heedful's pictures are square")
+        raise settings.wrong(key, f"expected two equal sides (images are square), got {sides}")
     return sides[0]
 
 
 def _reader(checkpoint: Checkpoint, config: VisionConfig) -> tuple[PictureReader, list[str]]:
-    """How pictures are read, and in what that differs; without the file, as transformers does by default."""
+    """Read the image preprocessing, with notes about differences; defaults are those of transformers."""
     held = checkpoint.json(READER) if checkpoint.has(READER) else {}
-    told, notes = Settings(held, str(checkpoint.path / READER)), []
-    told.refuse("do_resize", "heedful brings pictures to the model's size", (None, True))
-    told.refuse("do_rescale", "heedful reads pixels from 0 to 1", (None, True))
-    scale = told.get("rescale_factor", (int, float), 1 / 255)
+    settings, notes = Settings(held, str(checkpoint.path / READER)), []
+    settings.refuse("do_resize", "must be true: heedful resizes images to the model's size", (None, True))
+    settings.refuse("do_rescale", "must be true: heedful scales pixels to [0, 1]", (None, True))
+    scale = settings.get("rescale_factor", (int, float), 1 / 255)
     if abs(scale * 255 - 1) > 1e-6:
-        raise told.wrong("rescale_factor", f"{scale} is not 1/255: heedful reads pixels from 0 to 1")
-    crops, own = told.get("do_center_crop", bool, False), {config.picture_size}
-    # What is cut out in the end counts, where something is.
+        raise settings.wrong("rescale_factor", f"must be 1/255 (pixels are scaled to [0, 1]), got {scale}")
+    crops, own = settings.get("do_center_crop", bool, False), {config.picture_size}
+    # The crop, if any, determines the final size.
     last = "crop_size" if crops and "crop_size" in held else "size"
-    if not _sides(told, last) <= own:
-        raise told.wrong(last, f"{held[last]} is not the model's image_size={config.picture_size}")
-    if not crops:
-        notes.append("pictures that are not square are cut here, and pressed together in transformers")
-    elif not _sides(told, "size") <= own:
-        notes.append(
-            f"{told.source}: size={held['size']}, of which transformers cuts out the middle: heedful reads "
-            "the whole middle square of a picture"
+    if not _sides(settings, last) <= own:
+        raise settings.wrong(
+            last, f"must equal the model's image_size={config.picture_size}, got {held[last]}"
         )
-    if (way := told.get("resample", int, _BILINEAR)) != _BILINEAR:
-        notes.append(f"{told.source}: resample={way}: heedful resizes bilinearly ({_BILINEAR})")
-    if told.get("do_normalize", bool, True):
-        mean, std = (_numbers(told, key, config.channels) for key in ("image_mean", "image_std"))
+    if not crops:
+        notes.append("non-square images are cropped here, but squeezed in transformers")
+    elif not _sides(settings, "size") <= own:
+        notes.append(
+            f"{settings.source}: size={held['size']}, of which transformers takes a centre crop; heedful "
+            "uses the largest centre square of an image"
+        )
+    if (way := settings.get("resample", int, _BILINEAR)) != _BILINEAR:
+        notes.append(f"{settings.source}: resample={way}: heedful uses bilinear resampling ({_BILINEAR})")
+    if settings.get("do_normalize", bool, True):
+        mean, std = (_numbers(settings, key, config.channels) for key in ("image_mean", "image_std"))
     else:
         mean, std = (0.0,) * config.channels, (1.0,) * config.channels
     if min(std) <= 0:
-        raise told.wrong("image_std", f"{list(std)}: must be above 0")
+        raise settings.wrong("image_std", f"must be above 0, got {list(std)}")
     return PictureReader(config.picture_size, config.channels, mean, std), notes
 
 
-def _sides(told: Settings, key: str) -> set[int]:
-    """The lengths of sides that a key says; none where it is not there."""
-    size = told.get(key, (int, dict), {})
+def _sides(settings: Settings, key: str) -> set[int]:
+    """Return the side lengths in a key; empty if it is missing."""
+    size = settings.get(key, (int, dict), {})
     return {size} if isinstance(size, int) else {side for side in size.values() if isinstance(side, int)}
 
 
-def _numbers(told: Settings, key: str, channels: int) -> tuple[float, ...]:
-    """One for each channel."""
-    values = told.get(key, list, [0.5] * channels)
+def _numbers(settings: Settings, key: str, channels: int) -> tuple[float, ...]:
+    """Read one number per channel."""
+    values = settings.get(key, list, [0.5] * channels)
     if len(values) != channels or not all(type(value) in (int, float) for value in values):
-        raise told.wrong(key, f"expected {channels} numbers, one for each channel, found {values}")
+        raise settings.wrong(key, f"expected {channels} numbers, one per channel, got {values}")
     return tuple(float(value) for value in values)
 
 
 def _refuse(config: Any) -> None:
-    """Refuse what ViT has not.
+    """Check that ViT supports the model.
 
     Raises:
-        RequestError: naming the key.
+        RequestError: it does not; the message names the key.
     """
     if config.kind != "vision":
-        raise RequestError(f"model.kind={config.kind}: ViT's model is of the kind vision")
+        raise RequestError(f"model.kind={config.kind}: not supported by ViT: expected kind vision")
     others = {
-        "mixer": ("attention", "it mixes by attention"),
-        "window": (None, "each token attends to all of its sequence"),
+        "mixer": ("attention", "it uses attention"),
+        "window": (None, "it has no attention window"),
         "norm": ("layer", "its norms are layer norms"),
-        "norm_placement": ("pre", "its norms stand before its parts"),
+        "norm_placement": ("pre", "its norms precede the sublayers (pre-norm)"),
         "positions": ("learned", "its positions are learned"),
-        "pooling": ("first", "it has a token for the class"),
-        "score": ("scaled-dot", "it scales the products of queries and keys"),
+        "pooling": ("first", "it has a class token"),
+        "score": ("scaled-dot", "it uses scaled dot-product attention"),
         "attention_bias": (True, "its attention has biases"),
         "feed_forward": ("plain", "its feed-forwards are not gated"),
         "feed_forward_bias": (True, "its feed-forwards have biases"),
@@ -245,7 +247,7 @@ def _refuse(config: Any) -> None:
 
 
 def _written(config: VisionConfig) -> dict[str, Any]:
-    """The content of config.json."""
+    """Return the content of config.json."""
     return {
         "architectures": ["ViTForImageClassification"],
         "model_type": "vit",
@@ -263,7 +265,7 @@ def _written(config: VisionConfig) -> dict[str, Any]:
 
 
 def _written_reader(reader: PictureReader) -> Mapping[str, Any]:
-    """The content of preprocessor_config.json: the shorter side fills the square, its middle is cut out."""
+    """Return the content of preprocessor_config.json: resize the shorter side, then take a centre crop."""
     return {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,

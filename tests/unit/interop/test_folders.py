@@ -27,7 +27,7 @@ def content(folder):
 def test_a_source_whose_name_the_recipe_cannot_hold_is_refused(gpt2, tmp_path):
     source = tmp_path / b"\xff".decode("utf-8", "surrogateescape")
     shutil.copytree(gpt2, source)
-    with pytest.raises(RequestError, match="the folder's name must be UTF-8"):
+    with pytest.raises(RequestError, match="the folder name must be UTF-8"):
         import_run(source, tmp_path / "out")
 
 
@@ -41,7 +41,7 @@ def test_a_run_that_another_process_finishes_meanwhile_stays(write, tmp_path, mo
         return original(*arguments, **settings)
 
     monkeypatch.setattr(module, name, meanwhile)
-    with pytest.raises(RequestError, match=r"out: is not empty \(it has 'run.json'\)"):
+    with pytest.raises(RequestError, match=r"out: must be empty, but contains 'run.json'"):
         act(out)
     assert content(out) == {out / "run.json": b"{}"}
 

@@ -123,7 +123,7 @@ def test_what_is_not_kept_is_told(changed, tmp_path):
     lines = []
     import_run(changed(embd_pdrop=0.3, my_own_key=1), tmp_path / "run", lines.append)
     assert any("embd_pdrop=0.3 is not resid_pdrop=0" in line for line in lines)
-    assert any("keys that heedful does not know: my_own_key" in line for line in lines)
+    assert any("unknown keys, ignored: my_own_key" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,16 @@ def test_what_is_not_kept_is_told(changed, tmp_path):
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx: True: heedful scales"),
         ({"add_cross_attention": True}, "add_cross_attention: True: heedful's language models read no"),
         ({"quantization_config": {"bits": 8}}, "quantised weights are not read"),
-        ({"activation_function": "mish"}, "activation_function: 'mish' is not known to heedful"),
+        (
+            {"activation_function": "mish"},
+            "gelu, gelu_new, gelu_pytorch_tanh, got 'mish'",
+        ),
         ({"n_head": 3}, "n_head: 3 does not divide n_embd=22"),
         ({"n_ctx": 12}, "n_ctx: is not n_positions=13"),
-        ({"n_layer": 0}, "n_layer: expected at least 1, found 0"),
-        ({"layer_norm_epsilon": 0}, "layer_norm_epsilon: expected a number between 0 and 1, found 0"),
+        ({"n_layer": 0}, "n_layer: must be at least 1, got 0"),
+        ({"layer_norm_epsilon": 0}, "layer_norm_epsilon: must be between 0 and 1, got 0"),
         ({"vocab_size": 300}, "vocab_size: 300, and tokenizer.json has 311 entries"),
-        ({"eos_token_id": [1, 2]}, "eos_token_id: expected a whole number, found [1, 2]"),
+        ({"eos_token_id": [1, 2]}, "eos_token_id: expected an integer, got [1, 2]"),
     ],
 )
 def test_what_heedful_cannot_express_is_refused_by_its_key(changed, tmp_path, values, message):
@@ -178,11 +181,11 @@ def test_nothing_is_left_half_made(gpt2, tmp_path, monkeypatch):
 
 def test_a_folder_with_something_in_it_is_left_alone(gpt2, tmp_path):
     run = import_run(gpt2, tmp_path / "run").path
-    with pytest.raises(RequestError, match=r"run: is not empty \(it has 'environment.json'\)"):
+    with pytest.raises(RequestError, match=r"run: must be empty, but contains 'environment.json'"):
         import_run(gpt2, run)
-    with pytest.raises(RequestError, match=r"is not empty"):
+    with pytest.raises(RequestError, match=r"must be empty"):
         export_run(run, "gpt2", gpt2)
-    with pytest.raises(RequestError, match=r"config.json: is a file"):
+    with pytest.raises(RequestError, match=r"config.json: expected a folder, got a file"):
         import_run(gpt2, gpt2 / "config.json")
 
 
@@ -226,8 +229,10 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
     out = export_run(run, "gpt2", log=lines.append)
     assert out == tmp_path / "run-gpt2"
     note, hint = lines
-    assert note.startswith("note: the rows of <pad>, <s>, <unk>, <cls>, <sep>, <mask> stay behind: ")
-    assert hint == f'load it:     transformers.AutoModelForCausalLM.from_pretrained("{out}")'
+    assert note.startswith(
+        "note: the embeddings of <pad>, <s>, <unk>, <cls>, <sep>, <mask> are not exported: "
+    )
+    assert hint == f'load with:   transformers.AutoModelForCausalLM.from_pretrained("{out}")'
     before, after = load(run), load(import_run(out, tmp_path / "again").path)
     assert after.processor.text.model.pieces == before.processor.text.model.pieces
     kept = [i for i in range(before.processor.sizes[0]) if i not in SPECIALS.never_written]
@@ -246,7 +251,7 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
     [
         (
             {"norm_placement": "post"},
-            "model.norm_placement=post: GPT-2 cannot hold this model: its norms",
+            "model.norm_placement=post: not supported by GPT-2: its norms",
         ),
         ({"norm": "batch"}, "model.norm=batch: "),
         ({"positions": "none"}, "model.positions=none: "),
@@ -255,9 +260,9 @@ def test_all_but_the_rows_that_are_never_used_come_back(own_run, tmp_path, split
         ({"n_kv_heads": 1}, "model.n_kv_heads=1: "),
         ({"d_k": 5}, "model.d_k=5: "),
         ({"score": "cosine"}, "model.score=cosine: "),
-        ({"mixing": "local", "block": 4}, "model.mixing=local: GPT-2 cannot hold this model: each token"),
+        ({"mixing": "local", "block": 4}, "model.mixing=local: not supported by GPT-2: each token"),
         ({"mixing": "alternating", "block": 4}, "model.mixing=alternating: "),
-        ({"window": 4}, "model.window=4: GPT-2 cannot hold this model: each token attends to all before it"),
+        ({"window": 4}, "model.window=4: not supported by GPT-2: each token attends to all before it"),
         ({"mixing": "compressed"}, "model.mixing=compressed: "),
         ({"experts": {"n": 3}}, "model.experts=n=3 "),
         ({"feed_forward": "gated"}, "model.feed_forward=gated: "),
@@ -274,7 +279,9 @@ def test_what_gpt2_has_not_is_refused_by_the_recipes_key(own_run, tmp_path, mode
 
 def test_a_run_of_another_task_is_told_its_format(own_run):
     run = own_run(BYTES)
-    with pytest.raises(RequestError, match=r"--to marian: .* of the task translation, .* take --to gpt2"):
+    with pytest.raises(
+        RequestError, match=r"--to marian: expected a run of task translation, .* use --to gpt2"
+    ):
         export_run(run, "marian")
 
 
@@ -290,10 +297,10 @@ def test_the_table_knows_every_name_of_the_published_sizes(name):
     ("changes", "message"),
     [
         ({"n_layer": 10**9}, "n_layers=1000000000"),
-        ({"n_layer": 30, "n_embd": 2 * 10**4}, "declares a model of .* parameters, and .* holds"),
-        ({"n_embd": 2 * 10**7}, "declares a model of .* parameters, and .* holds"),
-        ({"n_positions": 10**10}, "declares a model of .* parameters, and .* holds"),
-        ({"n_inner": 10**12}, "declares a model of .* parameters, and .* holds"),
+        ({"n_layer": 30, "n_embd": 2 * 10**4}, "declares a model of .* parameters, but .* holds"),
+        ({"n_embd": 2 * 10**7}, "declares a model of .* parameters, but .* holds"),
+        ({"n_positions": 10**10}, "declares a model of .* parameters, but .* holds"),
+        ({"n_inner": 10**12}, "declares a model of .* parameters, but .* holds"),
     ],
     ids=str,
 )

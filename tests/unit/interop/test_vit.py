@@ -102,7 +102,7 @@ def test_a_configuration_becomes_a_model(vit, tmp_path):
     run = load(import_run(vit, tmp_path / "again", lines.append).path)
     changes = {"activation": "relu", "norm_eps": 1e-3, "dropout": 0.25, "attention_dropout": 0.5}
     assert run.recipe.model == VisionConfig.model_validate({**SIZES, **changes})
-    assert any("keys that heedful does not know: my_own_key" in line for line in lines)
+    assert any("unknown keys, ignored: my_own_key" in line for line in lines)
 
 
 def test_how_pictures_are_read_is_told_or_usual(vit, tmp_path):
@@ -110,12 +110,12 @@ def test_how_pictures_are_read_is_told_or_usual(vit, tmp_path):
     lines = []
     reader = load(import_run(vit, tmp_path / "usual", lines.append).path).processor.reader
     assert (reader.mean, reader.std) == ((0.5,) * 3, (0.5,) * 3)
-    assert any("pictures that are not square are cut here" in line for line in lines)
+    assert any("non-square images are cropped here" in line for line in lines)
     told = {"do_normalize": False, "size": {"height": 15, "width": 15}, "resample": 3}
     (vit / "preprocessor_config.json").write_text(json.dumps(told), "utf-8")
     reader = load(import_run(vit, tmp_path / "told", lines.append).path).processor.reader
     assert (reader.mean, reader.std) == ((0.0,) * 3, (1.0,) * 3)
-    assert any("resample=3: heedful resizes bilinearly" in line for line in lines)
+    assert any("resample=3: heedful uses bilinear resampling" in line for line in lines)
 
 
 @pytest.mark.parametrize("size", [{"shortest_edge": 17}, {"height": 17, "width": 17}, 17])
@@ -124,18 +124,21 @@ def test_a_crop_from_a_larger_picture_is_told(vit, tmp_path, size):
     lines = []
     import_run(vit, tmp_path / "again", lines.append)
     (note,) = [line for line in lines if line.startswith("note: ")]
-    assert f"preprocessor_config.json: size={size}, of which transformers cuts out the middle" in note
+    assert f"preprocessor_config.json: size={size}, of which transformers takes a centre crop" in note
 
 
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"do_rescale": False}, "do_rescale: False: heedful reads pixels from 0 to 1"),
-        ({"rescale_factor": 1 / 127}, "rescale_factor: 0.00787"),
-        ({"do_resize": False}, "do_resize: False: heedful brings pictures to the model's size"),
-        ({"crop_size": {"height": 16, "width": 16}}, "crop_size: {'height': 16, 'width': 16} is not the"),
-        ({"image_mean": [0.5]}, "image_mean: expected 3 numbers, one for each channel, found [0.5]"),
-        ({"image_std": [0.5, 0, 1]}, "image_std: [0.5, 0.0, 1.0]: must be above 0"),
+        ({"do_rescale": False}, "do_rescale: False: must be true: heedful scales pixels to [0, 1]"),
+        (
+            {"rescale_factor": 1 / 127},
+            "rescale_factor: must be 1/255 (pixels are scaled to [0, 1]), got 0.00787",
+        ),
+        ({"do_resize": False}, "do_resize: False: must be true: heedful resizes images to the model's size"),
+        ({"crop_size": {"height": 16, "width": 16}}, "crop_size: must equal the"),
+        ({"image_mean": [0.5]}, "image_mean: expected 3 numbers, one per channel, got [0.5]"),
+        ({"image_std": [0.5, 0, 1]}, "image_std: must be above 0, got [0.5, 0.0, 1.0]"),
     ],
 )
 def test_other_ways_to_read_pictures_are_refused(vit, tmp_path, values, message):
@@ -149,13 +152,13 @@ def test_other_ways_to_read_pictures_are_refused(vit, tmp_path, values, message)
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"qkv_bias": False}, "qkv_bias: False: heedful's attention has biases"),
+        ({"qkv_bias": False}, "qkv_bias: False: must be true: heedful's attention has biases"),
         ({"patch_size": 4}, "patch_size: 4 does not divide image_size=15"),
-        ({"image_size": [15, 20]}, "image_size: [15, 20]: heedful's pictures are square"),
+        ({"image_size": [15, 20]}, "image_size: expected two equal sides (images are square), got [15, 20]"),
         ({"num_attention_heads": 3}, "num_attention_heads: 3 does not divide hidden_size=14"),
-        ({"architectures": ["ViTForMaskedImageModeling"]}, "ViTForMaskedImageModeling: heads of this kind"),
+        ({"architectures": ["ViTForMaskedImageModeling"]}, "ViTForMaskedImageModeling: this head"),
         ({"problem_type": "regression"}, "problem_type: 'regression': "),
-        ({"num_channels": 1}, "expected 1 numbers, one for each channel"),
+        ({"num_channels": 1}, "expected 1 numbers, one per channel"),
         ({"patch_size": 3}, "projection.weight is [14, 3, 5, 5] in the file, and should be [14, 3, 3, 3]"),
         ({"num_hidden_layers": 3}, "missing: vit.encoder.layer.2."),
         ({"id2label": {"0": "a", "1": "b"}}, "classifier.weight is [3, 14] in the file"),
@@ -180,14 +183,14 @@ def test_a_model_without_a_classifier_is_one_to_start_from(vit, tmp_path):
     lines = []
     run = load(import_run(vit, tmp_path / "again", lines.append).path)
     assert any("the source has no classifier" in line for line in lines)
-    assert any("(pooler) stays behind" in line for line in lines)
+    assert any("the pooler is not imported" in line for line in lines)
     assert torch.equal(run.model.embedding.class_token[None], held["embeddings.cls_token"])
 
 
 @pytest.mark.parametrize(
     "model, message",
     [
-        ({"norm_placement": "post"}, "model.norm_placement=post: ViT cannot hold this model: its norms"),
+        ({"norm_placement": "post"}, "model.norm_placement=post: not supported by ViT: its norms"),
         ({"mixer": "fourier"}, "model.mixer=fourier: "),
         ({"window": 4, "full_every": 2}, "model.window=4: "),
         ({"pooling": "mean"}, "model.pooling=mean: "),

@@ -130,7 +130,7 @@ FRAME = json.loads(FRAME.to_str())["post_processor"]
         (entries() + "\ndog", None, "vocab_size: 13, and vocab.txt has 14 entries"),
         (entries(SEP="x"), None, "no entry for the special token '[SEP]'"),
         (entries(), {"do_basic_tokenize": False}, "tokenizer_config.json: do_basic_tokenize: False"),
-        (entries(), {"do_lower_case": "no"}, "do_lower_case: expected true or false, found 'no'"),
+        (entries(), {"do_lower_case": "no"}, "do_lower_case: expected a boolean, got 'no'"),
         (changed("model", max_input_chars_per_word=7), None, "model.max_input_chars_per_word: 7"),
         (changed("model", continuing_subword_prefix="@"), None, "model.continuing_subword_prefix: '@'"),
         (changed("pre_tokenizer", type="WhitespaceSplit"), None, "pre_tokenizer: 'WhitespaceSplit'"),

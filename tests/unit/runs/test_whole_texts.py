@@ -251,5 +251,8 @@ def test_experts_are_balanced_here_too(tmp_path):
 def test_bert_cannot_hold_it(tmp_path):
     write(tmp_path, one_text)
     into(tmp_path)
-    with pytest.raises(RequestError, match=r"^model\.kind=language-model: BERT cannot hold this model: each"):
+    with pytest.raises(
+        RequestError,
+        match=r"^model\.kind=language-model: not supported by BERT: its attention is bidirectional",
+    ):
         export_run(tmp_path / "run", "bert")
