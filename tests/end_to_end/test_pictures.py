@@ -152,7 +152,10 @@ def test_runs_and_recipes_are_described(heedful, folder):
     "command, message",
     [
         (["train", "recipe.yaml", "data.filter.unreadable=error", "--out", "x"], "pictures/red/notes.txt"),
-        (["train", "recipe.yaml", "model.patch_size=3", "--out", "x"], "patch_size=3 does not divide"),
+        (
+            ["train", "recipe.yaml", "model.patch_size=3", "--out", "x"],
+            "patch_size must divide picture_size=8, got 3",
+        ),
         (["train", "recipe.yaml", "data.train.path=petz", "--out", "x"], "data.train: "),
         (["train", "recipe.yaml", "data.train.skip=99", "--out", "x"], "skip: 99 leaves no rows"),
         (["predict", "run", "--beam", "3"], "writes nothing"),

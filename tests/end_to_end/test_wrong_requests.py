@@ -340,7 +340,8 @@ def test_a_tokenizer_of_another_vocabulary(heedful, own_run, recurrent, tmp_path
     for side in ("source", "target"):
         shutil.copy(recurrent / "source.tokenizer.json", own_run / f"{side}.tokenizer.json")
     done = heedful("predict", own_run, cwd=tmp_path)
-    part = "source.tokenizer.json: damaged" if card else "source_embedding.weight is ["
+    shapes = "source_embedding.weight has shape [338, 16] in the file, [12, 16] in the model"
+    part = "source.tokenizer.json: damaged" if card else shapes
     refused(done, part, status=1 if card else 2)
 
 
@@ -389,7 +390,10 @@ OPTIONS = [
     (["predict", "RUN", "--beam", "0"], ["--beam"]),
     (["predict", "RUN", "--beam", "two"], ["--beam"]),
     (["predict", "RUN", "--jsonl", "--n-best", "4"], ["n_best must be at most beam (3), got 4"]),
-    (["predict", "RUN", "--jsonl", "--beam", "2", "--n-best", "3"], ["n_best (3)", "beam (2)"]),
+    (
+        ["predict", "RUN", "--jsonl", "--beam", "2", "--n-best", "3"],
+        ["n_best must be at most beam (2), got 3"],
+    ),
     (["predict", "RUN", "--n-best", "2"], ["--n-best", "--jsonl"]),
     (["predict", "RUN", "--alignment"], ["--alignment", "--jsonl"]),
     (["predict", "RUN", "--decoding", "kind=sample", "--decoding", "temperature=-1"],

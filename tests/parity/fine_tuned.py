@@ -45,7 +45,7 @@ def fine_tune(folder: Path, source: dict[str, Any], **sections: Any) -> FineTune
     read, _ = read_recipe(str(folder / "fine.yaml"))
     events: list[Event] = []
     said: list[str] = []
-    train_run(read, folder / "fine", device="cpu", listeners=lambda _: [events.append], log=said.append)
+    train_run(read, folder / "fine", device="cpu", callbacks=lambda _: [events.append], log=said.append)
     run = load(folder / "fine", device="cpu")
     first = build_step(run.recipe, run.processor, torch.device("cpu"), lambda line: None).model
     return FineTuned(run, first, [e.loss for e in events if isinstance(e, Updated)], said)

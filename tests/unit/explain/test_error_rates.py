@@ -429,7 +429,7 @@ def test_guidance_lowers_the_error_rate_on_held_out_sentences(tmp_path, monkeypa
 
     for name, guided in (("plain", None), ("guided", {"weight": 0.5, "layer": 1, "head": 2})):
         torch.manual_seed(0)
-        train_run(phrasebook_recipe(guided), tmp_path / name, device="cpu", listeners=listeners)
+        train_run(phrasebook_recipe(guided), tmp_path / name, device="cpu", callbacks=listeners)
         found = judge(load(tmp_path / name, device="cpu"), tmp_path, gold, development=40)
         rates[name] = [score.value for score in found.scores]
     assert rates["guided"][1] < 0.75 * rates["plain"][0]
