@@ -804,7 +804,12 @@ MIXERS: dict[str, Mixer] = {
         lambda: SelfAttention(D, 3, d_k=5, d_v=7, causal=True, score=AdditiveScore(5, 5, 11, n_heads=3)),
         KeyValueCache,
     ),
-    "causal, block additive": _attention(causal=True, block=2, score=AdditiveScore(5, 5, 11, n_heads=3)),
+    "causal, block additive": Mixer(
+        lambda: SelfAttention(
+            D, 3, d_k=5, d_v=7, causal=True, block=2, qkv_bias=True, score=AdditiveScore(5, 5, 11, n_heads=3)
+        ),
+        KeyValueCache,
+    ),
     "causal, cosine": Mixer(
         lambda: SelfAttention(D, 3, d_k=5, d_v=7, causal=True, score=CosineScore(3.0)), KeyValueCache
     ),
@@ -827,7 +832,12 @@ MIXERS: dict[str, Mixer] = {
     "all, alibi block": _attention(block=3, score_bias=Alibi(3)),
     "compressed": _compressed(),
     "compressed, grouped": _compressed(factor=2, n_kv_heads=1, qkv_bias=False),
-    "compressed, additive": _compressed(score=AdditiveScore(5, 5, 11, n_heads=3)),
+    "compressed, additive": Mixer(
+        lambda: MemoryCompressedAttention(
+            D, 3, d_k=5, d_v=7, qkv_bias=True, score=AdditiveScore(5, 5, 11, n_heads=3)
+        ),
+        CompressedCache,
+    ),
     "parameter-free": Mixer(ParameterFree),
     "fourier": Mixer(FourierMixer),
     "position mlp": Mixer(lambda: PositionMLP(D, 11, 5)),

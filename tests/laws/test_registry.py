@@ -6,6 +6,7 @@ import pkgutil
 from typing import Literal, get_args, get_origin
 
 import pytest
+import torch
 from cases import (
     CROSS,
     DECODERS,
@@ -171,3 +172,11 @@ def test_a_mixer_has_a_cache_unless_it_reads_ahead(name):
     mixer = mixer_of(name)
     assert isinstance(mixer, nn.Module)
     assert ("reads_ahead" in declared(mixer)) == (MIXERS[name].cache is None)
+
+
+@every_mixer
+def test_a_case_is_made_anew_whenever_it_is_asked_for(name):
+    # Parts that two of them share would be moved twice.
+    one, other = (list(mixer_of(name).parameters()) for _ in range(2))
+    assert not {*map(id, one)} & {*map(id, other)}
+    assert all(map(torch.equal, one, other))

@@ -1,0 +1,229 @@
+"""Break the sources in one small place at a time, and check that the tests of `make test` fail.
+
+    python tests/mutants.py                 48 mutants (hours: one that survives runs all tests)
+    python tests/mutants.py --list          only list them
+    python tests/mutants.py --stages 2      leave out the last stage
+    python tests/mutants.py --seed 7 --packages lab nn          other mutants, of two packages
+    python tests/mutants.py --only 3 17 --tests tests/unit/nn   two of them, against some tests
+
+A mutant changes one operator, constant, condition, result or statement of one function. Its tests run in
+stages until one fails: the tests of its module; then unit tests of its package, laws and parity; then all.
+A mutant that survives also runs the whole sweep (``--full``). The exit status is 1 if only the whole sweep
+kills a mutant: then `make test` leaves out a test that nothing replaces. A mutant that survives both may be
+equivalent to the original.
+"""
+
+import argparse
+import ast
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path("src", "heedful")
+TIERS = {"make test": (), "--full": ("--full",)}
+PAIRS = ("<", "<="), (">", ">="), ("==", "!="), ("is", "is not"), ("in", "not in"), ("and", "or")
+SWAPS = {a: b for own, other in (*PAIRS, ("+", "-"), ("*", "/")) for a, b in ((own, other), (other, own))}
+OPERATOR = re.compile("|".join(re.escape(each) for each in sorted(SWAPS, key=len, reverse=True)))
+CALCULATIONS = ast.Add | ast.Sub | ast.Mult | ast.Div
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+APART = FUNCTIONS | ast.ClassDef | ast.Raise | ast.JoinedStr  # looked through by themselves, or messages
+MESSAGES = ("if TYPE_CHECKING", "logging.", "logger.", "warnings.")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A file, the kind of syntax that is changed, and what stands instead of its bytes from start to end."""
+
+    path: Path
+    kind: str
+    start: int
+    end: int
+    new: str
+
+    def applied(self) -> bytes:
+        """The changed file."""
+        text = (ROOT / self.path).read_bytes()
+        return text[: self.start] + self.new.encode() + text[self.end :]
+
+    def __str__(self) -> str:
+        text = (ROOT / self.path).read_bytes()
+        row = text[: self.start].count(b"\n")
+        old, new = (each.decode().splitlines()[row].strip() for each in (text, self.applied()))
+        return f"{self.path}:{row + 1}: {old}  =>  {new}"
+
+
+def mutants_of(path: Path) -> Iterator[list[Mutant]]:
+    """All mutants of each function of a file."""
+    text = (ROOT / path).read_bytes()
+    starts = [0, *(match.end() for match in re.finditer(b"\n", text))]
+
+    def span(node: ast.expr | ast.stmt) -> tuple[int, int]:
+        first, last = starts[node.lineno - 1], starts[(node.end_lineno or 0) - 1]
+        return first + node.col_offset, last + (node.end_col_offset or 0)
+
+    def between(*operands: ast.expr) -> Iterator[tuple[int, int, str]]:
+        for left, right in pairwise(operands):
+            first, last = span(left)[1], span(right)[0]
+            if found := OPERATOR.search(text[first:last].decode()):
+                yield first + found.start(), first + found.end(), SWAPS[found[0]]
+
+    def changes(node: ast.AST) -> Iterator[tuple[int, int, str]]:
+        match node:
+            case ast.Compare(left=left, comparators=others):
+                yield from between(left, *others)
+            case ast.BinOp(left=left, right=right) if isinstance(node.op, CALCULATIONS):
+                yield from between(left, right)
+            case ast.BoolOp(values=values):
+                yield from between(*values)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield span(node)[0], span(operand)[0], ""
+            case ast.Constant(value=bool(value)):
+                yield *span(node), str(not value)
+            case ast.Constant(value=int(value)):
+                yield *span(node), str(value + 1)
+            case ast.Return(value=ast.expr() as value) if ast.unparse(value) != "None":
+                yield *span(value), "None"
+            case ast.Expr(value=value) if not isinstance(value, ast.Constant | ast.Yield | ast.YieldFrom):
+                yield *span(node), "pass"
+            case ast.If(test=test) | ast.IfExp(test=test):
+                yield *span(test), f"not ({text[slice(*span(test))].decode()})"
+
+    def walk(node: ast.AST) -> Iterator[Mutant]:
+        if isinstance(node, APART) or ast.unparse(node).startswith(MESSAGES):
+            return
+        yield from (Mutant(path, type(node).__name__, *each) for each in changes(node))
+        below = [node.value] if isinstance(node, ast.AnnAssign) else ast.iter_child_nodes(node)
+        yield from chain.from_iterable(map(walk, filter(None, below)))
+
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, FUNCTIONS) and function.name not in ("__repr__", "extra_repr"):
+            defaults = filter(None, (*function.args.defaults, *function.args.kw_defaults))
+            yield [*chain.from_iterable(map(walk, (*defaults, *function.body)))]
+
+
+def drawn(asked: argparse.Namespace) -> list[Mutant]:
+    """Mutants of random kinds in random functions: two in each package, the others anywhere."""
+    by_package: dict[str, list[list[Mutant]]] = {}
+    for path in sorted((ROOT / PACKAGE).glob("*/**/*.py")):
+        package = path.relative_to(ROOT / PACKAGE).parts[0]
+        if package in asked.packages or not asked.packages:
+            functions = by_package.setdefault(package, [])
+            functions += filter(None, mutants_of(path.relative_to(ROOT)))
+    pools = [pool for pool in by_package.values() if pool]
+    pools += [*pools, *[[*chain.from_iterable(pools)]] * asked.count]
+    generator, chosen = random.Random(asked.seed), list[Mutant]()
+    while len(chosen) < asked.count:
+        pool = pools[len(chosen)]
+        kind = generator.choice(sorted({each.kind for function in pool for each in function}))
+        suitable = [own for each in pool if (own := [mutant for mutant in each if mutant.kind == kind])]
+        mutant = generator.choice(generator.choice(suitable))
+        chosen += [mutant] if mutant not in chosen else []
+    return sorted(chosen, key=lambda each: (each.path, each.start))
+
+
+def stages(mutant: Mutant) -> list[list[str]]:
+    """Files of tests: those of the module; those of its package, laws and parity; all others."""
+    package, *folders, name = mutant.path.relative_to(PACKAGE).with_suffix("").parts
+    module = r"\.".join(["heedful", package, *folders])
+    imports = re.compile(rf"{module}\.{name}\b|from {module} import .*\b{name}\b")
+    own = Path("tests", "unit", package, *folders)
+    files = [path.relative_to(ROOT) for path in sorted((ROOT / "tests").rglob("test_*.py"))]
+
+    def stage(path: Path) -> tuple[int, bool]:
+        folder = path.parts[1]
+        if path.stem in {f"test_{each}" for each in (name, *folders)}:
+            return 1, path != own / f"test_{name}.py"
+        if folder in ("unit", "laws", "parity") and imports.search((ROOT / path).read_text("utf-8")):
+            return 1, True
+        near = path.is_relative_to(Path("tests", "unit", package))
+        return 2 if near or folder in ("laws", "parity") else 3, not near
+
+    found = sorted((stage(path), str(path)) for path in files)
+    return [[path for (number, _), path in found if number == wanted] for wanted in (1, 2, 3)]
+
+
+def failures(copy: Path, tests: Sequence[str], *options: str) -> list[str]:
+    """The tests that fail in a copy of the project, or what else goes wrong."""
+    paths = os.pathsep.join(str(copy / each) for each in ("src", "bench", "tests/support"))
+    scratch = {"TMPDIR": str(copy.parent / "tmp"), "XDG_CACHE_HOME": str(copy.parent / "cache")}
+    environment = {**os.environ, **scratch, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # rewriting the assertions of all tests takes long
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"]
+    command += ["--timeout=120", *options, *tests]
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode in (0, 5):  # 5: there are none in this tier
+        return []
+    named = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    return named or [f"pytest: {(done.stderr or done.stdout).strip().splitlines()[-1]}"]
+
+
+def killer(
+    copy: Path, mutant: Mutant, groups: Sequence[Sequence[str]], *options: str
+) -> tuple[int, str] | None:
+    """The stage of the first test that fails, and the test."""
+    file = copy / mutant.path
+    file.write_bytes(mutant.applied())
+    try:
+        for number, tests in enumerate(groups, 1):
+            if tests and (failed := failures(copy, tests, "-x", *options)):
+                return number, failed[0]
+        return None
+    finally:
+        shutil.copy2(ROOT / mutant.path, file)  # with its time, by which byte code is told apart
+
+
+def main() -> int:
+    """Test the mutants that were asked for."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    add = parser.add_argument
+    add("--count", type=int, default=48, help="how many mutants are drawn")
+    add("--seed", type=int, default=0, help="of the draw")
+    add("--packages", nargs="+", default=[], help="of heedful, to draw from; without any, all")
+    add("--only", type=int, nargs="+", help="numbers of those to test, from 1")
+    add("--list", action="store_true", help="show them without testing")
+    add("--stages", type=int, default=3, choices=(1, 2, 3), help="the last stage")
+    add("--tests", nargs="+", help="files or folders of tests, instead of the stages")
+    add("--tiers", nargs="+", choices=TIERS, default=list(TIERS), help="one after the other")
+    asked = parser.parse_args()
+    tiers = () if asked.list else asked.tiers
+    verdicts, killers = Counter[str](), set[str]()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
+        copy = Path(scratch, "heedful")
+        (copy.parent / "tmp").mkdir()
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "site", "__pycache__"))
+        for number, mutant in enumerate(drawn(asked), 1):
+            if number not in (asked.only or [number]):
+                continue
+            print(f"{number:3} {mutant}", flush=True)
+            groups = [asked.tests] if asked.tests else stages(mutant)[: asked.stages]
+            begun, verdict = time.monotonic(), "survived"
+            for tier in tiers:
+                if found := killer(copy, mutant, groups, *TIERS[tier]):
+                    verdict = f"killed by {tier}"
+                    killers.add(found[1])
+                    print(f"    stage {found[0]}: {found[1]}", flush=True)
+                    break
+            if tiers:
+                print(f"    {verdict}, {time.monotonic() - begun:.0f} s", flush=True)
+                verdicts[verdict] += 1
+        known = sorted(each for each in killers if "::" in each)
+        flaws = failures(copy, known, "--full") if known else []
+    print(", ".join(f"{verdict}: {n}" for verdict, n in verdicts.items()))
+    print("".join(f"fails without a mutant too: {each}\n" for each in flaws), end="")
+    return 1 if flaws or verdicts["killed by --full"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
