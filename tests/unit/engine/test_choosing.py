@@ -13,6 +13,7 @@ from heedful.engine.compiled import CompiledModel
 from heedful.errors import RequestError
 from heedful.models.registry import build_model
 from heedful.models.transformer import TransformerConfig
+from heedful.nn.layout import Tokens
 from heedful.nn.taps import capture
 
 needs_library = pytest.mark.skipif(native.library() is None, reason="no C compiler here")
@@ -115,6 +116,19 @@ def test_autocast_computes_products_in_bf16(monkeypatch):
     inference.ready().heads["token"](torch.randn(3, 14))
     assert seen == [torch.bfloat16]
     assert nn.Linear(14, 3)(torch.randn(1, 14)).dtype == torch.float32
+
+
+def test_what_computes_for_a_decoder_runs_under_autocast_and_the_rest_is_the_models():
+    model, seen = model_of(), []
+    for stack in (model.encoder, model.decoder):
+        up = stack.blocks[0].feed_forward.part.up
+        up.register_forward_hook(lambda _, args, out: seen.append(out.dtype))
+    wrapped = Autocast(model)
+    state = wrapped.start(Tokens.of([[5, 6], [7]]))
+    ids = torch.tensor([3, 4])
+    wrapped.extend(Tokens(ids, state.next_layout([1, 1])), state)
+    assert seen == [torch.bfloat16] * 2
+    assert wrapped.alignment_taps == model.alignment_taps
 
 
 @needs_library

@@ -46,6 +46,12 @@ def test_stems_agree_where_words_do_not():
     assert stemmed.signature != plain.signature
 
 
+@pytest.mark.parametrize("word, cut", [("was", "wa"), ("résumés", "résumé")])
+def test_short_words_and_those_of_other_letters_have_no_stems(word, cut):
+    """As in the package; the stemmer itself would cut both."""
+    assert set(sentence_rouge([word], [cut])[0].values()) == {0.0}
+
+
 def test_an_empty_summary_scores_nothing():
     assert set(sentence_rouge([""], ["one"])[0].values()) == {0.0}
 
