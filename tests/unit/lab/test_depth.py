@@ -26,6 +26,16 @@ def test_the_fewest_terms_are_found():
     assert depth._fewest(one - two, [one, two, three]) == ()
 
 
+def test_the_pictures_are_of_the_first_and_the_last_layers_weights():
+    with seeded():
+        layers = depth._Layers(4, False)
+        tokens, _ = torch.randn(2, depth.N, depth.D, dtype=torch.float64)
+    with torch.no_grad():
+        _, (first, *_, last) = layers(tokens)
+    for panel, weights in zip(made("attention-is-linear").panels, (first, last), strict=False):
+        torch.testing.assert_close(torch.tensor(panel.values, dtype=torch.float64), weights)
+
+
 def test_without_residuals_the_way_through_both_parts_is_left():
     parts = {row["path"]: row["part of the sum"] for row in made("residual-paths", True).table}
     assert parts == dict(zip(depth.PATHS, ("no", "no", "no", "yes"), strict=True))

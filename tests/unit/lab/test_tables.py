@@ -123,6 +123,19 @@ def test_verdicts_of_made_up_tables(ours, verdict):
     assert better_and_cheaper([rival(26.0, 1e19), *own]) == verdict
 
 
+def test_each_is_measured_against_its_own_rivals():
+    """The best rivals have 26.36 and 41.29 BLEU; the cheapest took 9.6e18 and 1.0e20 operations."""
+    for pair, name, ahead, dearer in (
+        ("En-De", BASE, 27.3 - 26.36, 9.6e18 / 3.3e18),
+        ("En-De", BIG, 28.4 - 26.36, 9.6e18 / 2.3e19),
+        ("En-Fr", BIG, 41.8 - 41.29, 1.0e20 / 2.3e19),
+    ):
+        assert value("translation-table", f"{pair}, {name}, above the best rival") == pytest.approx(ahead)
+        assert value("translation-table", f"{pair}, {name}, cost of the cheapest rival") == pytest.approx(
+            dearer
+        )
+
+
 def test_ten_times_the_cost_is_no_bargain():
     dear = [
         Translator(row.name, row.kind, row.bleu, {pair: 10 * cost for pair, cost in row.flops.items()})
