@@ -8,33 +8,12 @@ sys.path.insert(0, str(HERE))  # for `made_up` and `sweep`
 sys.path.append(str(HERE.parents[1]))  # for `verdicts`
 pytest.register_assert_rewrite("sweep")
 
-# Two seconds or more in their short form: the whole sweep makes them, with several shifts of their seeds.
-COSTLY = {
-    "attention-as-alignment",
-    "attention-distance",
-    "concatenated-positions",
-    "convolution-or-lstm",
-    "copying-in-context",
-    "emerging-links",
-    "experts-at-equal-operations",
-    "exposure",
-    "heads-on-it",
-    "layer-or-batch-norm",
-    "mixers-at-equal-budget",
-    "one-vector",
-    "patterns-of-heads",
-    "pictures-to-learn-from",
-    "post-norm-needs-warm-up",
-    "pretrained-or-scratch",
-    "residual-gradients",
-    "trained-faster",
-    "warm-up-and-optimizer",
-}
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of costly experiments `full`: those that have or name one of them."""
+    from sweep import COSTLY
+
     for item in items:
         if item.path.parent == HERE and isinstance(item, pytest.Function) and _named(item) & COSTLY:
             item.add_marker(pytest.mark.full)

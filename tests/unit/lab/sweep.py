@@ -25,6 +25,25 @@ from heedful.lab.drawing import Bars, Curves, Dots, draw
 from heedful.lab.registry import experiment
 from heedful.lab.result import as_dict, perform
 
+# Two seconds or more in their short form: the whole sweep makes them, `make test` tries them
+# with trainings of a few updates (`test_costly.py`).
+COSTLY = {
+    "attention-as-alignment",
+    "attention-distance",
+    "copying-in-context",
+    "emerging-links",
+    "experts-at-equal-operations",
+    "heads-on-it",
+    "layer-or-batch-norm",
+    "mixers-at-equal-budget",
+    "one-vector",
+    "patterns-of-heads",
+    "pictures-to-learn-from",
+    "post-norm-needs-warm-up",
+    "pretrained-or-scratch",
+    "warm-up-and-optimizer",
+}
+
 SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "lab.schema.json"
 
 
@@ -126,7 +145,7 @@ class Laws:
         assert shown == [panel.title for panel in panels]
         for panel in panels:
             assert panel.title
-            assert any(map(math.isfinite, _numbers(panel)))
+            assert any(map(math.isfinite, numbers(panel)))
 
     def test_json_holds_the_schema(self, name):
         both = as_dict([experiment(name)], [result(name), result(name, True)])
@@ -148,7 +167,7 @@ class Laws:
             assert made(name, control).measured
 
 
-def _numbers(panel):
+def numbers(panel):
     """What a panel shows."""
     if isinstance(panel, Curves):
         return [y for _, ys in panel.lines.values() for y in ys]

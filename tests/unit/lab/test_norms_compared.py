@@ -106,6 +106,15 @@ def test_the_verdict(leads, verdict):
     assert norms_compared._verdict(leads) == verdict
 
 
+def test_a_lead_is_what_layer_norm_takes_off_the_loss(monkeypatch):
+    losses = {(LAYER, 1): 2.0, (LAYER, 8): 1.5, (BATCH, 1): 3.0, (BATCH, 8): 1.6}
+    made_up = lambda norm, n, *_: norms_compared.Trained(losses[norm, n], 0.0, 0.0, 0.0)  # noqa: E731
+    monkeypatch.setattr(norms_compared, "trained", made_up)
+    found = norms_compared._compared(0, "short")
+    assert [each.value for each in found.measured[:2]] == pytest.approx([1.0, 0.1])
+    assert found.verdict == "holds with conditions"
+
+
 def test_modes_differ_with_batch_norm_alone_and_least_with_many_sentences():
     _, gaps = curve(NAME, 1, LAYER)
     assert list(gaps) == pytest.approx([0.0] * len(gaps), abs=1e-5)

@@ -1,0 +1,39 @@
+"""Costly experiments, with trainings too short to learn anything: that something comes out, not what."""
+
+import json
+import math
+import sys
+
+import pytest
+from jsonschema import Draft202012Validator
+from sweep import COSTLY, SCHEMA, numbers
+
+from heedful.lab.registry import experiment
+from heedful.lab.result import as_dict, perform
+from heedful.lab.seeds import shifted
+
+SHORTER = {"UPDATES": 12, "PRETRAINED": 3, "SEEDS": 1, "REPEATS": 1, "LABELS": (4, 8)}
+"""What modules name how long, how often and on how much they train; the last ten losses are looked at."""
+
+
+def shorter(value, n):
+    if isinstance(value, dict):
+        return {key: shorter(each, n) for key, each in value.items()}
+    return range(n) if isinstance(value, range) else n
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [experiment(name) for name in sorted(COSTLY)], ids=lambda own: own.name)
+def test_something_comes_out_of_a_short_training(own, monkeypatch):
+    module = sys.modules[getattr(own.run, "func", own.run).__module__]
+    for name, n in SHORTER.items():
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, shorter(getattr(module, name), n))
+    with shifted(99):  # so that nothing is kept for the tests of the experiment itself
+        both = [perform(own, "short", control=control) for control in (False, True)]
+    value = json.loads(json.dumps(as_dict([own], both), allow_nan=False))
+    Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(value)
+    for found in both:
+        assert found.outcome.measured
+        assert found.outcome.panels
+        assert all(any(map(math.isfinite, numbers(panel))) for panel in found.outcome.panels)
