@@ -57,9 +57,9 @@ class Mutant:
         return text[: self.start] + self.new.encode() + text[self.end :]
 
     def __str__(self) -> str:
-        text = (ROOT / self.path).read_bytes()
-        row = text[: self.start].count(b"\n")
-        old, new = (each.decode().splitlines()[row].strip() for each in (text, self.applied()))
+        texts = (ROOT / self.path).read_bytes(), self.applied()
+        row = texts[0][: self.start].count(b"\n")
+        old, new = (text.decode().splitlines()[row].strip() for text in texts)
         return f"{self.path}:{row + 1}: {old}  =>  {new}"
 
 
@@ -115,13 +115,11 @@ def mutants_of(path: Path) -> Iterator[list[Mutant]]:
 def drawn(asked: argparse.Namespace) -> list[Mutant]:
     """Mutants of random kinds in random functions: two in each package, the others anywhere."""
     by_package: dict[str, list[list[Mutant]]] = {}
-    for path in sorted((ROOT / PACKAGE).glob("*/**/*.py")):
-        package = path.relative_to(ROOT / PACKAGE).parts[0]
-        if package in asked.packages or not asked.packages:
-            functions = by_package.setdefault(package, [])
-            functions += filter(None, mutants_of(path.relative_to(ROOT)))
-    pools = [pool for pool in by_package.values() if pool]
-    pools += [*pools, *[[*chain.from_iterable(pools)]] * asked.count]
+    for path in sorted(path.relative_to(ROOT) for path in (ROOT / PACKAGE).glob("*/**/*.py")):
+        if path.parts[2] in (asked.packages or path.parts):
+            by_package.setdefault(path.parts[2], []).extend(filter(None, mutants_of(path)))
+    pools = [pool for pool in by_package.values() if pool] * 2
+    pools += [[*chain.from_iterable(by_package.values())]] * asked.count
     generator, chosen = random.Random(asked.seed), list[Mutant]()
     while len(chosen) < asked.count:
         pool = pools[len(chosen)]
@@ -137,13 +135,12 @@ def stages(mutant: Mutant) -> list[list[str]]:
     package, *folders, name = mutant.path.relative_to(PACKAGE).with_suffix("").parts
     module = r"\.".join(["heedful", package, *folders])
     imports = re.compile(rf"{module}\.{name}\b|from {module} import .*\b{name}\b")
-    own = Path("tests", "unit", package, *folders)
     files = [path.relative_to(ROOT) for path in sorted((ROOT / "tests").rglob("test_*.py"))]
 
     def stage(path: Path) -> tuple[int, bool]:
         folder = path.parts[1]
         if path.stem in {f"test_{each}" for each in (name, *folders)}:
-            return 1, path != own / f"test_{name}.py"
+            return 1, path.stem != f"test_{name}"
         if folder in ("unit", "laws", "parity") and imports.search((ROOT / path).read_text("utf-8")):
             return 1, True
         near = path.is_relative_to(Path("tests", "unit", package))
@@ -156,21 +153,18 @@ def stages(mutant: Mutant) -> list[list[str]]:
 def failures(copy: Path, tests: Sequence[str], *options: str) -> list[str]:
     """The tests that fail in a copy of the project, or what else goes wrong."""
     paths = os.pathsep.join(str(copy / each) for each in ("src", "bench", "tests/support"))
-    scratch = {"TMPDIR": str(copy.parent / "tmp"), "XDG_CACHE_HOME": str(copy.parent / "cache")}
-    environment = {**os.environ, **scratch, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # rewriting the assertions of all tests takes long
-    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"]
-    command += ["--timeout=120", *options, *tests]
+    own = {"PYTHONPATH": paths, "TMPDIR": f"{copy}.tmp", "XDG_CACHE_HOME": f"{copy}.cache"}
+    # Byte code is kept: rewriting the assertions of all tests takes long.
+    environment = {**os.environ, **own, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-m", "pytest", "-rfE", "--tb=no", "-p", "no:cacheprovider", *options, *tests]
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     if done.returncode in (0, 5):  # 5: there are none in this tier
         return []
     named = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
-    return named or [f"pytest: {(done.stderr or done.stdout).strip().splitlines()[-1]}"]
+    return named or [f"pytest stops: {(done.stderr or done.stdout).strip().splitlines()[-1]}"]
 
 
-def killer(
-    copy: Path, mutant: Mutant, groups: Sequence[Sequence[str]], *options: str
-) -> tuple[int, str] | None:
+def killer(copy: Path, mutant: Mutant, groups: list[list[str]], *options: str) -> tuple[int, str] | None:
     """The stage of the first test that fails, and the test."""
     file = copy / mutant.path
     file.write_bytes(mutant.applied())
@@ -197,31 +191,30 @@ def main() -> int:
     add("--tests", nargs="+", help="files or folders of tests, instead of the stages")
     add("--tiers", nargs="+", choices=TIERS, default=list(TIERS), help="one after the other")
     asked = parser.parse_args()
-    tiers = () if asked.list else asked.tiers
+    chosen = [(n, each) for n, each in enumerate(drawn(asked), 1) if n in (asked.only or [n])]
+    if asked.list:
+        print(*(f"{number:3} {mutant}" for number, mutant in chosen), sep="\n")
+        return 0
     verdicts, killers = Counter[str](), set[str]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         copy = Path(scratch, "heedful")
-        (copy.parent / "tmp").mkdir()
+        Path(f"{copy}.tmp").mkdir()
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "site", "__pycache__"))
-        for number, mutant in enumerate(drawn(asked), 1):
-            if number not in (asked.only or [number]):
-                continue
+        for number, mutant in chosen:
             print(f"{number:3} {mutant}", flush=True)
             groups = [asked.tests] if asked.tests else stages(mutant)[: asked.stages]
-            begun, verdict = time.monotonic(), "survived"
-            for tier in tiers:
+            begun, verdict, how = time.monotonic(), "survived", ""
+            for tier in asked.tiers:
                 if found := killer(copy, mutant, groups, *TIERS[tier]):
-                    verdict = f"killed by {tier}"
                     killers.add(found[1])
-                    print(f"    stage {found[0]}: {found[1]}", flush=True)
+                    verdict, how = f"killed by {tier}", f"in stage {found[0]} by {found[1]}, "
                     break
-            if tiers:
-                print(f"    {verdict}, {time.monotonic() - begun:.0f} s", flush=True)
-                verdicts[verdict] += 1
+            print(f"    {verdict}, {how}{time.monotonic() - begun:.0f} s", flush=True)
+            verdicts[verdict] += 1
         known = sorted(each for each in killers if "::" in each)
         flaws = failures(copy, known, "--full") if known else []
     print(", ".join(f"{verdict}: {n}" for verdict, n in verdicts.items()))
-    print("".join(f"fails without a mutant too: {each}\n" for each in flaws), end="")
+    print(*(f"fails without a mutant too: {each}" for each in flaws), sep="\n")
     return 1 if flaws or verdicts["killed by --full"] else 0
 
 

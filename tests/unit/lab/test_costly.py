@@ -1,4 +1,4 @@
-"""Costly experiments, with trainings too short to learn anything: that something comes out, not what."""
+"""Costly experiments with trainings too short to learn: they return finite, valid results of any value."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from heedful.lab.result import as_dict, perform
 from heedful.lab.seeds import shifted
 
 SHORTER = {"UPDATES": 12, "PRETRAINED": 3, "SEEDS": 1, "REPEATS": 1, "LABELS": (4, 8)}
-"""What modules name how long, how often and on how much they train; the last ten losses are looked at."""
+"""Constants that set updates, runs and labels; 12 updates, because the mean of the last ten losses is read."""
 
 
 def shorter(value, n):
@@ -29,7 +29,7 @@ def test_something_comes_out_of_a_short_training(own, monkeypatch):
     for name, n in SHORTER.items():
         if hasattr(module, name):
             monkeypatch.setattr(module, name, shorter(getattr(module, name), n))
-    with shifted(99):  # so that nothing is kept for the tests of the experiment itself
+    with shifted(99):  # cached results belong to their seeds: the tests of the experiment get none of these
         both = [perform(own, "short", control=control) for control in (False, True)]
     value = json.loads(json.dumps(as_dict([own], both), allow_nan=False))
     Draft202012Validator(json.loads(SCHEMA.read_text("utf-8"))).validate(value)
