@@ -13,7 +13,7 @@ from heedful.lab.result import as_dict, perform
 from heedful.lab.seeds import shifted
 
 SHORTER = {"UPDATES": 12, "PRETRAINED": 3, "SEEDS": 1, "REPEATS": 1, "LABELS": (4, 8)}
-"""Constants that set updates, runs and labels; 12 updates, because the mean of the last ten losses is read."""
+"""Constants that set updates, runs and labels; 12 updates, as the mean of the last ten losses is read."""
 
 
 def shorter(value, n):
